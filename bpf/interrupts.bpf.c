@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Hard and soft interrupts that take time from a traced thread: one record each, at the end. */
+#include "probe.h"
+
+/* hdr.aux of vectors that have no IRQ number: 256 and up, cf. arch/x86/include/asm/irq_vectors.h */
+enum vector { VEC_TIMER = 256, VEC_RESCHEDULE, VEC_CALL_FUNCTION, VEC_IRQ_WORK };
+
+static __always_inline int irq_begins(bool hard)
+{
+    u32 cpu = bpf_get_smp_processor_id();
+    if (cpu >= MAX_CPUS)
+        return 0;
+    u64 now_ns = 0;
+    if ((u32)bpf_get_current_pid_tgid() != 0 && traced_current())
+        now_ns = bpf_ktime_get_ns();
+    if (hard) {
+        irqs[cpu].hard_ns = now_ns;
+        irqs[cpu].context |= WAKING_HARDIRQ;
+    } else {
+        irqs[cpu].soft_ns = now_ns;
+        irqs[cpu].context |= WAKING_SOFTIRQ;
+    }
+    return 0;
+}
+
+static __always_inline int irq_ends(bool hard, u16 number)
+{
+    u32 cpu = bpf_get_smp_processor_id();
+    if (cpu >= MAX_CPUS)
+        return 0;
+    u64 enter_ns = hard ? irqs[cpu].hard_ns : irqs[cpu].soft_ns;
+    if (hard) {
+        irqs[cpu].hard_ns = 0;
+        irqs[cpu].context &= ~WAKING_HARDIRQ;
+    } else {
+        irqs[cpu].soft_ns = 0;
+        irqs[cpu].context &= ~WAKING_SOFTIRQ;
+    }
+    if (!enter_ns)
+        return 0;
+    u64 now_ns = bpf_ktime_get_ns();
+    emit(rec_irq, r, now_ns)
+    {
+        r->hdr = (struct rec_hdr){
+            .ts_ns = now_ns,
+            .tid = (u32)bpf_get_current_pid_tgid(),
+            .kind = REC_IRQ,
+            .flags = hard ? IRQ_HARD : 0,
+            .aux = number,
+        };
+        r->enter_ns = enter_ns;
+    }
+    return 0;
+}
+
+SEC("tp_btf/softirq_entry")
+int BPF_PROG(on_softirq_entry, unsigned int vec)
+{
+    return irq_begins(false);
+}
+
+SEC("tp_btf/softirq_exit")
+int BPF_PROG(on_softirq_exit, unsigned int vec)
+{
+    return irq_ends(false, vec);
+}
+
+SEC("tp_btf/irq_handler_entry")
+int BPF_PROG(on_irq_handler_entry, int irq)
+{
+    return irq_begins(true);
+}
+
+SEC("tp_btf/irq_handler_exit")
+int BPF_PROG(on_irq_handler_exit, int irq)
+{
+    return irq_ends(true, irq);
+}
+
+#define VECTOR(name, number)                                                                       \
+    SEC("tp_btf/" #name "_entry") int BPF_PROG(on_##name##_entry, int vector)                      \
+    {                                                                                              \
+        return irq_begins(true);                                                                   \
+    }                                                                                              \
+    SEC("tp_btf/" #name "_exit") int BPF_PROG(on_##name##_exit, int vector)                        \
+    {                                                                                              \
+        return irq_ends(true, number);                                                             \
+    }
+
+VECTOR(local_timer, VEC_TIMER)
+VECTOR(reschedule, VEC_RESCHEDULE)
+VECTOR(call_function, VEC_CALL_FUNCTION)
+VECTOR(call_function_single, VEC_CALL_FUNCTION)
+VECTOR(irq_work, VEC_IRQ_WORK)

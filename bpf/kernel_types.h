@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The few kernel types the programs read, with only the fields they read.
+ *
+ * Every struct carries preserve_access_index, so libbpf relocates each access to the running
+ * kernel's own layout (CO-RE). A short list instead of a generated vmlinux.h keeps the build
+ * independent of the build machine's kernel and shows at a glance what is relied upon.
+ */
+#pragma once
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef int s32;
+typedef long long s64;
+typedef u8 __u8;
+typedef u16 __u16;
+typedef u32 __u32;
+typedef u64 __u64;
+typedef s32 __s32;
+typedef s64 __s64;
+typedef u16 __be16;
+typedef u32 __be32;
+typedef u32 __wsum;
+typedef _Bool bool;
+
+#define true 1
+#define false 0
+
+enum bpf_map_type {
+    BPF_MAP_TYPE_ARRAY = 2,
+    BPF_MAP_TYPE_LRU_HASH = 9,
+    BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
+    BPF_MAP_TYPE_RINGBUF = 27,
+    BPF_MAP_TYPE_TASK_STORAGE = 29,
+};
+
+enum {
+    BPF_ANY = 0,
+    BPF_NOEXIST = 1,
+    BPF_F_NO_PREALLOC = 1,
+    BPF_LOCAL_STORAGE_GET_F_CREATE = 1,
+    BPF_RB_NO_WAKEUP = 1,
+};
+
+#define PF_KTHREAD 0x00200000 /* include/linux/sched.h */
+
+#define S_IFMT 0170000 /* include/uapi/linux/stat.h */
+
+#define AT_NULL 0 /* include/uapi/linux/auxvec.h */
+#define AT_BASE 7
+#define AT_ENTRY 9
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct super_block {
+    u32 s_dev;
+};
+
+struct inode {
+    u16 i_mode;
+    struct super_block *i_sb;
+    unsigned long i_ino;
+};
+
+struct file {
+    struct inode *f_inode;
+};
+
+struct fdtable {
+    unsigned int max_fds;
+    struct file **fd;
+};
+
+struct files_struct {
+    struct fdtable *fdt;
+};
+
+struct mm_struct {
+    unsigned long saved_auxv[52];
+};
+
+struct task_struct {
+    unsigned int flags;
+    unsigned int in_iowait : 1;
+    int exit_code;
+    int pid;
+    int tgid;
+    char comm[16];
+    struct files_struct *files;
+    struct mm_struct *mm;
+};
+
+struct linux_binprm {
+    const char *filename;
+};
+
+/* arch/x86/include/asm/ptrace.h */
+struct pt_regs {
+    unsigned long r10;
+    unsigned long r9;
+    unsigned long r8;
+    unsigned long ax;
+    unsigned long dx;
+    unsigned long si;
+    unsigned long di;
+    unsigned long ip;
+};
+
+struct bpf_perf_event_data {
+    struct pt_regs regs;
+};
+
+#pragma clang attribute pop

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The records the kernel side sends, and nothing else: kinds first, then one struct a kind, each
+ * as large as its kind needs. userspace/src/records.rs mirrors this file; a test compares the
+ * two through the object's BTF.
+ *
+ * Append only: a new kind goes at the end of the list and gets a new struct.
+ */
+#pragma once
+
+#define COMM_BYTES 16
+#define PATH_BYTES 256
+
+enum record_kind {
+    REC_LOST = 1,       /* records that found the ring full */
+    REC_SWITCH = 2,     /* sched_switch */
+    REC_SWITCH_SYS = 3, /* sched_switch of a traced thread inside a system call */
+    REC_WAKING = 4,     /* sched_waking, sched_wakeup_new */
+    REC_FORK = 5,
+    REC_EXEC = 6,
+    REC_EXIT = 7,
+    REC_RENAME = 8,
+    REC_SYSCALL = 9,     /* a whole system call, sent when it ends */
+    REC_SYSCALL_IO = 10, /* one that moved bytes through a descriptor */
+    REC_SYSCALL_PATH = 11,
+    REC_FAULT = 12, /* a whole page fault, sent when it ends */
+    REC_IRQ = 13,   /* a whole hard or soft interrupt, sent when it ends */
+    REC_TASK = 14,  /* a task that existed before the capture; written by user space */
+};
+
+/* Every record: when, who was current, what. The CPU is that of the ring. */
+struct rec_hdr {
+    u64 ts_ns; /* CLOCK_MONOTONIC */
+    u32 tid;
+    u8 kind;
+    u8 flags;
+    u16 aux;
+};
+
+struct rec_lost {
+    struct rec_hdr hdr;
+    u64 count;
+    u64 first_ns;
+    u64 last_ns;
+};
+
+#define SWITCH_PREEMPT 1 /* prev lost the CPU although runnable */
+#define SWITCH_IOWAIT 2  /* prev is accounted as waiting for a block device */
+
+struct rec_switch { /* hdr.tid: prev; hdr.aux: its state, TASK_* bits */
+    struct rec_hdr hdr;
+    u32 next_tid;
+    u32 pad;
+};
+
+/* What a descriptor refers to: S_IFMT >> 12 of its inode (1 FIFO, 2 char, 8 regular, 12 socket) */
+struct rec_switch_sys {
+    struct rec_hdr hdr;
+    u32 next_tid;
+    u16 nr;
+    u16 object_type;
+    u64 enter_ns;
+    u64 ino; /* 0: the call has no descriptor we looked up */
+    u32 dev;
+    s32 fd;
+};
+
+#define WAKING_NEW 1 /* sched_wakeup_new: first wake-up of a task */
+#define WAKING_SOFTIRQ 2
+#define WAKING_HARDIRQ 4
+#define WAKING_NMI 8
+#define WAKING_IN_SYSCALL 16 /* current is a traced thread inside a system call */
+
+struct rec_waking { /* hdr.tid: current */
+    struct rec_hdr hdr;
+    u32 wakee_tid;
+    u32 pad;
+};
+
+#define TASK_TRACED 1
+#define TASK_THREAD 2 /* shares its parent's process */
+#define TASK_KTHREAD 4
+
+struct rec_fork { /* hdr.tid: parent */
+    struct rec_hdr hdr;
+    u32 child_tid;
+    u32 child_tgid;
+    u64 enter_ns; /* entry of the parent's system call; 0 when the parent is not traced */
+    char comm[COMM_BYTES];
+};
+
+struct rec_exec {
+    struct rec_hdr hdr;
+    u32 old_tid; /* differs when a thread other than the leader called exec */
+    u32 path_bytes;
+    u64 entry;       /* AT_ENTRY: first instruction of the program */
+    u64 interp_base; /* AT_BASE: the dynamic loader, 0 when static */
+    char comm[COMM_BYTES];
+    char path[PATH_BYTES]; /* sent up to path_bytes */
+};
+
+struct rec_exit {
+    struct rec_hdr hdr;
+    u32 tgid;
+    s32 exit_code; /* as wait(2) reports it */
+};
+
+struct rec_rename {
+    struct rec_hdr hdr;
+    u32 subject_tid;
+    u32 pad;
+    char comm[COMM_BYTES];
+};
+
+#define SYSCALL_UNFINISHED 1 /* the thread exited inside it; ret is meaningless */
+#define SYSCALL_REAPED 2     /* ret is the pid a waitid() collected */
+#define SYSCALL_WRITE 4      /* bytes went into the object (else out of it) */
+
+struct rec_syscall { /* hdr.ts_ns: exit; hdr.aux: number */
+    struct rec_hdr hdr;
+    u64 enter_ns;
+    s64 ret;
+};
+
+struct rec_syscall_io {
+    struct rec_syscall sys;
+    u64 ino;
+    u64 offset; /* bytes that went this way through the pipe before this call */
+    u32 dev;
+    s32 fd;
+    u16 object_type;
+    u16 pad[3];
+};
+
+struct rec_syscall_path {
+    struct rec_syscall sys;
+    u32 path_bytes;
+    u32 pad;
+    char path[PATH_BYTES]; /* sent up to path_bytes */
+};
+
+#define FAULT_MAJOR 1
+#define FAULT_KERNEL 2 /* raised in kernel mode, inside a system call */
+
+struct rec_fault { /* hdr.ts_ns: end of handle_mm_fault() */
+    struct rec_hdr hdr;
+    u64 enter_ns;
+    u64 address;
+    u64 ip;
+};
+
+#define IRQ_HARD 1
+
+struct rec_irq { /* hdr.ts_ns: end; hdr.aux: IRQ number, vector class or softirq number */
+    struct rec_hdr hdr;
+    u64 enter_ns;
+};
+
+struct rec_task {
+    struct rec_hdr hdr; /* hdr.tid: the task */
+    u32 tgid;
+    u32 ppid;
+    char comm[COMM_BYTES];
+};

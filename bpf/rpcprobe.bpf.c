@@ -1,0 +1,9 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The kernel side: one unit, so that the subsystems share maps and state without a linker. */
+#include "sched.bpf.c"
+#include "process.bpf.c"
+#include "syscalls.bpf.c"
+#include "faults.bpf.c"
+#include "interrupts.bpf.c"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Who has each CPU, who sleeps, who wakes whom. */
+#include "probe.h"
+
+/* The first eight bits of the state are the TASK_* bits that tell a sleep from a preemption. */
+SEC("tp_btf/sched_switch")
+int BPF_PROG(on_sched_switch, bool preempt, struct task_struct *prev, struct task_struct *next,
+             unsigned int prev_state)
+{
+    u64 now_ns = bpf_ktime_get_ns();
+    struct task_state *state = traced(prev);
+    if (scope_target && !state && !traced(next))
+        return 0;
+
+    u8 flags = preempt ? SWITCH_PREEMPT : 0;
+    if (BPF_CORE_READ_BITFIELD(prev, in_iowait))
+        flags |= SWITCH_IOWAIT;
+    struct rec_hdr hdr = {
+        .ts_ns = now_ns,
+        .tid = prev->pid,
+        .flags = flags,
+        .aux = (u16)prev_state,
+    };
+    if (state && state->enter_ns) {
+        emit(rec_switch_sys, r, now_ns)
+        {
+            hdr.kind = REC_SWITCH_SYS;
+            r->hdr = hdr;
+            r->next_tid = next->pid;
+            r->nr = state->nr;
+            r->enter_ns = state->enter_ns;
+            r->fd = state->fd;
+            r->ino = state->fd < 0 ? 0 : state->ino;
+            r->dev = state->dev;
+            r->object_type = state->object_type;
+        }
+        return 0;
+    }
+    emit(rec_switch, r, now_ns)
+    {
+        hdr.kind = REC_SWITCH;
+        r->hdr = hdr;
+        r->next_tid = next->pid;
+        r->pad = 0;
+    }
+    return 0;
+}
+
+static __always_inline int waking(struct task_struct *wakee, u8 flags)
+{
+    u64 now_ns = bpf_ktime_get_ns();
+    struct task_struct *waker = bpf_get_current_task_btf();
+    struct task_state *state = traced(waker);
+    if (scope_target && !state && !traced(wakee))
+        return 0;
+    if (state && state->enter_ns)
+        flags |= WAKING_IN_SYSCALL;
+    emit(rec_waking, r, now_ns)
+    {
+        r->hdr = (struct rec_hdr){
+            .ts_ns = now_ns,
+            .tid = waker->pid,
+            .kind = REC_WAKING,
+            .flags = flags | interrupt_context(),
+        };
+        r->wakee_tid = wakee->pid;
+        r->pad = 0;
+    }
+    return 0;
+}
+
+/* sched_waking, not sched_wakeup: at the latter `current` is often the idle task of the CPU that
+ * queues the wakee (ttwu_queue_wakelist), not the waker. */
+SEC("tp_btf/sched_waking")
+int BPF_PROG(on_sched_waking, struct task_struct *wakee)
+{
+    return waking(wakee, 0);
+}
+
+/* wake_up_new_task() has no sched_waking. */
+SEC("tp_btf/sched_wakeup_new")
+int BPF_PROG(on_sched_wakeup_new, struct task_struct *wakee)
+{
+    return waking(wakee, WAKING_NEW);
+}

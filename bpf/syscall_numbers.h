@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* x86-64 system calls whose arguments we look at (arch/x86/entry/syscalls/syscall_64.tbl). */
+#pragma once
+
+#define NR_read 0
+#define NR_write 1
+#define NR_open 2
+#define NR_poll 7
+#define NR_pread64 17
+#define NR_pwrite64 18
+#define NR_readv 19
+#define NR_writev 20
+#define NR_access 21
+#define NR_clone 56
+#define NR_execve 59
+#define NR_rename 82
+#define NR_unlink 87
+#define NR_creat 85
+#define NR_waitid 247
+#define NR_openat 257
+#define NR_unlinkat 263
+#define NR_preadv 295
+#define NR_pwritev 296
+#define NR_preadv2 327
+#define NR_pwritev2 328
+#define NR_openat2 437

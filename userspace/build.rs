@@ -1,0 +1,22 @@
+//! Builds the kernel side (`make -C ../bpf`) and tells the crate where the object is.
+use std::path::PathBuf;
+use std::process::Command;
+
+fn main() {
+    let bpf = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../bpf");
+    println!("cargo::rerun-if-changed={}", bpf.display());
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    let object = out.join("rpcprobe.bpf.o");
+    let status = Command::new("make")
+        .arg("--no-print-directory")
+        .arg("-C")
+        .arg(&bpf)
+        .arg(format!("OBJECT={}", object.display()))
+        .status();
+    match status {
+        Ok(status) if status.success() => {}
+        Ok(status) => panic!("make -C {} failed: {status}", bpf.display()),
+        Err(error) => panic!("cannot run make: {error}"),
+    }
+    println!("cargo::rustc-env=RPCPROBE_BPF_OBJECT={}", object.display());
+}

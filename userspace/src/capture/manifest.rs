@@ -1,0 +1,122 @@
+//! `manifest.json`: what a capture is, how it was taken, and what it lost.
+//!
+//! Written last and by rename, so a directory with a manifest holds a whole capture.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Version of the layout of a capture directory.
+pub const FORMAT_VERSION: u32 = 1;
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Manifest {
+    pub format_version: u32,
+    /// Version of the program that took the capture.
+    pub rpcprobe_version: String,
+    pub host: Host,
+    pub command: Command,
+    pub labels: BTreeMap<String, String>,
+    /// CLOCK_MONOTONIC when the target was released, and the same instant in UTC.
+    pub start_ns: u64,
+    pub start_utc: String,
+    pub duration_ns: u64,
+    pub options: Options,
+    pub hooks: Vec<Hook>,
+    pub counts: Counts,
+    pub losses: Vec<Loss>,
+    pub calibration: Calibration,
+    /// What made the capture end before the target did, or left part of it out; empty when whole.
+    pub warnings: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Host {
+    pub name: String,
+    pub kernel: String,
+    pub machine: String,
+    pub cpus: u32,
+    /// The clock of every `_ns` field, and the hardware behind it.
+    pub clock: String,
+    pub clock_source: String,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Command {
+    pub argv: Vec<String>,
+    pub pid: u32,
+    /// As wait(2) reports it; `None` when the capture ended first.
+    pub wait_status: Option<i32>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Options {
+    /// `machine` or `target`: whose scheduler records were kept.
+    pub scope: String,
+    pub paths: bool,
+    pub ring_bytes_per_cpu: u64,
+}
+
+/// One hook: a place in the kernel, and how (or why not) it is attached.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Hook {
+    pub name: String,
+    /// `tp_btf`, `perf_event`, ...; `None` when not attached.
+    pub attached_as: Option<String>,
+    pub why_not: Option<String>,
+    /// What cannot be told without it.
+    pub purpose: String,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Counts {
+    pub records: u64,
+    pub records_lost: u64,
+    pub raw_bytes: u64,
+    pub stored_bytes: u64,
+    /// Records of traced threads, by what they cost: see [`Calibration`].
+    pub syscalls: u64,
+    pub switches: u64,
+    pub wakings: u64,
+    pub faults: u64,
+    pub interrupts: u64,
+    /// Filled in by attribution.
+    pub requests: u64,
+    pub requests_incomplete: u64,
+    pub requests_by_kind: BTreeMap<String, u64>,
+    /// Records that arrived too late to be put in order.
+    pub records_late: u64,
+}
+
+/// Records lost on one CPU between two instants.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Loss {
+    pub cpu: u32,
+    pub count: u64,
+    pub first_ns: u64,
+    pub last_ns: u64,
+}
+
+/// Costs measured on this machine just before the capture.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Calibration {
+    /// Added to one system call of a traced thread.
+    pub syscall_ns: f64,
+    /// Added to one context switch with its wake-up.
+    pub switch_ns: f64,
+    /// Added to one page fault of a traced thread.
+    pub fault_ns: f64,
+    /// Copying one byte through a pipe, one way: the rate behind modelled `copy` segments.
+    pub copy_ns_per_byte: f64,
+}
+
+impl Manifest {
+    /// The probe's own cost on the target over the whole capture: events x calibrated cost.
+    pub fn probe_cost_ns(&self) -> u64 {
+        let c = &self.calibration;
+        let n = &self.counts;
+        (n.syscalls as f64 * c.syscall_ns
+            + n.switches as f64 * c.switch_ns
+            + n.faults as f64 * c.fault_ns) as u64
+    }
+}

@@ -1,0 +1,226 @@
+//! What the engine produces: requests, and the segments that tile them.
+//!
+//! The names here are the stable ones of the files and reports; see `docs/design.md`.
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! named {
+    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        pub enum $name { $($(#[$vdoc])* #[serde(rename = $text)] $variant),+ }
+
+        impl $name {
+            /// Every value, in the order reports show them.
+            pub const ALL: &'static [$name] = &[$($name::$variant),+];
+
+            /// The stable name.
+            pub fn name(self) -> &'static str {
+                match self { $($name::$variant => $text),+ }
+            }
+
+            /// The value of that name, if there is one.
+            pub fn from_name(text: &str) -> Option<$name> {
+                match text { $($text => Some($name::$variant),)+ _ => None }
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(self.name())
+            }
+        }
+    };
+}
+
+named! {
+    /// Where a piece of latency went. A segment has exactly one.
+    Category {
+        /// On CPU in user mode.
+        User = "user",
+        KernelPipe = "kernel.pipe",
+        KernelUnix = "kernel.unix",
+        KernelTcp = "kernel.tcp",
+        KernelUdp = "kernel.udp",
+        KernelVfs = "kernel.vfs",
+        KernelExec = "kernel.exec",
+        KernelMm = "kernel.mm",
+        KernelFutex = "kernel.futex",
+        KernelPoll = "kernel.poll",
+        KernelSched = "kernel.sched",
+        KernelOther = "kernel.other",
+        /// Moving payload between user and kernel memory.
+        Copy = "copy",
+        /// Page-fault handling on CPU.
+        Fault = "fault",
+        /// Runnable after a wake-up, not yet running.
+        RunqueueWakeup = "runqueue.wakeup",
+        /// Runnable after losing the CPU.
+        RunqueuePreempted = "runqueue.preempted",
+        /// Hard and soft interrupts on behalf of others.
+        Interrupt = "interrupt",
+        /// Time the hypervisor took.
+        Steal = "steal",
+        Lock = "lock",
+        Journal = "journal",
+        BlockIo = "block_io",
+        Writeback = "writeback",
+        QueueAccept = "queue.accept",
+        QueueSocket = "queue.socket",
+        QueuePipe = "queue.pipe",
+        QueueApp = "queue.app",
+        WireQdisc = "wire.qdisc",
+        WireLink = "wire.link",
+        WireStack = "wire.stack",
+        /// A timer the program asked for.
+        Sleep = "sleep",
+        /// Waiting for a peer outside the capture.
+        IdlePeer = "idle.peer",
+        /// None of the above could be shown; the reason is in `detail`.
+        Unattributed = "unattributed",
+    }
+}
+
+named! {
+    /// How a segment is known.
+    Evidence {
+        /// Bracketed by hooks.
+        Measured = "measured",
+        Sampled = "sampled",
+        Modelled = "modelled",
+    }
+}
+
+named! {
+    /// Whose time a segment is.
+    Side {
+        Client = "client",
+        Server = "server",
+        Middle = "middle",
+        Kernel = "kernel",
+        Device = "device",
+        Network = "network",
+    }
+}
+
+named! {
+    /// What made two messages, or a fork and a wait, one request.
+    Kind {
+        Exec = "exec",
+        Pipe = "pipe",
+        Unix = "unix",
+        Tcp = "tcp",
+        Udp = "udp",
+        Http1 = "http1",
+        Http2 = "http2",
+        OncRpc = "oncrpc",
+        File = "file",
+        Span = "span",
+        /// Input read on descriptor 0 to output written on descriptor 1.
+        Stdio = "stdio",
+        /// The whole life of the target.
+        Process = "process",
+    }
+}
+
+/// A piece of a request's latency: `[start_ns, start_ns + duration_ns)`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Segment {
+    /// CLOCK_MONOTONIC.
+    pub start_ns: u64,
+    /// Never 0.
+    pub duration_ns: u64,
+    pub category: Category,
+    pub side: Side,
+    pub pid: u32,
+    pub tid: u32,
+    pub comm: String,
+    /// Where the thread ran, or for a wait where it ran next; `None` when unknown.
+    pub cpu: Option<u32>,
+    /// Part of a process's life (`exec`, `dynamic linking`, `program`, ...), where known.
+    pub phase: Option<&'static str>,
+    /// The system call and its object, the fault, the interrupt, or why it is unattributed.
+    pub detail: Option<String>,
+    /// For waits: what the thread or device waited for did meanwhile.
+    pub cause: Option<String>,
+    /// For waits: the thread that had the CPU, the lock, or the answer (`comm/tid`).
+    pub by: Option<String>,
+    pub evidence: Evidence,
+}
+
+impl Segment {
+    /// First nanosecond after the segment.
+    pub fn end_ns(&self) -> u64 {
+        self.start_ns + self.duration_ns
+    }
+}
+
+/// A thread as an end of a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct End {
+    pub pid: u32,
+    pub tid: u32,
+    pub comm: String,
+}
+
+/// One request: `[start_ns, start_ns + latency_ns)`, tiled by its segments when complete.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Request {
+    pub request_id: u64,
+    pub parent_request_id: Option<u64>,
+    pub kind: Kind,
+    /// CLOCK_MONOTONIC.
+    pub start_ns: u64,
+    /// For an incomplete request a lower bound.
+    pub latency_ns: u64,
+    pub complete: bool,
+    /// Why it is incomplete.
+    pub reason: Option<String>,
+    pub client: Option<End>,
+    pub server: Option<End>,
+    pub channel: Option<String>,
+    pub stream_id: Option<u64>,
+    pub xid: Option<u32>,
+    pub method: Option<String>,
+    /// Exit status for `exec` and `process`: as wait(2) encodes it.
+    pub status: Option<i32>,
+    pub request_bytes: Option<u64>,
+    pub response_bytes: Option<u64>,
+}
+
+/// Sum of the segments of each category, indexed as [`Category::ALL`].
+pub fn category_ns(segments: &[Segment]) -> [u64; Category::ALL.len()] {
+    let mut sums = [0; Category::ALL.len()];
+    for segment in segments {
+        sums[segment.category as usize] += segment.duration_ns;
+    }
+    sums
+}
+
+/// Law 1: the segments tile `[start_ns, start_ns + latency_ns)` in order, without gap or overlap.
+///
+/// # Errors
+/// Says where the first gap, overlap or empty segment is.
+pub fn check_conservation(request: &Request, segments: &[Segment]) -> Result<(), String> {
+    let mut at_ns = request.start_ns;
+    for (seq, segment) in segments.iter().enumerate() {
+        if segment.duration_ns == 0 {
+            return Err(format!("request {}: segment {seq} is empty", request.request_id));
+        }
+        if segment.start_ns != at_ns {
+            return Err(format!(
+                "request {}: segment {seq} starts at {} ns, the one before ends at {at_ns} ns",
+                request.request_id, segment.start_ns
+            ));
+        }
+        at_ns = segment.end_ns();
+    }
+    let end_ns = request.start_ns + request.latency_ns;
+    if at_ns != end_ns {
+        return Err(format!(
+            "request {}: segments end at {at_ns} ns, the request at {end_ns} ns",
+            request.request_id
+        ));
+    }
+    Ok(())
+}
