@@ -1,0 +1,142 @@
+#define _POSIX_C_SOURCE 200809L
+
+#include "commlib.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+const char *comm_describe(enum comm_status status)
+{
+    switch (status) {
+    case COMM_OK:
+        return "no error";
+    case COMM_CLOSED:
+        return "the connection was closed";
+    case COMM_TRUNCATED:
+        return "the connection was closed in the middle of a message";
+    case COMM_TOO_LONG:
+        return "the message is too long";
+    case COMM_FAILED:
+        return strerror(errno);
+    }
+    return "unknown status";
+}
+
+/* Drops the first bytes of a two-part buffer, those that have been written. */
+static void advance(struct iovec part[2], size_t written)
+{
+    for (int i = 0; i < 2; i++) {
+        size_t step = written < part[i].iov_len ? written : part[i].iov_len;
+        part[i].iov_base = (char *)part[i].iov_base + step;
+        part[i].iov_len -= step;
+        written -= step;
+    }
+}
+
+enum comm_status comm_send(int fd, const void *payload, size_t length)
+{
+    if (length > COMM_MAX_PAYLOAD)
+        return COMM_TOO_LONG;
+
+    uint32_t header = htonl((uint32_t)length);
+    struct iovec part[2] = {
+        {.iov_base = &header, .iov_len = sizeof header},
+        {.iov_base = (void *)payload, .iov_len = length},
+    };
+    while (part[0].iov_len + part[1].iov_len > 0) {
+        ssize_t written = writev(fd, part, 2);
+        if (written >= 0)
+            advance(part, (size_t)written);
+        else if (errno == EPIPE)
+            return COMM_CLOSED;
+        else if (errno != EINTR)
+            return COMM_FAILED;
+    }
+    return COMM_OK;
+}
+
+/* Reads length bytes; end of file before the first of them is COMM_CLOSED. */
+static enum comm_status read_fully(int fd, void *buffer, size_t length)
+{
+    size_t got = 0;
+    while (got < length) {
+        ssize_t n = read(fd, (char *)buffer + got, length - got);
+        if (n > 0)
+            got += (size_t)n;
+        else if (n == 0)
+            return got == 0 ? COMM_CLOSED : COMM_TRUNCATED;
+        else if (errno != EINTR)
+            return COMM_FAILED;
+    }
+    return COMM_OK;
+}
+
+enum comm_status comm_receive(int fd, void *payload, size_t capacity, size_t *length)
+{
+    uint32_t header;
+    enum comm_status status = read_fully(fd, &header, sizeof header);
+    if (status != COMM_OK)
+        return status;
+
+    size_t announced = ntohl(header);
+    if (announced > COMM_MAX_PAYLOAD || announced > capacity)
+        return COMM_TOO_LONG;
+
+    status = read_fully(fd, payload, announced);
+    if (status == COMM_CLOSED) /* the header is there, so the frame had begun */
+        return COMM_TRUNCATED;
+    if (status == COMM_OK)
+        *length = announced;
+    return status;
+}
+
+static void close_pipe(const int ends[2])
+{
+    int saved = errno;
+    close(ends[0]);
+    close(ends[1]);
+    errno = saved;
+}
+
+int comm_fork(struct comm_peer *peer, comm_server *server, const void *context)
+{
+    int request[2], answer[2];
+    if (pipe(request) < 0)
+        return -1;
+    if (pipe(answer) < 0) {
+        close_pipe(request);
+        return -1;
+    }
+    pid_t pid = fork();
+    if (pid < 0) {
+        close_pipe(request);
+        close_pipe(answer);
+        return -1;
+    }
+    /* Each process keeps only its own ends: a pipe reports end of file when no writer is left. */
+    if (pid == 0) {
+        close(request[1]);
+        close(answer[0]);
+        /* Not exit(): what stdio has buffered belongs to the parent. */
+        _exit(server(request[0], answer[1], context));
+    }
+    close(request[0]);
+    close(answer[1]);
+    *peer = (struct comm_peer){.pid = pid, .from = answer[0], .to = request[1]};
+    return 0;
+}
+
+int comm_join(struct comm_peer *peer, int *wait_status)
+{
+    close(peer->to);
+    close(peer->from);
+    while (waitpid(peer->pid, wait_status, 0) < 0)
+        if (errno != EINTR)
+            return -1;
+    return 0;
+}
