@@ -1,1 +1,22 @@
-fn main() {}
+//! The `rpcprobe` command.
+
+use clap::Parser;
+use rpcprobe::cli::{Cli, Command};
+
+fn main() {
+    let cli = Cli::parse();
+    if !matches!(cli.command, Command::Run(_)) {
+        // Filters such as `rpcprobe requests | head` end quietly. `run` must live on: its target's
+        // end is what counts.
+        // SAFETY: resets a disposition before any thread exists.
+        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    }
+    let status = match rpcprobe::commands::dispatch(cli.command) {
+        Ok(status) => status,
+        Err(error) => {
+            eprintln!("rpcprobe: {error:#}");
+            1
+        }
+    };
+    std::process::exit(status);
+}

@@ -1,0 +1,38 @@
+//! `rpcprobe explain [DIR] ID`
+
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+
+use anyhow::{bail, Context, Result};
+
+use crate::attribute::{REQUESTS, SEGMENTS};
+use crate::cli::ExplainArgs;
+use crate::output;
+use crate::report;
+
+pub fn explain(args: ExplainArgs) -> Result<i32> {
+    let (dir, id) = match &args.target[..] {
+        [id] => (PathBuf::from("rpcprobe.out"), id),
+        [dir, id] => (PathBuf::from(dir), id),
+        _ => unreachable!("clap allows one or two"),
+    };
+    let id: u64 = (id.to_str().and_then(|text| text.parse().ok()))
+        .with_context(|| format!("{} is not the number of a request", id.to_string_lossy()))?;
+    let dir = super::open(&dir)?;
+    let manifest = super::manifest(&dir)?;
+    let rows = output::read_requests(&dir.path().join(REQUESTS))?;
+    let Some(row) = rows.iter().find(|row| row.request.request_id == id) else {
+        bail!("{} has no request {id}; it has {}", dir.path().display(), rows.len());
+    };
+    let segments = output::read_segments_of(&dir.path().join(SEGMENTS), id)?;
+    let stdout = std::io::stdout();
+    let style = super::style(&stdout);
+    let mut out = BufWriter::new(stdout.lock());
+    if args.json {
+        report::explain_json(&mut out, &manifest, &row.request, &segments)?;
+    } else {
+        report::explain(&mut out, &manifest, &row.request, &segments, args.all, style)?;
+    }
+    out.flush()?;
+    Ok(0)
+}

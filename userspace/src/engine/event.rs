@@ -1,0 +1,252 @@
+//! Raw records decoded into what the engine works on.
+
+use anyhow::{bail, Context, Result};
+
+use crate::records::*;
+
+/// `S_IFIFO >> 12`, `S_IFSOCK >> 12`: values of [`Object::type_bits`].
+pub const TYPE_FIFO: u16 = 1;
+pub const TYPE_CHAR: u16 = 2;
+pub const TYPE_FILE: u16 = 8;
+pub const TYPE_SOCKET: u16 = 12;
+
+/// A kernel object behind a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Object {
+    pub dev: u32,
+    pub ino: u64,
+    /// `S_IFMT >> 12` of the inode.
+    pub type_bits: u16,
+}
+
+impl std::fmt::Display for Object {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let kind = match self.type_bits {
+            TYPE_FIFO => "pipe",
+            TYPE_CHAR => "char",
+            TYPE_FILE => "file",
+            TYPE_SOCKET => "socket",
+            4 => "dir",
+            6 => "block",
+            _ => "object",
+        };
+        write!(f, "{kind}:[{}]", self.ino)
+    }
+}
+
+/// A system call under way: known when its thread leaves the CPU inside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenCall {
+    pub nr: u16,
+    pub enter_ns: u64,
+    pub object: Option<Object>,
+    pub fd: i32,
+}
+
+/// Bytes moved by a system call through a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Io {
+    pub object: Object,
+    pub fd: i32,
+    pub is_write: bool,
+    /// For pipes: bytes that went this way before.
+    pub offset: u64,
+}
+
+/// A finished system call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    pub nr: u16,
+    pub enter_ns: u64,
+    pub exit_ns: u64,
+    pub ret: i64,
+    /// The thread exited inside it; `ret` means nothing.
+    pub unfinished: bool,
+    /// `ret` is the pid a waitid() collected.
+    pub reaped: bool,
+    pub io: Option<Io>,
+    pub path: Option<Box<str>>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum What {
+    Lost { count: u64, first_ns: u64, last_ns: u64 },
+    Switch { prev: u32, next: u32, state: u16, preempt: bool, iowait: bool, call: Option<OpenCall> },
+    Waking { waker: u32, wakee: u32, flags: u8 },
+    Fork { parent: u32, child: u32, child_tgid: u32, flags: u8, enter_ns: u64, comm: Box<str> },
+    Exec(Box<Exec>),
+    Exit { tid: u32, tgid: u32, code: i32, traced: bool },
+    Rename { tid: u32, comm: Box<str> },
+    Call { tid: u32, call: Box<Call> },
+    Fault { tid: u32, enter_ns: u64, ip: u64, flags: u8 },
+    Irq { tid: u32, enter_ns: u64, hard: bool, number: u16 },
+    Task { tid: u32, tgid: u32, kthread: bool, comm: Box<str> },
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Exec {
+    pub tid: u32,
+    pub old_tid: u32,
+    pub traced: bool,
+    /// First instruction of the program, and base of its dynamic loader (0: static).
+    pub entry: u64,
+    pub interp_base: u64,
+    pub comm: Box<str>,
+    pub path: Option<Box<str>>,
+}
+
+/// One thing that happened: on `cpu`, at `ts_ns` (for calls, faults and interrupts their end).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    pub ts_ns: u64,
+    pub cpu: u32,
+    pub what: What,
+}
+
+/// Decodes one record. `Ok(None)`: a kind this version does not know.
+///
+/// # Errors
+/// The record is shorter than its kind.
+pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
+    let (hdr, _) = read::<RecHdr>(record).context("a record without header")?;
+    let what = match hdr.kind {
+        REC_LOST => {
+            let r: RecLost = whole(record)?;
+            What::Lost { count: r.count, first_ns: r.first_ns, last_ns: r.last_ns }
+        }
+        REC_SWITCH => {
+            let r: RecSwitch = whole(record)?;
+            switch(&hdr, r.next_tid, None)
+        }
+        REC_SWITCH_SYS => {
+            let r: RecSwitchSys = whole(record)?;
+            let object = (r.ino != 0).then_some(Object {
+                dev: r.dev,
+                ino: r.ino,
+                type_bits: r.object_type,
+            });
+            let call = OpenCall { nr: r.nr, enter_ns: r.enter_ns, object, fd: r.fd };
+            switch(&hdr, r.next_tid, Some(call))
+        }
+        REC_WAKING => {
+            let r: RecWaking = whole(record)?;
+            What::Waking { waker: hdr.tid, wakee: r.wakee_tid, flags: hdr.flags }
+        }
+        REC_FORK => {
+            let r: RecFork = whole(record)?;
+            What::Fork {
+                parent: hdr.tid,
+                child: r.child_tid,
+                child_tgid: r.child_tgid,
+                flags: hdr.flags,
+                enter_ns: r.enter_ns,
+                comm: text(&r.comm).into(),
+            }
+        }
+        REC_EXEC => {
+            let (r, rest) = read::<RecExec>(record).context("a short exec record")?;
+            What::Exec(Box::new(Exec {
+                tid: hdr.tid,
+                old_tid: r.old_tid,
+                traced: hdr.flags & TASK_TRACED != 0,
+                entry: r.entry,
+                interp_base: r.interp_base,
+                comm: text(&r.comm).into(),
+                path: path(rest, r.path_bytes)?,
+            }))
+        }
+        REC_EXIT => {
+            let r: RecExit = whole(record)?;
+            What::Exit {
+                tid: hdr.tid,
+                tgid: r.tgid,
+                code: r.exit_code,
+                traced: hdr.flags & TASK_TRACED != 0,
+            }
+        }
+        REC_RENAME => {
+            let r: RecRename = whole(record)?;
+            What::Rename { tid: r.subject_tid, comm: text(&r.comm).into() }
+        }
+        REC_SYSCALL => call(&hdr, &whole::<RecSyscall>(record)?, None, None),
+        REC_SYSCALL_IO => {
+            let r: RecSyscallIo = whole(record)?;
+            let io = Io {
+                object: Object { dev: r.dev, ino: r.ino, type_bits: r.object_type },
+                fd: r.fd,
+                is_write: hdr.flags & SYSCALL_WRITE != 0,
+                offset: r.offset,
+            };
+            call(&hdr, &r.sys, Some(io), None)
+        }
+        REC_SYSCALL_PATH => {
+            let (r, rest) = read::<RecSyscallPath>(record).context("a short path record")?;
+            call(&hdr, &r.sys, None, path(rest, r.path_bytes)?)
+        }
+        REC_FAULT => {
+            let r: RecFault = whole(record)?;
+            What::Fault { tid: hdr.tid, enter_ns: r.enter_ns, ip: r.ip, flags: hdr.flags }
+        }
+        REC_IRQ => {
+            let r: RecIrq = whole(record)?;
+            What::Irq {
+                tid: hdr.tid,
+                enter_ns: r.enter_ns,
+                hard: hdr.flags & IRQ_HARD != 0,
+                number: hdr.aux,
+            }
+        }
+        REC_TASK => {
+            let r: RecTask = whole(record)?;
+            What::Task {
+                tid: hdr.tid,
+                tgid: r.tgid,
+                kthread: hdr.flags & TASK_KTHREAD != 0,
+                comm: text(&r.comm).into(),
+            }
+        }
+        _ => return Ok(None),
+    };
+    Ok(Some(Event { ts_ns: hdr.ts_ns, cpu, what }))
+}
+
+fn whole<T: zerocopy::FromBytes>(record: &[u8]) -> Result<T> {
+    let (value, _) = read(record)
+        .with_context(|| format!("a record of {} bytes is too short for its kind", record.len()))?;
+    Ok(value)
+}
+
+fn switch(hdr: &RecHdr, next: u32, call: Option<OpenCall>) -> What {
+    What::Switch {
+        prev: hdr.tid,
+        next,
+        state: hdr.aux,
+        preempt: hdr.flags & SWITCH_PREEMPT != 0,
+        iowait: hdr.flags & SWITCH_IOWAIT != 0,
+        call,
+    }
+}
+
+fn call(hdr: &RecHdr, sys: &RecSyscall, io: Option<Io>, path: Option<Box<str>>) -> What {
+    What::Call {
+        tid: hdr.tid,
+        call: Box::new(Call {
+            nr: hdr.aux,
+            enter_ns: sys.enter_ns.min(hdr.ts_ns),
+            exit_ns: hdr.ts_ns,
+            ret: sys.ret,
+            unfinished: hdr.flags & SYSCALL_UNFINISHED != 0,
+            reaped: hdr.flags & SYSCALL_REAPED != 0,
+            io,
+            path,
+        }),
+    }
+}
+
+fn path(rest: &[u8], bytes: u32) -> Result<Option<Box<str>>> {
+    if bytes == 0 {
+        return Ok(None);
+    }
+    let Some(bytes) = rest.get(..bytes as usize) else { bail!("a path longer than its record") };
+    Ok(Some(text(bytes).into()))
+}

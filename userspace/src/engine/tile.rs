@@ -1,0 +1,174 @@
+//! What a thread on a CPU was doing: the innermost of user code, system call, page fault, softirq,
+//! hard interrupt. The levels exclude each other: an inner level's time is never an outer's.
+
+use super::event::{Call, Object, TYPE_FIFO};
+use super::syscall;
+use super::world::{Span, Thread};
+use crate::model::Category;
+use crate::records::{FAULT_MAJOR, VEC_CALL_FUNCTION, VEC_IRQ_WORK, VEC_RESCHEDULE, VEC_TIMER};
+
+/// The innermost level at an instant.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Level<'w> {
+    User,
+    Call(&'w Call),
+    /// In a call whose record is still to come.
+    OpenCall { nr: u16, object: Option<Object> },
+    Fault(Span),
+    Softirq(Span),
+    Hardirq(Span),
+    /// Not known: user or kernel; the call's record never came.
+    Unknown,
+}
+
+/// A stretch `[start_ns, end)` in which the innermost level did not change.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Piece<'w> {
+    pub start_ns: u64,
+    pub level: Level<'w>,
+}
+
+/// The call a thread was in just before `at_ns`, whatever else ran on top of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum InCall<'w> {
+    No { since_ns: u64 },
+    Closed(&'w Call),
+    Open { nr: u16, enter_ns: u64, object: Option<Object> },
+    /// Its state just before `at_ns` is told by a record still to come.
+    NotYetKnown { since_ns: u64 },
+}
+
+/// Whether the thread was in a system call just before `at_ns`.
+pub fn call_at(thread: &Thread, at_ns: u64) -> InCall<'_> {
+    let last = thread.call_before(at_ns);
+    if let Some(call) = last {
+        if call.exit_ns >= at_ns {
+            return InCall::Closed(call);
+        }
+    }
+    let since_ns = last.map_or(thread.known_from_ns, |call| call.exit_ns);
+    if let Some(open) = thread.open_call {
+        if open.enter_ns < at_ns {
+            return InCall::Open { nr: open.nr, enter_ns: open.enter_ns, object: open.object };
+        }
+        return InCall::No { since_ns };
+    }
+    if thread.exited_ns.is_some_and(|exited_ns| at_ns > exited_ns) {
+        // do_exit() runs on in the call, or the fatal signal, that ended the thread.
+        let enter_ns = thread.exited_ns.unwrap_or(since_ns);
+        return InCall::Open { nr: syscall::NR_EXIT, enter_ns, object: None };
+    }
+    if at_ns > thread.settled_ns {
+        return InCall::NotYetKnown { since_ns: thread.settled_ns.max(since_ns) };
+    }
+    InCall::No { since_ns }
+}
+
+/// The last piece before `at_ns`, not reaching back past `floor_ns`; the thread must have been on a
+/// CPU throughout. `None`: the record that tells is still to come (unless `no_more_records`).
+pub fn piece_before(
+    thread: &Thread,
+    at_ns: u64,
+    floor_ns: u64,
+    no_more_records: bool,
+) -> Option<Piece<'_>> {
+    let mut start_ns = floor_ns;
+    for (spans, level) in [
+        (&thread.hardirqs, Level::Hardirq as fn(Span) -> Level<'static>),
+        (&thread.softirqs, Level::Softirq),
+        (&thread.faults, Level::Fault),
+    ] {
+        let after = spans.partition_point(|span| span.start_ns < at_ns);
+        let Some(span) = after.checked_sub(1).and_then(|index| spans.get(index)) else { continue };
+        if span.end_ns >= at_ns && span.end_ns > span.start_ns {
+            return Some(Piece { start_ns: start_ns.max(span.start_ns), level: level(*span) });
+        }
+        start_ns = start_ns.max(span.end_ns);
+    }
+    let (since_ns, level) = match call_at(thread, at_ns) {
+        InCall::Closed(call) => (call.enter_ns, Level::Call(call)),
+        InCall::Open { nr, enter_ns, object } => (enter_ns, Level::OpenCall { nr, object }),
+        InCall::No { since_ns } => (since_ns, Level::User),
+        InCall::NotYetKnown { since_ns } if no_more_records => (since_ns, Level::Unknown),
+        InCall::NotYetKnown { .. } => return None,
+    };
+    Some(Piece { start_ns: start_ns.max(since_ns), level })
+}
+
+/// Category and description of a level.
+pub fn describe(level: &Level<'_>) -> (Category, Option<String>) {
+    match level {
+        Level::User => (Category::User, None),
+        Level::Call(call) => {
+            let object = call.io.map(|io| io.object);
+            (syscall::category(call.nr, object), Some(describe_call(call)))
+        }
+        Level::OpenCall { nr, object } => {
+            let name = syscall::name(*nr);
+            let detail = match object {
+                Some(object) => format!("{name} {object}"),
+                None => name,
+            };
+            (syscall::category(*nr, *object), Some(detail))
+        }
+        Level::Fault(span) => {
+            let major = span.number & u16::from(FAULT_MAJOR) != 0;
+            (Category::Fault, Some(if major { "major fault" } else { "minor fault" }.into()))
+        }
+        Level::Softirq(span) => {
+            (Category::Interrupt, Some(format!("softirq {}", softirq_name(span.number))))
+        }
+        Level::Hardirq(span) => (Category::Interrupt, Some(hardirq_name(span.number))),
+        Level::Unknown => {
+            (Category::Unattributed, Some("the record of this system call never came".into()))
+        }
+    }
+}
+
+/// `write pipe:[123]`, `openat /etc/ld.so.cache`, `brk`.
+pub fn describe_call(call: &Call) -> String {
+    let name = syscall::name(call.nr);
+    match (&call.io, &call.path) {
+        (Some(io), _) => format!("{name} {}", io.object),
+        (None, Some(path)) => format!("{name} {path}"),
+        (None, None) => name,
+    }
+}
+
+/// Part of a call in which its payload is copied, as modelled: a write copies when it begins, a
+/// read just before it ends. `None` when it moved nothing through a pipe.
+pub fn modelled_copy(call: &Call, ns_per_byte: f64) -> Option<(u64, u64)> {
+    let io = call.io.filter(|io| io.object.type_bits == TYPE_FIFO)?;
+    if call.ret <= 0 || call.unfinished {
+        return None;
+    }
+    let length_ns = ((call.ret as f64 * ns_per_byte).round() as u64)
+        .min(call.exit_ns.saturating_sub(call.enter_ns));
+    if length_ns == 0 {
+        return None;
+    }
+    Some(if io.is_write {
+        (call.enter_ns, call.enter_ns + length_ns)
+    } else {
+        (call.exit_ns - length_ns, call.exit_ns)
+    })
+}
+
+/// include/linux/interrupt.h, the order of `enum { HI_SOFTIRQ, ... }`.
+fn softirq_name(number: u16) -> &'static str {
+    const NAMES: [&str; 10] = [
+        "HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER",
+        "RCU",
+    ];
+    NAMES.get(usize::from(number)).copied().unwrap_or("?")
+}
+
+fn hardirq_name(number: u16) -> String {
+    match number {
+        VEC_TIMER => "timer interrupt".into(),
+        VEC_RESCHEDULE => "reschedule interrupt".into(),
+        VEC_CALL_FUNCTION => "call-function interrupt".into(),
+        VEC_IRQ_WORK => "irq-work interrupt".into(),
+        irq => format!("irq {irq}"),
+    }
+}

@@ -1,0 +1,675 @@
+//! The backward walk: from the moment the client has the answer to the moment it began to ask.
+//!
+//! State `(thread, time)`. Each step emits what the thread was doing just before that time and moves
+//! back, or crosses an edge to the thread that made it wait. Every step lowers the time or uses up
+//! an edge, so the walk ends; segments are emitted back to back, so they tile the request.
+
+use std::collections::{HashMap, HashSet};
+
+use super::event::{Call, Object, TYPE_FIFO};
+use super::syscall::{self, Waits};
+use super::tile::{self, InCall, Level};
+use super::world::{Channel, Off, ProcessId, ThreadId, Transfer, Why, World, IDLE};
+use crate::model::{Category, Evidence, Segment, Side};
+
+/// What to explain.
+#[derive(Clone, Debug)]
+pub struct Goal {
+    pub start_ns: u64,
+    pub end_ns: u64,
+    /// The thread that had the answer at `end_ns`.
+    pub client: ThreadId,
+    pub client_process: ProcessId,
+    pub server_process: Option<ProcessId>,
+    /// Bytes of this request on its channels; empty when it is not made of messages.
+    pub messages: Vec<Message>,
+}
+
+/// Bytes `[from, to)` of a channel that belong to the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message {
+    pub object: Object,
+    pub from: u64,
+    pub to: u64,
+}
+
+/// The walk needs a record of this thread that has not come yet.
+#[derive(Debug, PartialEq, Eq)]
+pub struct NotYet(pub ThreadId);
+
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    pub copy_ns_per_byte: f64,
+    /// The capture is over: what is not known will never be.
+    pub no_more_records: bool,
+}
+
+/// Hand-offs followed one inside another before a wait is charged as it is.
+const MAX_DEPTH: usize = 64;
+/// Steps spent on one request before the rest is given up as unattributed.
+const MAX_STEPS: usize = 4_000_000;
+
+/// A segment before it gets its names; `[start_ns, end_ns)`.
+struct Raw {
+    start_ns: u64,
+    end_ns: u64,
+    thread: ThreadId,
+    category: Category,
+    detail: Option<String>,
+    cause: Option<String>,
+    by: Option<ThreadId>,
+    cpu: Option<u32>,
+    evidence: Evidence,
+}
+
+struct Walk<'w> {
+    world: &'w World,
+    goal: &'w Goal,
+    settings: Settings,
+    /// Latest first.
+    out: Vec<Raw>,
+    /// Threads whose work for this request is established.
+    members: HashSet<ThreadId>,
+    /// Wake-ups that were followed in vain: (waker, time).
+    dead_ends: HashSet<(ThreadId, u64)>,
+    /// Where a thread's first read of a message found the bytes ready while it was being woken
+    /// for them: the sleep to look out for, by thread.
+    expected: HashMap<ThreadId, Transfer>,
+    steps: usize,
+}
+
+/// Where a step leads.
+enum Step {
+    /// Same walk, new state.
+    Go(ThreadId, u64),
+    /// Crossed into a thread that already works for the request (or over one of its messages).
+    Joined(ThreadId, u64),
+}
+
+/// The segments of a request, in order of time.
+///
+/// # Errors
+/// [`NotYet`]: try again when that thread has been heard of.
+pub fn walk(world: &World, goal: &Goal, settings: Settings) -> Result<Vec<Segment>, NotYet> {
+    let mut walk = Walk {
+        world,
+        goal,
+        settings,
+        out: Vec::new(),
+        members: HashSet::from([goal.client]),
+        dead_ends: HashSet::new(),
+        expected: HashMap::new(),
+        steps: 0,
+    };
+    walk.run()?;
+    let mut segments: Vec<Segment> = Vec::with_capacity(walk.out.len());
+    while let Some(raw) = walk.out.pop() {
+        let segment = walk.name(raw);
+        match segments.last_mut() {
+            Some(last) if joins(last, &segment) => last.duration_ns += segment.duration_ns,
+            _ => segments.push(segment),
+        }
+    }
+    Ok(segments)
+}
+
+/// Whether two neighbours differ in nothing but time.
+fn joins(a: &Segment, b: &Segment) -> bool {
+    a.tid == b.tid
+        && a.category == b.category
+        && a.cpu == b.cpu
+        && a.phase == b.phase
+        && a.detail == b.detail
+        && a.cause == b.cause
+        && a.by == b.by
+        && a.evidence == b.evidence
+}
+
+impl<'w> Walk<'w> {
+    fn run(&mut self) -> Result<(), NotYet> {
+        let (mut thread, mut at_ns) = (self.goal.client, self.goal.end_ns);
+        let mut joined_at = 0;
+        while at_ns > self.goal.start_ns {
+            if self.steps > MAX_STEPS {
+                self.give_up(thread, at_ns, "too many steps to explain");
+                return Ok(());
+            }
+            match self.step(thread, at_ns, 0)? {
+                Step::Go(t, ns) => (thread, at_ns) = (t, ns),
+                Step::Joined(t, ns) => {
+                    self.members.insert(t);
+                    joined_at = self.out.len();
+                    (thread, at_ns) = (t, ns);
+                }
+            }
+        }
+        // The request began in its client. A walk that ends elsewhere has lost the thread.
+        if self.world.thread(thread).process != self.goal.client_process {
+            let end_ns = self.out.get(joined_at).map_or(self.goal.end_ns, |raw| raw.end_ns);
+            self.out.truncate(joined_at);
+            self.give_up(thread, end_ns, "nothing shows how the request reached this thread");
+        }
+        Ok(())
+    }
+
+    /// One step back from `(thread, at_ns)`.
+    fn step(&mut self, thread: ThreadId, at_ns: u64, depth: usize) -> Result<Step, NotYet> {
+        self.steps += 1;
+        let t = self.world.thread(thread);
+        let start_ns = self.goal.start_ns;
+        let off = t.off_before(at_ns);
+        if let Some(off) = off.filter(|off| off.end_ns >= at_ns) {
+            return self.off_cpu(thread, off, at_ns, depth);
+        }
+        let floor_ns = off.map_or(0, |off| off.end_ns).max(start_ns);
+        if at_ns <= t.known_from_ns {
+            self.give_up(thread, at_ns, "before anything is known of this thread");
+            return Ok(Step::Go(thread, start_ns));
+        }
+        let floor_ns = floor_ns.max(t.known_from_ns.min(at_ns - 1));
+        let no_more = self.settings.no_more_records;
+        let Some(piece) = tile::piece_before(t, at_ns, floor_ns, no_more) else {
+            return Err(NotYet(thread));
+        };
+        // A read that found its bytes ready is where a message came in.
+        if let Level::Call(call) = piece.level {
+            if let Some(step) = self.read_without_sleep(thread, call, piece.start_ns, at_ns) {
+                return Ok(step);
+            }
+        }
+        self.on_cpu(thread, &piece, at_ns);
+        Ok(Step::Go(thread, piece.start_ns))
+    }
+
+    // ---- on the CPU ---------------------------------------------------------------------------
+
+    fn on_cpu(&mut self, thread: ThreadId, piece: &tile::Piece<'_>, end_ns: u64) {
+        let (category, detail) = tile::describe(&piece.level);
+        let copy = match piece.level {
+            Level::Call(call) => tile::modelled_copy(call, self.settings.copy_ns_per_byte),
+            _ => None,
+        };
+        let (copy_from, copy_to) = match copy {
+            Some((from, to)) => {
+                (from.clamp(piece.start_ns, end_ns), to.clamp(piece.start_ns, end_ns))
+            }
+            None => (end_ns, end_ns),
+        };
+        for (from_ns, to_ns, category, evidence) in [
+            (copy_to, end_ns, category, Evidence::Measured),
+            (copy_from, copy_to, Category::Copy, Evidence::Modelled),
+            (piece.start_ns, copy_from, category, Evidence::Measured),
+        ] {
+            let detail = detail.clone();
+            self.emit(thread, from_ns, to_ns, category, detail, None, None, None, evidence);
+        }
+    }
+
+    /// The thread reaches back, awake, through a read of bytes a message brought. `None`: the read
+    /// is the thread's own business and the walk goes on in it.
+    fn read_without_sleep(
+        &mut self,
+        thread: ThreadId,
+        call: &Call,
+        piece_start_ns: u64,
+        at_ns: u64,
+    ) -> Option<Step> {
+        let (object, write) = self.writer_of(call)?;
+        let t = self.world.thread(thread);
+        // Slept inside the read: the sleep will tell.
+        if t.off_before(at_ns).is_some_and(|off| off.start_ns >= call.enter_ns) {
+            return None;
+        }
+        let ours = self.is_ours(object, call);
+        if !ours && !(self.members.contains(&write.thread) && !self.members.contains(&thread)) {
+            return None;
+        }
+        if write.thread == thread || write.enter_ns < self.goal.start_ns {
+            return None;
+        }
+        if ours && self.read_before(thread, object, call) {
+            return None; // already at work on this message
+        }
+        // Woken for these bytes, in poll() or an earlier read: the sleep will tell.
+        let woken = t.off.iter().rev().take_while(|off| off.end_ns >= write.enter_ns).any(|off| {
+            off.end_ns <= call.enter_ns
+                && off.wake.is_some_and(|wake| wake.waker == write.thread && within(wake.at_ns, &write))
+        });
+        if woken {
+            self.expected.insert(thread, write);
+            return None;
+        }
+        // When the bytes were there at the latest; a write still under way when the read began
+        // handed them over during the read.
+        if write.exit_ns > call.enter_ns {
+            let handed_ns = write.enter_ns.max(call.enter_ns).max(piece_start_ns);
+            if handed_ns >= at_ns {
+                return Some(Step::Joined(write.thread, at_ns));
+            }
+            let piece = tile::Piece { start_ns: handed_ns, level: Level::Call(call) };
+            self.on_cpu(thread, &piece, at_ns);
+            return Some(Step::Joined(write.thread, handed_ns));
+        }
+        if piece_start_ns > call.enter_ns {
+            return None; // an interrupt or fault splits the read: take the pieces first
+        }
+        let piece = tile::Piece { start_ns: call.enter_ns, level: Level::Call(call) };
+        self.on_cpu(thread, &piece, at_ns);
+        self.queue(thread, write.exit_ns, call.enter_ns);
+        Some(Step::Joined(write.thread, write.exit_ns))
+    }
+
+    /// `[from_ns, to_ns)`: the bytes were in the pipe and `thread` had not asked for them; `cause`
+    /// says what it did instead.
+    fn queue(&mut self, thread: ThreadId, from_ns: u64, to_ns: u64) {
+        let t = self.world.thread(thread);
+        let mut at_ns = to_ns;
+        while at_ns > from_ns {
+            let off = t.off_before(at_ns);
+            let (start_ns, cause) = match off {
+                Some(off) if off.end_ns >= at_ns => {
+                    let cause = match off.why {
+                        Why::Preempted => "preempted",
+                        Why::Born => "not yet started",
+                        _ => "asleep",
+                    };
+                    (off.start_ns, cause.to_string())
+                }
+                _ => {
+                    let floor_ns = off.map_or(0, |off| off.end_ns).max(from_ns);
+                    match tile::piece_before(t, at_ns, floor_ns, true) {
+                        Some(piece) => {
+                            let (category, detail) = tile::describe(&piece.level);
+                            let cause = match detail {
+                                Some(detail) => format!("{category}: {detail}"),
+                                None => category.to_string(),
+                            };
+                            (piece.start_ns, cause)
+                        }
+                        None => (from_ns, "not known".into()),
+                    }
+                }
+            };
+            let start_ns = start_ns.max(from_ns);
+            let cause = Some(cause);
+            let detail = Some("bytes ready, not yet read".to_string());
+            let evidence = Evidence::Measured;
+            let category = Category::QueuePipe;
+            self.emit(thread, start_ns, at_ns, category, detail, cause, None, None, evidence);
+            at_ns = start_ns;
+        }
+    }
+
+    // ---- off the CPU --------------------------------------------------------------------------
+
+    fn off_cpu(
+        &mut self,
+        thread: ThreadId,
+        off: &Off,
+        at_ns: u64,
+        depth: usize,
+    ) -> Result<Step, NotYet> {
+        let begin_ns = off.start_ns.max(self.goal.start_ns);
+        match off.why {
+            Why::Preempted => {
+                self.run_queue(thread, off, begin_ns, at_ns, Category::RunqueuePreempted);
+                return Ok(Step::Go(thread, begin_ns));
+            }
+            Why::Dead | Why::Unseen => {
+                let detail = Some("before the thread was first seen".to_string());
+                let category = Category::Unattributed;
+                let evidence = Evidence::Measured;
+                self.emit(thread, begin_ns, at_ns, category, detail, None, None, None, evidence);
+                return Ok(Step::Go(thread, begin_ns));
+            }
+            Why::Slept { .. } | Why::Born => {}
+        }
+        let Some(wake) = off.wake else {
+            let reason = "asleep, and no wake-up was seen";
+            self.charge(thread, off, begin_ns, at_ns, Some(reason));
+            return Ok(Step::Go(thread, begin_ns));
+        };
+        let woken_ns = wake.at_ns.max(off.start_ns).clamp(begin_ns, at_ns);
+        self.run_queue(thread, off, woken_ns, at_ns, Category::RunqueueWakeup);
+
+        // A message of this request, or a thread already at work for it.
+        if let Some(sender) = self.message_edge(thread, off, wake.waker, wake.at_ns) {
+            let handed_ns = sender.1.min(woken_ns);
+            return Ok(Step::Joined(sender.0, handed_ns));
+        }
+        let waker_is_member = self.members.contains(&wake.waker) && wake.waker != thread;
+        let inside = woken_ns > self.goal.start_ns;
+        let lock = off.call.is_some_and(|call| {
+            syscall::waits(call.nr, call.object) == Waits::Futex && off.why != Why::Born
+        });
+        if wake.by_waker() && inside && !lock && self.world.thread(wake.waker).traced {
+            if waker_is_member {
+                return Ok(Step::Joined(wake.waker, woken_ns));
+            }
+            if depth < MAX_DEPTH {
+                if let Some((t, ns)) = self.explore(wake.waker, woken_ns, depth + 1)? {
+                    self.members.insert(wake.waker);
+                    return Ok(Step::Joined(t, ns));
+                }
+            }
+        }
+        self.charge(thread, off, begin_ns, woken_ns, None);
+        Ok(Step::Go(thread, begin_ns))
+    }
+
+    /// Follows a waker back. If its path returns to a thread already in the request, keeps what it
+    /// emitted and says where it came out; else leaves no trace.
+    fn explore(
+        &mut self,
+        waker: ThreadId,
+        woken_ns: u64,
+        depth: usize,
+    ) -> Result<Option<(ThreadId, u64)>, NotYet> {
+        if self.dead_ends.contains(&(waker, woken_ns)) {
+            return Ok(None);
+        }
+        let mark = self.out.len();
+        let (mut thread, mut at_ns) = (waker, woken_ns);
+        while at_ns > self.goal.start_ns && self.steps <= MAX_STEPS {
+            match self.step(thread, at_ns, depth)? {
+                Step::Go(t, ns) => (thread, at_ns) = (t, ns),
+                Step::Joined(t, ns) => {
+                    self.members.insert(waker);
+                    self.dead_ends.clear();
+                    return Ok(Some((t, ns)));
+                }
+            }
+        }
+        self.out.truncate(mark);
+        self.dead_ends.insert((waker, woken_ns));
+        Ok(None)
+    }
+
+    /// The sleep ended because bytes of this request reached the thread: who sent them, and when.
+    fn message_edge(
+        &mut self,
+        thread: ThreadId,
+        off: &Off,
+        waker: ThreadId,
+        woken_ns: u64,
+    ) -> Option<(ThreadId, u64)> {
+        if let Some(write) = self.expected.get(&thread).copied() {
+            if write.thread == waker && within(woken_ns, &write) {
+                self.expected.remove(&thread);
+                return Some((waker, woken_ns));
+            }
+        }
+        let t = self.world.thread(thread);
+        let InCall::Closed(call) = tile::call_at(t, off.end_ns.min(self.goal.end_ns)) else {
+            return None;
+        };
+        let (object, write) = self.writer_of(call)?;
+        if !self.is_ours(object, call) || write.thread == thread {
+            return None;
+        }
+        if write.enter_ns < self.goal.start_ns {
+            return None;
+        }
+        let handed_ns = if write.thread == waker && within(woken_ns, &write) {
+            woken_ns
+        } else if write.enter_ns > woken_ns {
+            return None; // an earlier, vain wake-up
+        } else {
+            write.exit_ns.min(woken_ns.max(write.enter_ns))
+        };
+        Some((write.thread, handed_ns))
+    }
+
+    /// The wait `[from_ns, to_ns)` of `thread`, kept as one wait.
+    fn charge(
+        &mut self,
+        thread: ThreadId,
+        off: &Off,
+        from_ns: u64,
+        to_ns: u64,
+        unexplained: Option<&str>,
+    ) {
+        let wake = off.wake;
+        let t = self.world.thread(thread);
+        let (nr, object) = match off.call {
+            Some(call) => (Some(call.nr), call.object),
+            None => (None, None),
+        };
+        let name = match nr {
+            Some(nr) => match object {
+                Some(object) => format!("{} {object}", syscall::name(nr)),
+                None => match tile::call_at(t, off.end_ns) {
+                    InCall::Closed(call) => tile::describe_call(call),
+                    _ => syscall::name(nr),
+                },
+            },
+            None => "a page fault".into(),
+        };
+        let waker = wake.map(|wake| wake.waker).filter(|&waker| waker != IDLE);
+        let by_waker = wake.is_some_and(|wake| wake.by_waker());
+        let waker_thread = waker.map(|id| self.world.thread(id));
+        let waker_name =
+            waker_thread.map(|w| w.name_at(wake.map_or(to_ns, |wake| wake.at_ns)).to_string());
+        let (uninterruptible, iowait) = match off.why {
+            Why::Slept { uninterruptible, iowait } => (uninterruptible, iowait),
+            _ => (false, false),
+        };
+        let kind = nr.map_or(Waits::Other, |nr| syscall::waits(nr, object));
+        let outside = waker_thread.is_none_or(|w| !w.traced) || !by_waker;
+        let mut by = if by_waker { waker } else { None };
+        let mut detail = format!("asleep in {name}");
+        let category = if let Some(reason) = unexplained {
+            detail = format!("{reason} (in {name})");
+            Category::Unattributed
+        } else if uninterruptible && by_waker && waker_name.as_deref().is_some_and(is_jbd2) {
+            Category::Journal
+        } else if uninterruptible && iowait {
+            Category::BlockIo
+        } else {
+            match kind {
+                Waits::Timer => {
+                    by = None;
+                    Category::Sleep
+                }
+                Waits::Futex => Category::Lock,
+                // Not woken by a task: the timeout.
+                Waits::Readiness if !by_waker => Category::Sleep,
+                Waits::Readiness | Waits::Peer if outside => Category::IdlePeer,
+                Waits::Readiness | Waits::Peer => {
+                    detail = format!("{detail}: the peer's work began before this request");
+                    Category::IdlePeer
+                }
+                Waits::Child | Waits::Other => {
+                    detail = format!("{detail}: nothing shows for what");
+                    Category::Unattributed
+                }
+            }
+        };
+        let cause = by.map(|by| self.activity(by, from_ns, to_ns));
+        self.emit(
+            thread,
+            from_ns,
+            to_ns,
+            category,
+            Some(detail),
+            cause,
+            by,
+            off.cpu,
+            Evidence::Measured,
+        );
+    }
+
+    /// How a thread spent an interval, in one phrase.
+    fn activity(&self, thread: ThreadId, from_ns: u64, to_ns: u64) -> String {
+        let t = self.world.thread(thread);
+        let off_ns: u64 = t
+            .off
+            .iter()
+            .rev()
+            .take_while(|off| off.end_ns > from_ns)
+            .map(|off| off.end_ns.min(to_ns).saturating_sub(off.start_ns.max(from_ns)))
+            .sum();
+        let whole_ns = (to_ns - from_ns).max(1);
+        let percent = (whole_ns.saturating_sub(off_ns)) * 100 / whole_ns;
+        format!("{} on CPU {percent} % of the time", t.name_at(to_ns))
+    }
+
+    /// `[from_ns, to_ns)`: `thread` was runnable and others had the CPU; one segment for each.
+    fn run_queue(
+        &mut self,
+        thread: ThreadId,
+        off: &Off,
+        from_ns: u64,
+        to_ns: u64,
+        category: Category,
+    ) {
+        if from_ns >= to_ns {
+            return;
+        }
+        let runs = off.cpu.and_then(|cpu| self.world.cpus.get(cpu as usize));
+        let mut at_ns = to_ns;
+        if let Some(runs) = runs {
+            let mut index = runs.partition_point(|(since_ns, _)| *since_ns < to_ns);
+            while at_ns > from_ns && index > 0 {
+                index -= 1;
+                let (since_ns, who) = runs[index];
+                let start_ns = since_ns.max(from_ns);
+                if who != thread && start_ns < at_ns {
+                    let by = Some(who);
+                    let detail = (who == IDLE).then(|| "the CPU was idle: waking it up".into());
+                    let evidence = Evidence::Measured;
+                    self.emit(
+                        thread, start_ns, at_ns, category, detail, None, by, off.cpu, evidence,
+                    );
+                    at_ns = start_ns;
+                }
+            }
+        }
+        let evidence = Evidence::Measured;
+        self.emit(thread, from_ns, at_ns, category, None, None, None, off.cpu, evidence);
+    }
+
+    // ---- messages -----------------------------------------------------------------------------
+
+    /// For a read from a pipe: the write that brought its last byte, when its writer is traced.
+    fn writer_of(&self, call: &Call) -> Option<(Object, Transfer)> {
+        let io = call.io?;
+        if io.is_write || io.object.type_bits != TYPE_FIFO || call.ret <= 0 || call.unfinished {
+            return None;
+        }
+        let channel = self.world.channels.get(&io.object)?;
+        let last = io.offset + call.ret as u64 - 1;
+        Channel::find(&channel.writes, last).map(|write| (io.object, *write))
+    }
+
+    /// Whether the call's bytes belong to the request's messages.
+    fn is_ours(&self, object: Object, call: &Call) -> bool {
+        let Some(io) = call.io else { return false };
+        let (from, to) = (io.offset, io.offset + call.ret.max(0) as u64);
+        self.goal.messages.iter().any(|m| m.object == object && m.from < to && from < m.to)
+    }
+
+    /// Whether the thread had read earlier bytes of the same message before this call.
+    fn read_before(&self, thread: ThreadId, object: Object, call: &Call) -> bool {
+        let Some(io) = call.io else { return false };
+        let Some(message) = self
+            .goal
+            .messages
+            .iter()
+            .find(|m| m.object == object && m.from <= io.offset && io.offset < m.to)
+        else {
+            return false;
+        };
+        let Some(channel) = self.world.channels.get(&object) else { return false };
+        let process = self.world.thread(thread).process;
+        channel.reads.iter().any(|read| {
+            read.to > message.from
+                && read.from < io.offset
+                && self.world.thread(read.thread).process == process
+                && read.thread == thread
+        })
+    }
+
+    // ---- segments -----------------------------------------------------------------------------
+
+    /// All the rest of the request, unexplained.
+    fn give_up(&mut self, thread: ThreadId, end_ns: u64, why: &str) {
+        let start_ns = self.goal.start_ns;
+        let category = Category::Unattributed;
+        let detail = Some(why.to_string());
+        let evidence = Evidence::Measured;
+        self.emit(thread, start_ns, end_ns, category, detail, None, None, None, evidence);
+    }
+
+    #[allow(clippy::too_many_arguments)] // the columns of a segment
+    fn emit(
+        &mut self,
+        thread: ThreadId,
+        start_ns: u64,
+        end_ns: u64,
+        category: Category,
+        detail: Option<String>,
+        cause: Option<String>,
+        by: Option<ThreadId>,
+        cpu: Option<u32>,
+        evidence: Evidence,
+    ) {
+        let start_ns = start_ns.max(self.goal.start_ns);
+        if start_ns < end_ns {
+            let cpu = cpu.or_else(|| self.world.thread(thread).cpu_at(end_ns - 1));
+            self.out.push(Raw {
+                start_ns,
+                end_ns,
+                thread,
+                category,
+                detail,
+                cause,
+                by,
+                cpu,
+                evidence,
+            });
+        }
+    }
+
+    fn name(&self, raw: Raw) -> Segment {
+        let thread = self.world.thread(raw.thread);
+        let process = self.world.process_of(raw.thread);
+        let side = if thread.kthread {
+            Side::Kernel
+        } else if thread.process == self.goal.client_process {
+            Side::Client
+        } else if Some(thread.process) == self.goal.server_process {
+            Side::Server
+        } else {
+            Side::Middle
+        };
+        Segment {
+            start_ns: raw.start_ns,
+            duration_ns: raw.end_ns - raw.start_ns,
+            category: raw.category,
+            side,
+            pid: process.tgid,
+            tid: thread.tid,
+            comm: thread.name_at(raw.start_ns).to_string(),
+            cpu: raw.cpu,
+            phase: self.world.phase_at(raw.thread, raw.start_ns),
+            detail: raw.detail,
+            cause: raw.cause,
+            by: raw.by.map(|by| {
+                let by_thread = self.world.thread(by);
+                let name = by_thread.name_at(raw.end_ns);
+                if by == IDLE { name.to_string() } else { format!("{name}/{}", by_thread.tid) }
+            }),
+            evidence: raw.evidence,
+        }
+    }
+}
+
+/// Whether an instant lies in the call that made the transfer.
+fn within(at_ns: u64, transfer: &Transfer) -> bool {
+    (transfer.enter_ns..=transfer.exit_ns).contains(&at_ns)
+}
+
+fn is_jbd2(comm: &str) -> bool {
+    comm.starts_with("jbd2/")
+}

@@ -1,0 +1,621 @@
+//! Timelines: what every thread and CPU did, kept for as long as an open request may need it.
+
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+
+use super::event::{Call, Event, Object, OpenCall, What};
+use super::syscall;
+use crate::records::{
+    FAULT_KERNEL, FAULT_MAJOR, TASK_KTHREAD, TASK_THREAD, TASK_TRACED, WAKING_HARDIRQ,
+    WAKING_IN_SYSCALL, WAKING_NMI, WAKING_SOFTIRQ,
+};
+
+/// Index of a thread's life: a tid that is reused gets a new one.
+pub type ThreadId = u32;
+/// Index of a process's life.
+pub type ProcessId = u32;
+
+/// The idle task of every CPU.
+pub const IDLE: ThreadId = 0;
+
+/// "Not yet": the end of a span that is still open.
+pub const NEVER: u64 = u64::MAX;
+
+/// Why a thread is not on a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// Created, not yet run.
+    Born,
+    /// Still runnable: lost the CPU, or gave it away by sched_yield().
+    Preempted,
+    /// Waits for a wake-up; `uninterruptible` as the kernel's D state.
+    Slept { uninterruptible: bool, iowait: bool },
+    Dead,
+    /// Existed before the capture, first seen when it came on a CPU.
+    Unseen,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wake {
+    pub at_ns: u64,
+    /// Who was current at the wake-up.
+    pub waker: ThreadId,
+    pub flags: u8,
+}
+
+impl Wake {
+    /// Whether the waker itself caused it: a task, or a softirq run inside its own system call.
+    /// Otherwise the waker is whoever the interrupt happened to hit.
+    pub fn by_waker(&self) -> bool {
+        if self.flags & (WAKING_HARDIRQ | WAKING_NMI) != 0 {
+            return false;
+        }
+        self.flags & WAKING_SOFTIRQ == 0 || self.flags & WAKING_IN_SYSCALL != 0
+    }
+}
+
+/// Time off the CPU: `[start_ns, end_ns)`.
+#[derive(Clone, Debug)]
+pub struct Off {
+    pub start_ns: u64,
+    pub end_ns: u64,
+    pub why: Why,
+    /// The first wake-up in the span, or one that came just before it.
+    pub wake: Option<Wake>,
+    /// Where the thread came back.
+    pub cpu: Option<u32>,
+    /// The system call it was in, where known.
+    pub call: Option<OpenCall>,
+}
+
+impl Off {
+    /// When the thread became runnable again: not before the span.
+    pub fn runnable_ns(&self) -> Option<u64> {
+        self.wake.map(|wake| wake.at_ns.max(self.start_ns))
+    }
+}
+
+/// A fault or interrupt: `[start_ns, end_ns)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    pub start_ns: u64,
+    pub end_ns: u64,
+    /// Fault flags, or the number of the interrupt.
+    pub number: u16,
+}
+
+#[derive(Debug, Default)]
+pub struct Thread {
+    pub tid: u32,
+    pub process: ProcessId,
+    /// Names over time: from when, what.
+    pub names: Vec<(u64, Rc<str>)>,
+    pub traced: bool,
+    pub kthread: bool,
+    pub born_ns: u64,
+    /// Fate: time of `sched_process_exit`.
+    pub exited_ns: Option<u64>,
+    pub off: VecDeque<Off>,
+    pub calls: VecDeque<Call>,
+    pub faults: VecDeque<Span>,
+    pub softirqs: VecDeque<Span>,
+    pub hardirqs: VecDeque<Span>,
+    /// The call it was in when it last left the CPU, until the call's own record comes.
+    pub open_call: Option<OpenCall>,
+    /// A wake-up that found the thread still on its CPU.
+    early_wake: Option<Wake>,
+    /// Until when it is known whether the thread was in a system call.
+    pub settled_ns: u64,
+    /// Before this nothing is known (begin of the capture, or forgotten since).
+    pub known_from_ns: u64,
+    pub on_cpu: Option<u32>,
+    /// CPUs by time, to say where a segment ran: from when, which.
+    pub cpus: VecDeque<(u64, u32)>,
+}
+
+impl Thread {
+    /// The name at that time.
+    pub fn name_at(&self, at_ns: u64) -> Rc<str> {
+        let after = self.names.partition_point(|(from_ns, _)| *from_ns <= at_ns);
+        match self.names.get(after.saturating_sub(1)) {
+            Some((_, name)) => Rc::clone(name),
+            None => "?".into(),
+        }
+    }
+
+    /// The CPU it was on, or came back to next, at that time.
+    pub fn cpu_at(&self, at_ns: u64) -> Option<u32> {
+        let after = self.cpus.partition_point(|(from_ns, _)| *from_ns <= at_ns);
+        self.cpus.get(after.checked_sub(1)?).map(|(_, cpu)| *cpu)
+    }
+
+    /// The span off the CPU that covers the instant just before `at_ns`, or the latest before it.
+    pub fn off_before(&self, at_ns: u64) -> Option<&Off> {
+        let after = self.off.partition_point(|off| off.start_ns < at_ns);
+        self.off.get(after.checked_sub(1)?)
+    }
+
+    /// The latest call that began before `at_ns`.
+    pub fn call_before(&self, at_ns: u64) -> Option<&Call> {
+        let after = self.calls.partition_point(|call| call.enter_ns < at_ns);
+        self.calls.get(after.checked_sub(1)?)
+    }
+}
+
+/// A program in a process: since when, and where its code begins.
+#[derive(Clone, Debug)]
+pub struct Program {
+    pub exec_ns: u64,
+    pub entry: u64,
+    pub interp_base: u64,
+    /// When the dynamic loader handed over to the program.
+    pub loaded_ns: Option<u64>,
+    pub path: Option<Box<str>>,
+}
+
+#[derive(Debug, Default)]
+pub struct Process {
+    pub tgid: u32,
+    pub parent: Option<ProcessId>,
+    pub programs: Vec<Program>,
+    /// When its first thread exited and with what status.
+    pub exited_ns: Option<u64>,
+    pub exit_code: Option<i32>,
+    pub traced: bool,
+    /// The thread whose tid is the tgid.
+    pub leader: ThreadId,
+}
+
+/// A write to or read from a pipe: bytes `[from, to)` of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    pub from: u64,
+    pub to: u64,
+    pub thread: ThreadId,
+    pub enter_ns: u64,
+    pub exit_ns: u64,
+}
+
+#[derive(Debug, Default)]
+pub struct Channel {
+    /// In order of offset (of exit, which is the same but for writers that race).
+    pub writes: VecDeque<Transfer>,
+    pub reads: VecDeque<Transfer>,
+    pub first_write_ns: Option<u64>,
+    /// A request was found on it: a write without an answer is then an incomplete one.
+    pub carries_requests: bool,
+}
+
+impl Channel {
+    /// The transfer in `list` that moved byte `at`.
+    pub fn find(list: &VecDeque<Transfer>, at: u64) -> Option<&Transfer> {
+        let index = list.partition_point(|t| t.to <= at);
+        list.get(index).filter(|t| t.from <= at)
+    }
+}
+
+#[derive(Debug)]
+pub struct LossWindow {
+    pub cpu: u32,
+    pub count: u64,
+    pub first_ns: u64,
+    pub last_ns: u64,
+}
+
+pub struct World {
+    pub threads: Vec<Thread>,
+    pub processes: Vec<Process>,
+    by_tid: HashMap<u32, ThreadId>,
+    by_tgid: HashMap<u32, ProcessId>,
+    /// Who ran on each CPU: from when, who.
+    pub cpus: Vec<VecDeque<(u64, ThreadId)>>,
+    pub channels: HashMap<Object, Channel>,
+    pub losses: Vec<LossWindow>,
+    /// Time of the latest event.
+    pub now_ns: u64,
+    pub start_ns: u64,
+}
+
+/// Kernel task states, include/linux/sched.h.
+const TASK_UNINTERRUPTIBLE: u16 = 0x02;
+const EXIT_DEAD_OR_ZOMBIE: u16 = 0x10 | 0x20 | 0x80;
+
+impl World {
+    pub fn new(cpus: u32, start_ns: u64) -> World {
+        let mut world = World {
+            threads: Vec::new(),
+            processes: vec![Process::default()],
+            by_tid: HashMap::new(),
+            by_tgid: HashMap::from([(0, 0)]),
+            cpus: vec![VecDeque::new(); cpus as usize],
+            channels: HashMap::new(),
+            losses: Vec::new(),
+            now_ns: start_ns,
+            start_ns,
+        };
+        world.threads.push(Thread {
+            names: vec![(0, "idle".into())],
+            kthread: true,
+            ..Thread::default()
+        });
+        world.by_tid.insert(0, IDLE);
+        world
+    }
+
+    pub fn thread(&self, id: ThreadId) -> &Thread {
+        &self.threads[id as usize]
+    }
+
+    pub fn process_of(&self, id: ThreadId) -> &Process {
+        &self.processes[self.thread(id).process as usize]
+    }
+
+    /// The present owner of a tid; made up when it was never announced (its record was lost).
+    pub fn thread_of_tid(&mut self, tid: u32) -> ThreadId {
+        if let Some(&id) = self.by_tid.get(&tid) {
+            return id;
+        }
+        self.add_thread(tid, tid, "?", self.now_ns, false)
+    }
+
+    pub fn is_traced_tid(&self, tid: u32) -> bool {
+        self.thread_by_tid(tid).is_some_and(|id| self.thread(id).traced)
+    }
+
+    /// The present owner of a tid, if known.
+    pub fn thread_by_tid(&self, tid: u32) -> Option<ThreadId> {
+        self.by_tid.get(&tid).copied()
+    }
+
+    /// Entry of the oldest call some traced thread sleeps in that may be sending.
+    pub fn oldest_write_under_way_ns(&self) -> u64 {
+        let writes = [1, 18, 20, 296, 328]; // write, pwrite64, writev, pwritev, pwritev2
+        (self.threads.iter())
+            .filter_map(|thread| thread.open_call)
+            .filter(|call| writes.contains(&call.nr))
+            .map(|call| call.enter_ns)
+            .min()
+            .unwrap_or(NEVER)
+    }
+
+    pub fn process_of_tgid(&self, tgid: u32) -> Option<ProcessId> {
+        self.by_tgid.get(&tgid).copied()
+    }
+
+    fn add_thread(&mut self, tid: u32, tgid: u32, comm: &str, now_ns: u64, new_process: bool) -> ThreadId {
+        let id = self.threads.len() as ThreadId;
+        let process = match self.by_tgid.get(&tgid) {
+            Some(&process) if !new_process => process,
+            _ => {
+                let process = self.processes.len() as ProcessId;
+                self.processes.push(Process { tgid, leader: id, ..Process::default() });
+                self.by_tgid.insert(tgid, process);
+                process
+            }
+        };
+        if tid == tgid {
+            self.processes[process as usize].leader = id;
+        }
+        self.threads.push(Thread {
+            tid,
+            process,
+            names: vec![(0, comm.into())],
+            born_ns: now_ns,
+            known_from_ns: now_ns,
+            settled_ns: now_ns,
+            ..Thread::default()
+        });
+        self.by_tid.insert(tid, id);
+        id
+    }
+
+    /// Applies one event; returns the thread whose past it settled, if any.
+    pub fn apply(&mut self, event: &Event) -> Option<ThreadId> {
+        self.now_ns = self.now_ns.max(event.ts_ns);
+        let ts_ns = event.ts_ns;
+        match &event.what {
+            What::Lost { count, first_ns, last_ns } => {
+                self.losses.push(LossWindow {
+                    cpu: event.cpu,
+                    count: *count,
+                    first_ns: *first_ns,
+                    last_ns: *last_ns,
+                });
+                None
+            }
+            What::Switch { prev, next, state, preempt, iowait, call } => {
+                let prev = self.thread_of_tid(*prev);
+                let next = self.thread_of_tid(*next);
+                let why = match *state {
+                    _ if *preempt => Why::Preempted,
+                    0 => Why::Preempted,
+                    s if s & EXIT_DEAD_OR_ZOMBIE != 0 => Why::Dead,
+                    s => Why::Slept {
+                        uninterruptible: s & TASK_UNINTERRUPTIBLE != 0,
+                        iowait: *iowait,
+                    },
+                };
+                let settled = self.switch_out(prev, ts_ns, why, *call);
+                self.switch_in(next, ts_ns, event.cpu);
+                if let Some(runs) = self.cpus.get_mut(event.cpu as usize) {
+                    runs.push_back((ts_ns, next));
+                }
+                settled.then_some(prev)
+            }
+            What::Waking { waker, wakee, flags } => {
+                let waker = self.thread_of_tid(*waker);
+                let wakee = self.thread_of_tid(*wakee);
+                let wake = Wake { at_ns: ts_ns, waker, flags: *flags };
+                let thread = &mut self.threads[wakee as usize];
+                match thread.off.back_mut() {
+                    Some(off) if off.end_ns == NEVER => {
+                        let waits = matches!(off.why, Why::Slept { .. } | Why::Born);
+                        if waits && off.wake.is_none_or(|w| w.at_ns < off.start_ns) {
+                            off.wake = Some(wake);
+                        }
+                    }
+                    _ => thread.early_wake = Some(wake),
+                }
+                None
+            }
+            What::Fork { parent, child, child_tgid, flags, comm, .. } => {
+                let parent = self.thread_of_tid(*parent);
+                let own_process = flags & TASK_THREAD == 0;
+                let id = self.add_thread(*child, *child_tgid, comm, ts_ns, own_process);
+                let parent_process = self.thread(parent).process;
+                let thread = &mut self.threads[id as usize];
+                thread.traced = flags & TASK_TRACED != 0;
+                thread.kthread = flags & TASK_KTHREAD != 0;
+                thread.off.push_back(Off {
+                    start_ns: ts_ns,
+                    end_ns: NEVER,
+                    why: Why::Born,
+                    wake: None,
+                    cpu: None,
+                    call: None,
+                });
+                if own_process {
+                    let process = &mut self.processes[thread.process as usize];
+                    process.parent = Some(parent_process);
+                    process.traced = thread.traced;
+                }
+                None
+            }
+            What::Exec(exec) => {
+                let id = self.thread_of_tid(exec.old_tid);
+                if exec.old_tid != exec.tid {
+                    // A thread other than the leader called exec: it takes over the leader's tid.
+                    self.by_tid.insert(exec.tid, id);
+                    self.threads[id as usize].tid = exec.tid;
+                }
+                let thread = &mut self.threads[id as usize];
+                thread.names.push((ts_ns, exec.comm.as_ref().into()));
+                thread.traced |= exec.traced;
+                let traced = thread.traced;
+                let process = &mut self.processes[thread.process as usize];
+                process.leader = id;
+                process.traced |= traced;
+                if traced {
+                    process.programs.push(Program {
+                        exec_ns: ts_ns,
+                        entry: exec.entry,
+                        interp_base: exec.interp_base,
+                        loaded_ns: None,
+                        path: exec.path.clone(),
+                    });
+                }
+                None
+            }
+            What::Exit { tid, code, traced, .. } => {
+                let id = self.thread_of_tid(*tid);
+                let thread = &mut self.threads[id as usize];
+                thread.exited_ns = Some(ts_ns);
+                thread.settled_ns = thread.settled_ns.max(ts_ns);
+                let process = &mut self.processes[thread.process as usize];
+                process.exited_ns.get_or_insert(ts_ns);
+                process.exit_code = Some(*code);
+                traced.then_some(id)
+            }
+            What::Rename { tid, comm } => {
+                let id = self.thread_of_tid(*tid);
+                self.threads[id as usize].names.push((ts_ns, comm.as_ref().into()));
+                None
+            }
+            What::Call { tid, call } => {
+                let id = self.thread_of_tid(*tid);
+                let thread = &mut self.threads[id as usize];
+                thread.traced = true;
+                thread.settled_ns = thread.settled_ns.max(ts_ns);
+                thread.open_call = None;
+                thread.early_wake = None;
+                thread.calls.push_back(call.as_ref().clone());
+                self.record_transfer(id, call);
+                Some(id)
+            }
+            What::Fault { tid, enter_ns, ip, flags } => {
+                let id = self.thread_of_tid(*tid);
+                let thread = &mut self.threads[id as usize];
+                let span = Span {
+                    start_ns: (*enter_ns).min(ts_ns),
+                    end_ns: ts_ns,
+                    number: u16::from(flags & (FAULT_MAJOR | FAULT_KERNEL)),
+                };
+                thread.faults.push_back(span);
+                let process = thread.process as usize;
+                if let Some(program) = self.processes[process].programs.last_mut() {
+                    // The first instruction of the program is on a page nobody has touched yet
+                    // in this address space: its fault marks the hand-over.
+                    let page = |address: u64| address & !0xfff;
+                    if program.loaded_ns.is_none() && page(*ip) == page(program.entry) {
+                        program.loaded_ns = Some(span.start_ns);
+                    }
+                }
+                None
+            }
+            What::Irq { tid, enter_ns, hard, number } => {
+                let id = self.thread_of_tid(*tid);
+                let thread = &mut self.threads[id as usize];
+                let span =
+                    Span { start_ns: (*enter_ns).min(ts_ns), end_ns: ts_ns, number: *number };
+                if *hard { &mut thread.hardirqs } else { &mut thread.softirqs }.push_back(span);
+                None
+            }
+            What::Task { tid, tgid, kthread, comm } => {
+                if !self.by_tid.contains_key(tid) {
+                    let id = self.add_thread(*tid, *tgid, comm, self.start_ns, false);
+                    self.threads[id as usize].kthread = *kthread;
+                }
+                None
+            }
+        }
+    }
+
+    fn switch_out(&mut self, id: ThreadId, ts_ns: u64, why: Why, call: Option<OpenCall>) -> bool {
+        if id == IDLE {
+            return false;
+        }
+        let thread = &mut self.threads[id as usize];
+        thread.on_cpu = None;
+        let early = thread.early_wake.take();
+        // An early wake-up belongs to this sleep only if it came in the same system call.
+        let begun_ns = call.map_or(ts_ns.saturating_sub(100_000), |call| call.enter_ns);
+        let wake = early.filter(|wake| matches!(why, Why::Slept { .. }) && wake.at_ns >= begun_ns);
+        thread.off.push_back(Off { start_ns: ts_ns, end_ns: NEVER, why, wake, cpu: None, call });
+        if call.is_some() {
+            thread.open_call = call;
+        }
+        // A sleep outside any system call is a fault under way: its record is still to come.
+        let settled = call.is_some() || matches!(why, Why::Preempted | Why::Dead);
+        if settled {
+            thread.settled_ns = thread.settled_ns.max(ts_ns);
+        }
+        settled && thread.traced
+    }
+
+    fn switch_in(&mut self, id: ThreadId, ts_ns: u64, cpu: u32) {
+        if id == IDLE {
+            return;
+        }
+        let thread = &mut self.threads[id as usize];
+        match thread.off.back_mut() {
+            Some(off) if off.end_ns == NEVER => {
+                off.end_ns = ts_ns;
+                off.cpu = Some(cpu);
+            }
+            Some(_) => {} // its switch-out was lost
+            None => thread.off.push_back(Off {
+                start_ns: thread.known_from_ns.min(ts_ns),
+                end_ns: ts_ns,
+                why: Why::Unseen,
+                wake: thread.early_wake.take(),
+                cpu: Some(cpu),
+                call: None,
+            }),
+        }
+        thread.on_cpu = Some(cpu);
+        if thread.cpus.back().is_none_or(|&(_, last)| last != cpu) {
+            thread.cpus.push_back((ts_ns, cpu));
+        }
+    }
+
+    fn record_transfer(&mut self, thread: ThreadId, call: &Call) {
+        let Some(io) = call.io else { return };
+        if io.object.type_bits != super::event::TYPE_FIFO || call.ret <= 0 || call.unfinished {
+            return;
+        }
+        let transfer = Transfer {
+            from: io.offset,
+            to: io.offset + call.ret as u64,
+            thread,
+            enter_ns: call.enter_ns,
+            exit_ns: call.exit_ns,
+        };
+        let channel = self.channels.entry(io.object).or_default();
+        if io.is_write {
+            channel.first_write_ns.get_or_insert(call.enter_ns);
+        }
+        let list = if io.is_write { &mut channel.writes } else { &mut channel.reads };
+        let at = list.partition_point(|t| t.from <= transfer.from);
+        list.insert(at, transfer);
+    }
+
+    /// Forgets what no walk that begins at or after `horizon_ns` can reach.
+    pub fn forget_before(&mut self, horizon_ns: u64) {
+        fn trim<T>(list: &mut VecDeque<T>, keep: usize, gone: impl Fn(&T) -> bool) -> bool {
+            let mut trimmed = false;
+            while list.len() > keep && list.front().is_some_and(&gone) {
+                list.pop_front();
+                trimmed = true;
+            }
+            trimmed
+        }
+        for thread in &mut self.threads {
+            let mut trimmed = trim(&mut thread.off, 1, |off| off.end_ns < horizon_ns);
+            trimmed |= trim(&mut thread.calls, 1, |call| call.exit_ns < horizon_ns);
+            trim(&mut thread.faults, 1, |span| span.end_ns < horizon_ns);
+            trim(&mut thread.softirqs, 1, |span| span.end_ns < horizon_ns);
+            trim(&mut thread.hardirqs, 1, |span| span.end_ns < horizon_ns);
+            while thread.cpus.len() > 1 && thread.cpus[1].0 < horizon_ns {
+                thread.cpus.pop_front();
+            }
+            if trimmed {
+                thread.known_from_ns = thread.known_from_ns.max(horizon_ns);
+            }
+        }
+        for runs in &mut self.cpus {
+            while runs.len() > 1 && runs[1].0 < horizon_ns {
+                runs.pop_front();
+            }
+        }
+        for channel in self.channels.values_mut() {
+            trim(&mut channel.writes, 1, |t| t.exit_ns < horizon_ns);
+            trim(&mut channel.reads, 1, |t| t.exit_ns < horizon_ns);
+        }
+    }
+
+    /// Part of a process's life the thread was in at that time, by what it ran.
+    pub fn phase_at(&self, id: ThreadId, at_ns: u64) -> Option<&'static str> {
+        let thread = self.thread(id);
+        if thread.kthread {
+            return None;
+        }
+        let in_call = |nrs: &[u16]| {
+            let closed = thread.call_before(at_ns + 1).filter(|call| call.exit_ns > at_ns);
+            let nr = match (closed, thread.open_call) {
+                (Some(call), _) => Some(call.nr),
+                (None, Some(open)) if open.enter_ns <= at_ns => Some(open.nr),
+                _ => None,
+            };
+            nr.is_some_and(|nr| nrs.contains(&nr))
+        };
+        if thread.exited_ns.is_some_and(|exited| at_ns >= exited)
+            || in_call(&[syscall::NR_EXIT, syscall::NR_EXIT_GROUP])
+        {
+            return Some("exit");
+        }
+        if in_call(&[syscall::NR_EXECVE, syscall::NR_EXECVEAT]) {
+            return Some("exec");
+        }
+        const FORKS: &[u16] = &[syscall::NR_CLONE, 57, 58, 435];
+        if in_call(FORKS) {
+            return Some("fork");
+        }
+        if in_call(&[syscall::NR_WAIT4, syscall::NR_WAITID]) {
+            return Some("wait");
+        }
+        let process = &self.processes[thread.process as usize];
+        let begun = process.programs.partition_point(|program| program.exec_ns <= at_ns);
+        match begun.checked_sub(1).map(|index| &process.programs[index]) {
+            // Forked and not yet exec'd: still setting up the new program.
+            None if process.parent.is_some() && !process.programs.is_empty() => Some("fork"),
+            // A child that goes on in its parent's program.
+            None => process.parent.and(Some("program")),
+            Some(program) if program.interp_base == 0 => Some("program"),
+            Some(program) => match program.loaded_ns {
+                Some(loaded_ns) if at_ns >= loaded_ns => Some("program"),
+                Some(_) => Some("dynamic linking"),
+                None => Some("program"),
+            },
+        }
+    }
+}

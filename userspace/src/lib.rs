@@ -1,0 +1,20 @@
+//! rpcprobe: where did this request's latency go?
+//!
+//! Data flows one way: [`probe`] (hooks, rings) -> [`capture`] (`events.bin`) -> [`engine`]
+//! (timelines, messages, requests, walk) -> [`model`] (segments) -> [`output`] (Parquet) ->
+//! [`report`]. [`session`] runs the first part, [`attribute`] the rest.
+
+pub mod attribute;
+pub mod capture;
+pub mod cli;
+pub mod clock;
+pub mod commands;
+pub mod engine;
+pub mod model;
+pub mod output;
+pub mod owner;
+pub mod probe;
+pub mod records;
+pub mod report;
+pub mod session;
+pub mod target;

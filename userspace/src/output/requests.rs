@@ -1,0 +1,294 @@
+//! `requests.parquet`: one row a request.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{bail, Result};
+use arrow_array::builder::{BooleanBuilder, Int64Builder, StringBuilder};
+use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch};
+use arrow_schema::{DataType, Field, Schema};
+
+use super::{
+    bools, decode_rows, file_writer, open, rows, to_i64, write_batch, CategorySums, FileWriter,
+    Ints, RequestRow, Rows, Texts, BATCH_ROWS,
+};
+use crate::model::{category_ns, Category, End, Kind, Request, Segment};
+
+/// Every request of a file, in its order.
+///
+/// # Errors
+/// When the file cannot be read, is not a whole Parquet file, or lacks a column.
+pub fn stream_requests(path: &Path) -> Result<Rows<RequestRow>> {
+    rows(path, open(path, &schema())?, decode)
+}
+
+/// All requests of a file at once.
+///
+/// # Errors
+/// As [`stream_requests`], and when a row holds what no request can have.
+pub fn read_requests(path: &Path) -> Result<Vec<RequestRow>> {
+    stream_requests(path)?.collect()
+}
+
+fn schema() -> Schema {
+    let int = |name: &str, null| Field::new(name, DataType::Int64, null);
+    let text = |name: &str, null| Field::new(name, DataType::Utf8, null);
+    let mut fields = vec![
+        int("request_id", false),
+        int("parent_request_id", true),
+        text("kind", false),
+        int("start_ns", false),
+        int("latency_ns", false),
+        Field::new("complete", DataType::Boolean, false),
+        text("reason", true),
+        int("client_pid", true),
+        int("client_tid", true),
+        text("client_comm", true),
+        int("server_pid", true),
+        int("server_tid", true),
+        text("server_comm", true),
+        text("channel", true),
+        int("stream_id", true),
+        int("xid", true),
+        text("method", true),
+        int("status", true),
+        int("request_bytes", true),
+        int("response_bytes", true),
+    ];
+    fields.extend(Category::ALL.iter().map(|category| int(category.name(), true)));
+    Schema::new(fields)
+}
+
+#[derive(Default)]
+struct EndColumns {
+    pid: Int64Builder,
+    tid: Int64Builder,
+    comm: StringBuilder,
+}
+
+impl EndColumns {
+    fn append(&mut self, end: Option<&End>) {
+        self.pid.append_option(end.map(|end| i64::from(end.pid)));
+        self.tid.append_option(end.map(|end| i64::from(end.tid)));
+        self.comm.append_option(end.map(|end| &end.comm));
+    }
+
+    fn take(&mut self) -> [ArrayRef; 3] {
+        [Arc::new(self.pid.finish()), Arc::new(self.tid.finish()), Arc::new(self.comm.finish())]
+    }
+}
+
+/// Rows not yet encoded.
+#[derive(Default)]
+struct Columns {
+    request_id: Int64Builder,
+    parent_request_id: Int64Builder,
+    kind: StringBuilder,
+    start_ns: Int64Builder,
+    latency_ns: Int64Builder,
+    complete: BooleanBuilder,
+    reason: StringBuilder,
+    client: EndColumns,
+    server: EndColumns,
+    channel: StringBuilder,
+    stream_id: Int64Builder,
+    xid: Int64Builder,
+    method: StringBuilder,
+    status: Int64Builder,
+    request_bytes: Int64Builder,
+    response_bytes: Int64Builder,
+    categories: [Int64Builder; Category::ALL.len()],
+}
+
+pub(super) struct RequestWriter {
+    file: FileWriter,
+    schema: Arc<Schema>,
+    columns: Columns,
+    rows: usize,
+}
+
+impl RequestWriter {
+    pub(super) fn new(sink: Box<dyn Write + Send>) -> Result<RequestWriter> {
+        let schema = Arc::new(schema());
+        let file = file_writer(sink, schema.clone(), &["request_id", "start_ns", "latency_ns"])?;
+        Ok(RequestWriter { file, schema, columns: Columns::default(), rows: 0 })
+    }
+
+    pub(super) fn push(&mut self, request: &Request, segments: &[Segment]) -> Result<()> {
+        let opt = |name, value: Option<u64>| value.map(|value| to_i64(name, value)).transpose();
+        let c = &mut self.columns;
+        c.request_id.append_value(to_i64("request_id", request.request_id)?);
+        c.parent_request_id.append_option(opt("parent_request_id", request.parent_request_id)?);
+        c.kind.append_value(request.kind.name());
+        c.start_ns.append_value(to_i64("start_ns", request.start_ns)?);
+        c.latency_ns.append_value(to_i64("latency_ns", request.latency_ns)?);
+        c.complete.append_value(request.complete);
+        c.reason.append_option(request.reason.as_ref());
+        c.client.append(request.client.as_ref());
+        c.server.append(request.server.as_ref());
+        c.channel.append_option(request.channel.as_ref());
+        c.stream_id.append_option(opt("stream_id", request.stream_id)?);
+        c.xid.append_option(request.xid.map(i64::from));
+        c.method.append_option(request.method.as_ref());
+        c.status.append_option(request.status.map(i64::from));
+        c.request_bytes.append_option(opt("request_bytes", request.request_bytes)?);
+        c.response_bytes.append_option(opt("response_bytes", request.response_bytes)?);
+        let known = request.complete || !segments.is_empty();
+        for (column, sum_ns) in c.categories.iter_mut().zip(category_ns(segments)) {
+            column.append_option(if known { Some(to_i64("a sum", sum_ns)?) } else { None });
+        }
+        self.rows += 1;
+        if self.rows == BATCH_ROWS {
+            self.encode()?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn finish(mut self) -> Result<()> {
+        self.encode()?;
+        self.file.close()?;
+        Ok(())
+    }
+
+    fn encode(&mut self) -> Result<()> {
+        self.rows = 0;
+        let c = &mut self.columns;
+        let [client_pid, client_tid, client_comm] = c.client.take();
+        let [server_pid, server_tid, server_comm] = c.server.take();
+        let mut arrays: Vec<ArrayRef> = vec![
+            Arc::new(c.request_id.finish()),
+            Arc::new(c.parent_request_id.finish()),
+            Arc::new(c.kind.finish()),
+            Arc::new(c.start_ns.finish()),
+            Arc::new(c.latency_ns.finish()),
+            Arc::new(c.complete.finish()),
+            Arc::new(c.reason.finish()),
+            client_pid,
+            client_tid,
+            client_comm,
+            server_pid,
+            server_tid,
+            server_comm,
+            Arc::new(c.channel.finish()),
+            Arc::new(c.stream_id.finish()),
+            Arc::new(c.xid.finish()),
+            Arc::new(c.method.finish()),
+            Arc::new(c.status.finish()),
+            Arc::new(c.request_bytes.finish()),
+            Arc::new(c.response_bytes.finish()),
+        ];
+        arrays.extend(c.categories.iter_mut().map(|column| Arc::new(column.finish()) as ArrayRef));
+        write_batch(&mut self.file, &RecordBatch::try_new(self.schema.clone(), arrays)?)
+    }
+}
+
+struct EndReader {
+    pid: Ints,
+    tid: Ints,
+    comm: Texts,
+}
+
+impl EndReader {
+    /// All three or none.
+    fn get(&self, row: usize) -> Result<Option<End>> {
+        match (self.pid.get(row)?, self.tid.get(row)?, self.comm.owned(row)) {
+            (Some(pid), Some(tid), Some(comm)) => Ok(Some(End { pid, tid, comm })),
+            (None, None, None) => Ok(None),
+            _ => bail!(
+                "of `{}`, `{}`, `{}` some are null",
+                self.pid.name,
+                self.tid.name,
+                self.comm.name
+            ),
+        }
+    }
+}
+
+struct Reader {
+    request_id: Ints,
+    parent_request_id: Ints,
+    kind: Texts,
+    start_ns: Ints,
+    latency_ns: Ints,
+    complete: BooleanArray,
+    reason: Texts,
+    client: EndReader,
+    server: EndReader,
+    channel: Texts,
+    stream_id: Ints,
+    xid: Ints,
+    method: Texts,
+    status: Ints,
+    request_bytes: Ints,
+    response_bytes: Ints,
+    categories: Vec<Ints>,
+}
+
+impl Reader {
+    fn of(batch: &RecordBatch) -> Result<Reader> {
+        let int = |name| Ints::of(batch, name);
+        let text = |name| Texts::of(batch, name);
+        Ok(Reader {
+            request_id: int("request_id")?,
+            parent_request_id: int("parent_request_id")?,
+            kind: text("kind")?,
+            start_ns: int("start_ns")?,
+            latency_ns: int("latency_ns")?,
+            complete: bools(batch, "complete")?,
+            reason: text("reason")?,
+            client: EndReader {
+                pid: int("client_pid")?,
+                tid: int("client_tid")?,
+                comm: text("client_comm")?,
+            },
+            server: EndReader {
+                pid: int("server_pid")?,
+                tid: int("server_tid")?,
+                comm: text("server_comm")?,
+            },
+            channel: text("channel")?,
+            stream_id: int("stream_id")?,
+            xid: int("xid")?,
+            method: text("method")?,
+            status: int("status")?,
+            request_bytes: int("request_bytes")?,
+            response_bytes: int("response_bytes")?,
+            categories: Category::ALL.iter().map(|c| int(c.name())).collect::<Result<_>>()?,
+        })
+    }
+
+    fn row(&self, row: usize) -> Result<RequestRow> {
+        if self.complete.is_null(row) {
+            bail!("`complete` is null");
+        }
+        let request = Request {
+            request_id: self.request_id.need(row)?,
+            parent_request_id: self.parent_request_id.get(row)?,
+            kind: self.kind.named(row, Kind::from_name)?,
+            start_ns: self.start_ns.need(row)?,
+            latency_ns: self.latency_ns.need(row)?,
+            complete: self.complete.value(row),
+            reason: self.reason.owned(row),
+            client: self.client.get(row)?,
+            server: self.server.get(row)?,
+            channel: self.channel.owned(row),
+            stream_id: self.stream_id.get(row)?,
+            xid: self.xid.get(row)?,
+            method: self.method.owned(row),
+            status: self.status.get(row)?,
+            request_bytes: self.request_bytes.get(row)?,
+            response_bytes: self.response_bytes.get(row)?,
+        };
+        let mut category_ns: CategorySums = [None; Category::ALL.len()];
+        for (sum_ns, column) in category_ns.iter_mut().zip(&self.categories) {
+            *sum_ns = column.get(row)?;
+        }
+        Ok(RequestRow { request, category_ns })
+    }
+}
+
+fn decode(batch: &RecordBatch, first_row: u64) -> Result<Vec<RequestRow>> {
+    let reader = Reader::of(batch)?;
+    decode_rows(batch, first_row, |row| reader.row(row))
+}

@@ -1,0 +1,281 @@
+//! `segments.parquet`: one row a segment, the segments of a request together and in order.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{ensure, Result};
+use arrow_array::builder::{Int64Builder, StringBuilder};
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use arrow_array::{BooleanArray, RecordBatch};
+use arrow_schema::{ArrowError, DataType, Field, Schema};
+use parquet::arrow::arrow_reader::{ArrowPredicateFn, RowFilter};
+use parquet::arrow::ProjectionMask;
+use parquet::file::metadata::RowGroupMetaData;
+use parquet::file::statistics::Statistics;
+
+use super::{
+    decode_rows, file_writer, open, rows, to_i64, write_batch, FileWriter, Ints, Texts, BATCH_ROWS,
+};
+use crate::model::{Category, Evidence, Segment, Side};
+
+/// Different phases a file may name: far more than there are, and a bound on what is kept for ever.
+const MAX_PHASES: usize = 256;
+/// Length of the name of a phase at most, in bytes.
+const MAX_PHASE_BYTES: usize = 64;
+
+/// A row of the file: `request_id`, `seq`, and the segment.
+type SegmentRow = (u64, u64, Segment);
+
+/// Every segment of a file with its `request_id`, in the file's order.
+///
+/// # Errors
+/// When the file cannot be read, is not a whole Parquet file, or lacks a column.
+pub fn stream_segments(path: &Path) -> Result<impl Iterator<Item = Result<(u64, Segment)>>> {
+    let rows = rows(path, open(path, &schema())?, decode)?;
+    Ok(rows.map(|row| row.map(|(request_id, _, segment)| (request_id, segment))))
+}
+
+/// The segments of one request, by `seq`; none when the file has no such request.
+///
+/// Row groups whose statistics exclude the request are not read; of the others only the column
+/// `request_id` is, where it does not match.
+///
+/// # Errors
+/// As [`stream_segments`], and when the request's `seq` are not 0, 1, 2, ....
+pub fn read_segments_of(path: &Path, request_id: u64) -> Result<Vec<Segment>> {
+    let Ok(wanted) = i64::try_from(request_id) else { return Ok(Vec::new()) };
+    let builder = open(path, &schema())?;
+    let groups = builder.metadata().row_groups().iter().enumerate();
+    let groups = groups.filter(|(_, group)| may_hold(group, wanted)).map(|(i, _)| i).collect();
+    let mask = ProjectionMask::columns(builder.parquet_schema(), ["request_id"]);
+    let matches = ArrowPredicateFn::new(mask, move |batch| {
+        let ids = batch.column(0).as_primitive_opt::<Int64Type>().ok_or_else(|| {
+            ArrowError::SchemaError("column `request_id` is not Int64".to_owned())
+        })?;
+        Ok(BooleanArray::from_iter(ids.iter().map(|id| Some(id == Some(wanted)))))
+    });
+    let builder =
+        builder.with_row_groups(groups).with_row_filter(RowFilter::new(vec![Box::new(matches)]));
+    let mut found = rows(path, builder, decode)?.collect::<Result<Vec<SegmentRow>>>()?;
+    found.sort_by_key(|(_, seq, _)| *seq);
+    for (i, (_, seq, _)) in found.iter().enumerate() {
+        ensure!(
+            *seq == i as u64,
+            "{}: request {request_id} has no segment {i} (or two of one number)",
+            path.display()
+        );
+    }
+    Ok(found.into_iter().map(|(_, _, segment)| segment).collect())
+}
+
+fn may_hold(group: &RowGroupMetaData, request_id: i64) -> bool {
+    let column =
+        group.columns().iter().find(|column| column.column_path().string() == "request_id");
+    match column.and_then(|column| column.statistics()) {
+        Some(Statistics::Int64(range)) => {
+            range.min_opt().is_none_or(|min| *min <= request_id)
+                && range.max_opt().is_none_or(|max| request_id <= *max)
+        }
+        _ => true,
+    }
+}
+
+fn schema() -> Schema {
+    let int = |name: &str, null| Field::new(name, DataType::Int64, null);
+    let text = |name: &str, null| Field::new(name, DataType::Utf8, null);
+    Schema::new(vec![
+        int("request_id", false),
+        int("seq", false),
+        int("start_ns", false),
+        int("duration_ns", false),
+        text("category", false),
+        text("side", false),
+        int("pid", false),
+        int("tid", false),
+        text("comm", false),
+        int("cpu", true),
+        text("detail", true),
+        text("cause", true),
+        text("by", true),
+        text("evidence", false),
+        text("phase", true),
+    ])
+}
+
+/// Rows not yet encoded.
+#[derive(Default)]
+struct Columns {
+    request_id: Int64Builder,
+    seq: Int64Builder,
+    start_ns: Int64Builder,
+    duration_ns: Int64Builder,
+    category: StringBuilder,
+    side: StringBuilder,
+    pid: Int64Builder,
+    tid: Int64Builder,
+    comm: StringBuilder,
+    cpu: Int64Builder,
+    detail: StringBuilder,
+    cause: StringBuilder,
+    by: StringBuilder,
+    evidence: StringBuilder,
+    phase: StringBuilder,
+}
+
+pub(super) struct SegmentWriter {
+    file: FileWriter,
+    schema: Arc<Schema>,
+    columns: Columns,
+    rows: usize,
+}
+
+impl SegmentWriter {
+    pub(super) fn new(sink: Box<dyn Write + Send>) -> Result<SegmentWriter> {
+        let schema = Arc::new(schema());
+        let increasing = ["request_id", "seq", "start_ns", "duration_ns"];
+        let file = file_writer(sink, schema.clone(), &increasing)?;
+        Ok(SegmentWriter { file, schema, columns: Columns::default(), rows: 0 })
+    }
+
+    pub(super) fn push(&mut self, request_id: u64, segments: &[Segment]) -> Result<()> {
+        let request_id = to_i64("request_id", request_id)?;
+        for (seq, segment) in (0..).zip(segments) {
+            let c = &mut self.columns;
+            c.request_id.append_value(request_id);
+            c.seq.append_value(seq);
+            c.start_ns.append_value(to_i64("start_ns", segment.start_ns)?);
+            c.duration_ns.append_value(to_i64("duration_ns", segment.duration_ns)?);
+            c.category.append_value(segment.category.name());
+            c.side.append_value(segment.side.name());
+            c.pid.append_value(segment.pid.into());
+            c.tid.append_value(segment.tid.into());
+            c.comm.append_value(&segment.comm);
+            c.cpu.append_option(segment.cpu.map(i64::from));
+            c.detail.append_option(segment.detail.as_ref());
+            c.cause.append_option(segment.cause.as_ref());
+            c.by.append_option(segment.by.as_ref());
+            c.evidence.append_value(segment.evidence.name());
+            c.phase.append_option(segment.phase);
+            self.rows += 1;
+            if self.rows == BATCH_ROWS {
+                self.encode()?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn finish(mut self) -> Result<()> {
+        self.encode()?;
+        self.file.close()?;
+        Ok(())
+    }
+
+    fn encode(&mut self) -> Result<()> {
+        self.rows = 0;
+        let c = &mut self.columns;
+        let batch = RecordBatch::try_new(
+            self.schema.clone(),
+            vec![
+                Arc::new(c.request_id.finish()),
+                Arc::new(c.seq.finish()),
+                Arc::new(c.start_ns.finish()),
+                Arc::new(c.duration_ns.finish()),
+                Arc::new(c.category.finish()),
+                Arc::new(c.side.finish()),
+                Arc::new(c.pid.finish()),
+                Arc::new(c.tid.finish()),
+                Arc::new(c.comm.finish()),
+                Arc::new(c.cpu.finish()),
+                Arc::new(c.detail.finish()),
+                Arc::new(c.cause.finish()),
+                Arc::new(c.by.finish()),
+                Arc::new(c.evidence.finish()),
+                Arc::new(c.phase.finish()),
+            ],
+        )?;
+        write_batch(&mut self.file, &batch)
+    }
+}
+
+struct Reader {
+    request_id: Ints,
+    seq: Ints,
+    start_ns: Ints,
+    duration_ns: Ints,
+    category: Texts,
+    side: Texts,
+    pid: Ints,
+    tid: Ints,
+    comm: Texts,
+    cpu: Ints,
+    detail: Texts,
+    cause: Texts,
+    by: Texts,
+    evidence: Texts,
+    phase: Texts,
+}
+
+impl Reader {
+    fn of(batch: &RecordBatch) -> Result<Reader> {
+        let int = |name| Ints::of(batch, name);
+        let text = |name| Texts::of(batch, name);
+        Ok(Reader {
+            request_id: int("request_id")?,
+            seq: int("seq")?,
+            start_ns: int("start_ns")?,
+            duration_ns: int("duration_ns")?,
+            category: text("category")?,
+            side: text("side")?,
+            pid: int("pid")?,
+            tid: int("tid")?,
+            comm: text("comm")?,
+            cpu: int("cpu")?,
+            detail: text("detail")?,
+            cause: text("cause")?,
+            by: text("by")?,
+            evidence: text("evidence")?,
+            phase: text("phase")?,
+        })
+    }
+
+    fn row(&self, row: usize) -> Result<SegmentRow> {
+        let segment = Segment {
+            start_ns: self.start_ns.need(row)?,
+            duration_ns: self.duration_ns.need(row)?,
+            category: self.category.named(row, Category::from_name)?,
+            side: self.side.named(row, Side::from_name)?,
+            pid: self.pid.need(row)?,
+            tid: self.tid.need(row)?,
+            comm: self.comm.need(row)?.to_owned(),
+            cpu: self.cpu.get(row)?,
+            phase: self.phase.get(row).map(phase_name).transpose()?,
+            detail: self.detail.owned(row),
+            cause: self.cause.owned(row),
+            by: self.by.owned(row),
+            evidence: self.evidence.named(row, Evidence::from_name)?,
+        };
+        Ok((self.request_id.need(row)?, self.seq.need(row)?, segment))
+    }
+}
+
+fn decode(batch: &RecordBatch, first_row: u64) -> Result<Vec<SegmentRow>> {
+    let reader = Reader::of(batch)?;
+    decode_rows(batch, first_row, |row| reader.row(row))
+}
+
+/// The name as a string that lives for ever, as the model has it: each different one is kept once.
+fn phase_name(text: &str) -> Result<&'static str> {
+    static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(name) = names.get(text) {
+        return Ok(name);
+    }
+    ensure!(text.len() <= MAX_PHASE_BYTES, "`phase` is longer than {MAX_PHASE_BYTES} bytes");
+    ensure!(names.len() < MAX_PHASES, "`phase` has more than {MAX_PHASES} different values");
+    let name: &'static str = Box::leak(text.to_owned().into_boxed_str());
+    names.insert(name);
+    Ok(name)
+}

@@ -1,0 +1,274 @@
+//! What the probe costs on this machine: small workloads timed in a child process, first without
+//! and then with the probe attached. Short (tens of milliseconds), so the figures are estimates; the
+//! best of several rounds is taken, because interference only ever adds.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::time::Instant;
+
+use anyhow::{bail, Context, Result};
+
+use super::Probe;
+use crate::capture::manifest::Calibration;
+
+const ROUNDS: usize = 5;
+
+/// Nanoseconds a unit of each workload.
+#[derive(Clone, Copy, Debug, Default)]
+struct Figures {
+    syscall: f64,
+    /// A round trip of one byte over two pipes between two processes on one CPU.
+    round_trip: f64,
+    fault: f64,
+    copied_byte: f64,
+}
+
+const FIGURES_BYTES: usize = 32;
+
+impl Figures {
+    fn to_bytes(self) -> [u8; FIGURES_BYTES] {
+        let mut bytes = [0; FIGURES_BYTES];
+        let values = [self.syscall, self.round_trip, self.fault, self.copied_byte];
+        for (chunk, value) in bytes.chunks_exact_mut(8).zip(values) {
+            chunk.copy_from_slice(&value.to_ne_bytes());
+        }
+        bytes
+    }
+
+    fn from_bytes(bytes: [u8; FIGURES_BYTES]) -> Figures {
+        let value = |i: usize| f64::from_ne_bytes(bytes[8 * i..8 * i + 8].try_into().expect("8"));
+        Figures {
+            syscall: value(0),
+            round_trip: value(1),
+            fault: value(2),
+            copied_byte: value(3),
+        }
+    }
+}
+
+/// The child that runs the workloads.
+pub struct Calibrator {
+    pid: libc::pid_t,
+    ask: File,
+    answer: File,
+    plain: Figures,
+}
+
+impl Calibrator {
+    /// Starts the child and times the workloads without the probe. Call before attaching, and
+    /// while the process has one thread.
+    pub fn start() -> Result<Calibrator> {
+        let (ask_read, ask_write) = pipe()?;
+        let (answer_read, answer_write) = pipe()?;
+        // SAFETY: the process has one thread, so the child may do anything.
+        let pid = unsafe { libc::fork() };
+        if pid < 0 {
+            return Err(std::io::Error::last_os_error()).context("cannot fork");
+        }
+        if pid == 0 {
+            drop((ask_write, answer_read));
+            let _ = serve(File::from(ask_read), File::from(answer_write));
+            // SAFETY: ends the child without running the parent's destructors.
+            unsafe { libc::_exit(0) };
+        }
+        let mut calibrator = Calibrator {
+            pid,
+            ask: File::from(ask_write),
+            answer: File::from(answer_read),
+            plain: Figures::default(),
+        };
+        calibrator.plain = calibrator.time()?;
+        Ok(calibrator)
+    }
+
+    /// Times the workloads with the probe and gives the difference.
+    pub fn compare(mut self, probe: &Probe) -> Result<Calibration> {
+        probe.trace(self.pid as u32)?;
+        let traced = self.time()?;
+        let plain = self.plain;
+        let syscall_ns = (traced.syscall - plain.syscall).max(0.0);
+        // A round trip is two switches, two wake-ups and four system calls.
+        let round_trip_ns = (traced.round_trip - plain.round_trip).max(0.0);
+        Ok(Calibration {
+            syscall_ns,
+            switch_ns: ((round_trip_ns - 4.0 * syscall_ns) / 2.0).max(0.0),
+            fault_ns: (traced.fault - plain.fault).max(0.0),
+            copy_ns_per_byte: plain.copied_byte,
+        })
+    }
+
+    fn time(&mut self) -> Result<Figures> {
+        self.ask.write_all(&[1])?;
+        let mut bytes = [0; FIGURES_BYTES];
+        self.answer.read_exact(&mut bytes).context("the calibration child died")?;
+        Ok(Figures::from_bytes(bytes))
+    }
+}
+
+impl Drop for Calibrator {
+    fn drop(&mut self) {
+        // SAFETY: our own child, not yet waited for.
+        unsafe {
+            libc::kill(self.pid, libc::SIGKILL);
+            libc::waitpid(self.pid, std::ptr::null_mut(), 0);
+        }
+    }
+}
+
+fn serve(mut ask: File, mut answer: File) -> Result<()> {
+    let mut byte = [0];
+    while ask.read(&mut byte)? == 1 {
+        let figures = Figures {
+            syscall: best(time_syscalls)?,
+            round_trip: best(time_round_trips)?,
+            fault: best(time_faults)?,
+            copied_byte: best(time_copies)?.max(0.0),
+        };
+        answer.write_all(&figures.to_bytes())?;
+    }
+    Ok(())
+}
+
+fn best(workload: impl Fn() -> Result<f64>) -> Result<f64> {
+    let mut least = f64::INFINITY;
+    for _ in 0..ROUNDS {
+        least = least.min(workload()?);
+    }
+    Ok(least)
+}
+
+fn nanoseconds_each(since: Instant, count: usize) -> f64 {
+    since.elapsed().as_nanos() as f64 / count as f64
+}
+
+fn time_syscalls() -> Result<f64> {
+    const CALLS: usize = 4000;
+    let begin = Instant::now();
+    for _ in 0..CALLS {
+        // SAFETY: getppid has no arguments and cannot fail.
+        unsafe { libc::syscall(libc::SYS_getppid) };
+    }
+    Ok(nanoseconds_each(begin, CALLS))
+}
+
+fn time_faults() -> Result<f64> {
+    const PAGES: usize = 512;
+    const PAGE_BYTES: usize = 4096;
+    // SAFETY: a private anonymous mapping of our own, touched within its bounds, then unmapped.
+    unsafe {
+        let length = PAGES * PAGE_BYTES;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let base = libc::mmap(std::ptr::null_mut(), length, protection, flags, -1, 0);
+        if base == libc::MAP_FAILED {
+            bail!("cannot map memory");
+        }
+        // Huge pages would make one fault of many.
+        libc::madvise(base, length, libc::MADV_NOHUGEPAGE);
+        let begin = Instant::now();
+        for page in 0..PAGES {
+            base.cast::<u8>().add(page * PAGE_BYTES).write_volatile(1);
+        }
+        let each = nanoseconds_each(begin, PAGES);
+        libc::munmap(base, length);
+        Ok(each)
+    }
+}
+
+fn time_copies() -> Result<f64> {
+    let (read_end, write_end) = pipe()?;
+    let (mut reader, mut writer) = (File::from(read_end), File::from(write_end));
+    let mut time = |length: usize| -> Result<f64> {
+        const TIMES: usize = 64;
+        let mut buffer = vec![1; length];
+        let begin = Instant::now();
+        for _ in 0..TIMES {
+            writer.write_all(&buffer)?;
+            reader.read_exact(&mut buffer)?;
+        }
+        Ok(nanoseconds_each(begin, TIMES))
+    };
+    const LONG: usize = 32 << 10;
+    let (short, long) = (time(1)?, time(LONG)?);
+    Ok((long - short) / (2 * LONG) as f64)
+}
+
+fn time_round_trips() -> Result<f64> {
+    const TRIPS: usize = 500;
+    let (request_read, request_write) = pipe()?;
+    let (reply_read, reply_write) = pipe()?;
+    let all_cpus = pin_here()?;
+    // SAFETY: this process (the calibration child) has one thread.
+    let pid = unsafe { libc::fork() };
+    if pid < 0 {
+        return Err(std::io::Error::last_os_error()).context("cannot fork");
+    }
+    if pid == 0 {
+        drop((request_write, reply_read));
+        let (mut input, mut output) = (File::from(request_read), File::from(reply_write));
+        let mut byte = [0];
+        while matches!(input.read(&mut byte), Ok(1)) && output.write_all(&byte).is_ok() {}
+        // SAFETY: as above.
+        unsafe { libc::_exit(0) };
+    }
+    drop((request_read, reply_write));
+    let (mut output, mut input) = (File::from(request_write), File::from(reply_read));
+    let mut byte = [1];
+    let mut trips = |count: usize| -> Result<f64> {
+        let begin = Instant::now();
+        for _ in 0..count {
+            output.write_all(&byte)?;
+            input.read_exact(&mut byte)?;
+        }
+        Ok(nanoseconds_each(begin, count))
+    };
+    trips(20)?; // warm up
+    let each = trips(TRIPS);
+    drop(output);
+    // SAFETY: our own child; the mask is the one saved by pin_here().
+    unsafe {
+        libc::waitpid(pid, std::ptr::null_mut(), 0);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &all_cpus);
+    }
+    each
+}
+
+/// Pins this process to the CPU it is on; returns the former mask.
+fn pin_here() -> Result<libc::cpu_set_t> {
+    // SAFETY: both masks are valid cpu_set_t of the size stated; sched_getcpu has no arguments.
+    unsafe {
+        let mut former: libc::cpu_set_t = std::mem::zeroed();
+        let mut here: libc::cpu_set_t = std::mem::zeroed();
+        if libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut former) != 0 {
+            return Err(std::io::Error::last_os_error()).context("sched_getaffinity");
+        }
+        libc::CPU_SET(libc::sched_getcpu().max(0) as usize, &mut here);
+        if libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &here) != 0 {
+            return Err(std::io::Error::last_os_error()).context("sched_setaffinity");
+        }
+        Ok(former)
+    }
+}
+
+fn pipe() -> Result<(OwnedFd, OwnedFd)> {
+    let mut fds = [0; 2];
+    // SAFETY: `fds` has room for the two descriptors, which nobody else owns.
+    unsafe {
+        if libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) != 0 {
+            return Err(std::io::Error::last_os_error()).context("cannot make a pipe");
+        }
+        Ok((OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workloads_give_plausible_figures() {
+        assert!(time_syscalls().unwrap() > 1.0);
+        assert!(time_faults().unwrap() > 1.0);
+    }
+}

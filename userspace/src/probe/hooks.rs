@@ -1,0 +1,76 @@
+//! Every hook of the probe: one line each. A new hook is a program in `bpf/` and a line here.
+
+/// How a hook is attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Means {
+    /// BTF raw tracepoint of this name.
+    Tracepoint(&'static str),
+    /// Software perf event with period 1 on every CPU: `PERF_COUNT_SW_*` number.
+    SoftwareEvent(u64),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct HookSpec {
+    /// Name of the program in the BPF object.
+    pub program: &'static str,
+    pub means: Means,
+    /// Without it a capture makes no sense and `run` refuses.
+    pub required: bool,
+    /// What cannot be told without it.
+    pub purpose: &'static str,
+}
+
+/// `PERF_COUNT_SW_PAGE_FAULTS_MIN`, include/uapi/linux/perf_event.h
+const SW_PAGE_FAULTS_MIN: u64 = 5;
+/// `PERF_COUNT_SW_PAGE_FAULTS_MAJ`
+const SW_PAGE_FAULTS_MAJ: u64 = 6;
+
+macro_rules! tp {
+    ($program:literal, $name:literal, required, $purpose:literal) => {
+        HookSpec {
+            program: $program,
+            means: Means::Tracepoint($name),
+            required: true,
+            purpose: $purpose,
+        }
+    };
+    ($program:literal, $name:literal, optional, $purpose:literal) => {
+        HookSpec {
+            program: $program,
+            means: Means::Tracepoint($name),
+            required: false,
+            purpose: $purpose,
+        }
+    };
+}
+
+#[rustfmt::skip]
+pub const HOOKS: &[HookSpec] = &[
+    tp!("on_sched_switch", "sched_switch", required, "who has each CPU"),
+    tp!("on_sched_waking", "sched_waking", required, "who ends whose sleep"),
+    tp!("on_sched_wakeup_new", "sched_wakeup_new", required, "first wake-up of a new task"),
+    tp!("on_sched_process_fork", "sched_process_fork", required, "children, followed from their first instruction"),
+    tp!("on_sched_process_exec", "sched_process_exec", required, "new programs"),
+    tp!("on_sched_process_exit", "sched_process_exit", required, "ends of threads and processes"),
+    tp!("on_task_rename", "task_rename", optional, "names of threads that rename themselves"),
+    tp!("on_sys_enter", "sys_enter", required, "user against kernel time"),
+    tp!("on_sys_exit", "sys_exit", required, "user against kernel time, bytes moved"),
+    tp!("on_page_fault_user", "page_fault_user", optional, "page faults"),
+    tp!("on_page_fault_kernel", "page_fault_kernel", optional, "page faults inside system calls"),
+    HookSpec { program: "on_minor_fault_end", means: Means::SoftwareEvent(SW_PAGE_FAULTS_MIN), required: false, purpose: "ends of minor page faults" },
+    HookSpec { program: "on_major_fault_end", means: Means::SoftwareEvent(SW_PAGE_FAULTS_MAJ), required: false, purpose: "ends of major page faults" },
+    tp!("on_softirq_entry", "softirq_entry", optional, "soft interrupts; context of wake-ups"),
+    tp!("on_softirq_exit", "softirq_exit", optional, "soft interrupts; context of wake-ups"),
+    tp!("on_irq_handler_entry", "irq_handler_entry", optional, "device interrupts; context of wake-ups"),
+    tp!("on_irq_handler_exit", "irq_handler_exit", optional, "device interrupts; context of wake-ups"),
+    tp!("on_local_timer_entry", "local_timer_entry", optional, "timer interrupts"),
+    tp!("on_local_timer_exit", "local_timer_exit", optional, "timer interrupts"),
+    tp!("on_reschedule_entry", "reschedule_entry", optional, "interrupts between CPUs"),
+    tp!("on_reschedule_exit", "reschedule_exit", optional, "interrupts between CPUs"),
+    tp!("on_call_function_entry", "call_function_entry", optional, "interrupts between CPUs"),
+    tp!("on_call_function_exit", "call_function_exit", optional, "interrupts between CPUs"),
+    tp!("on_call_function_single_entry", "call_function_single_entry", optional, "interrupts between CPUs"),
+    tp!("on_call_function_single_exit", "call_function_single_exit", optional, "interrupts between CPUs"),
+    tp!("on_irq_work_entry", "irq_work_entry", optional, "deferred interrupt work"),
+    tp!("on_irq_work_exit", "irq_work_exit", optional, "deferred interrupt work"),
+];

@@ -1,0 +1,378 @@
+//! The kernel side, loaded and attached: [`Probe`]. What it sends arrives through [`rings`].
+
+pub mod calibrate;
+pub mod hooks;
+pub mod rings;
+pub mod snapshot;
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use anyhow::{anyhow, bail, Context, Result};
+use libbpf_rs::btf::types::Typedef;
+use libbpf_rs::btf::Btf;
+use libbpf_rs::{
+    Link, MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder, OpenObject, PrintLevel,
+};
+
+use crate::capture::manifest::Hook;
+use hooks::{HookSpec, Means, HOOKS};
+
+/// The compiled kernel side (`bpf/`).
+static OBJECT: &[u8] = include_bytes!(env!("RPCPROBE_BPF_OBJECT"));
+
+const MAX_CPUS: u32 = 512; // bpf/probe.h
+
+/// What the user chose that the kernel side must know.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Scheduler records of traced threads only.
+    pub scope_target: bool,
+    pub keep_paths: bool,
+    /// A power of two and a multiple of the page size.
+    pub ring_bytes_per_cpu: u32,
+}
+
+/// The attached programs. Dropping it detaches everything: nothing is pinned.
+pub struct Probe {
+    object: Object,
+    links: Vec<Link>,
+    _perf_events: Vec<OwnedFd>,
+    pub rings: Vec<MapHandle>,
+    /// Every hook and how it is attached, or why not.
+    pub hooks: Vec<Hook>,
+}
+
+impl Probe {
+    /// Loads and attaches everything.
+    ///
+    /// # Errors
+    /// Missing privilege or BTF, a refused program, or a required hook this kernel lacks.
+    pub fn attach(config: &Config) -> Result<Probe> {
+        check_privilege()?;
+        let cpus = possible_cpus()?;
+        if cpus > MAX_CPUS {
+            bail!("this machine has {cpus} possible CPUs; at most {MAX_CPUS} are supported");
+        }
+        let btf = kernel_btf()?;
+        quiet_libbpf();
+        let mut open = ObjectBuilder::default()
+            .name("rpcprobe")?
+            .open_memory(OBJECT)
+            .context("the built-in BPF object does not open")?;
+        let absent = disable_absent_hooks(&mut open, &btf)?;
+        set_options(&mut open, config)?;
+        let object = open.load().map_err(|error| {
+            anyhow!("the kernel refused the programs: {error}\n{}", last_libbpf_message())
+        })?;
+        let rings = make_rings(&object, cpus, config.ring_bytes_per_cpu)?;
+
+        let mut probe =
+            Probe { object, links: Vec::new(), _perf_events: Vec::new(), rings, hooks: Vec::new() };
+        for spec in HOOKS {
+            let why_not = match absent.iter().find(|(program, _)| *program == spec.program) {
+                Some((_, why)) => Some(why.clone()),
+                None => probe.attach_hook(spec).err().map(|error| format!("{error:#}")),
+            };
+            if let (true, Some(why)) = (spec.required, &why_not) {
+                bail!("cannot attach {} ({}): {why}", spec.program, spec.purpose);
+            }
+            probe.hooks.push(describe(spec, why_not));
+        }
+        Ok(probe)
+    }
+
+    /// Marks a process as traced; its children and threads will be too. Call before it runs.
+    pub fn trace(&self, pid: u32) -> Result<()> {
+        // SAFETY: pidfd_open takes two integers and returns a new descriptor or -1.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+        if fd < 0 {
+            return Err(std::io::Error::last_os_error())
+                .with_context(|| format!("cannot open process {pid}"));
+        }
+        // SAFETY: the descriptor was just returned to us and nobody else owns it.
+        let pidfd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+        let tasks = self.map("tasks")?;
+        let mut state = vec![0u8; tasks.value_size() as usize];
+        // struct task_state: fd = -1
+        let fd_offset = 7 * 8 + 4;
+        state[fd_offset..fd_offset + 4].copy_from_slice(&(-1i32).to_ne_bytes());
+        tasks
+            .update(&pidfd.as_raw_fd().to_ne_bytes(), &state, MapFlags::ANY)
+            .with_context(|| format!("cannot mark process {pid} as traced"))
+    }
+
+    /// Stops tracing a process marked with [`Probe::trace`].
+    pub fn untrace(&self, pidfd: BorrowedFd<'_>) -> Result<()> {
+        Ok(self.map("tasks")?.delete(&pidfd.as_raw_fd().to_ne_bytes())?)
+    }
+
+    /// Detaches all hooks; what is in the rings stays readable.
+    pub fn detach(&mut self) {
+        self.links.clear();
+    }
+
+    /// Losses not yet told by a record of their own: (cpu, count, first_ns, last_ns).
+    pub fn untold_losses(&self, cpus: u32) -> Result<Vec<(u32, u64, u64, u64)>> {
+        let bss = self
+            .object
+            .maps()
+            .find(|map| map.name().to_string_lossy().ends_with(".bss"))
+            .context("the BPF object has no .bss")?;
+        let offset = bss_offset("losses").context("the BPF object has no `losses`")?;
+        let value = bss.lookup(&0u32.to_ne_bytes(), MapFlags::ANY)?.context("empty .bss")?;
+        let word = |at: usize| -> u64 {
+            value.get(at..at + 8).map_or(0, |b| u64::from_ne_bytes(b.try_into().expect("8 bytes")))
+        };
+        Ok((0..cpus)
+            .map(|cpu| {
+                let at = offset + cpu as usize * 64;
+                (cpu, word(at), word(at + 8), word(at + 16))
+            })
+            .filter(|loss| loss.1 != 0)
+            .collect())
+    }
+
+    fn map(&self, name: &str) -> Result<libbpf_rs::Map<'_>> {
+        self.object
+            .maps()
+            .find(|map| map.name() == name)
+            .with_context(|| format!("the BPF object has no map `{name}`"))
+    }
+
+    fn attach_hook(&mut self, spec: &HookSpec) -> Result<()> {
+        let program = self
+            .object
+            .progs_mut()
+            .find(|program| program.name() == spec.program)
+            .with_context(|| format!("the BPF object has no program {}", spec.program))?;
+        match spec.means {
+            Means::Tracepoint(_) => self.links.push(program.attach_trace()?),
+            Means::SoftwareEvent(config) => {
+                for cpu in online_cpus()? {
+                    let event = open_software_event(config, cpu)?;
+                    self.links.push(program.attach_perf_event(event.as_raw_fd())?);
+                    self._perf_events.push(event);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Fails with a hint when the process may not load tracing programs.
+pub fn check_privilege() -> Result<()> {
+    // SAFETY: no arguments, cannot fail.
+    if unsafe { libc::geteuid() } != 0 {
+        bail!("rpcprobe needs root to load its probes; try: sudo rpcprobe ...");
+    }
+    Ok(())
+}
+
+/// The kernel's BTF.
+///
+/// # Errors
+/// The kernel was built without CONFIG_DEBUG_INFO_BTF, or its BTF cannot be read.
+pub fn kernel_btf() -> Result<Btf<'static>> {
+    let path = btf_path();
+    if let Err(error) = std::fs::File::open(&path) {
+        bail!(
+            "cannot read the kernel's type information {}: {error}; \
+             rpcprobe needs a kernel built with CONFIG_DEBUG_INFO_BTF=y",
+            path.display()
+        );
+    }
+    Btf::from_path(&path).with_context(|| {
+        format!("the kernel's type information {} cannot be parsed", path.display())
+    })
+}
+
+/// Where libbpf looks first; RPCPROBE_BTF overrides it for tests of the error.
+fn btf_path() -> std::path::PathBuf {
+    std::env::var_os("RPCPROBE_BTF").unwrap_or_else(|| "/sys/kernel/btf/vmlinux".into()).into()
+}
+
+/// Whether this kernel has what the hook attaches to; `Err` says what is missing.
+pub fn hook_present(spec: &HookSpec, btf: &Btf<'_>) -> Result<(), String> {
+    match spec.means {
+        Means::Tracepoint(name) => {
+            match btf.type_by_name::<Typedef<'_>>(&format!("btf_trace_{name}")) {
+                Some(_) => Ok(()),
+                None => Err(format!("this kernel has no tracepoint {name}")),
+            }
+        }
+        Means::SoftwareEvent(config) => match open_software_event(config, 0) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(format!("{error:#}")),
+        },
+    }
+}
+
+/// The manifest's line for a hook.
+pub fn describe(spec: &HookSpec, why_not: Option<String>) -> Hook {
+    let (name, means) = match spec.means {
+        Means::Tracepoint(name) => (name.to_string(), "tp_btf"),
+        Means::SoftwareEvent(5) => ("sw:minor-faults".to_string(), "perf_event"),
+        Means::SoftwareEvent(6) => ("sw:major-faults".to_string(), "perf_event"),
+        Means::SoftwareEvent(config) => (format!("sw:{config}"), "perf_event"),
+    };
+    Hook {
+        name,
+        attached_as: why_not.is_none().then(|| means.to_string()),
+        why_not,
+        purpose: spec.purpose.to_string(),
+    }
+}
+
+fn disable_absent_hooks(open: &mut OpenObject, btf: &Btf<'_>) -> Result<Vec<(String, String)>> {
+    let mut absent = Vec::new();
+    for mut program in open.progs_mut() {
+        let name = program.name().to_string_lossy().into_owned();
+        let Some(spec) = HOOKS.iter().find(|spec| spec.program == name) else {
+            bail!("program {name} of the BPF object is in no table");
+        };
+        if let Err(why) = hook_present(spec, btf) {
+            if !matches!(spec.means, Means::SoftwareEvent(_)) {
+                program.set_autoload(false);
+            }
+            absent.push((name, why));
+        }
+    }
+    Ok(absent)
+}
+
+fn set_options(open: &mut OpenObject, config: &Config) -> Result<()> {
+    let options = [
+        (c"scope_target", config.scope_target),
+        (c"keep_paths", config.keep_paths),
+    ];
+    let mut rodata = open
+        .maps_mut()
+        .find(|map| map.name().to_string_lossy().ends_with(".rodata"))
+        .context("the BPF object has no .rodata")?;
+    let bytes = rodata.initial_value_mut().context("the BPF object has no options")?;
+    for (name, value) in options {
+        let name = name.to_str().expect("ASCII");
+        let offset = section_offset(".rodata", name)
+            .with_context(|| format!("the BPF object has no option {name}"))?;
+        bytes[offset] = u8::from(value);
+    }
+    Ok(())
+}
+
+fn bss_offset(variable: &str) -> Option<usize> {
+    section_offset(".bss", variable)
+}
+
+/// Offset of a variable within a data section of our object, from its BTF.
+fn section_offset(section: &str, variable: &str) -> Option<usize> {
+    use libbpf_rs::btf::types::{DataSec, Var};
+    let btf = Btf::from_raw("rpcprobe", OBJECT).ok()??;
+    let section: DataSec<'_> = btf.type_by_name(section)?;
+    let offset = section.iter().find_map(|info| {
+        let var: Var<'_> = btf.type_by_id(info.ty)?;
+        (var.name()? == variable).then_some(info.offset as usize)
+    });
+    offset
+}
+
+fn make_rings(object: &Object, cpus: u32, bytes: u32) -> Result<Vec<MapHandle>> {
+    let outer = object
+        .maps()
+        .find(|map| map.name() == "rings")
+        .context("the BPF object has no map `rings`")?;
+    (0..cpus)
+        .map(|cpu| {
+            let opts = libbpf_rs::libbpf_sys::bpf_map_create_opts {
+                sz: size_of::<libbpf_rs::libbpf_sys::bpf_map_create_opts>() as _,
+                ..Default::default()
+            };
+            let ring =
+                MapHandle::create(MapType::RingBuf, Some(format!("ring{cpu}")), 0, 0, bytes, &opts)
+                    .with_context(|| format!("cannot make a ring of {bytes} bytes"))?;
+            outer.update(
+                &cpu.to_ne_bytes(),
+                &ring.as_fd().as_raw_fd().to_ne_bytes(),
+                MapFlags::ANY,
+            )?;
+            Ok(ring)
+        })
+        .collect()
+}
+
+fn open_software_event(config: u64, cpu: u32) -> Result<OwnedFd> {
+    use libbpf_rs::libbpf_sys as _;
+    /// The head of `struct perf_event_attr` (include/uapi/linux/perf_event.h), version 0.
+    #[repr(C)]
+    #[derive(Default)]
+    struct PerfEventAttr {
+        kind: u32,
+        size: u32,
+        config: u64,
+        sample_period: u64,
+        sample_type: u64,
+        read_format: u64,
+        flags: u64,
+        wakeup_events: u32,
+        bp_type: u32,
+        bp_addr: u64,
+    }
+    const PERF_TYPE_SOFTWARE: u32 = 1;
+    const PERF_FLAG_FD_CLOEXEC: u64 = 8;
+    let attr = PerfEventAttr {
+        kind: PERF_TYPE_SOFTWARE,
+        size: size_of::<PerfEventAttr>() as u32,
+        config,
+        sample_period: 1,
+        ..Default::default()
+    };
+    // SAFETY: attr is a valid perf_event_attr of the size it states and outlives the call.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            &attr,
+            -1i32,
+            cpu as i32,
+            -1i32,
+            PERF_FLAG_FD_CLOEXEC,
+        )
+    };
+    if fd < 0 {
+        return Err(std::io::Error::last_os_error()).context("perf_event_open");
+    }
+    // SAFETY: the descriptor was just returned to us and nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+fn possible_cpus() -> Result<u32> {
+    libbpf_rs::num_possible_cpus().map(|n| n as u32).context("cannot count the CPUs")
+}
+
+fn online_cpus() -> Result<Vec<u32>> {
+    let path = "/sys/devices/system/cpu/online";
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
+    let mut cpus = Vec::new();
+    for range in text.trim().split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let parse = |s: &str| s.parse::<u32>().with_context(|| format!("{path}: {text:?}"));
+        cpus.extend(parse(first)?..=parse(last)?);
+    }
+    Ok(cpus)
+}
+
+static LAST_MESSAGE: std::sync::Mutex<String> = std::sync::Mutex::new(String::new());
+
+/// libbpf prints verifier logs to stderr by default; keep only the last for our own error.
+fn quiet_libbpf() {
+    fn keep(_: PrintLevel, message: String) {
+        if let Ok(mut last) = LAST_MESSAGE.lock() {
+            if !message.trim().is_empty() {
+                *last = message;
+            }
+        }
+    }
+    libbpf_rs::set_print(Some((PrintLevel::Warn, keep)));
+}
+
+fn last_libbpf_message() -> String {
+    LAST_MESSAGE.lock().map(|m| m.trim().to_string()).unwrap_or_default()
+}

@@ -1,0 +1,450 @@
+//! `explain`: the time line of one request.
+
+use std::io::Write;
+
+use anyhow::Result;
+use comfy_table::Cell;
+
+use super::requests::{bytes, latency};
+use super::text::{alarm, bold, end, escape, evidence_mark, indented, marks, table, tinted};
+use super::units::{count, format_at, format_exact, format_ns, format_share, format_start};
+use super::Style;
+use crate::capture::manifest::Manifest;
+use crate::model::{check_conservation, Category, Evidence, Kind, Request, Segment};
+
+/// Segments up to which each has its own line.
+const MAX_LINES: usize = 60;
+/// Of longer requests, the longest segments that keep their own line: with the groups between them
+/// fewer lines than [`MAX_LINES`].
+const LONGEST_KEPT: usize = 25;
+/// Categories named for a group.
+const GROUP_CATEGORIES: usize = 4;
+
+/// Cells of a bar at least and at most.
+const BAR: std::ops::RangeInclusive<usize> = 10..=60;
+/// Room for the text at the end of a line; with less it gets a line of its own.
+const DETAIL_CELLS: usize = 32;
+
+/// Whether, and why not, the parts of a request add up to it.
+pub(super) struct Sum {
+    pub(super) sum_ns: u128,
+    /// `None` when the segments tile the request exactly.
+    pub(super) fault: Option<String>,
+}
+
+/// Adds up the segments and compares with the request.
+pub(super) fn sum(request: &Request, segments: &[Segment]) -> Sum {
+    let sum_ns = segments.iter().map(|segment| u128::from(segment.duration_ns)).sum();
+    let fault = check_conservation(request, segments).err();
+    Sum { sum_ns, fault }
+}
+
+/// Writes one request's time line. A request of more than 60 segments keeps its longest ones, and
+/// those between are put together, unless `all`.
+///
+/// # Errors
+/// When `out` cannot be written.
+pub fn explain(
+    out: &mut dyn Write,
+    manifest: &Manifest,
+    request: &Request,
+    segments: &[Segment],
+    all: bool,
+    style: Style,
+) -> Result<()> {
+    heading(out, manifest, request, style)?;
+    writeln!(out)?;
+    let lines = if all { singles(segments) } else { lines(segments) };
+    time_line(out, request, &lines, style)?;
+    total(out, request, segments, style)?;
+    if lines.len() < segments.len() {
+        writeln!(
+            out,
+            "{} in {} lines; --all shows each",
+            count(segments.len() as u64, "segment"),
+            lines.len()
+        )?;
+    }
+    let any = |evidence| segments.iter().any(|segment| segment.evidence == evidence);
+    if any(Evidence::Modelled) {
+        writeln!(out, "~ in whole or in part modelled, not measured")?;
+    }
+    if any(Evidence::Sampled) {
+        writeln!(out, "* in whole or in part sampled, not measured")?;
+    }
+    Ok(())
+}
+
+fn heading(
+    out: &mut dyn Write,
+    manifest: &Manifest,
+    request: &Request,
+    style: Style,
+) -> Result<()> {
+    let title =
+        format!("request {} ({}), {}", request.request_id, request.kind, latency(request, false));
+    writeln!(
+        out,
+        "{} = {} ns, at {} of the capture",
+        bold(&title, style),
+        format_exact(request.latency_ns),
+        format_start(request.start_ns, manifest.start_ns)
+    )?;
+    if !request.complete {
+        let reason = escape(request.reason.as_deref().unwrap_or("no reason given"));
+        let text = format!("incomplete: {reason}; the latency is a lower bound");
+        writeln!(out, "{}", alarm(&text, style))?;
+    }
+    let ends = [end(request.client.as_ref()), end(request.server.as_ref())];
+    let mut facts = vec![format!("client {} · server {}", ends[0], ends[1])];
+    facts.extend(request.channel.as_deref().map(|text| format!("channel {}", escape(text))));
+    facts.extend(request.stream_id.map(|id| format!("stream {id}")));
+    facts.extend(request.xid.map(|xid| format!("xid {xid:#x}")));
+    facts.extend(request.method.as_deref().map(|text| format!("method {}", escape(text))));
+    facts.extend(request.status.map(|status| match request.kind {
+        Kind::Exec | Kind::Process => super::text::wait_status(status),
+        _ => format!("status {status}"),
+    }));
+    if request.request_bytes.is_some() || request.response_bytes.is_some() {
+        facts.push(format!("bytes {} (request/response)", bytes(request)));
+    }
+    facts.extend(request.parent_request_id.map(|id| format!("part of request {id}")));
+    writeln!(out, "{}", facts.join(" · "))?;
+    Ok(())
+}
+
+fn singles(segments: &[Segment]) -> Vec<&[Segment]> {
+    segments.chunks(1).collect()
+}
+
+/// Neighbouring segments that share a line: all of them single when there are few, else the longest
+/// single and what lies between put together.
+fn lines(segments: &[Segment]) -> Vec<&[Segment]> {
+    if segments.len() <= MAX_LINES {
+        return singles(segments);
+    }
+    let mut longest: Vec<usize> = (0..segments.len()).collect();
+    longest.sort_by_key(|i| std::cmp::Reverse(segments[*i].duration_ns));
+    longest.truncate(LONGEST_KEPT);
+    longest.sort_unstable();
+    let mut lines = Vec::new();
+    let mut from = 0;
+    for i in longest {
+        if from < i {
+            lines.push(&segments[from..i]);
+        }
+        lines.push(&segments[i..=i]);
+        from = i + 1;
+    }
+    if from < segments.len() {
+        lines.push(&segments[from..]);
+    }
+    lines
+}
+
+/// One line of the time line, as text.
+struct Line {
+    start_ns: u64,
+    duration_ns: u128,
+    category: Category,
+    at: String,
+    lasts: String,
+    share: String,
+    what: String,
+    side: String,
+    thread: String,
+    cpu: String,
+    detail: String,
+}
+
+fn line(request: &Request, segments: &[Segment]) -> Option<Line> {
+    let first = segments.first()?;
+    let duration_ns = segments.iter().map(|segment| u128::from(segment.duration_ns)).sum();
+    let longest = segments.iter().max_by_key(|segment| segment.duration_ns)?;
+    let same = |text: &dyn Fn(&Segment) -> String| {
+        let one = text(first);
+        if segments.iter().all(|segment| text(segment) == one) {
+            one
+        } else {
+            "…".to_owned()
+        }
+    };
+    let (what, detail) = match segments {
+        [one] => (format!("{}{}", one.category, evidence_mark(one.evidence)), detail(one)),
+        _ => {
+            let any = |evidence| segments.iter().any(|segment| segment.evidence == evidence);
+            let marks = marks(any(Evidence::Modelled), any(Evidence::Sampled));
+            (format!("({} segments){marks}", segments.len()), group_detail(segments))
+        }
+    };
+    Some(Line {
+        start_ns: first.start_ns,
+        duration_ns,
+        category: longest.category,
+        at: format_at(first.start_ns.saturating_sub(request.start_ns), request.latency_ns),
+        lasts: format_ns(duration_ns),
+        share: format_share(duration_ns, request.latency_ns),
+        what,
+        side: same(&|segment| segment.side.to_string()),
+        thread: same(&|segment| format!("{}/{}", escape(&segment.comm), segment.tid)),
+        cpu: same(&|segment| segment.cpu.map_or("-".to_owned(), |cpu| cpu.to_string())),
+        detail,
+    })
+}
+
+fn detail(segment: &Segment) -> String {
+    let mut parts = Vec::new();
+    parts.extend(segment.phase.map(|phase| format!("[{}]", escape(phase))));
+    parts.extend(segment.detail.as_deref().map(escape));
+    parts.extend(segment.by.as_deref().map(|by| format!("by {}", escape(by))));
+    parts.extend(segment.cause.as_deref().map(|cause| format!("because: {}", escape(cause))));
+    parts.join(" · ")
+}
+
+fn group_detail(segments: &[Segment]) -> String {
+    let mut sums = [(0_u128, false, false); Category::ALL.len()];
+    for segment in segments {
+        let (ns, modelled, sampled) = &mut sums[segment.category as usize];
+        *ns += u128::from(segment.duration_ns);
+        *modelled |= segment.evidence == Evidence::Modelled;
+        *sampled |= segment.evidence == Evidence::Sampled;
+    }
+    let mut sums: Vec<_> = Category::ALL.iter().zip(sums).filter(|(_, (ns, ..))| *ns > 0).collect();
+    sums.sort_by_key(|(_, (ns, ..))| std::cmp::Reverse(*ns));
+    let rest_ns: u128 = sums.iter().skip(GROUP_CATEGORIES).map(|(_, (ns, ..))| ns).sum();
+    // A rest is modelled when any of it is.
+    let rest = sums.iter().skip(GROUP_CATEGORIES);
+    let (rest_modelled, rest_sampled) = rest
+        .fold((false, false), |(m, s), (_, (_, modelled, sampled))| (m | modelled, s | sampled));
+    let mut parts: Vec<_> = sums
+        .iter()
+        .take(GROUP_CATEGORIES)
+        .map(|(category, (ns, modelled, sampled))| {
+            format!("{category}{} {}", marks(*modelled, *sampled), format_ns(*ns))
+        })
+        .collect();
+    if rest_ns > 0 {
+        parts.push(format!("other{} {}", marks(rest_modelled, rest_sampled), format_ns(rest_ns)));
+    }
+    parts.join(", ")
+}
+
+fn time_line(
+    out: &mut dyn Write,
+    request: &Request,
+    lines: &[&[Segment]],
+    style: Style,
+) -> Result<()> {
+    let lines: Vec<Line> = lines.iter().filter_map(|part| line(request, part)).collect();
+    if lines.is_empty() {
+        writeln!(out, "  (no segments)")?;
+        return Ok(());
+    }
+    let header = ["at", "lasts", "share", "where", "category", "side", "thread", "cpu"];
+    let right = [0, 1, 2, 7];
+    let rows: Vec<Vec<Cell>> = lines.iter().map(|line| cells(line, style)).collect();
+    // Once without the bars, to see what room they have.
+    let mut probe = table(&header, &right, style);
+    probe.add_rows(rows.clone());
+    let widths = probe.column_max_content_widths();
+    let others =
+        widths.iter().map(|width| usize::from(*width) + 2).sum::<usize>() - usize::from(widths[3]);
+    let (bar, own_line) = match style.width.map(usize::from) {
+        None => (40, false),
+        Some(width) if width >= others + BAR.start() + DETAIL_CELLS => {
+            ((width - others - DETAIL_CELLS).min(*BAR.end()), false)
+        }
+        Some(width) => (width.saturating_sub(others).clamp(*BAR.start(), *BAR.end()), true),
+    };
+    let mut table = table(&header, &right, style);
+    for (line, mut row) in lines.iter().zip(rows) {
+        row[3] = tinted(self::bar(request, line, bar), line.category, style);
+        table.add_row(row);
+    }
+    let text = indented(&table, "");
+    let mut rows = text.lines();
+    if let Some(header) = rows.next() {
+        writeln!(out, "{header}")?;
+    }
+    for (row, line) in rows.zip(&lines) {
+        match (line.detail.is_empty(), own_line) {
+            (true, _) => writeln!(out, "{row}")?,
+            (false, true) => writeln!(out, "{row}\n    {}", line.detail)?,
+            (false, false) => writeln!(out, "{row}  {}", line.detail)?,
+        }
+    }
+    Ok(())
+}
+
+fn cells(line: &Line, style: Style) -> Vec<Cell> {
+    vec![
+        Cell::new(&line.at),
+        Cell::new(&line.lasts),
+        Cell::new(&line.share),
+        Cell::new(""),
+        tinted(line.what.clone(), line.category, style),
+        Cell::new(&line.side),
+        Cell::new(&line.thread),
+        Cell::new(&line.cpu),
+    ]
+}
+
+/// A bar of `width` cells for the whole request: filled where the line is, at least one cell.
+fn bar(request: &Request, line: &Line, width: usize) -> String {
+    let whole = u128::from(request.latency_ns).max(1);
+    let cells = width as u128;
+    let start_ns = u128::from(line.start_ns.saturating_sub(request.start_ns)).min(whole);
+    let end_ns = (start_ns + line.duration_ns).min(whole);
+    let from = (start_ns * cells / whole).min(cells - 1) as usize;
+    let to = ((end_ns * cells).div_ceil(whole) as usize).clamp(from + 1, width);
+    format!("{}{}{}", "·".repeat(from), "█".repeat(to - from), "·".repeat(width - to))
+}
+
+fn total(out: &mut dyn Write, request: &Request, segments: &[Segment], style: Style) -> Result<()> {
+    let Sum { sum_ns, fault } = sum(request, segments);
+    let latency_ns = u128::from(request.latency_ns);
+    let parts = count(segments.len() as u64, "segment");
+    let sum_text = format!("{} ns", format_exact(sum_ns));
+    match fault {
+        None if request.complete => writeln!(
+            out,
+            "total {}: the {parts} sum to {sum_text}, the latency exactly",
+            format_ns(sum_ns)
+        )?,
+        None => writeln!(
+            out,
+            "total {}: the {parts} sum to {sum_text}, all that is known of the request",
+            format_ns(sum_ns)
+        )?,
+        Some(_) if !request.complete => writeln!(
+            out,
+            "total {}: the {parts} sum to {sum_text} of at least {} ns; the request is incomplete",
+            format_ns(sum_ns),
+            format_exact(latency_ns)
+        )?,
+        Some(fault) => {
+            let text = format!(
+                "DOES NOT ADD UP: the {parts} sum to {sum_text}, the latency is {} ns, {} ns {}: {}",
+                format_exact(latency_ns),
+                format_exact(sum_ns.abs_diff(latency_ns)),
+                if sum_ns > latency_ns { "too much" } else { "missing" },
+                escape(&fault)
+            );
+            writeln!(out, "{}", alarm(&text, style))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::{manifest, segment, ten, text, tiled, unfinished, PLAIN};
+    use super::*;
+    use crate::model::Side;
+
+    fn of(request: &Request, segments: &[Segment], all: bool, style: Style) -> String {
+        text(|out| explain(out, &manifest(), request, segments, all, style))
+    }
+
+    #[test]
+    fn the_time_line() {
+        let (row, mut segments) = ten().remove(9);
+        segments[1].detail = Some("read(3)\x1b[0m".into());
+        segments[2].cause = Some("compaction".into());
+        let expected = "\
+request 10 (pipe), 10.0 us = 10,000 ns, at +0.010000 s of the capture
+client client/101 · server server/102 · channel pipe:[7] · bytes 64/128 (request/response)
+
+      at    lasts   share  where                                     category         side    thread      cpu
+0.000 us  6.00 us  60.0 %  ████████████████████████················  user             client  client/101    2
+6.000 us  1.00 us  10.0 %  ························████············  copy ~           server  client/101    2  read(3)\\x1b[0m
+7.000 us  3.00 us  30.0 %  ····························████████████  runqueue.wakeup  client  client/101    2  by sh/9 · because: compaction
+total 10.0 us: the 3 segments sum to 10,000 ns, the latency exactly
+~ in whole or in part modelled, not measured
+";
+        assert_eq!(of(&row.request, &segments, false, PLAIN), expected);
+    }
+
+    #[test]
+    fn what_does_not_add_up_is_said_loudly() {
+        let (row, mut segments) = ten().remove(0);
+        segments.remove(1);
+        let text = of(&row.request, &segments, false, PLAIN);
+        assert!(
+            text.contains(
+                "DOES NOT ADD UP: the 2 segments sum to 900 ns, the latency is 1,000 ns, 100 ns missing"
+            ),
+            "{text}"
+        );
+        assert!(!text.contains("exactly"));
+        let (mut row, segments) = ten().remove(0);
+        row.request.latency_ns = 999;
+        assert!(of(&row.request, &segments, false, PLAIN).contains("1 ns too much"));
+    }
+
+    #[test]
+    fn a_gap_balanced_by_an_overlap_is_found() {
+        let (row, mut segments) = ten().remove(0);
+        segments[1].start_ns += 1;
+        let text = of(&row.request, &segments, false, PLAIN);
+        assert!(text.contains("DOES NOT ADD UP") && text.contains("segment 1 starts at"), "{text}");
+    }
+
+    #[test]
+    fn incomplete_requests() {
+        let text = of(&unfinished(1, 3_100_000).request, &[], false, PLAIN);
+        assert!(text.contains("≥ 3.10 ms"), "{text}");
+        assert!(text.contains("incomplete: records lost; the latency is a lower bound"));
+        assert!(text.contains("(no segments)"));
+        assert!(!text.contains("ADD UP"));
+    }
+
+    #[test]
+    fn long_requests_are_grouped_and_still_add_up() {
+        let mut pieces = Vec::new();
+        for i in 0..1_000_u64 {
+            let category = Category::ALL[i as usize % 7];
+            let mut piece =
+                segment(category, Side::Server, if i % 100 == 50 { 9_000 } else { 10 + i % 3 });
+            if i == 3 {
+                piece.evidence = Evidence::Modelled;
+            }
+            pieces.push(piece);
+        }
+        let (row, segments) = tiled(1, pieces);
+        let groups = lines(&segments);
+        assert!(groups.len() <= MAX_LINES, "{}", groups.len());
+        assert_eq!(groups.concat(), segments);
+        let text = of(&row.request, &segments, false, PLAIN);
+        assert!(text.contains("1,000 segments in"), "{text}");
+        assert!(text.contains("segments) ~"), "{text}");
+        assert!(text.contains("the latency exactly"));
+        assert!(of(&row.request, &segments, true, PLAIN).lines().count() > 1_000);
+    }
+
+    #[test]
+    fn every_width_and_extreme_numbers() {
+        let (mut row, segments) = ten().remove(0);
+        for latency_ns in [0, 1, 1_000, i64::MAX as u64] {
+            row.request.latency_ns = latency_ns;
+            for width in [None, Some(0), Some(80), Some(130), Some(u16::MAX)] {
+                for color in [false, true] {
+                    of(&row.request, &segments, false, Style { color, width });
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn bars_fit_and_are_never_empty() {
+        let (row, segments) = ten().remove(0);
+        for segment in segments.chunks(1) {
+            let line = line(&row.request, segment).unwrap();
+            for width in [1, 10, 60] {
+                let bar = bar(&row.request, &line, width);
+                assert_eq!(bar.chars().count(), width);
+                assert!(bar.contains('█'));
+            }
+        }
+    }
+}
