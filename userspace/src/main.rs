@@ -14,7 +14,7 @@ fn main() {
     let status = match rpcprobe::commands::dispatch(cli.command) {
         Ok(status) => status,
         Err(error) => {
-            eprintln!("rpcprobe: {error:#}");
+            rpcprobe::commands::complain(&format_args!("{error:#}"));
             1
         }
     };

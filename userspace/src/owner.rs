@@ -298,6 +298,8 @@ pub struct OutputDir {
     owner: Owner,
     path: PathBuf,
     dir: File,
+    /// We made it, so we may take it away again.
+    made: bool,
 }
 
 impl OutputDir {
@@ -312,9 +314,10 @@ impl OutputDir {
     pub fn create(owner: Owner, path: impl AsRef<Path>, force: bool) -> Result<OutputDir> {
         let path = trimmed(path.as_ref())?;
         let shown = path.display();
+        let mut made = false;
         let dir = owner.try_run(|| {
             match DirBuilder::new().mode(0o755).create(&path) {
-                Ok(()) => {}
+                Ok(()) => made = true,
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                     refuse_non_directory(&path)?;
                     if !force {
@@ -325,7 +328,7 @@ impl OutputDir {
             }
             open_dir(&path, "output directory")
         })?;
-        let out = OutputDir { owner, path: path.clone(), dir };
+        let out = OutputDir { owner, path: path.clone(), dir, made };
 
         // Also for a directory that we made: in a directory that others may write to, it can have
         // been exchanged before we opened it.
@@ -362,7 +365,19 @@ impl OutputDir {
             }
             open_dir(&path, "capture")
         })?;
-        Ok(OutputDir { owner, path, dir })
+        Ok(OutputDir { owner, path, dir, made: false })
+    }
+
+    /// Leaves nothing behind of a capture that never began: its files go, and the directory if
+    /// [`OutputDir::create`] made it. Best effort: there is a better error to report already.
+    pub fn discard(self) {
+        for name in self.names().unwrap_or_default() {
+            let _ = self.remove_file(&name);
+        }
+        if self.made {
+            // Refused unless empty, so a directory exchanged for another loses nothing.
+            let _ = self.owner.run(|| fs::remove_dir(&self.path));
+        }
     }
 
     /// Path of the directory, as it was given, for messages.

@@ -35,6 +35,12 @@ pub fn dispatch(command: Command) -> Result<i32> {
     }
 }
 
+/// Says one line on standard error. Unlike `eprintln!` it does not panic when there is nobody to
+/// hear it, as after a terminal has hung up.
+pub fn complain(what: &dyn std::fmt::Display) {
+    let _ = writeln!(std::io::stderr(), "rpcprobe: {what}");
+}
+
 /// An existing capture.
 ///
 /// # Errors

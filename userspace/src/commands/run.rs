@@ -30,10 +30,10 @@ pub fn run(args: RunArgs) -> Result<i32> {
     let outcome = match session::record(&spec, &config, args.label, &dir) {
         Ok(outcome) => outcome,
         Err(refused) => {
-            let _ = dir.remove_file(attribute::EVENTS);
+            dir.discard();
             match refused {
                 Refused::Target(error) => {
-                    eprintln!("rpcprobe: {error}");
+                    super::complain(&error);
                     return Ok(error.exit_code());
                 }
                 Refused::Other(error) => return Err(error),
@@ -43,7 +43,7 @@ pub fn run(args: RunArgs) -> Result<i32> {
     let status = outcome.status;
     let finished = finish(&dir, outcome, args.quiet, args.json);
     if let Err(error) = finished {
-        eprintln!("rpcprobe: {error:#}");
+        super::complain(&format_args!("{error:#}"));
         if status.success() {
             return Ok(1);
         }

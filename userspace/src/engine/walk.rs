@@ -636,10 +636,11 @@ impl<'w> Walk<'w> {
         let process = self.world.process_of(raw.thread);
         let side = if thread.kthread {
             Side::Kernel
+        } else if Some(thread.process) == self.goal.server_process {
+            // First: a request without a client has its server at both ends.
+            Side::Server
         } else if thread.process == self.goal.client_process {
             Side::Client
-        } else if Some(thread.process) == self.goal.server_process {
-            Side::Server
         } else {
             Side::Middle
         };

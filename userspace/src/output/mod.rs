@@ -10,7 +10,7 @@ mod segments;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::Write;
-use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::panic::{catch_unwind, set_hook, take_hook, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -194,10 +194,13 @@ fn open(path: &Path, wanted: &Schema) -> Result<ParquetRecordBatchReaderBuilder<
 }
 
 /// The Parquet library panics on some damaged files; that must not end a program that merely read
-/// one. Its message still goes to stderr. What the closure borrows is not used again after an error.
+/// one, nor put a backtrace on its screen. What the closure borrows is not used again after an error.
 fn guarded<T>(read: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(read))
-        .unwrap_or_else(|_| Err(anyhow!("damaged: the Parquet library failed on its contents")))
+    let hook = take_hook();
+    set_hook(Box::new(|_| {}));
+    let result = catch_unwind(AssertUnwindSafe(read));
+    set_hook(hook);
+    result.unwrap_or_else(|_| Err(anyhow!("damaged: the Parquet library failed on its contents")))
 }
 
 fn check_schema(found: &Schema, wanted: &Schema) -> Result<()> {

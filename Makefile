@@ -1,0 +1,71 @@
+# make demo    build all and run the main job on real input
+# make test    run every test
+# make build | install | lint | fmt | clean
+PREFIX ?= /usr/local
+CARGO ?= cargo
+RPCPROBE := userspace/target/release/rpcprobe
+SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
+C_SOURCES = $(shell git ls-files '*.c' '*.h')
+PYTHON_SOURCES = $(shell git ls-files '*.py')
+VENV := .cache/venv
+
+all: build
+.PHONY: all build install demo test test-targets test-rust lint fmt clean deps-build deps-test deps-lint
+
+deps-build deps-test deps-lint: deps-%:
+	@.ci/install-deps $*
+
+build: deps-build
+	$(CARGO) build --release --locked --manifest-path userspace/Cargo.toml
+	$(MAKE) --no-print-directory -C targets/frpc
+
+install: build
+	@test -w $(PREFIX)/bin && as_root= || as_root=sudo; \
+	cmp -s $(RPCPROBE) $(PREFIX)/bin/rpcprobe || \
+	$$as_root install -D -m 755 $(RPCPROBE) $(PREFIX)/bin/rpcprobe
+
+demo: install
+	@rm -rf targets/frpc/rpcprobe.out
+	@echo; echo '$$ cd targets/frpc && sudo rpcprobe run -- ./frpc -m 3 < expressions.txt'
+	@cd targets/frpc && sudo rpcprobe run -- ./frpc -m 3 < expressions.txt > answers.txt
+	@echo; echo "The slowest request, piece by piece:"; \
+	echo '$$ rpcprobe explain $$(rpcprobe requests --slowest 1 ...)'
+	@cd targets/frpc && rpcprobe explain "$$(rpcprobe requests --slowest 1 --json | \
+		sed -n 's/^ *"request_id": \([0-9]*\).*/\1/p' | head -1)"
+	@echo; echo "$$(grep -c ANSWER targets/frpc/answers.txt) answers are in targets/frpc/answers.txt," \
+		"the capture is in targets/frpc/rpcprobe.out."
+
+test: deps-test build test-targets test-rust
+
+test-targets:
+	$(MAKE) --no-print-directory -C targets/frpc check
+
+# Captures need root; the tests say what they skip where the kernel lacks an ability. Where doctor
+# finds that all works, skipping counts as failing.
+test-rust: build
+	@if $(SUDO) $(RPCPROBE) doctor >/dev/null 2>&1; then require=1; else require=0; fi; \
+	echo "kernel tests required: $$require"; \
+	RPCPROBE_REQUIRE_KERNEL=$$require \
+	CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(if $(SUDO),sudo -E,)" \
+	$(CARGO) test --locked --manifest-path userspace/Cargo.toml
+
+lint: deps-lint deps-build $(VENV)/bin/ruff
+	$(CARGO) fmt --check --manifest-path userspace/Cargo.toml
+	$(CARGO) clippy --locked --all-targets --manifest-path userspace/Cargo.toml -- -D warnings
+	clang-format-19 --dry-run -Werror $(C_SOURCES)
+	$(VENV)/bin/ruff check $(PYTHON_SOURCES)
+	$(VENV)/bin/ruff format --check $(PYTHON_SOURCES)
+
+fmt: deps-lint $(VENV)/bin/ruff
+	$(CARGO) fmt --manifest-path userspace/Cargo.toml
+	clang-format-19 -i $(C_SOURCES)
+	$(VENV)/bin/ruff format $(PYTHON_SOURCES)
+
+$(VENV)/bin/ruff: | deps-lint
+	python3 -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet ruff==0.14.5
+
+clean:
+	$(CARGO) clean --manifest-path userspace/Cargo.toml
+	$(MAKE) -C targets/frpc clean
+	rm -rf .cache targets/frpc/rpcprobe.out targets/frpc/answers.txt
