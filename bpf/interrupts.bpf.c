@@ -39,8 +39,7 @@ static __always_inline int irq_ends(bool hard, u16 number)
     if (!enter_ns)
         return 0;
     u64 now_ns = bpf_ktime_get_ns();
-    emit(rec_irq, r, now_ns)
-    {
+    emit (rec_irq, r, now_ns) {
         r->hdr = (struct rec_hdr){
             .ts_ns = now_ns,
             .tid = (u32)bpf_get_current_pid_tgid(),

@@ -23,10 +23,9 @@ int BPF_PROG(on_sched_process_fork, struct task_struct *parent, struct task_stru
     }
     if (child->flags & PF_KTHREAD)
         flags |= TASK_KTHREAD;
-    emit(rec_fork, r, now_ns)
-    {
-        r->hdr = (struct rec_hdr){
-            .ts_ns = now_ns, .tid = parent->pid, .kind = REC_FORK, .flags = flags};
+    emit (rec_fork, r, now_ns) {
+        r->hdr =
+            (struct rec_hdr){.ts_ns = now_ns, .tid = parent->pid, .kind = REC_FORK, .flags = flags};
         r->child_tid = child->pid;
         r->child_tgid = child->tgid;
         r->enter_ns = enter_ns;
@@ -35,27 +34,21 @@ int BPF_PROG(on_sched_process_fork, struct task_struct *parent, struct task_stru
     return 0;
 }
 
-/* rec_exec is too large for the stack of a program. */
-static struct rec_exec exec_scratch[MAX_CPUS];
-
 SEC("tp_btf/sched_process_exec")
-int BPF_PROG(on_sched_process_exec, struct task_struct *task, int old_pid, struct linux_binprm *bprm)
+int BPF_PROG(on_sched_process_exec, struct task_struct *task, int old_pid,
+             struct linux_binprm *bprm)
 {
     u64 now_ns = bpf_ktime_get_ns();
-    u32 cpu = bpf_get_smp_processor_id();
-    if (cpu >= MAX_CPUS)
-        return 0;
     bool is_traced = traced(task) != 0;
-    struct rec_exec *r = &exec_scratch[cpu];
-    r->hdr = (struct rec_hdr){
-        .ts_ns = now_ns,
-        .tid = task->pid,
-        .kind = REC_EXEC,
-        .flags = is_traced ? TASK_TRACED : 0,
+    /* On the stack: a program may be preempted, so memory of its CPU would not be its own. */
+    struct rec_exec r = {
+        .hdr = {.ts_ns = now_ns,
+                .tid = task->pid,
+                .kind = REC_EXEC,
+                .flags = is_traced ? TASK_TRACED : 0},
+        .old_tid = old_pid,
     };
-    r->old_tid = old_pid;
-    r->entry = r->interp_base = 0;
-    __builtin_memcpy(r->comm, task->comm, COMM_BYTES);
+    __builtin_memcpy(r.comm, task->comm, COMM_BYTES);
 
     long path_bytes = 0;
     if (is_traced) {
@@ -67,18 +60,18 @@ int BPF_PROG(on_sched_process_exec, struct task_struct *task, int old_pid, struc
                 if (key == AT_NULL)
                     break;
                 if (key == AT_ENTRY)
-                    r->entry = value;
+                    r.entry = value;
                 if (key == AT_BASE)
-                    r->interp_base = value;
+                    r.interp_base = value;
             }
         }
         if (keep_paths)
-            path_bytes = bpf_probe_read_kernel_str(r->path, PATH_BYTES, bprm->filename);
+            path_bytes = bpf_probe_read_kernel_str(r.path, PATH_BYTES, bprm->filename);
     }
     if (path_bytes < 0 || path_bytes > PATH_BYTES)
         path_bytes = 0;
-    r->path_bytes = path_bytes;
-    output(r, __builtin_offsetof(struct rec_exec, path) + path_bytes, now_ns);
+    r.path_bytes = path_bytes;
+    output(&r, __builtin_offsetof(struct rec_exec, path) + path_bytes, now_ns);
     return 0;
 }
 
@@ -89,8 +82,7 @@ int BPF_PROG(on_sched_process_exit, struct task_struct *task)
     struct task_state *state = traced(task);
     if (state && state->enter_ns) {
         /* exit_group(), or whatever call a fatal signal ended: its exit never comes. */
-        emit(rec_syscall, r, now_ns)
-        {
+        emit (rec_syscall, r, now_ns) {
             r->hdr = (struct rec_hdr){.ts_ns = now_ns,
                                       .tid = task->pid,
                                       .kind = REC_SYSCALL,
@@ -101,12 +93,9 @@ int BPF_PROG(on_sched_process_exit, struct task_struct *task)
         }
         state->fault_ns = 0;
     }
-    emit(rec_exit, r, now_ns)
-    {
-        r->hdr = (struct rec_hdr){.ts_ns = now_ns,
-                                  .tid = task->pid,
-                                  .kind = REC_EXIT,
-                                  .flags = state ? TASK_TRACED : 0};
+    emit (rec_exit, r, now_ns) {
+        r->hdr = (struct rec_hdr){
+            .ts_ns = now_ns, .tid = task->pid, .kind = REC_EXIT, .flags = state ? TASK_TRACED : 0};
         r->tgid = task->tgid;
         r->exit_code = task->exit_code;
     }
@@ -118,8 +107,7 @@ int BPF_PROG(on_task_rename, struct task_struct *task, const char *comm)
 {
     u64 now_ns = bpf_ktime_get_ns();
     struct task_struct *current = bpf_get_current_task_btf();
-    emit(rec_rename, r, now_ns)
-    {
+    emit (rec_rename, r, now_ns) {
         r->hdr = (struct rec_hdr){.ts_ns = now_ns, .tid = current->pid, .kind = REC_RENAME};
         r->subject_tid = task->pid;
         r->pad = 0;

@@ -22,8 +22,7 @@ int BPF_PROG(on_sched_switch, bool preempt, struct task_struct *prev, struct tas
         .aux = (u16)prev_state,
     };
     if (state && state->enter_ns) {
-        emit(rec_switch_sys, r, now_ns)
-        {
+        emit (rec_switch_sys, r, now_ns) {
             hdr.kind = REC_SWITCH_SYS;
             r->hdr = hdr;
             r->next_tid = next->pid;
@@ -36,8 +35,7 @@ int BPF_PROG(on_sched_switch, bool preempt, struct task_struct *prev, struct tas
         }
         return 0;
     }
-    emit(rec_switch, r, now_ns)
-    {
+    emit (rec_switch, r, now_ns) {
         hdr.kind = REC_SWITCH;
         r->hdr = hdr;
         r->next_tid = next->pid;
@@ -55,8 +53,7 @@ static __always_inline int waking(struct task_struct *wakee, u8 flags)
         return 0;
     if (state && state->enter_ns)
         flags |= WAKING_IN_SYSCALL;
-    emit(rec_waking, r, now_ns)
-    {
+    emit (rec_waking, r, now_ns) {
         r->hdr = (struct rec_hdr){
             .ts_ns = now_ns,
             .tid = waker->pid,

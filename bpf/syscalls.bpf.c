@@ -141,8 +141,7 @@ static __always_inline void emit_io(const struct rec_syscall *sys, struct task_s
     u64 offset = 0;
     if (state->object_type == S_IFIFO_TYPE && sys->ret > 0)
         offset = count_bytes(state, is_write, sys->ret);
-    emit(rec_syscall_io, r, sys->hdr.ts_ns)
-    {
+    emit (rec_syscall_io, r, sys->hdr.ts_ns) {
         r->sys = *sys;
         r->sys.hdr.kind = REC_SYSCALL_IO;
         r->sys.hdr.flags = is_write ? SYSCALL_WRITE : 0;
@@ -155,25 +154,19 @@ static __always_inline void emit_io(const struct rec_syscall *sys, struct task_s
     }
 }
 
-static struct rec_syscall_path path_scratch[MAX_CPUS];
-
 static __always_inline void emit_path(const struct rec_syscall *sys, struct task_state *state)
 {
-    u32 cpu = bpf_get_smp_processor_id();
-    if (cpu >= MAX_CPUS)
-        return;
-    struct rec_syscall_path *r = &path_scratch[cpu];
-    r->sys = *sys;
-    r->sys.hdr.kind = REC_SYSCALL_PATH;
-    r->pad = 0;
+    /* On the stack: a program may be preempted, so memory of its CPU would not be its own. */
+    struct rec_syscall_path r = {.sys = *sys};
+    r.sys.hdr.kind = REC_SYSCALL_PATH;
     long path_bytes = 0;
     /* At the exit: the kernel has just read the name, so its page is present. */
     if (keep_paths)
-        path_bytes = bpf_probe_read_user_str(r->path, PATH_BYTES, (void *)state->arg);
+        path_bytes = bpf_probe_read_user_str(r.path, PATH_BYTES, (void *)state->arg);
     if (path_bytes < 0 || path_bytes > PATH_BYTES)
         path_bytes = 0;
-    r->path_bytes = path_bytes;
-    output(r, __builtin_offsetof(struct rec_syscall_path, path) + path_bytes, sys->hdr.ts_ns);
+    r.path_bytes = path_bytes;
+    output(&r, __builtin_offsetof(struct rec_syscall_path, path) + path_bytes, sys->hdr.ts_ns);
 }
 
 SEC("tp_btf/sys_exit")
@@ -215,8 +208,7 @@ int BPF_PROG(on_sys_exit, struct pt_regs *regs, long ret)
     case ARG_NONE:
         break;
     }
-    emit(rec_syscall, r, sys.hdr.ts_ns)
-    {
+    emit (rec_syscall, r, sys.hdr.ts_ns) {
         *r = sys;
     }
     return 0;

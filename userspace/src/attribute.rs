@@ -79,8 +79,10 @@ fn progress(size_bytes: u64) -> ProgressBar {
     if size_bytes < 16 << 20 || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let style = ProgressStyle::with_template("attributing {bar:30} {percent} % of {total_bytes}, {eta} left")
-        .unwrap_or_else(|_| ProgressStyle::default_bar());
+    let style = ProgressStyle::with_template(
+        "attributing {bar:30} {percent} % of {total_bytes}, {eta} left",
+    )
+    .unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::new(size_bytes).with_style(style)
 }
 

@@ -10,9 +10,8 @@ pub fn monotonic_ns() -> u64 {
 
 /// The present instant in UTC, RFC 3339 to the millisecond.
 pub fn utc_now() -> String {
-    let since = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .unwrap_or_default();
+    let since =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let seconds = since.as_secs() as libc::time_t;
     // SAFETY: all-zero is a valid `tm`, and gmtime_r fills it from a valid time.
     let tm = unsafe {

@@ -14,7 +14,7 @@ use crate::owner::OutputDir;
 use crate::probe::calibrate::Calibrator;
 use crate::probe::rings::Rings;
 use crate::probe::{snapshot, Config, Probe};
-use crate::target::{Spec, SpawnError, State, Target, WaitStatus};
+use crate::target::{SpawnError, Spec, State, Target, WaitStatus};
 
 /// Between two looks at the rings. They hold many times what arrives meanwhile.
 const DRAIN_EVERY: Duration = Duration::from_millis(10);
@@ -180,8 +180,7 @@ impl Sink {
             use crate::records::{RecHdr, RecLost, REC_LOST};
             use zerocopy::IntoBytes;
             for loss in losses {
-                let hdr =
-                    RecHdr { ts_ns: end_ns, tid: 0, kind: REC_LOST, flags: 0, aux: 0 };
+                let hdr = RecHdr { ts_ns: end_ns, tid: 0, kind: REC_LOST, flags: 0, aux: 0 };
                 let lost = RecLost {
                     hdr,
                     count: loss.count,
@@ -218,8 +217,6 @@ fn host(cpus: u32) -> Host {
         machine: std::env::consts::ARCH.into(),
         cpus,
         clock: "CLOCK_MONOTONIC".into(),
-        clock_source: read(
-            "/sys/devices/system/clocksource/clocksource0/current_clocksource",
-        ),
+        clock_source: read("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
     }
 }

@@ -55,8 +55,7 @@ fn examine() -> Findings {
             .collect(),
         Err(_) => Vec::new(),
     };
-    let config =
-        Config { scope_target: false, keep_paths: true, ring_bytes_per_cpu: 64 << 10 };
+    let config = Config { scope_target: false, keep_paths: true, ring_bytes_per_cpu: 64 << 10 };
     let loads = match probe::Probe::attach(&config) {
         Ok(_) => Ok(()),
         Err(error) => Err(format!("{error:#}")),
@@ -80,16 +79,10 @@ fn examine() -> Findings {
 
 fn categories(hooks: &[Hook]) -> Vec<CategoryEvidence> {
     let has = |name: &str| hooks.iter().any(|h| h.name == name && h.attached_as.is_some());
-    let measured = |category, how: &str| CategoryEvidence {
-        category,
-        evidence: "measured",
-        how: how.into(),
-    };
-    let without = |category, how: &str| CategoryEvidence {
-        category,
-        evidence: "none",
-        how: how.into(),
-    };
+    let measured =
+        |category, how: &str| CategoryEvidence { category, evidence: "measured", how: how.into() };
+    let without =
+        |category, how: &str| CategoryEvidence { category, evidence: "none", how: how.into() };
     vec![
         measured("user", "between system calls, faults and interrupts of a running thread"),
         measured("kernel.*", "sys_enter to sys_exit, less what nests inside"),

@@ -17,10 +17,8 @@ const RING_BYTES: u64 = 16 << 20;
 
 pub fn run(args: RunArgs) -> Result<i32> {
     check_privilege()?;
-    let spec = Spec {
-        argv: args.command,
-        user: args.user.as_deref().map(User::lookup).transpose()?,
-    };
+    let spec =
+        Spec { argv: args.command, user: args.user.as_deref().map(User::lookup).transpose()? };
     let config = Config {
         scope_target: args.scope == Scope::Target,
         keep_paths: !args.no_paths,

@@ -120,11 +120,8 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
         }
         REC_SWITCH_SYS => {
             let r: RecSwitchSys = whole(record)?;
-            let object = (r.ino != 0).then_some(Object {
-                dev: r.dev,
-                ino: r.ino,
-                type_bits: r.object_type,
-            });
+            let object =
+                (r.ino != 0).then_some(Object { dev: r.dev, ino: r.ino, type_bits: r.object_type });
             let call = OpenCall { nr: r.nr, enter_ns: r.enter_ns, object, fd: r.fd };
             switch(&hdr, r.next_tid, Some(call))
         }

@@ -228,8 +228,8 @@ impl Detector {
     /// The process that read the turn's message, if it is another and traced.
     fn reader(world: &World, turn: &Turn) -> Option<(ProcessId, Transfer)> {
         let channel = world.channels.get(&turn.object)?;
-        let read = (channel.reads.iter())
-            .find(|read| read.from < turn.to && turn.from < read.to)?;
+        let read =
+            (channel.reads.iter()).find(|read| read.from < turn.to && turn.from < read.to)?;
         let process = world.thread(read.thread).process;
         (process != turn.process).then_some((process, *read))
     }
@@ -348,15 +348,13 @@ impl Detector {
         let thread = world.thread(turn.client);
         let waiting = thread.off.back().is_some_and(|off| {
             off.start_ns >= turn.start_ns
-                && off.call.and_then(|call| call.object).is_some_and(|object| {
-                    object.type_bits == TYPE_FIFO && object != turn.object
-                })
+                && off
+                    .call
+                    .and_then(|call| call.object)
+                    .is_some_and(|object| object.type_bits == TYPE_FIFO && object != turn.object)
         });
         let carries = (world.channels.get(&turn.object)).is_some_and(|c| c.carries_requests);
-        if !(carries || waiting)
-            || !turn.reads.is_empty()
-            || Self::is_answer(world, turn, server)
-        {
+        if !(carries || waiting) || !turn.reads.is_empty() || Self::is_answer(world, turn, server) {
             return;
         }
         let end_ns = turn.closed_ns.unwrap_or(world.now_ns).max(turn.start_ns);
@@ -607,8 +605,7 @@ impl Detector {
         let Some((root, start_ns)) = self.root else { return };
         let thread = world.thread(root);
         let process = world.process_of(root);
-        let died_ns =
-            thread.off.back().filter(|off| off.why == Why::Dead).map(|off| off.start_ns);
+        let died_ns = thread.off.back().filter(|off| off.why == Why::Dead).map(|off| off.start_ns);
         let end_ns = died_ns.or(thread.exited_ns).unwrap_or(world.now_ns);
         let request = Request {
             request_id: 0,
@@ -647,7 +644,14 @@ impl Detector {
 }
 
 enum Answer {
-    Found { server: ProcessId, object: Object, from: u64, to: u64, end_ns: u64, client: ThreadId },
+    Found {
+        server: ProcessId,
+        object: Object,
+        from: u64,
+        to: u64,
+        end_ns: u64,
+        client: ThreadId,
+    },
     /// Nobody traced read the message, or it is itself an answer.
     None,
     /// A read's bytes have no known writer yet.
@@ -675,11 +679,7 @@ fn exec_goal(
 
 fn end_of(world: &World, thread: ThreadId, at_ns: u64) -> End {
     let t = world.thread(thread);
-    End {
-        pid: world.process_of(thread).tgid,
-        tid: t.tid,
-        comm: t.name_at(at_ns).to_string(),
-    }
+    End { pid: world.process_of(thread).tgid, tid: t.tid, comm: t.name_at(at_ns).to_string() }
 }
 
 fn exit_reason(who: &str, world: &World, process: ProcessId) -> String {

@@ -42,31 +42,123 @@ pub fn category(nr: u16, object: Option<Object>) -> Category {
     let Some(number) = S::new(usize::from(nr)) else { return Category::KernelOther };
     match number {
         S::pipe | S::pipe2 => Category::KernelPipe,
-        S::clone | S::clone3 | S::fork | S::vfork | S::execve | S::execveat | S::exit
-        | S::exit_group | S::wait4 | S::waitid | S::kill | S::tgkill | S::set_tid_address
-        | S::set_robust_list | S::rseq | S::prctl | S::arch_prctl | S::pidfd_open => {
-            Category::KernelExec
-        }
-        S::mmap | S::munmap | S::mprotect | S::mremap | S::madvise | S::brk | S::mlock
-        | S::munlock | S::msync | S::mincore | S::membarrier => Category::KernelMm,
+        S::clone
+        | S::clone3
+        | S::fork
+        | S::vfork
+        | S::execve
+        | S::execveat
+        | S::exit
+        | S::exit_group
+        | S::wait4
+        | S::waitid
+        | S::kill
+        | S::tgkill
+        | S::set_tid_address
+        | S::set_robust_list
+        | S::rseq
+        | S::prctl
+        | S::arch_prctl
+        | S::pidfd_open => Category::KernelExec,
+        S::mmap
+        | S::munmap
+        | S::mprotect
+        | S::mremap
+        | S::madvise
+        | S::brk
+        | S::mlock
+        | S::munlock
+        | S::msync
+        | S::mincore
+        | S::membarrier => Category::KernelMm,
         S::futex | S::futex_waitv => Category::KernelFutex,
-        S::poll | S::ppoll | S::select | S::pselect6 | S::epoll_wait | S::epoll_pwait
-        | S::epoll_pwait2 | S::epoll_ctl | S::epoll_create | S::epoll_create1 => {
-            Category::KernelPoll
-        }
-        S::sched_yield | S::nanosleep | S::clock_nanosleep | S::sched_setaffinity
-        | S::sched_getaffinity | S::sched_setscheduler | S::pause => Category::KernelSched,
-        S::read | S::write | S::readv | S::writev | S::pread64 | S::pwrite64 | S::preadv
-        | S::pwritev | S::preadv2 | S::pwritev2 | S::open | S::openat | S::openat2 | S::creat
-        | S::close | S::close_range | S::stat | S::fstat | S::lstat | S::newfstatat | S::statx
-        | S::lseek | S::access | S::faccessat | S::faccessat2 | S::rename | S::renameat
-        | S::renameat2 | S::unlink | S::unlinkat | S::mkdir | S::mkdirat | S::rmdir | S::fsync
-        | S::fdatasync | S::sync | S::syncfs | S::sync_file_range | S::truncate | S::ftruncate
-        | S::fallocate | S::getdents | S::getdents64 | S::readlink | S::readlinkat | S::dup
-        | S::dup2 | S::dup3 | S::fcntl | S::ioctl | S::link | S::linkat | S::symlink
-        | S::symlinkat | S::chmod | S::fchmod | S::chown | S::fchown | S::getcwd | S::chdir
-        | S::fchdir | S::sendfile | S::splice | S::tee | S::copy_file_range | S::fadvise64
-        | S::statfs | S::fstatfs | S::utimensat | S::flock => Category::KernelVfs,
+        S::poll
+        | S::ppoll
+        | S::select
+        | S::pselect6
+        | S::epoll_wait
+        | S::epoll_pwait
+        | S::epoll_pwait2
+        | S::epoll_ctl
+        | S::epoll_create
+        | S::epoll_create1 => Category::KernelPoll,
+        S::sched_yield
+        | S::nanosleep
+        | S::clock_nanosleep
+        | S::sched_setaffinity
+        | S::sched_getaffinity
+        | S::sched_setscheduler
+        | S::pause => Category::KernelSched,
+        S::read
+        | S::write
+        | S::readv
+        | S::writev
+        | S::pread64
+        | S::pwrite64
+        | S::preadv
+        | S::pwritev
+        | S::preadv2
+        | S::pwritev2
+        | S::open
+        | S::openat
+        | S::openat2
+        | S::creat
+        | S::close
+        | S::close_range
+        | S::stat
+        | S::fstat
+        | S::lstat
+        | S::newfstatat
+        | S::statx
+        | S::lseek
+        | S::access
+        | S::faccessat
+        | S::faccessat2
+        | S::rename
+        | S::renameat
+        | S::renameat2
+        | S::unlink
+        | S::unlinkat
+        | S::mkdir
+        | S::mkdirat
+        | S::rmdir
+        | S::fsync
+        | S::fdatasync
+        | S::sync
+        | S::syncfs
+        | S::sync_file_range
+        | S::truncate
+        | S::ftruncate
+        | S::fallocate
+        | S::getdents
+        | S::getdents64
+        | S::readlink
+        | S::readlinkat
+        | S::dup
+        | S::dup2
+        | S::dup3
+        | S::fcntl
+        | S::ioctl
+        | S::link
+        | S::linkat
+        | S::symlink
+        | S::symlinkat
+        | S::chmod
+        | S::fchmod
+        | S::chown
+        | S::fchown
+        | S::getcwd
+        | S::chdir
+        | S::fchdir
+        | S::sendfile
+        | S::splice
+        | S::tee
+        | S::copy_file_range
+        | S::fadvise64
+        | S::statfs
+        | S::fstatfs
+        | S::utimensat
+        | S::flock => Category::KernelVfs,
         _ => Category::KernelOther,
     }
 }
@@ -78,11 +170,26 @@ pub fn waits(nr: u16, object: Option<Object>) -> Waits {
     match number {
         S::nanosleep | S::clock_nanosleep => Waits::Timer,
         S::futex | S::futex_waitv => Waits::Futex,
-        S::poll | S::ppoll | S::select | S::pselect6 | S::epoll_wait | S::epoll_pwait
-        | S::epoll_pwait2 | S::pause | S::rt_sigtimedwait | S::rt_sigsuspend => Waits::Readiness,
+        S::poll
+        | S::ppoll
+        | S::select
+        | S::pselect6
+        | S::epoll_wait
+        | S::epoll_pwait
+        | S::epoll_pwait2
+        | S::pause
+        | S::rt_sigtimedwait
+        | S::rt_sigsuspend => Waits::Readiness,
         S::wait4 | S::waitid => Waits::Child,
-        S::recvfrom | S::recvmsg | S::recvmmsg | S::sendto | S::sendmsg | S::sendmmsg
-        | S::accept | S::accept4 | S::connect => Waits::Peer,
+        S::recvfrom
+        | S::recvmsg
+        | S::recvmmsg
+        | S::sendto
+        | S::sendmsg
+        | S::sendmmsg
+        | S::accept
+        | S::accept4
+        | S::connect => Waits::Peer,
         // Pipes, sockets and character devices; a regular file waits for its device.
         S::read | S::write | S::readv | S::writev | S::preadv2 | S::pwritev2 => match object {
             Some(object) if matches!(object.type_bits, 1 | 2 | 12) => Waits::Peer,

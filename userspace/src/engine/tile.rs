@@ -13,7 +13,10 @@ pub enum Level<'w> {
     User,
     Call(&'w Call),
     /// In a call whose record is still to come.
-    OpenCall { nr: u16, object: Option<Object> },
+    OpenCall {
+        nr: u16,
+        object: Option<Object>,
+    },
     Fault(Span),
     Softirq(Span),
     Hardirq(Span),
@@ -31,11 +34,19 @@ pub struct Piece<'w> {
 /// The call a thread was in just before `at_ns`, whatever else ran on top of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum InCall<'w> {
-    No { since_ns: u64 },
+    No {
+        since_ns: u64,
+    },
     Closed(&'w Call),
-    Open { nr: u16, enter_ns: u64, object: Option<Object> },
+    Open {
+        nr: u16,
+        enter_ns: u64,
+        object: Option<Object>,
+    },
     /// Its state just before `at_ns` is told by a record still to come.
-    NotYetKnown { since_ns: u64 },
+    NotYetKnown {
+        since_ns: u64,
+    },
 }
 
 /// Whether the thread was in a system call just before `at_ns`.

@@ -221,7 +221,9 @@ impl<'w> Walk<'w> {
             return None;
         }
         let ours = self.is_ours(object, call);
-        if !ours && !(self.members.contains(&write.thread) && !self.members.contains(&thread)) {
+        // Bytes of other messages matter only on the way back from a thread being explored.
+        let returns = self.members.contains(&write.thread) && !self.members.contains(&thread);
+        if !ours && !returns {
             return None;
         }
         if write.thread == thread || write.enter_ns < self.goal.start_ns {
@@ -233,7 +235,9 @@ impl<'w> Walk<'w> {
         // Woken for these bytes, in poll() or an earlier read: the sleep will tell.
         let woken = t.off.iter().rev().take_while(|off| off.end_ns >= write.enter_ns).any(|off| {
             off.end_ns <= call.enter_ns
-                && off.wake.is_some_and(|wake| wake.waker == write.thread && within(wake.at_ns, &write))
+                && off
+                    .wake
+                    .is_some_and(|wake| wake.waker == write.thread && within(wake.at_ns, &write))
         });
         if woken {
             self.expected.insert(thread, write);
@@ -659,7 +663,11 @@ impl<'w> Walk<'w> {
             by: raw.by.map(|by| {
                 let by_thread = self.world.thread(by);
                 let name = by_thread.name_at(raw.end_ns);
-                if by == IDLE { name.to_string() } else { format!("{name}/{}", by_thread.tid) }
+                if by == IDLE {
+                    name.to_string()
+                } else {
+                    format!("{name}/{}", by_thread.tid)
+                }
             }),
             evidence: raw.evidence,
         }

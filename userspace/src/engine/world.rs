@@ -29,7 +29,10 @@ pub enum Why {
     /// Still runnable: lost the CPU, or gave it away by sched_yield().
     Preempted,
     /// Waits for a wake-up; `uninterruptible` as the kernel's D state.
-    Slept { uninterruptible: bool, iowait: bool },
+    Slept {
+        uninterruptible: bool,
+        iowait: bool,
+    },
     Dead,
     /// Existed before the capture, first seen when it came on a CPU.
     Unseen,
@@ -282,7 +285,14 @@ impl World {
         self.by_tgid.get(&tgid).copied()
     }
 
-    fn add_thread(&mut self, tid: u32, tgid: u32, comm: &str, now_ns: u64, new_process: bool) -> ThreadId {
+    fn add_thread(
+        &mut self,
+        tid: u32,
+        tgid: u32,
+        comm: &str,
+        now_ns: u64,
+        new_process: bool,
+    ) -> ThreadId {
         let id = self.threads.len() as ThreadId;
         let process = match self.by_tgid.get(&tgid) {
             Some(&process) if !new_process => process,

@@ -38,12 +38,7 @@ impl Figures {
 
     fn from_bytes(bytes: [u8; FIGURES_BYTES]) -> Figures {
         let value = |i: usize| f64::from_ne_bytes(bytes[8 * i..8 * i + 8].try_into().expect("8"));
-        Figures {
-            syscall: value(0),
-            round_trip: value(1),
-            fault: value(2),
-            copied_byte: value(3),
-        }
+        Figures { syscall: value(0), round_trip: value(1), fault: value(2), copied_byte: value(3) }
     }
 }
 

@@ -241,10 +241,7 @@ fn disable_absent_hooks(open: &mut OpenObject, btf: &Btf<'_>) -> Result<Vec<(Str
 }
 
 fn set_options(open: &mut OpenObject, config: &Config) -> Result<()> {
-    let options = [
-        (c"scope_target", config.scope_target),
-        (c"keep_paths", config.keep_paths),
-    ];
+    let options = [(c"scope_target", config.scope_target), (c"keep_paths", config.keep_paths)];
     let mut rodata = open
         .maps_mut()
         .find(|map| map.name().to_string_lossy().ends_with(".rodata"))
