@@ -1,0 +1,187 @@
+//! Finding requests: which messages, or which fork and wait, belong together.
+//!
+//! One file a kind; each adds its part to [`Detector`].
+
+mod exec;
+mod pipe;
+mod stdio;
+
+use std::collections::HashMap;
+
+use super::event::{Call, Event, Object, What, TYPE_FIFO};
+use super::syscall::{NR_EXECVE, NR_EXECVEAT, NR_WAIT4};
+use super::walk::Goal;
+use super::world::{ProcessId, ThreadId, Transfer, World};
+use crate::model::{End, Request};
+use exec::{exec_goal, Child};
+use pipe::Turn;
+use stdio::Stdio;
+
+/// A request with a known end, ready to be walked.
+#[derive(Debug)]
+pub struct Found {
+    pub request: Request,
+    pub goal: Goal,
+}
+
+#[derive(Default)]
+pub struct Detector {
+    turns: HashMap<(ProcessId, Object), Turn>,
+    /// Closed turns whose answer is not settled yet.
+    unsettled: Vec<Turn>,
+    children: HashMap<ProcessId, Child>,
+    stdio: HashMap<ProcessId, Stdio>,
+    /// The first traced process, and when its program began.
+    pub root: Option<(ThreadId, u64)>,
+    next_id: u64,
+    pub found: Vec<Found>,
+    /// Lower-grade requests, used when there are no others.
+    pub fallback: Vec<Found>,
+    /// A `pipe` or `exec` request was found.
+    pub found_primary: bool,
+}
+
+impl Detector {
+    /// Looks at an event the world has just applied.
+    pub fn observe(&mut self, world: &World, event: &Event) {
+        match &event.what {
+            What::Fork { child_tgid, child, parent, enter_ns, .. } if child == child_tgid => {
+                let (Some(process), Some(parent)) =
+                    (world.process_of_tgid(*child_tgid), world.thread_by_tid(*parent))
+                else {
+                    return;
+                };
+                if world.processes[process as usize].traced && *enter_ns != 0 {
+                    let child = Child {
+                        parent,
+                        start_ns: *enter_ns,
+                        request_id: None,
+                        runs_program: false,
+                    };
+                    self.children.insert(process, child);
+                }
+            }
+            What::Exec(exec) => {
+                let Some(thread) = world.thread_by_tid(exec.tid) else { return };
+                let process = world.thread(thread).process;
+                if let Some(child) = self.children.get_mut(&process) {
+                    child.runs_program = true;
+                }
+            }
+            What::Call { tid, call } => {
+                let Some(thread) = world.thread_by_tid(*tid) else { return };
+                self.call(world, thread, call);
+            }
+            What::Exit { tid, tgid, .. } if tid == tgid => {
+                let Some(thread) = world.thread_by_tid(*tid) else { return };
+                let process = world.thread(thread).process;
+                let mine: Vec<_> =
+                    self.turns.keys().filter(|(owner, _)| *owner == process).copied().collect();
+                for key in mine {
+                    let turn = self.turns.remove(&key).expect("just listed");
+                    self.close(turn, event.ts_ns);
+                }
+                if let Some(turn) = self.stdio.remove(&process) {
+                    self.end_stdio(world, process, turn);
+                }
+            }
+            _ => {}
+        }
+        if !self.unsettled.is_empty() {
+            self.settle(world, false);
+        }
+    }
+
+    /// The earliest instant an open request may still need.
+    pub fn horizon_ns(&self) -> u64 {
+        let turns = self.turns.values().chain(&self.unsettled).map(|turn| turn.start_ns);
+        let children = self.children.values().map(|child| child.start_ns);
+        let fallbacks = self.stdio.values().map(|turn| turn.start_ns);
+        let root = self.root.filter(|_| !self.found_primary).map(|(_, start_ns)| start_ns);
+        turns.chain(children).chain(fallbacks).chain(root).min().unwrap_or(u64::MAX)
+    }
+
+    fn call(&mut self, world: &World, thread: ThreadId, call: &Call) {
+        let process = world.thread(thread).process;
+        if (call.nr == NR_EXECVE || call.nr == NR_EXECVEAT) && call.ret == 0 && !call.unfinished {
+            self.root.get_or_insert((thread, call.enter_ns));
+        }
+        let reaped = call.reaped || (call.nr == NR_WAIT4 && call.ret > 0);
+        if reaped && !call.unfinished {
+            self.reap(world, thread, call);
+        }
+        let Some(io) = call.io else { return };
+        if call.ret <= 0 || call.unfinished {
+            return;
+        }
+        if io.object.type_bits == TYPE_FIFO {
+            let transfer = Transfer {
+                from: io.offset,
+                to: io.offset + call.ret as u64,
+                thread,
+                enter_ns: call.enter_ns,
+                exit_ns: call.exit_ns,
+            };
+            if io.is_write {
+                self.write(world, process, io.object, transfer);
+            } else {
+                for turn in self.turns.values_mut().filter(|turn| turn.process == process) {
+                    if turn.object != io.object {
+                        turn.reads.push((io.object, transfer));
+                    }
+                }
+            }
+        }
+        self.stdio_call(world, process, thread, call);
+    }
+
+    /// No more events will come: decides everything still open.
+    pub fn finish(&mut self, world: &World) {
+        let end_ns = world.now_ns;
+        for (_, turn) in std::mem::take(&mut self.turns) {
+            self.close(turn, end_ns);
+        }
+        self.unsettled.sort_by_key(|turn| turn.start_ns);
+        self.settle(world, true);
+
+        let mut children: Vec<ProcessId> =
+            self.children.iter().filter(|(_, c)| c.runs_program).map(|(id, _)| *id).collect();
+        children.sort_by_key(|id| self.children[id].start_ns);
+        for process in children {
+            let id = self.exec_id(process).expect("present");
+            let child = self.children.remove(&process).expect("present");
+            let exited_ns = world.processes[process as usize].exited_ns;
+            let reason = match exited_ns {
+                Some(_) => "its parent never waited for it",
+                None => "the capture ended before it did",
+            };
+            let end_ns = exited_ns.unwrap_or(end_ns);
+            let request = Request {
+                request_id: id,
+                complete: false,
+                reason: Some(reason.into()),
+                ..self.exec_request(world, process, child.parent, &child, end_ns)
+            };
+            let goal = exec_goal(world, process, child.parent, &child, end_ns);
+            self.found_primary = true;
+            self.found.push(Found { request, goal });
+        }
+        if !self.found_primary {
+            for (process, turn) in std::mem::take(&mut self.stdio) {
+                self.end_stdio(world, process, turn);
+            }
+            self.whole_life(world);
+        }
+    }
+
+    /// The next request id: 1, 2, ...
+    pub fn new_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+}
+
+fn end_of(world: &World, thread: ThreadId, at_ns: u64) -> End {
+    let t = world.thread(thread);
+    End { pid: world.process_of(thread).tgid, tid: t.tid, comm: t.name_at(at_ns).to_string() }
+}

@@ -1,0 +1,107 @@
+//! `stdio` requests: turns from input on descriptor 0 to output on descriptor 1, for programs that
+//! have nothing better.
+
+use super::{end_of, Detector, Found};
+use crate::engine::event::{Call, Object};
+use crate::engine::walk::Goal;
+use crate::engine::world::{ProcessId, ThreadId, World};
+use crate::model::{Kind, Request};
+
+/// Turns on stdin/stdout kept back until it is known whether better requests turn up.
+const MOST_FALLBACKS: usize = 100_000;
+
+/// Input read on descriptor 0 and what was written on descriptor 1 since.
+#[derive(Debug)]
+pub(super) struct Stdio {
+    pub(super) thread: ThreadId,
+    pub(super) start_ns: u64,
+    pub(super) end_ns: Option<u64>,
+    pub(super) input: Object,
+    pub(super) request_bytes: u64,
+    pub(super) response_bytes: u64,
+}
+
+impl Detector {
+    pub(super) fn stdio_call(
+        &mut self,
+        world: &World,
+        process: ProcessId,
+        thread: ThreadId,
+        call: &Call,
+    ) {
+        if self.found_primary {
+            self.stdio.clear();
+            return;
+        }
+        let Some(io) = call.io else { return };
+        match (io.fd, io.is_write) {
+            (0, false) => {
+                if let Some(turn) = self.stdio.get_mut(&process) {
+                    if turn.end_ns.is_none() {
+                        turn.request_bytes += call.ret as u64;
+                        return;
+                    }
+                    let turn = self.stdio.remove(&process).expect("present");
+                    self.end_stdio(world, process, turn);
+                }
+                // The input was there from the wake-up on, or from the start.
+                let t = world.thread(thread);
+                let woken_ns = t
+                    .off_before(call.exit_ns)
+                    .filter(|off| off.start_ns >= call.enter_ns)
+                    .and_then(|off| off.runnable_ns());
+                let turn = Stdio {
+                    thread,
+                    start_ns: woken_ns.unwrap_or(call.enter_ns),
+                    end_ns: None,
+                    input: io.object,
+                    request_bytes: call.ret as u64,
+                    response_bytes: 0,
+                };
+                self.stdio.insert(process, turn);
+            }
+            (1, true) => {
+                if let Some(turn) = self.stdio.get_mut(&process) {
+                    turn.end_ns = Some(call.exit_ns);
+                    turn.thread = thread;
+                    turn.response_bytes += call.ret as u64;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn end_stdio(&mut self, world: &World, process: ProcessId, turn: Stdio) {
+        let Some(end_ns) = turn.end_ns else { return };
+        if self.fallback.len() >= MOST_FALLBACKS {
+            return;
+        }
+        let request = Request {
+            request_id: 0,
+            parent_request_id: None,
+            kind: Kind::Stdio,
+            start_ns: turn.start_ns,
+            latency_ns: end_ns - turn.start_ns,
+            complete: true,
+            reason: None,
+            client: None,
+            server: Some(end_of(world, turn.thread, end_ns)),
+            channel: Some(turn.input.to_string()),
+            stream_id: None,
+            xid: None,
+            method: None,
+            status: None,
+            request_bytes: Some(turn.request_bytes),
+            response_bytes: Some(turn.response_bytes),
+        };
+        let goal = Goal {
+            start_ns: turn.start_ns,
+            end_ns,
+            client: turn.thread,
+            client_process: process,
+            server_process: Some(process),
+            messages: Vec::new(),
+        };
+        self.fallback.push(Found { request, goal });
+    }
+}
