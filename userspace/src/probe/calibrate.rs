@@ -1,6 +1,7 @@
 //! What the probe costs on this machine: small workloads timed in a child process, first without
 //! and then with the probe attached. Short (tens of milliseconds), so the figures are estimates; the
-//! best of several rounds is taken, because interference only ever adds.
+//! best of many short rounds is taken: interference only ever adds, and a short round on a busy
+//! machine has a chance to escape it.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -12,7 +13,7 @@ use anyhow::{bail, Context, Result};
 use super::Probe;
 use crate::capture::manifest::Calibration;
 
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 40;
 
 /// Nanoseconds a unit of each workload.
 #[derive(Clone, Copy, Debug, Default)]
@@ -116,7 +117,7 @@ fn serve(mut ask: File, mut answer: File) -> Result<()> {
     while ask.read(&mut byte)? == 1 {
         let figures = Figures {
             syscall: best(time_syscalls)?,
-            round_trip: best(time_round_trips)?,
+            round_trip: time_round_trips()?,
             fault: best(time_faults)?,
             copied_byte: best(time_copies)?.max(0.0),
         };
@@ -125,7 +126,7 @@ fn serve(mut ask: File, mut answer: File) -> Result<()> {
     Ok(())
 }
 
-fn best(workload: impl Fn() -> Result<f64>) -> Result<f64> {
+fn best(mut workload: impl FnMut() -> Result<f64>) -> Result<f64> {
     let mut least = f64::INFINITY;
     for _ in 0..ROUNDS {
         least = least.min(workload()?);
@@ -138,7 +139,7 @@ fn nanoseconds_each(since: Instant, count: usize) -> f64 {
 }
 
 fn time_syscalls() -> Result<f64> {
-    const CALLS: usize = 4000;
+    const CALLS: usize = 500;
     let begin = Instant::now();
     for _ in 0..CALLS {
         // SAFETY: getppid has no arguments and cannot fail.
@@ -148,7 +149,7 @@ fn time_syscalls() -> Result<f64> {
 }
 
 fn time_faults() -> Result<f64> {
-    const PAGES: usize = 512;
+    const PAGES: usize = 64;
     const PAGE_BYTES: usize = 4096;
     // SAFETY: a private anonymous mapping of our own, touched within its bounds, then unmapped.
     unsafe {
@@ -175,7 +176,7 @@ fn time_copies() -> Result<f64> {
     let (read_end, write_end) = pipe()?;
     let (mut reader, mut writer) = (File::from(read_end), File::from(write_end));
     let mut time = |length: usize| -> Result<f64> {
-        const TIMES: usize = 64;
+        const TIMES: usize = 8;
         let mut buffer = vec![1; length];
         let begin = Instant::now();
         for _ in 0..TIMES {
@@ -190,7 +191,7 @@ fn time_copies() -> Result<f64> {
 }
 
 fn time_round_trips() -> Result<f64> {
-    const TRIPS: usize = 500;
+    const TRIPS: usize = 50;
     let (request_read, request_write) = pipe()?;
     let (reply_read, reply_write) = pipe()?;
     let all_cpus = pin_here()?;
@@ -219,7 +220,7 @@ fn time_round_trips() -> Result<f64> {
         Ok(nanoseconds_each(begin, count))
     };
     trips(20)?; // warm up
-    let each = trips(TRIPS);
+    let each = best(|| trips(TRIPS));
     drop(output);
     // SAFETY: our own child; the mask is the one saved by pin_here().
     unsafe {
