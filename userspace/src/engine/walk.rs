@@ -336,29 +336,52 @@ impl<'w> Walk<'w> {
         let woken_ns = wake.at_ns.max(off.start_ns).clamp(begin_ns, at_ns);
         self.run_queue(thread, off, woken_ns, at_ns, Category::RunqueueWakeup);
 
+        // A wake-up that came before the switch-out found the thread on its way to sleep: its last
+        // steps are its own, and what it crosses to is the moment of the wake-up.
+        let edge_ns = wake.at_ns.clamp(self.goal.start_ns, woken_ns);
+
         // A message of this request, or a thread already at work for it.
-        if let Some(sender) = self.message_edge(thread, off, wake.waker, wake.at_ns) {
-            let handed_ns = sender.1.min(woken_ns);
-            return Ok(Step::Joined(sender.0, handed_ns));
+        if let Some((sender, handed_ns)) = self.message_edge(thread, off, wake.waker, wake.at_ns) {
+            self.awake(thread, edge_ns, woken_ns)?;
+            self.queue(thread, handed_ns.min(edge_ns), edge_ns);
+            return Ok(Step::Joined(sender, handed_ns.min(edge_ns)));
         }
         let waker_is_member = self.members.contains(&wake.waker) && wake.waker != thread;
-        let inside = woken_ns > self.goal.start_ns;
+        let inside = edge_ns > self.goal.start_ns;
         let lock = off.call.is_some_and(|call| {
             syscall::waits(call.nr, call.object) == Waits::Futex && off.why != Why::Born
         });
         if wake.by_waker() && inside && !lock && self.world.thread(wake.waker).traced {
+            let mark = self.out.len();
+            self.awake(thread, edge_ns, woken_ns)?;
             if waker_is_member {
-                return Ok(Step::Joined(wake.waker, woken_ns));
+                return Ok(Step::Joined(wake.waker, edge_ns));
             }
             if depth < MAX_DEPTH {
-                if let Some((t, ns)) = self.explore(wake.waker, woken_ns, depth + 1)? {
+                if let Some((t, ns)) = self.explore(wake.waker, edge_ns, depth + 1)? {
                     self.members.insert(wake.waker);
                     return Ok(Step::Joined(t, ns));
                 }
             }
+            self.out.truncate(mark);
         }
         self.charge(thread, off, begin_ns, woken_ns, None);
         Ok(Step::Go(thread, begin_ns))
+    }
+
+    /// What `thread` did on its CPU in `[from_ns, to_ns)`.
+    fn awake(&mut self, thread: ThreadId, from_ns: u64, to_ns: u64) -> Result<(), NotYet> {
+        let t = self.world.thread(thread);
+        let mut at_ns = to_ns;
+        while at_ns > from_ns {
+            let no_more = self.settings.no_more_records;
+            let Some(piece) = tile::piece_before(t, at_ns, from_ns, no_more) else {
+                return Err(NotYet(thread));
+            };
+            self.on_cpu(thread, &piece, at_ns);
+            at_ns = piece.start_ns;
+        }
+        Ok(())
     }
 
     /// Follows a waker back. If its path returns to a thread already in the request, keeps what it
@@ -585,13 +608,8 @@ impl<'w> Walk<'w> {
             return false;
         };
         let Some(channel) = self.world.channels.get(&object) else { return false };
-        let process = self.world.thread(thread).process;
-        channel.reads.iter().any(|read| {
-            read.to > message.from
-                && read.from < io.offset
-                && self.world.thread(read.thread).process == process
-                && read.thread == thread
-        })
+        Channel::overlapping(&channel.reads, message.from, io.offset)
+            .any(|read| read.thread == thread)
     }
 
     // ---- segments -----------------------------------------------------------------------------

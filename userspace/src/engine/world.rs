@@ -190,6 +190,16 @@ pub struct Channel {
 }
 
 impl Channel {
+    /// The transfers in `list` that moved bytes of `[from, to)`, in order of offset.
+    pub fn overlapping(
+        list: &VecDeque<Transfer>,
+        from: u64,
+        to: u64,
+    ) -> impl Iterator<Item = &Transfer> {
+        let first = list.partition_point(|t| t.to <= from);
+        list.range(first..).take_while(move |t| t.from < to)
+    }
+
     /// The transfer in `list` that moved byte `at`.
     pub fn find(list: &VecDeque<Transfer>, at: u64) -> Option<&Transfer> {
         let index = list.partition_point(|t| t.to <= at);

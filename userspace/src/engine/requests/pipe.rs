@@ -107,8 +107,7 @@ impl Detector {
     /// The process that read the turn's message, if it is another and traced.
     fn reader(world: &World, turn: &Turn) -> Option<(ProcessId, Transfer)> {
         let channel = world.channels.get(&turn.object)?;
-        let read =
-            (channel.reads.iter()).find(|read| read.from < turn.to && turn.from < read.to)?;
+        let read = Channel::overlapping(&channel.reads, turn.from, turn.to).next()?;
         let process = world.thread(read.thread).process;
         (process != turn.process).then_some((process, *read))
     }
@@ -131,11 +130,9 @@ impl Detector {
                     if channel.first_write_ns < request_channel.first_write_ns {
                         return Answer::None;
                     }
-                    let asked_first = request_channel.reads.iter().any(|asked| {
-                        asked.from < turn.to
-                            && turn.from < asked.to
-                            && asked.exit_ns <= write.exit_ns
-                    });
+                    let asked_first =
+                        Channel::overlapping(&request_channel.reads, turn.from, turn.to)
+                            .any(|asked| asked.exit_ns <= write.exit_ns);
                     if !asked_first {
                         continue;
                     }
