@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::capture::manifest::{Loss, Manifest};
 use crate::capture::reader::Reader;
-use crate::engine::event::{self, What};
+use crate::engine::event::{self, Event, What};
 use crate::engine::Engine;
 use crate::model::{check_conservation, Request, Segment};
 use crate::output;
@@ -113,9 +113,12 @@ fn write_tables(
         writer.push(request, segments)
     };
     let events = dir.path().join(EVENTS);
-    let rate = manifest.calibration.copy_ns_per_byte;
-    let tally = pass(input, allow_truncated, rate, &mut sink)
-        .with_context(|| events.display().to_string())?;
+    let given = Given {
+        copy_ns_per_byte: manifest.calibration.copy_ns_per_byte,
+        losses: &manifest.losses,
+        allow_truncated,
+    };
+    let tally = pass(input, &given, &mut sink).with_context(|| events.display().to_string())?;
     writer.finish()?;
 
     counts.records = tally.records;
@@ -153,19 +156,47 @@ pub struct Tally {
     pub truncated_at: Option<u64>,
 }
 
+/// What a pass is told beforehand.
+#[derive(Clone, Copy, Debug)]
+pub struct Given<'a> {
+    /// The calibrated rate behind modelled copies.
+    pub copy_ns_per_byte: f64,
+    /// Losses already known: a loss is told of by a later record, when the requests it touches may
+    /// have been judged.
+    pub losses: &'a [Loss],
+    pub allow_truncated: bool,
+}
+
+/// The losses that the records tell of.
+///
+/// # Errors
+/// Damaged input.
+pub fn losses(input: impl Read, allow_truncated: bool) -> Result<Vec<Loss>> {
+    let mut reader = Reader::new(input, allow_truncated)?;
+    let mut losses = Vec::new();
+    while let Some(item) = reader.next_record()? {
+        if let Some(Event { cpu, what: What::Lost { count, first_ns, last_ns }, .. }) =
+            event::decode(item.cpu, &item.record)?
+        {
+            losses.push(Loss { cpu, count, first_ns, last_ns });
+        }
+    }
+    Ok(losses)
+}
+
 /// Reads events and hands every explained request to `sink`.
 ///
 /// # Errors
 /// Damaged or truncated input, or whatever `sink` returns.
 pub fn pass(
     input: impl Read,
-    allow_truncated: bool,
-    copy_ns_per_byte: f64,
+    given: &Given<'_>,
     sink: &mut impl FnMut(&Request, &[Segment]) -> Result<()>,
 ) -> Result<Tally> {
-    let mut reader = Reader::new(input, allow_truncated)?;
+    let mut reader = Reader::new(input, given.allow_truncated)?;
     let header = reader.header;
-    let mut engine = Engine::new(header.cpus, header.start_ns, copy_ns_per_byte);
+    let mut engine = Engine::new(header.cpus, header.start_ns, given.copy_ns_per_byte);
+    engine.world.losses = given.losses.to_vec();
     let mut tally = Tally::default();
     while let Some(item) = reader.next_record()? {
         let Some(event) = event::decode(item.cpu, &item.record)? else { continue };

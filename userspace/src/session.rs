@@ -2,9 +2,11 @@
 
 use std::fs::File;
 use std::io::BufWriter;
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use zerocopy::IntoBytes;
 
 use crate::attribute::EVENTS;
 use crate::capture::manifest::{Command, Host, Loss, Manifest, Options, FORMAT_VERSION};
@@ -14,6 +16,7 @@ use crate::owner::OutputDir;
 use crate::probe::calibrate::Calibrator;
 use crate::probe::rings::Rings;
 use crate::probe::{snapshot, Config, Probe};
+use crate::records::{self, RecHdr, RecLost, REC_LOST};
 use crate::target::{SpawnError, Spec, State, Target, WaitStatus};
 
 /// Between two looks at the rings. They hold many times what arrives meanwhile.
@@ -95,6 +98,7 @@ pub fn record(
     let file = BufWriter::with_capacity(1 << 20, dir.create_file(EVENTS)?);
     let mut sink = Sink::start(file, cpus, manifest.start_ns);
     target.release().map_err(Refused::Target)?;
+    let_go_of_pipes();
 
     // On a crowded machine whoever empties the rings must not be the one who waits. Only this
     // process: the target was forked before.
@@ -116,12 +120,13 @@ pub fn record(
 
     manifest.duration_ns = end_ns - manifest.start_ns;
     manifest.command.wait_status = Some(status.raw());
-    for (cpu, count, first_ns, last_ns) in probe.untold_losses(cpus)? {
-        if !lost_before.contains(&(cpu, count, first_ns, last_ns)) {
-            manifest.losses.push(Loss { cpu, count, first_ns, last_ns });
-        }
-    }
-    let failure = sink.finish(end_ns, &manifest.losses, &mut manifest.counts).err();
+    let untold: Vec<Loss> = (probe.untold_losses(cpus)?.into_iter())
+        .filter(|loss| !lost_before.contains(loss))
+        .map(|(cpu, count, first_ns, last_ns)| Loss { cpu, count, first_ns, last_ns })
+        .collect();
+    manifest.losses = std::mem::take(&mut sink.losses);
+    manifest.losses.extend_from_slice(&untold);
+    let failure = sink.finish(end_ns, &untold, &mut manifest.counts).err();
     Ok(Outcome { manifest, status, failure })
 }
 
@@ -130,11 +135,13 @@ pub fn record(
 struct Sink {
     writer: Option<Writer<BufWriter<File>>>,
     failure: Option<anyhow::Error>,
+    /// Losses the records told of.
+    losses: Vec<Loss>,
 }
 
 impl Sink {
     fn start(file: BufWriter<File>, cpus: u32, start_ns: u64) -> Sink {
-        let mut sink = Sink { writer: None, failure: None };
+        let mut sink = Sink { writer: None, failure: None, losses: Vec::new() };
         let tasks = snapshot::tasks();
         let started = Writer::new(file, cpus, start_ns).and_then(|mut writer| {
             writer.user_records(tasks.iter().map(|task| &task[..]))?;
@@ -154,8 +161,12 @@ impl Sink {
         };
         // One writer, two closures that never run at the same time.
         let cell = std::cell::RefCell::new(&mut writer);
+        let losses = &mut self.losses;
         let drained = rings.drain(
-            |cpu, record| cell.borrow_mut().push(cpu, record),
+            |cpu, record| {
+                losses.extend(loss(cpu, record));
+                cell.borrow_mut().push(cpu, record);
+            },
             |cpu, watermark_ns| match watermark_ns {
                 Some(watermark_ns) => cell.borrow_mut().flush(cpu, watermark_ns, BLOCK_LAG_NS),
                 None => Ok(()),
@@ -177,13 +188,11 @@ impl Sink {
     fn finish(
         mut self,
         end_ns: u64,
-        losses: &[Loss],
+        untold: &[Loss],
         counts: &mut crate::capture::manifest::Counts,
     ) -> Result<()> {
         if let Some(mut writer) = self.writer.take() {
-            use crate::records::{RecHdr, RecLost, REC_LOST};
-            use zerocopy::IntoBytes;
-            for loss in losses {
+            for loss in untold {
                 let hdr = RecHdr { ts_ns: end_ns, tid: 0, kind: REC_LOST, flags: 0, aux: 0 };
                 let lost = RecLost {
                     hdr,
@@ -211,6 +220,16 @@ impl Sink {
     }
 }
 
+/// Standard input and output are the target's: its pipes must end when it closes them, so we must
+/// not hold them open. Best effort; standard error stays for our own words.
+fn let_go_of_pipes() {
+    let Ok(null) = File::options().read(true).write(true).open("/dev/null") else { return };
+    for fd in [0, 1] {
+        // SAFETY: replaces descriptors that nothing in this process uses from here on.
+        unsafe { libc::dup3(null.as_raw_fd(), fd, libc::O_CLOEXEC) };
+    }
+}
+
 /// Sets our niceness as far as allowed; returns the former one.
 fn renice(nice: i32) -> i32 {
     // SAFETY: both calls take integers only; 0 is ourselves.
@@ -219,6 +238,17 @@ fn renice(nice: i32) -> i32 {
         libc::setpriority(libc::PRIO_PROCESS, 0, nice);
         former
     }
+}
+
+/// The loss a record tells of, if it is of that kind.
+fn loss(cpu: u32, record: &[u8]) -> Option<Loss> {
+    let (lost, _) = records::read::<RecLost>(record)?;
+    (lost.hdr.kind == REC_LOST).then_some(Loss {
+        cpu,
+        count: lost.count,
+        first_ns: lost.first_ns,
+        last_ns: lost.last_ns,
+    })
 }
 
 fn host(cpus: u32) -> Host {

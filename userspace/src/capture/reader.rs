@@ -148,7 +148,7 @@ impl<R: Read> Reader<R> {
         let mut bytes = [0; size_of::<BlockHeader>()];
         let got = read_fully(&mut self.input, &mut bytes)?;
         if got < bytes.len() {
-            return self.truncated(at, got);
+            return self.truncated(at, at + got as u64);
         }
         let header = BlockHeader::read_from_bytes(&bytes).expect("sizes match");
         if header.magic != BLOCK_MAGIC {
@@ -173,7 +173,7 @@ impl<R: Read> Reader<R> {
         let mut stored = vec![0; stored_bytes];
         let got = read_fully(&mut self.input, &mut stored)?;
         if got < stored.len() {
-            return self.truncated(at, got);
+            return self.truncated(at, self.offset + got as u64);
         }
         self.offset += stored.len() as u64;
         if crc32fast::hash(&stored) != header.crc32 {
@@ -218,12 +218,11 @@ impl<R: Read> Reader<R> {
         Ok(())
     }
 
-    fn truncated(&mut self, at: u64, got: usize) -> Result<()> {
+    fn truncated(&mut self, at: u64, end: u64) -> Result<()> {
         if !self.allow_truncated {
             bail!(
-                "truncated: the file breaks off at byte {}, inside the block at byte {at}; \
-                 `rpcprobe attribute --allow-truncated` reads what is there",
-                at + got as u64
+                "truncated: the file breaks off at byte {end}, inside the block at byte {at}; \
+                 `rpcprobe attribute --allow-truncated` reads what is there"
             );
         }
         self.truncated_at = Some(at);

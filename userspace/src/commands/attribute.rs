@@ -1,6 +1,6 @@
 //! `rpcprobe attribute DIR`
 
-use std::io::BufWriter;
+use std::io::{BufReader, BufWriter};
 
 use anyhow::Result;
 
@@ -14,8 +14,10 @@ pub fn attribute(args: AttributeArgs) -> Result<i32> {
     // A capture that broke off has no manifest; what its events say is all there is.
     let broken_off = args.allow_truncated && dir.open_file(MANIFEST).is_err();
     let mut manifest = if broken_off {
+        let events = BufReader::new(dir.open_file(attribute::EVENTS)?);
         Manifest {
             format_version: FORMAT_VERSION,
+            losses: attribute::losses(events, true)?,
             warnings: vec!["the capture broke off before its manifest was written".into()],
             ..Manifest::default()
         }

@@ -12,6 +12,9 @@ use super::tile::{self, InCall, Level};
 use super::world::{Channel, Off, ProcessId, ThreadId, Transfer, Why, World, IDLE};
 use crate::model::{Category, Evidence, Segment, Side};
 
+/// `detail` of a `queue.pipe` segment.
+const UNREAD: &str = "bytes ready, not yet read";
+
 /// What to explain.
 #[derive(Clone, Debug)]
 pub struct Goal {
@@ -23,6 +26,8 @@ pub struct Goal {
     pub server_process: Option<ProcessId>,
     /// Bytes of this request on its channels; empty when it is not made of messages.
     pub messages: Vec<Message>,
+    /// The child whose collection ended the request.
+    pub child: Option<ProcessId>,
 }
 
 /// Bytes `[from, to)` of a channel that belong to the request.
@@ -176,6 +181,9 @@ impl<'w> Walk<'w> {
             if let Some(step) = self.read_without_sleep(thread, call, piece.start_ns, at_ns) {
                 return Ok(step);
             }
+            if let Some(step) = self.wait_without_sleep(thread, call, &piece, at_ns) {
+                return Ok(step);
+            }
         }
         self.on_cpu(thread, &piece, at_ns);
         Ok(Step::Go(thread, piece.start_ns))
@@ -259,13 +267,54 @@ impl<'w> Walk<'w> {
         }
         let piece = tile::Piece { start_ns: call.enter_ns, level: Level::Call(call) };
         self.on_cpu(thread, &piece, at_ns);
-        self.queue(thread, write.exit_ns, call.enter_ns);
+        self.queue(thread, write.exit_ns, call.enter_ns, Category::QueuePipe, UNREAD);
         Some(Step::Joined(write.thread, write.exit_ns))
     }
 
-    /// `[from_ns, to_ns)`: the bytes were in the pipe and `thread` had not asked for them; `cause`
-    /// says what it did instead.
-    fn queue(&mut self, thread: ThreadId, from_ns: u64, to_ns: u64) {
+    /// The request's child had ended before its parent waited for it.
+    fn wait_without_sleep(
+        &mut self,
+        thread: ThreadId,
+        call: &Call,
+        piece: &tile::Piece<'_>,
+        at_ns: u64,
+    ) -> Option<Step> {
+        let child = self.goal.child?;
+        if call.exit_ns != self.goal.end_ns || thread != self.goal.client {
+            return None;
+        }
+        let t = self.world.thread(thread);
+        let slept = t.off_before(at_ns).is_some_and(|off| off.start_ns >= call.enter_ns);
+        if slept || piece.start_ns > call.enter_ns {
+            return None;
+        }
+        let last = self.world.processes[child as usize].last_exited?;
+        let dead = self.world.thread(last);
+        // Its last context switch comes a little after the moment it could be collected.
+        let ended_ns = match dead.off.back().filter(|off| off.why == Why::Dead) {
+            Some(off) => off.start_ns,
+            None => dead.exited_ns?,
+        }
+        .min(call.enter_ns);
+        if ended_ns <= self.goal.start_ns {
+            return None;
+        }
+        self.on_cpu(thread, piece, at_ns);
+        let detail = "child ended, not yet waited for";
+        self.queue(thread, ended_ns, call.enter_ns, Category::QueueApp, detail);
+        Some(Step::Joined(last, ended_ns))
+    }
+
+    /// `[from_ns, to_ns)`: it was there and `thread` had not asked for it; `cause` says what the
+    /// thread did instead.
+    fn queue(
+        &mut self,
+        thread: ThreadId,
+        from_ns: u64,
+        to_ns: u64,
+        category: Category,
+        detail: &str,
+    ) {
         let t = self.world.thread(thread);
         let mut at_ns = to_ns;
         while at_ns > from_ns {
@@ -283,10 +332,9 @@ impl<'w> Walk<'w> {
                     let floor_ns = off.map_or(0, |off| off.end_ns).max(from_ns);
                     match tile::piece_before(t, at_ns, floor_ns, true) {
                         Some(piece) => {
-                            let (category, detail) = tile::describe(&piece.level);
-                            let cause = match detail {
-                                Some(detail) => format!("{category}: {detail}"),
-                                None => category.to_string(),
+                            let cause = match tile::describe(&piece.level) {
+                                (category, Some(detail)) => format!("{category}: {detail}"),
+                                (category, None) => category.to_string(),
                             };
                             (piece.start_ns, cause)
                         }
@@ -296,9 +344,8 @@ impl<'w> Walk<'w> {
             };
             let start_ns = start_ns.max(from_ns);
             let cause = Some(cause);
-            let detail = Some("bytes ready, not yet read".to_string());
+            let detail = Some(detail.to_string());
             let evidence = Evidence::Measured;
-            let category = Category::QueuePipe;
             self.emit(thread, start_ns, at_ns, category, detail, cause, None, None, evidence);
             at_ns = start_ns;
         }
@@ -343,7 +390,7 @@ impl<'w> Walk<'w> {
         // A message of this request, or a thread already at work for it.
         if let Some((sender, handed_ns)) = self.message_edge(thread, off, wake.waker, wake.at_ns) {
             self.awake(thread, edge_ns, woken_ns)?;
-            self.queue(thread, handed_ns.min(edge_ns), edge_ns);
+            self.queue(thread, handed_ns.min(edge_ns), edge_ns, Category::QueuePipe, UNREAD);
             return Ok(Step::Joined(sender, handed_ns.min(edge_ns)));
         }
         let waker_is_member = self.members.contains(&wake.waker) && wake.waker != thread;

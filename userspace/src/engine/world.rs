@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use super::event::{Call, Event, Object, OpenCall, What};
 use super::syscall;
+use crate::capture::manifest::Loss;
 use crate::records::{
     FAULT_KERNEL, FAULT_MAJOR, TASK_KTHREAD, TASK_THREAD, TASK_TRACED, WAKING_HARDIRQ,
     WAKING_IN_SYSCALL, WAKING_NMI, WAKING_SOFTIRQ,
@@ -164,6 +165,8 @@ pub struct Process {
     /// When its first thread exited and with what status.
     pub exited_ns: Option<u64>,
     pub exit_code: Option<i32>,
+    /// The thread that exited last.
+    pub last_exited: Option<ThreadId>,
     pub traced: bool,
     /// The thread whose tid is the tgid.
     pub leader: ThreadId,
@@ -207,14 +210,6 @@ impl Channel {
     }
 }
 
-#[derive(Debug)]
-pub struct LossWindow {
-    pub cpu: u32,
-    pub count: u64,
-    pub first_ns: u64,
-    pub last_ns: u64,
-}
-
 pub struct World {
     pub threads: Vec<Thread>,
     pub processes: Vec<Process>,
@@ -223,7 +218,8 @@ pub struct World {
     /// Who ran on each CPU: from when, who.
     pub cpus: Vec<VecDeque<(u64, ThreadId)>>,
     pub channels: HashMap<Object, Channel>,
-    pub losses: Vec<LossWindow>,
+    /// Known beforehand, or told of so far.
+    pub losses: Vec<Loss>,
     /// Time of the latest event.
     pub now_ns: u64,
     pub start_ns: u64,
@@ -335,12 +331,11 @@ impl World {
         let ts_ns = event.ts_ns;
         match &event.what {
             What::Lost { count, first_ns, last_ns } => {
-                self.losses.push(LossWindow {
-                    cpu: event.cpu,
-                    count: *count,
-                    first_ns: *first_ns,
-                    last_ns: *last_ns,
-                });
+                let loss =
+                    Loss { cpu: event.cpu, count: *count, first_ns: *first_ns, last_ns: *last_ns };
+                if !self.losses.contains(&loss) {
+                    self.losses.push(loss);
+                }
                 None
             }
             What::Switch { prev, next, state, preempt, iowait, call } => {
@@ -434,6 +429,7 @@ impl World {
                 let process = &mut self.processes[thread.process as usize];
                 process.exited_ns.get_or_insert(ts_ns);
                 process.exit_code = Some(*code);
+                process.last_exited = Some(id);
                 traced.then_some(id)
             }
             What::Rename { tid, comm } => {

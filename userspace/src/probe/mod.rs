@@ -5,7 +5,7 @@ pub mod hooks;
 pub mod rings;
 pub mod snapshot;
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 
 use anyhow::{anyhow, bail, Context, Result};
 use libbpf_rs::btf::types::Typedef;
@@ -36,7 +36,6 @@ pub struct Config {
 pub struct Probe {
     object: Object,
     links: Vec<Link>,
-    _perf_events: Vec<OwnedFd>,
     pub rings: Vec<MapHandle>,
     /// Every hook and how it is attached, or why not.
     pub hooks: Vec<Hook>,
@@ -54,7 +53,6 @@ impl Probe {
             bail!("this machine has {cpus} possible CPUs; at most {MAX_CPUS} are supported");
         }
         let btf = kernel_btf()?;
-        quiet_libbpf();
         let mut open = ObjectBuilder::default()
             .name("rpcprobe")?
             .open_memory(OBJECT)
@@ -66,8 +64,7 @@ impl Probe {
         })?;
         let rings = make_rings(&object, cpus, config.ring_bytes_per_cpu)?;
 
-        let mut probe =
-            Probe { object, links: Vec::new(), _perf_events: Vec::new(), rings, hooks: Vec::new() };
+        let mut probe = Probe { object, links: Vec::new(), rings, hooks: Vec::new() };
         for spec in HOOKS {
             let why_not = match absent.iter().find(|(program, _)| *program == spec.program) {
                 Some((_, why)) => Some(why.clone()),
@@ -151,7 +148,8 @@ impl Probe {
                 for cpu in online_cpus()? {
                     let event = open_software_event(config, cpu)?;
                     self.links.push(program.attach_perf_event(event.as_raw_fd())?);
-                    self._perf_events.push(event);
+                    // From here on the link owns the descriptor (bpf_link_perf_detach()).
+                    let _ = event.into_raw_fd();
                 }
             }
         }
@@ -173,6 +171,7 @@ pub fn check_privilege() -> Result<()> {
 /// # Errors
 /// The kernel was built without CONFIG_DEBUG_INFO_BTF, or its BTF cannot be read.
 pub fn kernel_btf() -> Result<Btf<'static>> {
+    quiet_libbpf();
     let path = btf_path();
     if let Err(error) = std::fs::File::open(&path) {
         bail!(

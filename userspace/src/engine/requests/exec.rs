@@ -127,6 +127,7 @@ impl Detector {
             client_process: thread.process,
             server_process: Some(thread.process),
             messages: Vec::new(),
+            child: None,
         };
         self.fallback.insert(0, Found { request, goal });
     }
@@ -146,5 +147,6 @@ pub(super) fn exec_goal(
         client_process: world.thread(child.parent).process,
         server_process: Some(process),
         messages: Vec::new(),
+        child: Some(process),
     }
 }

@@ -112,9 +112,19 @@ impl Detector {
         (process != turn.process).then_some((process, *read))
     }
 
+    /// The other process that last read from the turn's pipe: who would have served it.
+    fn last_reader(world: &World, turn: &Turn) -> Option<(ProcessId, Transfer)> {
+        let read = world.channels.get(&turn.object)?.reads.back()?;
+        let process = world.thread(read.thread).process;
+        (process != turn.process).then_some((process, *read))
+    }
+
     fn answer(&self, world: &World, turn: &Turn) -> Answer {
         let Some((server, _)) = Self::reader(world, turn) else {
-            return Answer::None;
+            return match Self::last_reader(world, turn) {
+                Some(_) => Answer::Missing,
+                None => Answer::None,
+            };
         };
         let request_channel = &world.channels[&turn.object];
         let mut open = false;
@@ -199,6 +209,7 @@ impl Detector {
                 Message { object: turn.object, from: turn.from, to: turn.to },
                 Message { object, from, to },
             ],
+            child: None,
         };
         self.found.push(Found { request, goal });
     }
@@ -220,7 +231,8 @@ impl Detector {
     /// A turn that ended without an answer is an incomplete request if the pipe carries requests,
     /// or if the client was waiting on a pipe when it, or the capture, ended.
     fn unanswered(&mut self, world: &World, turn: &Turn) {
-        let Some((server, read)) = Self::reader(world, turn) else { return };
+        let reader = Self::reader(world, turn).or_else(|| Self::last_reader(world, turn));
+        let Some((server, read)) = reader else { return };
         let thread = world.thread(turn.client);
         let waiting = thread.off.back().is_some_and(|off| {
             off.start_ns >= turn.start_ns
@@ -271,6 +283,7 @@ impl Detector {
             client_process: turn.process,
             server_process: Some(server),
             messages: Vec::new(),
+            child: None,
         };
         self.found.push(Found { request, goal });
     }

@@ -101,6 +101,7 @@ impl Detector {
             client_process: process,
             server_process: Some(process),
             messages: Vec::new(),
+            child: None,
         };
         self.fallback.push(Found { request, goal });
     }
