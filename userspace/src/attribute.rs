@@ -116,6 +116,7 @@ fn write_tables(
     let given = Given {
         copy_ns_per_byte: manifest.calibration.copy_ns_per_byte,
         losses: &manifest.losses,
+        whole_machine: manifest.options.scope == "machine",
         allow_truncated,
     };
     let tally = pass(input, &given, &mut sink).with_context(|| events.display().to_string())?;
@@ -123,6 +124,7 @@ fn write_tables(
 
     counts.records = tally.records;
     counts.records_late = tally.late;
+    counts.switches_missed = tally.switches_missed;
     counts.syscalls = tally.syscalls;
     counts.switches = tally.switches;
     counts.wakings = tally.wakings;
@@ -147,6 +149,7 @@ fn write_tables(
 pub struct Tally {
     pub records: u64,
     pub late: u64,
+    pub switches_missed: u64,
     pub syscalls: u64,
     pub switches: u64,
     pub wakings: u64,
@@ -164,6 +167,8 @@ pub struct Given<'a> {
     /// Losses already known: a loss is told of by a later record, when the requests it touches may
     /// have been judged.
     pub losses: &'a [Loss],
+    /// All context switches were recorded, not only those of traced threads.
+    pub whole_machine: bool,
     pub allow_truncated: bool,
 }
 
@@ -197,6 +202,7 @@ pub fn pass(
     let header = reader.header;
     let mut engine = Engine::new(header.cpus, header.start_ns, given.copy_ns_per_byte);
     engine.world.losses = given.losses.to_vec();
+    engine.world.whole_machine = given.whole_machine;
     let mut tally = Tally::default();
     while let Some(item) = reader.next_record()? {
         let Some(event) = event::decode(item.cpu, &item.record)? else { continue };
@@ -226,6 +232,7 @@ pub fn pass(
     tally.switches /= 2;
     tally.records = reader.records;
     tally.late = reader.late;
+    tally.switches_missed = engine.world.missed_switches;
     tally.truncated_at = reader.truncated_at;
     Ok(tally)
 }

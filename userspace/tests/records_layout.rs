@@ -1,16 +1,74 @@
-//! The Rust mirror of the records against the compiled kernel side: every field where C has it.
+//! The Rust mirror of the records against `bpf/records.h`, every field where C has it.
+//!
+//! The object itself cannot serve: its BTF has only types that maps, globals and prototypes name,
+//! and records are locals of the programs. So the same compiler lays out the same header once
+//! more, with one global of each struct.
 
-use std::collections::HashSet;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use libbpf_rs::btf::types::{MemberAttr, Struct};
-use libbpf_rs::btf::Btf;
+use libbpf_rs::btf::{Btf, HasSize};
 use rpcprobe::records::{LAYOUT, SIZES};
-
-/// Built by build.rs from the same sources as the probe itself.
-const OBJECT: &str = env!("RPCPROBE_BPF_OBJECT");
 
 /// Structs whose C side ends in a `path` array that is sent only in part: Rust leaves it out.
 const WITH_PATH: [&str; 2] = ["RecExec", "RecSyscallPath"];
+
+fn bpf() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../bpf")
+}
+
+/// Names of the structs in records.h, in order.
+fn declared() -> Vec<String> {
+    let header = std::fs::read_to_string(bpf().join("records.h")).expect("bpf/records.h");
+    header
+        .lines()
+        .filter_map(|line| line.strip_prefix("struct rec_")?.split_whitespace().next())
+        .map(|name| format!("rec_{name}"))
+        .collect()
+}
+
+/// The first of the compilers bpf/Makefile looks for.
+fn compiler() -> String {
+    let given = std::env::var("CLANG").ok();
+    let known = ["clang-19", "clang-18", "clang-17", "clang"].map(String::from);
+    given
+        .into_iter()
+        .chain(known)
+        .find(|clang| {
+            let version = Command::new(clang).arg("--version").stdout(Stdio::null()).status();
+            version.is_ok_and(|status| status.success())
+        })
+        .expect("the compiler that built the kernel side")
+}
+
+/// An object whose BTF has every record.
+fn object(dir: &Path) -> PathBuf {
+    let mut source = String::from("#include \"kernel_types.h\"\n#include \"records.h\"\n");
+    for name in declared() {
+        source += &format!("struct {name} a_{name};\n");
+    }
+    let object = dir.join("records.bpf.o");
+    let mut clang = Command::new(compiler())
+        .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-std=gnu11", "-x", "c", "-c", "-I"])
+        .arg(bpf())
+        .args([Path::new("-"), Path::new("-o"), &object])
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("clang runs");
+    let mut stdin = clang.stdin.take().expect("piped");
+    stdin.write_all(source.as_bytes()).expect("clang reads its input");
+    drop(stdin);
+    assert!(clang.wait().expect("clang ends").success());
+    object
+}
+
+/// Runs a check on the BTF of all records.
+fn with_btf(check: impl FnOnce(&Btf<'_>)) {
+    let dir = tempfile::tempdir().expect("a directory for the object");
+    check(&Btf::from_path(object(dir.path())).expect("the object has BTF"));
+}
 
 /// `RecSwitchSys` -> `rec_switch_sys`.
 fn c_name(rust_name: &str) -> String {
@@ -26,8 +84,7 @@ fn c_name(rust_name: &str) -> String {
 
 fn record<'b>(btf: &'b Btf<'_>, rust_name: &str) -> Struct<'b> {
     let name = c_name(rust_name);
-    btf.type_by_name::<Struct<'_>>(&name)
-        .unwrap_or_else(|| panic!("struct {name} is not in the BTF of {OBJECT}"))
+    btf.type_by_name(&name).unwrap_or_else(|| panic!("no struct {name} in bpf/records.h"))
 }
 
 /// Member name and byte offset, in order; records have no bit fields.
@@ -56,40 +113,34 @@ fn rust_fields(name: &str) -> Vec<(String, usize)> {
 
 #[test]
 fn every_field_lies_where_the_kernel_side_puts_it() {
-    let btf = Btf::from_path(OBJECT).expect("the object has BTF");
-    for (name, _) in SIZES {
-        let mut c = members(&record(&btf, name));
-        if WITH_PATH.contains(name) {
-            assert_eq!(c.pop().map(|(field, _)| field).as_deref(), Some("path"));
+    with_btf(|btf| {
+        for (name, _) in SIZES {
+            let mut c = members(&record(btf, name));
+            if WITH_PATH.contains(name) {
+                assert_eq!(c.pop().map(|(field, _)| field).as_deref(), Some("path"), "{name}");
+            }
+            assert_eq!(rust_fields(name), c, "{name}");
         }
-        assert_eq!(rust_fields(name), c, "{name}");
-    }
+    });
 }
 
 #[test]
 fn every_struct_is_as_large_as_on_the_kernel_side() {
-    let btf = Btf::from_path(OBJECT).expect("the object has BTF");
-    for (name, size) in SIZES {
-        let c = record(&btf, name);
-        // What is sent of these two ends where the path begins, plus the bytes of the path.
-        let sent = match members(&c).into_iter().find(|(field, _)| field == "path") {
-            Some((_, offset)) if WITH_PATH.contains(name) => offset,
-            _ => c.size(),
-        };
-        assert_eq!(*size, sent, "{name}");
-    }
+    with_btf(|btf| {
+        for (name, size) in SIZES {
+            let c = record(btf, name);
+            // What is sent of these two ends where the path begins, plus the bytes of the path.
+            let sent = match members(&c).into_iter().find(|(field, _)| field == "path") {
+                Some((_, offset)) if WITH_PATH.contains(name) => offset,
+                _ => c.size(),
+            };
+            assert_eq!(*size, sent, "{name}");
+        }
+    });
 }
 
 #[test]
-fn no_record_of_the_kernel_side_is_without_mirror() {
-    let btf = Btf::from_path(OBJECT).expect("the object has BTF");
-    let mirrored: HashSet<String> = SIZES.iter().map(|(name, _)| c_name(name)).collect();
-    for id in 1..btf.len() as u32 {
-        let Some(found) = btf.type_by_id::<Struct<'_>>(id.into()) else { continue };
-        let Some(name) = found.name().map(|name| name.to_string_lossy().into_owned()) else {
-            continue;
-        };
-        // rec_task is written by user space only, so the object need not have it.
-        assert!(!name.starts_with("rec_") || mirrored.contains(&name), "{name}");
-    }
+fn every_record_of_the_kernel_side_has_a_mirror() {
+    let mirrored: Vec<String> = SIZES.iter().map(|(name, _)| c_name(name)).collect();
+    assert_eq!(declared(), mirrored);
 }

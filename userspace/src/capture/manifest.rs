@@ -86,6 +86,9 @@ pub struct Counts {
     pub requests_by_kind: BTreeMap<String, u64>,
     /// Records that arrived too late to be put in order.
     pub records_late: u64,
+    /// Context switches that left no record although none was lost.
+    #[serde(default)]
+    pub switches_missed: u64,
 }
 
 /// Records lost on one CPU between two instants.

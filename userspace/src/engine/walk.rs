@@ -367,7 +367,7 @@ impl<'w> Walk<'w> {
                 return Ok(Step::Go(thread, begin_ns));
             }
             Why::Dead | Why::Unseen => {
-                let detail = Some("before the thread was first seen".to_string());
+                let detail = Some("a context switch was not recorded".to_string());
                 let category = Category::Unattributed;
                 let evidence = Evidence::Measured;
                 self.emit(thread, begin_ns, at_ns, category, detail, None, None, None, evidence);

@@ -220,6 +220,10 @@ pub struct World {
     pub channels: HashMap<Object, Channel>,
     /// Known beforehand, or told of so far.
     pub losses: Vec<Loss>,
+    /// Switches of all threads are recorded, so a gap in a CPU's chain is a missed one.
+    pub whole_machine: bool,
+    /// Context switches that left no record; see `check_switch_chain`.
+    pub missed_switches: u64,
     /// Time of the latest event.
     pub now_ns: u64,
     pub start_ns: u64,
@@ -239,6 +243,8 @@ impl World {
             cpus: vec![VecDeque::new(); cpus as usize],
             channels: HashMap::new(),
             losses: Vec::new(),
+            whole_machine: true,
+            missed_switches: 0,
             now_ns: start_ns,
             start_ns,
         };
@@ -341,6 +347,7 @@ impl World {
             What::Switch { prev, next, state, preempt, iowait, call } => {
                 let prev = self.thread_of_tid(*prev);
                 let next = self.thread_of_tid(*next);
+                self.check_switch_chain(event.cpu, prev, ts_ns);
                 let why = match *state {
                     _ if *preempt => Why::Preempted,
                     0 => Why::Preempted,
@@ -484,6 +491,31 @@ impl World {
                 None
             }
         }
+    }
+
+    /// Who leaves a CPU must be who came on it last. Where another does, a switch was missed (no
+    /// record and no loss told: kernels were seen that trace nothing while certain threads run):
+    /// since the last one nobody knows when the thread came back.
+    fn check_switch_chain(&mut self, cpu: u32, prev: ThreadId, ts_ns: u64) {
+        if !self.whole_machine {
+            return;
+        }
+        let last = self.cpus.get(cpu as usize).and_then(|runs| runs.back());
+        let Some(&(since_ns, _)) = last.filter(|(_, who)| *who != prev) else { return };
+        self.missed_switches += 1;
+        let thread = &mut self.threads[prev as usize];
+        let Some(off) = thread.off.back_mut().filter(|off| off.end_ns == NEVER) else { return };
+        let back_ns = since_ns.max(off.start_ns);
+        off.end_ns = back_ns;
+        off.cpu = Some(cpu);
+        thread.off.push_back(Off {
+            start_ns: back_ns,
+            end_ns: ts_ns,
+            why: Why::Unseen,
+            wake: None,
+            cpu: Some(cpu),
+            call: None,
+        });
     }
 
     fn switch_out(&mut self, id: ThreadId, ts_ns: u64, why: Why, call: Option<OpenCall>) -> bool {

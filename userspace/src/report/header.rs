@@ -117,6 +117,12 @@ fn problems(manifest: &Manifest, breakdown: &Breakdown) -> Vec<String> {
     }
     problems.extend(incomplete(&breakdown.kinds));
     problems.extend(losses(manifest));
+    if manifest.counts.switches_missed > 0 {
+        let missed = count(manifest.counts.switches_missed, "context switch");
+        problems.push(format!(
+            "{missed} left no record: times they touch are unattributed or without `by`"
+        ));
+    }
     if manifest.counts.records_late > 0 {
         let late = count(manifest.counts.records_late, "record");
         problems.push(format!("{late} came too late to be put in order"));

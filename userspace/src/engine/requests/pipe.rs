@@ -158,6 +158,7 @@ impl Detector {
             }
         }
         match found {
+            Some(found) if self.answers_elsewhere(world, turn, server, found.0) => Answer::None,
             Some((object, from, to, end_ns, client)) => {
                 Answer::Found { server, object, from, to, end_ns, client }
             }
@@ -212,6 +213,29 @@ impl Detector {
             child: None,
         };
         self.found.push(Found { request, goal });
+    }
+
+    /// Whether what looks like the answer, on `object`, is a request: the turn's process answers it
+    /// on yet another pipe. So it is with a server that first says "ready" on a pipe of its own.
+    fn answers_elsewhere(
+        &self,
+        world: &World,
+        turn: &Turn,
+        peer: ProcessId,
+        object: Object,
+    ) -> bool {
+        if world.channels[&turn.object].carries_requests {
+            return false; // decided before
+        }
+        let Some(asked_ns) = turn.reads.iter().find(|(on, _)| *on == object) else { return false };
+        let is = |thread, process| world.thread(thread).process == process;
+        world.channels.iter().any(|(other, channel)| {
+            *other != turn.object
+                && channel.reads.back().is_some_and(|read| is(read.thread, peer))
+                && channel.writes.back().is_some_and(|write| {
+                    is(write.thread, turn.process) && write.enter_ns >= asked_ns.1.exit_ns
+                })
+        })
     }
 
     /// Whether the turn's message is itself an answer: its reader wrote first to its writer.

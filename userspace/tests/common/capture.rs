@@ -1,0 +1,159 @@
+//! Captures made by the tests, and read back with the program's own readers.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use rpcprobe::capture::manifest::Manifest;
+use rpcprobe::model::{category_ns, check_conservation, Category, Kind, Request, Segment};
+use rpcprobe::output::{self, RequestRow};
+use tempfile::TempDir;
+
+use super::{rpcprobe, text};
+
+/// Name of the capture in its directory.
+pub const NAME: &str = "capture";
+
+/// A capture in a directory of its own, removed with it.
+pub struct Capture {
+    parent: TempDir,
+    /// What `rpcprobe run` said and how it ended.
+    pub output: Output,
+}
+
+impl Capture {
+    /// Runs `rpcprobe run OPTIONS -- COMMAND` with standard input from `stdin`.
+    pub fn of(options: &[&str], command: &[&str], stdin: Stdio) -> Capture {
+        let parent = TempDir::new().expect("a temporary directory");
+        let output = run(parent.path(), options, command).stdin(stdin).output();
+        Capture { parent, output: output.expect("rpcprobe runs") }
+    }
+
+    /// For a run that the test has to accompany: it starts and ends `rpcprobe` by itself, with
+    /// [`run`], and hands over what came of it.
+    pub fn in_directory(parent: TempDir, output: Output) -> Capture {
+        Capture { parent, output }
+    }
+
+    /// The directory of the capture.
+    pub fn path(&self) -> PathBuf {
+        self.parent.path().join(NAME)
+    }
+
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.path().join(name)
+    }
+
+    /// Fails unless target and capture succeeded.
+    pub fn succeeded(self) -> Capture {
+        let stderr = text(&self.output.stderr);
+        assert!(self.output.status.success(), "{}: {stderr}", self.output.status);
+        self
+    }
+
+    pub fn manifest(&self) -> Manifest {
+        let file = File::open(self.file("manifest.json")).expect("manifest.json");
+        serde_json::from_reader(BufReader::new(file)).expect("manifest.json is JSON")
+    }
+
+    pub fn rows(&self) -> Vec<RequestRow> {
+        output::read_requests(&self.file("requests.parquet")).expect("requests.parquet")
+    }
+
+    /// The segments by request, in the order of the file.
+    pub fn segments(&self) -> HashMap<u64, Vec<Segment>> {
+        let mut segments: HashMap<u64, Vec<Segment>> = HashMap::new();
+        let stream = output::stream_segments(&self.file("segments.parquet"));
+        for row in stream.expect("segments.parquet") {
+            let (request, segment) = row.expect("a row of segments.parquet");
+            segments.entry(request).or_default().push(segment);
+        }
+        segments
+    }
+
+    /// Requests and segments as they are in the files, whatever the encoding.
+    pub fn tables(&self) -> (Vec<RequestRow>, Vec<(u64, Segment)>) {
+        let stream = output::stream_segments(&self.file("segments.parquet"));
+        let segments = stream.expect("segments.parquet").collect::<Result<_, _>>();
+        (self.rows(), segments.expect("segments.parquet"))
+    }
+
+    /// The report as `rpcprobe report` prints it.
+    pub fn report(&self) -> String {
+        let output = rpcprobe([OsStr::new("report"), self.path().as_os_str()]).output();
+        let output = output.expect("rpcprobe runs");
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    /// Checks what holds for every capture, and returns requests with their segments.
+    pub fn checked(&self) -> Vec<(Request, Vec<Segment>)> {
+        let rows = self.rows();
+        let mut segments = self.segments();
+        let mut by_kind: BTreeMap<String, u64> = BTreeMap::new();
+        let mut checked = Vec::new();
+        for RequestRow { request, category_ns: columns } in rows {
+            *by_kind.entry(request.kind.name().into()).or_default() += 1;
+            let segments = segments.remove(&request.request_id).unwrap_or_default();
+            check_request(&request, &segments, &columns);
+            checked.push((request, segments));
+        }
+        assert!(segments.is_empty(), "segments without request: {:?}", segments.keys());
+        let counts = self.manifest().counts;
+        assert_eq!(counts.requests_by_kind, by_kind);
+        assert_eq!(counts.requests, checked.len() as u64);
+        let incomplete = checked.iter().filter(|(request, _)| !request.complete).count();
+        assert_eq!(counts.requests_incomplete, incomplete as u64);
+        checked
+    }
+}
+
+/// Conservation, and agreement of the two files.
+fn check_request(request: &Request, segments: &[Segment], columns: &[Option<u64>]) {
+    if request.complete {
+        assert_eq!(request.reason, None, "a complete request with a reason: {request:?}");
+        check_conservation(request, segments).expect("the law of conservation");
+    } else {
+        assert!(request.reason.is_some(), "incomplete without reason: {request:?}");
+    }
+    if request.complete || !segments.is_empty() {
+        let sums = category_ns(segments).map(Some);
+        assert_eq!(columns, sums, "columns of request {}", request.request_id);
+    }
+}
+
+/// `rpcprobe run -q -o PARENT/capture OPTIONS -- COMMAND`.
+pub fn run(parent: &Path, options: &[&str], command: &[&str]) -> Command {
+    let mut run = rpcprobe(["run", "-q", "-o"]);
+    run.arg(parent.join(NAME)).args(options).arg("--").args(command);
+    run
+}
+
+/// A file as standard input.
+pub fn stdin_from(path: impl AsRef<Path>) -> Stdio {
+    File::open(path).expect("the input").into()
+}
+
+/// How many requests there are of each kind.
+pub fn kinds(requests: &[(Request, Vec<Segment>)]) -> BTreeMap<Kind, usize> {
+    let mut kinds = BTreeMap::new();
+    for (request, _) in requests {
+        *kinds.entry(request.kind).or_default() += 1;
+    }
+    kinds
+}
+
+/// Time of a category in these segments.
+pub fn time_in(category: Category, segments: &[Segment]) -> u64 {
+    segments.iter().filter(|s| s.category == category).map(|s| s.duration_ns).sum()
+}
+
+/// Every file of a directory with its content, to see that nothing changed.
+pub fn contents(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let entries = fs::read_dir(directory).expect("a directory");
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    paths.map(|path| (path.clone(), fs::read(&path).expect("a file"))).collect()
+}

@@ -1,0 +1,156 @@
+//! What the end-to-end tests share: whether they can run here, the program, its targets, and
+//! captures read back.
+#![allow(dead_code)] // each test file is a crate of its own and uses a part
+
+pub mod capture;
+pub mod process;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::{chown, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use tempfile::TempDir;
+
+/// The program under test.
+pub const RPCPROBE: &str = env!("CARGO_BIN_EXE_rpcprobe");
+
+/// A user without any privilege, on every system.
+pub const NOBODY: u32 = 65534;
+
+/// The right to capture. Captures cover the whole machine: one at a time, so that no test's work
+/// shows up as another's competition.
+pub type Turn = MutexGuard<'static, ()>;
+
+/// Waits for a turn to capture; `None`, after saying why, where that is not possible. Then it is
+/// up to the test to return. Where captures are known to work, `RPCPROBE_REQUIRE_KERNEL=1` makes
+/// it a failure.
+pub fn needs_kernel() -> Option<Turn> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    static HINDRANCE: OnceLock<Option<String>> = OnceLock::new();
+    // A test that failed has left nothing behind that could harm the next.
+    let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(why) = HINDRANCE.get_or_init(hindrance) else { return Some(turn) };
+    let required = std::env::var_os("RPCPROBE_REQUIRE_KERNEL").is_some_and(|value| value == "1");
+    assert!(!required, "captures are required to work here, but: {why}");
+    println!("skipped: {why}");
+    None
+}
+
+/// Why captures are not possible here.
+fn hindrance() -> Option<String> {
+    if !is_root() {
+        return Some("not root".into());
+    }
+    let output = rpcprobe(["doctor"]).output().expect("rpcprobe runs");
+    let said = [text(&output.stdout), text(&output.stderr)].concat();
+    let first = said.lines().next().unwrap_or("no output").to_string();
+    (!output.status.success()).then(|| format!("rpcprobe doctor, {}: {first}", output.status))
+}
+
+/// For the few tests that need root but no hooks: as [`needs_kernel`].
+pub fn needs_root() -> bool {
+    if !is_root() {
+        println!("skipped: not root");
+    }
+    is_root()
+}
+
+fn is_root() -> bool {
+    // SAFETY: takes nothing, cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
+/// `rpcprobe` with these arguments, whoever started the tests and however.
+pub fn rpcprobe<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(arguments: I) -> Command {
+    let mut command = Command::new(RPCPROBE);
+    command.args(arguments);
+    unaffected(&mut command);
+    command
+}
+
+/// Takes away what the surroundings of the tests say about users, colours and where BTF is.
+pub fn unaffected(command: &mut Command) {
+    for name in ["SUDO_UID", "SUDO_GID", "SUDO_USER", "NO_COLOR", "RPCPROBE_BTF"] {
+        command.env_remove(name);
+    }
+}
+
+/// The folder of the target program, built.
+pub fn frpc_folder() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../targets/frpc");
+        let folder = folder.canonicalize().expect("targets/frpc is there");
+        // Jobs and flags of a make that runs the tests are not for this one.
+        let mut make = Command::new("make");
+        make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL").arg("-C").arg(&folder);
+        let made = make.output().expect("make runs");
+        assert!(made.status.success(), "make -C targets/frpc: {}", text(&made.stderr));
+        folder
+    })
+}
+
+/// Path of a file in the folder of the target program.
+pub fn frpc(name: &str) -> String {
+    frpc_folder().join(name).to_str().expect("paths are UTF-8").to_string()
+}
+
+/// The lines of `expressions.txt`.
+pub fn expressions() -> Vec<String> {
+    let text = fs::read_to_string(frpc("expressions.txt")).expect("expressions.txt");
+    text.lines().map(str::to_string).collect()
+}
+
+/// A fresh directory that every user may enter.
+pub fn open_directory() -> TempDir {
+    let directory = TempDir::new().expect("a temporary directory");
+    let permissions = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(directory.path(), permissions).expect("chmod");
+    directory
+}
+
+/// A fresh directory that belongs to [`NOBODY`], with a copy of the program: where it was built
+/// may be closed to other users.
+pub fn directory_of_nobody() -> (TempDir, PathBuf) {
+    let directory = open_directory();
+    let program = directory.path().join("rpcprobe");
+    fs::copy(RPCPROBE, &program).expect("copying the program");
+    chown(directory.path(), Some(NOBODY), Some(NOBODY)).expect("chown");
+    (directory, program)
+}
+
+/// `program` with these arguments as a user without privilege.
+pub fn as_nobody(program: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]);
+    command.arg(program).args(arguments);
+    unaffected(&mut command);
+    command
+}
+
+/// Bytes as text.
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Fails when a message to the user is none: a panic or a dump of internals.
+pub fn assert_no_crash(stderr: &str) {
+    for sign in ["panicked", "RUST_BACKTRACE", "stack backtrace", "src/", "fatal runtime error"] {
+        assert!(!stderr.contains(sign), "{sign:?} in: {stderr}");
+    }
+}
+
+/// Fails unless the program ended with `code` and said why, in one line that has all of `words`.
+pub fn assert_refused(output: &Output, code: i32, words: &[&str]) {
+    let stderr = text(&output.stderr);
+    assert_no_crash(&stderr);
+    assert_eq!(output.status.code(), Some(code), "{}: {stderr}", output.status);
+    assert_eq!(stderr.lines().count(), 1, "not one line: {stderr}");
+    assert!(stderr.starts_with("rpcprobe: "), "{stderr}");
+    for word in words {
+        assert!(stderr.contains(word), "no {word:?} in: {stderr}");
+    }
+}

@@ -1,0 +1,165 @@
+//! Processes that the tests start, watch and end.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long something that must happen may take before a test gives it up as never happening:
+/// only a failing test ever waits so long.
+const NEVER: Duration = Duration::from_secs(120);
+
+/// Waits until `condition` holds.
+pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < NEVER, "never happened: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A process in conversation with the test; killed if the test fails first.
+pub struct Talking {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Talking {
+    /// Starts `command` with pipes for its three standard descriptors.
+    pub fn to(mut command: Command) -> Talking {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the command starts");
+        let stdin = child.stdin.take();
+        let stdout = BufReader::new(child.stdout.take().expect("a pipe"));
+        Talking { child, stdin, stdout }
+    }
+
+    pub fn pid(&self) -> i32 {
+        self.child.id() as i32
+    }
+
+    pub fn say(&mut self, line: &str) {
+        let stdin = self.stdin.as_mut().expect("still open");
+        writeln!(stdin, "{line}").expect("the process reads");
+    }
+
+    /// The next line it says, without its end; empty when there is none any more.
+    pub fn hear(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).expect("text");
+        line.trim_end_matches('\n').to_string()
+    }
+
+    /// Closes its standard input.
+    pub fn hang_up(&mut self) {
+        self.stdin = None;
+    }
+
+    /// Hangs up and waits for the end; `stdout` is what had not been heard yet.
+    pub fn end(mut self) -> Output {
+        use std::io::Read;
+        self.hang_up();
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        self.stdout.read_to_end(&mut stdout).expect("output");
+        let mut pipe = self.child.stderr.take().expect("a pipe");
+        pipe.read_to_end(&mut stderr).expect("errors");
+        let status = self.child.wait().expect("a status");
+        Output { status, stdout, stderr }
+    }
+}
+
+impl Drop for Talking {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Processes that keep every CPU busy until dropped.
+pub struct Competitors(Vec<Child>);
+
+impl Competitors {
+    pub fn start(count: usize) -> Competitors {
+        // Each watches the test, so that none outlives it even if that is killed.
+        let script = "while kill -0 $PPID 2>/dev/null; do :; done";
+        let start = |_| Command::new("sh").args(["-c", script]).spawn().expect("sh starts");
+        Competitors((0..count).map(start).collect())
+    }
+
+    /// Whether `by` of a segment (`comm/tid`) names one of them.
+    pub fn is_one(&self, by: &str) -> bool {
+        self.0.iter().any(|child| by == format!("sh/{}", child.id()))
+    }
+}
+
+impl Drop for Competitors {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Sends a signal.
+pub fn kill(pid: i32, signal: i32) {
+    // SAFETY: takes numbers only.
+    let result = unsafe { libc::kill(pid, signal) };
+    assert_eq!(result, 0, "kill {pid}: {}", std::io::Error::last_os_error());
+}
+
+/// The only child of a process that has this name, once there is one.
+pub fn child_named(parent: i32, comm: &str) -> i32 {
+    let mut found = None;
+    until(&format!("process {parent} has a child {comm}"), || {
+        found = children(parent).into_iter().find(|&pid| stat(pid).is_some_and(|s| s.0 == comm));
+        found.is_some()
+    });
+    found.expect("just found")
+}
+
+fn children(parent: i32) -> Vec<i32> {
+    let entries = fs::read_dir("/proc").expect("/proc").flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|&pid| field(pid, 1).is_some_and(|ppid| ppid == parent.to_string())).collect()
+}
+
+/// The state of a process as proc(5) has it, such as `S` or `T`.
+pub fn state(pid: i32) -> Option<String> {
+    field(pid, 0)
+}
+
+/// A field of /proc/PID/stat, counted from the state.
+fn field(pid: i32, index: usize) -> Option<String> {
+    stat(pid)?.1.split_ascii_whitespace().nth(index).map(str::to_string)
+}
+
+/// Name, and what follows it, in /proc/PID/stat.
+fn stat(pid: i32) -> Option<(String, String)> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (head, rest) = stat.rsplit_once(") ")?;
+    let (_, name) = head.split_once(" (")?;
+    Some((name.to_string(), rest.to_string()))
+}
+
+/// Whether the process waits in read() on another descriptor than its standard input.
+pub fn reads_elsewhere(pid: i32) -> bool {
+    let call = fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
+    let mut words = call.split_ascii_whitespace();
+    words.next() == Some("0") && words.next().is_some_and(|fd| fd != "0x0")
+}
+
+/// Makes a command the leader of a session that has `terminal` as its own.
+pub fn in_session_of(command: &mut Command, terminal: i32) {
+    // SAFETY: the closure only makes async-signal-safe calls.
+    unsafe {
+        command.pre_exec(move || {
+            if libc::setsid() == -1 || libc::ioctl(terminal, libc::TIOCSCTTY, 0) == -1 {
+                return Err(std::io::Error::last_os_error());
+            }
+            Ok(())
+        });
+    }
+}

@@ -1,0 +1,382 @@
+//! Captures of real programs on the real kernel, and what must be in them.
+
+mod common;
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::chown;
+use std::process::Stdio;
+
+use common::capture::{kinds, run, stdin_from, time_in, Capture};
+use common::process::{Competitors, Talking};
+use common::{as_nobody, directory_of_nobody, expressions, frpc, needs_kernel, rpcprobe, text};
+use rpcprobe::capture::reader::Reader;
+use rpcprobe::model::{Category, Evidence, Kind, Request, Segment};
+use tempfile::TempDir;
+
+/// Mode 3 on the 300 expressions.
+fn mode_3(options: &[&str]) -> Capture {
+    let stdin = stdin_from(frpc("expressions.txt"));
+    Capture::of(options, &[&frpc("frpc"), "-m", "3"], stdin).succeeded()
+}
+
+fn all_complete(requests: &[(Request, Vec<Segment>)]) {
+    for (request, _) in requests {
+        assert!(request.complete, "{request:?}");
+    }
+}
+
+#[test]
+fn mode_3_gives_one_pipe_request_an_expression() {
+    let Some(_turn) = needs_kernel() else { return };
+    let capture = mode_3(&[]);
+    let requests = capture.checked();
+    assert_eq!(kinds(&requests), [(Kind::Pipe, 300)].into());
+    all_complete(&requests);
+    let manifest = capture.manifest();
+    assert_eq!((manifest.counts.records_lost, &manifest.losses[..]), (0, &[][..]));
+    for (request, segments) in &requests {
+        for segment in segments {
+            let right = match segment.category {
+                Category::Copy => segment.evidence == Evidence::Modelled,
+                _ => segment.evidence == Evidence::Measured,
+            };
+            assert!(right, "request {}: {segment:?}", request.request_id);
+        }
+    }
+}
+
+#[test]
+fn almost_nothing_of_mode_3_is_unattributed() {
+    let Some(_turn) = needs_kernel() else { return };
+    let requests = mode_3(&[]).checked();
+    let (mut all_ns, mut all_unattributed_ns) = (0, 0);
+    for (request, segments) in &requests {
+        let unattributed_ns = time_in(Category::Unattributed, segments);
+        assert!(unattributed_ns * 100 <= request.latency_ns * 5, "{request:?}: {segments:?}");
+        all_ns += request.latency_ns;
+        all_unattributed_ns += unattributed_ns;
+    }
+    assert!(all_unattributed_ns * 1000 <= all_ns * 5, "{all_unattributed_ns} of {all_ns} ns");
+}
+
+#[test]
+fn pipe_requests_name_their_ends_and_bytes() {
+    let Some(_turn) = needs_kernel() else { return };
+    let mut requests = mode_3(&[]).checked();
+    requests.sort_by_key(|(request, _)| request.start_ns);
+    let first = requests[0].0.clone();
+    assert_ne!(first.client.as_ref().map(|end| end.pid), first.server.as_ref().map(|end| end.pid));
+    for ((request, segments), expression) in requests.iter().zip(expressions()) {
+        assert_eq!((&request.client, &request.server), (&first.client, &first.server));
+        // A message is its length in four bytes, then the text.
+        assert_eq!(request.request_bytes, Some(4 + expression.len() as u64), "{expression}");
+        assert!(request.response_bytes > Some(4 + "ANSWER: ".len() as u64), "{request:?}");
+        let pids: HashSet<_> = segments.iter().map(|segment| segment.pid).collect();
+        let ends = [&request.client, &request.server].map(|end| end.as_ref().expect("an end").pid);
+        assert_eq!(pids, ends.into(), "{request:?}");
+    }
+}
+
+#[test]
+fn attributing_again_changes_nothing() {
+    let Some(_turn) = needs_kernel() else { return };
+    let capture = mode_3(&[]);
+    let before = capture.tables();
+    let manifest = fs::read_to_string(capture.file("manifest.json")).unwrap();
+    let output =
+        rpcprobe([OsStr::new("attribute"), OsStr::new("-q"), capture.path().as_os_str()]).output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(capture.tables() == before, "other rows than before");
+    assert_eq!(fs::read_to_string(capture.file("manifest.json")).unwrap(), manifest);
+}
+
+#[test]
+fn whoever_owns_a_capture_can_use_it_without_privilege() {
+    let Some(_turn) = needs_kernel() else { return };
+    let capture = mode_3(&[]);
+    let (home, program) = directory_of_nobody();
+    let copy = home.path().join("copy");
+    fs::create_dir(&copy).unwrap();
+    for file in fs::read_dir(capture.path()).unwrap().map(Result::unwrap) {
+        let to = copy.join(file.file_name());
+        fs::copy(file.path(), &to).unwrap();
+        chown(&to, Some(common::NOBODY), Some(common::NOBODY)).unwrap();
+    }
+    chown(&copy, Some(common::NOBODY), Some(common::NOBODY)).unwrap();
+    let copy = copy.to_str().unwrap();
+    for arguments in [
+        &["report", copy][..],
+        &["requests", copy],
+        &["explain", copy, "1"],
+        &["attribute", copy],
+        &["report", "--json", copy],
+    ] {
+        let output = as_nobody(&program, arguments).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+        assert!(!output.stdout.is_empty(), "{arguments:?}");
+    }
+}
+
+/// The outputs for people and for programs tell the same.
+#[test]
+fn report_requests_and_explain_agree_with_the_tables() {
+    let Some(_turn) = needs_kernel() else { return };
+    let capture = mode_3(&[]);
+    let requests = capture.checked();
+    let path = capture.path();
+    let json = |arguments: &[&str]| -> serde_json::Value {
+        let output = rpcprobe(arguments).arg("--json").output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    };
+    let path = path.to_str().unwrap();
+
+    let report = json(&["report", path]);
+    assert_eq!(report["capture"]["requests"], 300);
+    assert_eq!(report["capture"]["records_lost"], 0);
+
+    let listed = json(&["requests", path, "--slowest", "1"]);
+    let slowest = requests.iter().map(|(request, _)| request.latency_ns).max();
+    assert_eq!(listed["requests"][0]["latency_ns"].as_u64(), slowest);
+    let all = json(&["requests", path, "-n", "0", "--sort", "start"]);
+    let starts: Vec<_> =
+        all["requests"].as_array().unwrap().iter().map(|row| row["start_ns"].as_u64()).collect();
+    assert_eq!(starts.len(), 300);
+    assert!(starts.is_sorted());
+
+    for (request, segments) in requests.iter().step_by(60) {
+        let told = json(&["explain", path, &request.request_id.to_string()]);
+        assert_eq!(told["conserved"], true);
+        assert_eq!(told["sum_ns"], request.latency_ns);
+        assert_eq!(told["segments"].as_array().unwrap().len(), segments.len());
+    }
+}
+
+#[test]
+fn measure_gives_one_exec_request_an_evaluation() {
+    let Some(_turn) = needs_kernel() else { return };
+    let scratch = TempDir::new().unwrap();
+    let in_scratch = |name: &str| scratch.path().join(name).to_str().unwrap().to_string();
+    let (results, errors) = (in_scratch("results"), in_scratch("errors"));
+    let (measure, expressions) = (frpc("measure"), frpc("expressions.txt"));
+    let mut command = vec![&measure[..], "-m", "all", "-e", &expressions];
+    command.extend(["--dir", scratch.path().to_str().unwrap()]);
+    command.extend(["--results", &results, "--errors", &errors]);
+    let capture = Capture::of(&[], &command, Stdio::null()).succeeded();
+    let requests = capture.checked();
+    assert_eq!(kinds(&requests), [(Kind::Exec, 900), (Kind::Pipe, 300)].into());
+    all_complete(&requests);
+
+    let by_id: HashMap<_, _> = requests.iter().map(|(r, _)| (r.request_id, r)).collect();
+    let mut parents = HashSet::new();
+    for (request, segments) in &requests {
+        match request.kind {
+            Kind::Exec => {
+                assert_eq!(request.status, Some(0), "{request:?}");
+                assert!(request.method.as_ref().is_some_and(|path| path.ends_with("/frpc")));
+                // Where some time is unattributed, its phase may be as well.
+                let known = time_in(Category::Unattributed, segments) == 0;
+                for phase in ["fork", "exec", "dynamic linking", "program", "exit"] {
+                    let there = segments.iter().any(|segment| segment.phase == Some(phase));
+                    assert!(there || !known, "no {phase} in request {}", request.request_id);
+                }
+            }
+            _ => {
+                let parent = by_id[&request.parent_request_id.expect("a parent")];
+                assert_eq!(parent.kind, Kind::Exec);
+                assert!(parents.insert(parent.request_id), "two of one evaluation");
+                assert!(parent.start_ns <= request.start_ns, "{request:?} in {parent:?}");
+                let end_ns = |request: &Request| request.start_ns + request.latency_ns;
+                assert!(end_ns(request) <= end_ns(parent), "{request:?} in {parent:?}");
+            }
+        }
+    }
+
+    let sum_ns = |of: &dyn Fn(&Request, &[Segment]) -> u64| -> u64 {
+        requests.iter().map(|(request, segments)| of(request, segments)).sum()
+    };
+    let unattributed_ns = sum_ns(&|_, segments| time_in(Category::Unattributed, segments));
+    let all_ns = sum_ns(&|request, _| request.latency_ns);
+    assert!(unattributed_ns * 20 <= all_ns, "{unattributed_ns} of {all_ns} ns unattributed");
+
+    // What measure timed includes what the request is: from before its fork to after its wait.
+    let timed = fs::read_to_string(&results).unwrap();
+    let timed: Vec<u64> = (timed.lines().filter_map(|line| line.rsplit(',').next()))
+        .filter_map(|elapsed| elapsed.parse().ok())
+        .collect();
+    let mut execs: Vec<_> = requests.iter().filter(|(r, _)| r.kind == Kind::Exec).collect();
+    execs.sort_by_key(|(request, _)| request.start_ns);
+    assert_eq!(timed.len(), execs.len());
+    for ((request, _), elapsed_ns) in execs.iter().zip(timed) {
+        assert!(request.latency_ns <= elapsed_ns, "{request:?}: {elapsed_ns} ns by its own clock");
+    }
+}
+
+#[test]
+fn mode_1_gives_its_life_and_a_turn_for_each_line() {
+    let Some(_turn) = needs_kernel() else { return };
+    let parent = TempDir::new().unwrap();
+    let mut target = Talking::to(run(parent.path(), &[], &[&frpc("frpc"), "-m", "1"]));
+    for number in 1..=20 {
+        target.say(&format!("+ {number} 1"));
+        assert_eq!(target.hear(), format!("ANSWER: {}", number + 1));
+    }
+    let capture = Capture::in_directory(parent, target.end()).succeeded();
+    let requests = capture.checked();
+    assert_eq!(kinds(&requests), [(Kind::Stdio, 20), (Kind::Process, 1)].into());
+    all_complete(&requests);
+    let (process, _) = requests.iter().find(|(r, _)| r.kind == Kind::Process).unwrap();
+    assert_eq!(process.status, Some(0));
+    let end_ns = |request: &Request| request.start_ns + request.latency_ns;
+    let mut last_ns = process.start_ns;
+    for (request, _) in requests.iter().filter(|(r, _)| r.kind == Kind::Stdio) {
+        assert!(last_ns <= request.start_ns && end_ns(request) <= end_ns(process), "{request:?}");
+        assert!(request.response_bytes.is_some_and(|bytes| bytes >= "ANSWER: 2\n".len() as u64));
+        last_ns = end_ns(request);
+    }
+}
+
+#[test]
+fn mode_2_gives_its_life() {
+    let Some(_turn) = needs_kernel() else { return };
+    let scratch = TempDir::new().unwrap();
+    let answers = scratch.path().join("answers");
+    let (program, expressions) = (frpc("frpc"), frpc("expressions.txt"));
+    let command = [&program, "-m", "2", "-i", &expressions, "-o", answers.to_str().unwrap()];
+    let requests = Capture::of(&[], &command, Stdio::null()).succeeded().checked();
+    assert_eq!(kinds(&requests), [(Kind::Process, 1)].into());
+    all_complete(&requests);
+    assert_eq!(fs::read_to_string(&answers).unwrap().lines().count(), 300);
+}
+
+#[test]
+fn competitors_for_the_cpu_are_named() {
+    let Some(_turn) = needs_kernel() else { return };
+    let competitors = Competitors::start(8);
+    let requests = mode_3(&[]).checked();
+    assert_eq!(kinds(&requests), [(Kind::Pipe, 300)].into());
+    all_complete(&requests);
+    let run_queue = [Category::RunqueueWakeup, Category::RunqueuePreempted];
+    let mut segments = requests.iter().flat_map(|(_, segments)| segments);
+    let named = segments.any(|segment| {
+        run_queue.contains(&segment.category)
+            && segment.by.as_ref().is_some_and(|by| competitors.is_one(by))
+    });
+    assert!(named, "none of the competitors is named");
+}
+
+#[test]
+fn lost_records_are_counted_and_mark_what_they_touch() {
+    let Some(_turn) = needs_kernel() else { return };
+    // Far more records between two looks at a ring than the smallest ring holds.
+    let chatty = "dd bs=1 count=200000 if=/dev/zero of=/dev/null 2>/dev/null; exit 3";
+    let options = ["--ring-kib", "4"];
+    let capture = Capture::of(&options, &["sh", "-c", chatty], Stdio::null());
+    assert_eq!(capture.output.status.code(), Some(3), "{}", text(&capture.output.stderr));
+    let manifest = capture.manifest();
+    assert!(manifest.counts.records_lost > 0);
+    let sum: u64 = manifest.losses.iter().map(|loss| loss.count).sum();
+    assert_eq!(sum, manifest.counts.records_lost);
+    let requests = capture.checked();
+    assert!(!requests.is_empty());
+    for (request, _) in &requests {
+        let touched = manifest.losses.iter().any(|loss| {
+            loss.first_ns <= request.start_ns + request.latency_ns
+                && request.start_ns <= loss.last_ns
+        });
+        assert!(!(touched && request.complete), "{request:?}");
+    }
+    assert!(requests.iter().any(|(request, _)| !request.complete));
+    let report = capture.report();
+    let first_lines: Vec<_> = report.lines().take(6).collect();
+    let said = |words: [&str; 2]| first_lines.iter().any(|l| words.iter().all(|w| l.contains(w)));
+    assert!(said(["records", "lost"]) && said(["incomplete", "lost"]), "{report}");
+}
+
+#[test]
+fn scope_target_is_a_whole_capture_and_says_what_it_cannot_name() {
+    let Some(_turn) = needs_kernel() else { return };
+    let _competitors = Competitors::start(4);
+    let capture = mode_3(&["--scope", "target"]);
+    let requests = capture.checked();
+    assert_eq!(kinds(&requests), [(Kind::Pipe, 300)].into());
+    all_complete(&requests);
+    assert_eq!(capture.manifest().options.scope, "target");
+    let head: String = capture.report().lines().take(6).collect();
+    assert!(head.contains("--scope target"), "{head}");
+}
+
+/// Every text of a capture in which a path could be.
+fn texts(capture: &Capture) -> Vec<Vec<u8>> {
+    let (rows, segments) = capture.tables();
+    let mut texts: Vec<_> =
+        segments.iter().map(|(_, segment)| format!("{segment:?}").into_bytes()).collect();
+    texts.extend(rows.iter().map(|row| format!("{:?}", row.request).into_bytes()));
+    let events = fs::File::open(capture.file("events.bin")).unwrap();
+    let mut reader = Reader::new(events, false).unwrap();
+    while let Some(item) = reader.next_record().unwrap() {
+        texts.push(item.record);
+    }
+    texts
+}
+
+#[test]
+fn no_paths_keeps_paths_out_of_every_file() {
+    let Some(_turn) = needs_kernel() else { return };
+    let scratch = TempDir::new().unwrap();
+    let name = "a-name-nobody-else-has";
+    let secret = scratch.path().join(name);
+    fs::write(&secret, "x").unwrap();
+    // The name comes by a variable: the command line is in the manifest anyway.
+    let capture = |options: &[&str]| {
+        let parent = TempDir::new().unwrap();
+        let mut command = run(parent.path(), options, &["sh", "-c", "cat \"$SECRET\""]);
+        let output = command.env("SECRET", &secret).stdin(Stdio::null()).output().unwrap();
+        Capture::in_directory(parent, output).succeeded()
+    };
+    let holds = |capture: &Capture| {
+        let name = name.as_bytes();
+        texts(capture).iter().any(|text| text.windows(name.len()).any(|part| part == name))
+    };
+    assert!(holds(&capture(&[])), "the test looks in the wrong places");
+    let without = capture(&["--no-paths"]);
+    assert!(!holds(&without));
+    assert!(!without.manifest().options.paths);
+    for (request, segments) in without.checked() {
+        assert_eq!(request.method, None);
+        let slash = |text: &Option<String>| text.as_ref().is_some_and(|text| text.contains('/'));
+        assert!(!segments.iter().any(|segment| slash(&segment.detail)), "{segments:?}");
+    }
+}
+
+#[test]
+fn labels_are_kept_and_shown() {
+    let Some(_turn) = needs_kernel() else { return };
+    let options = ["--label", "disk=ext4", "--label", "note=a=b", "--label", "empty="];
+    let capture = Capture::of(&options, &["true"], Stdio::null()).succeeded();
+    let expected = [("disk", "ext4"), ("empty", ""), ("note", "a=b")];
+    let labels = capture.manifest().labels;
+    assert!(labels.iter().map(|(k, v)| (&k[..], &v[..])).eq(expected), "{labels:?}");
+    let report = capture.report();
+    assert!(report.contains("disk=ext4") && report.contains("note=a=b"), "{report}");
+}
+
+#[test]
+fn the_report_at_the_end_goes_to_standard_error() {
+    let Some(_turn) = needs_kernel() else { return };
+    let parent = TempDir::new().unwrap();
+    let at = parent.path().join("capture");
+    let output = rpcprobe(["run", "-o"]).arg(&at).args(["--", "echo", "hi"]).output().unwrap();
+    assert_eq!(text(&output.stdout), "hi\n");
+    let report = rpcprobe(["report"]).arg(&at).output().unwrap();
+    assert_eq!(text(&output.stderr), text(&report.stdout));
+
+    let mut again = rpcprobe(["run", "--json", "--force", "-o"]);
+    let output = again.arg(&at).args(["--", "echo", "hi"]).output().unwrap();
+    assert_eq!(text(&output.stdout), "hi\n");
+    let json: serde_json::Value = serde_json::from_slice(&output.stderr).expect("JSON");
+    assert_eq!(json["capture"]["command"]["argv"], serde_json::json!(["echo", "hi"]));
+}

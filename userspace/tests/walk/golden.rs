@@ -1,0 +1,549 @@
+//! Small traces with answers derived by hand. Unless said otherwise the client (thread 10, CPU 0)
+//! asks on pipe `A` and the server (thread 20, CPU 1) answers on pipe `B`.
+
+use rpcprobe::engine::event::Object;
+use rpcprobe::records::{WAKING_HARDIRQ, WAKING_IN_SYSCALL, WAKING_NEW, WAKING_SOFTIRQ};
+
+use super::story::*;
+
+fn a() -> Object {
+    pipe(1)
+}
+
+fn b() -> Object {
+    pipe(2)
+}
+
+/// The server waits in read(A) from 45 on; the client asks at 100 and wakes it at 105; the server
+/// has the bytes at 113.
+fn asked(s: &mut Story) {
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.switch(20, 1, IDLE, 20, RUNNABLE);
+    s.sleep_in(45, 1, (20, IDLE), (READ, 40), a());
+    s.wake(105, 0, 10, 20, WAKING_IN_SYSCALL);
+    s.switch(109, 1, IDLE, 20, RUNNABLE);
+    s.write(0, 10, a(), (0, 4), (100, 110));
+    s.read(1, 20, a(), (0, 4), (40, 113));
+}
+
+/// How the first half of [`asked`] is explained.
+const ASKED: &str = "
+    100-105 client kernel.pipe
+    105-109 server runqueue.wakeup by idle
+    109-113 server kernel.pipe
+";
+
+#[test]
+fn a_sleeping_client_is_woken_by_the_servers_write() {
+    let mut s = Story::new();
+    asked(&mut s);
+    s.sleep_in(120, 0, (10, IDLE), (READ, 115), b());
+    s.wake(135, 1, 20, 10, WAKING_IN_SYSCALL);
+    s.write(1, 20, b(), (0, 4), (130, 140));
+    s.switch(138, 0, IDLE, 10, RUNNABLE);
+    s.read(0, 10, b(), (0, 4), (115, 142));
+    // The client's sleep [120, 135) is the server's work since it was woken by the request.
+    let rest = "
+        113-130 server user
+        130-135 server kernel.pipe
+        135-138 client runqueue.wakeup by idle
+        138-142 client kernel.pipe
+    ";
+    assert_eq!(s.only(), expected(&[ASKED, rest].concat()));
+}
+
+#[test]
+fn a_wake_up_before_the_switch_out_is_not_lost() {
+    let mut s = Story::new();
+    asked(&mut s);
+    // The server wakes the client while that is on its way out; the client leaves at 137 and is
+    // back at 141.
+    s.wake(135, 1, 20, 10, WAKING_IN_SYSCALL);
+    s.write(1, 20, b(), (0, 4), (130, 140));
+    s.sleep_in(137, 0, (10, IDLE), (READ, 115), b());
+    s.switch(141, 0, IDLE, 10, RUNNABLE);
+    s.read(0, 10, b(), (0, 4), (115, 145));
+    // From the wake-up on it is the client that takes its time: on its way out, and back.
+    let rest = "
+        113-130 server user
+        130-135 server kernel.pipe
+        135-137 client kernel.pipe
+        137-141 client runqueue.wakeup by idle
+        141-145 client kernel.pipe
+    ";
+    assert_eq!(s.only(), expected(&[ASKED, rest].concat()));
+}
+
+#[test]
+fn whoever_had_the_cpu_is_named() {
+    let mut s = Story::new();
+    asked(&mut s);
+    // The server loses its CPU to noise in the middle; for a while that CPU is idle, too.
+    s.at(
+        117,
+        1,
+        rpcprobe::engine::event::What::Switch {
+            prev: 20,
+            next: 90,
+            state: RUNNABLE,
+            preempt: true,
+            iowait: false,
+            call: None,
+        },
+    );
+    s.switch(124, 1, 90, IDLE, ASLEEP);
+    s.switch(126, 1, IDLE, 20, RUNNABLE);
+    s.sleep_in(120, 0, (10, IDLE), (READ, 115), b());
+    s.wake(135, 1, 20, 10, WAKING_IN_SYSCALL);
+    s.write(1, 20, b(), (0, 4), (130, 140));
+    s.switch(138, 0, IDLE, 10, RUNNABLE);
+    s.read(0, 10, b(), (0, 4), (115, 142));
+    let rest = "
+        113-117 server user
+        117-124 server runqueue.preempted by noise/90
+        124-126 server runqueue.preempted by idle
+        126-130 server user
+        130-135 server kernel.pipe
+        135-138 client runqueue.wakeup by idle
+        138-142 client kernel.pipe
+    ";
+    assert_eq!(s.only(), expected(&[ASKED, rest].concat()));
+}
+
+#[test]
+fn an_answer_that_waits_for_the_client_is_queued() {
+    let mut s = Story::new();
+    asked(&mut s);
+    // The answer is there at 126; the client computes, naps from 122 to 128, computes, reads.
+    s.write(1, 20, b(), (0, 4), (120, 126));
+    s.switch_in(122, 0, 10, IDLE, ASLEEP, (NANOSLEEP, 116), None);
+    s.wake(128, 0, IDLE, 10, WAKING_HARDIRQ);
+    s.switch(129, 0, IDLE, 10, RUNNABLE);
+    s.call(0, 10, NANOSLEEP, (116, 131), 0);
+    s.read(0, 10, b(), (0, 4), (140, 144));
+    // What the client did is the cause, not the category.
+    let rest = "
+        113-120 server user
+        120-126 server kernel.pipe
+        126-129 client queue.pipe (asleep)
+        129-131 client queue.pipe (kernel.sched: nanosleep)
+        131-140 client queue.pipe (user)
+        140-144 client kernel.pipe
+    ";
+    assert_eq!(s.only(), expected(&[ASKED, rest].concat()));
+}
+
+#[test]
+fn an_answer_still_being_written_is_handed_over_during_the_read() {
+    let mut s = Story::new();
+    asked(&mut s);
+    s.read(0, 10, b(), (0, 4), (130, 138));
+    s.write(1, 20, b(), (0, 4), (126, 142));
+    // The read began during the write: from then on the client is at it itself.
+    let rest = "
+        113-126 server user
+        126-130 server kernel.pipe
+        130-138 client kernel.pipe
+    ";
+    assert_eq!(s.only(), expected(&[ASKED, rest].concat()));
+}
+
+#[test]
+fn a_handover_is_found_across_an_interrupt() {
+    let mut s = Story::new();
+    asked(&mut s);
+    s.irq(0, 10, true, 256, (133, 135));
+    s.read(0, 10, b(), (0, 4), (130, 138));
+    s.write(1, 20, b(), (0, 4), (126, 142));
+    let rest = "
+        113-126 server user
+        126-130 server kernel.pipe
+        130-133 client kernel.pipe
+        133-135 client interrupt
+        135-138 client kernel.pipe
+    ";
+    assert_eq!(s.only(), expected(&[ASKED, rest].concat()));
+}
+
+#[test]
+fn a_message_waits_while_its_server_is_busy() {
+    let mut s = Story::new();
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.switch(20, 1, IDLE, 20, RUNNABLE);
+    s.call(1, 20, POLL, (30, 32), 0);
+    // The request is there at 106; the server computes until 150.
+    s.write(0, 10, a(), (0, 4), (100, 106));
+    s.sleep_in(115, 0, (10, IDLE), (READ, 110), b());
+    s.read(1, 20, a(), (0, 4), (150, 153));
+    s.wake(164, 1, 20, 10, WAKING_IN_SYSCALL);
+    s.write(1, 20, b(), (0, 4), (160, 166));
+    s.switch(167, 0, IDLE, 10, RUNNABLE);
+    s.read(0, 10, b(), (0, 4), (110, 170));
+    let answer = "
+        100-106 client kernel.pipe
+        106-150 server queue.pipe (user)
+        150-153 server kernel.pipe
+        153-160 server user
+        160-164 server kernel.pipe
+        164-167 client runqueue.wakeup by idle
+        167-170 client kernel.pipe
+    ";
+    assert_eq!(s.only(), expected(answer));
+}
+
+#[test]
+fn a_message_read_in_two_calls_arrives_once() {
+    let mut s = Story::new();
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.switch(20, 1, IDLE, 20, RUNNABLE);
+    s.sleep_in(45, 1, (20, IDLE), (READ, 40), a());
+    s.wake(105, 0, 10, 20, WAKING_IN_SYSCALL);
+    s.switch(109, 1, IDLE, 20, RUNNABLE);
+    s.write(0, 10, a(), (0, 12), (100, 110));
+    // Header, some work, payload: the second read found its bytes ready, but the server was at
+    // work for the request all the time.
+    s.read(1, 20, a(), (0, 4), (40, 113));
+    s.read(1, 20, a(), (4, 8), (118, 121));
+    s.sleep_in(120, 0, (10, IDLE), (READ, 115), b());
+    s.wake(134, 1, 20, 10, WAKING_IN_SYSCALL);
+    s.write(1, 20, b(), (0, 12), (130, 140));
+    s.switch(138, 0, IDLE, 10, RUNNABLE);
+    // Likewise the answer, which ends with its last byte.
+    s.read(0, 10, b(), (0, 4), (115, 142));
+    s.read(0, 10, b(), (4, 8), (145, 148));
+    let answer = "
+        100-105 client kernel.pipe
+        105-109 server runqueue.wakeup by idle
+        109-113 server kernel.pipe
+        113-118 server user
+        118-121 server kernel.pipe
+        121-130 server user
+        130-134 server kernel.pipe
+        134-138 client runqueue.wakeup by idle
+        138-142 client kernel.pipe
+        142-145 client user
+        145-148 client kernel.pipe
+    ";
+    assert_eq!(s.only(), expected(answer));
+}
+
+#[test]
+fn a_message_found_by_poll_is_an_edge_from_its_sender() {
+    let mut s = Story::new();
+    asked(&mut s);
+    // The client waits in poll(), then reads without a sleep.
+    s.switch_in(120, 0, 10, IDLE, ASLEEP, (POLL, 115), None);
+    s.wake(135, 1, 20, 10, WAKING_IN_SYSCALL);
+    s.switch(138, 0, IDLE, 10, RUNNABLE);
+    s.write(1, 20, b(), (0, 4), (130, 140));
+    s.call(0, 10, POLL, (115, 142), 1);
+    s.read(0, 10, b(), (0, 4), (144, 147));
+    let rest = "
+        113-130 server user
+        130-135 server kernel.pipe
+        135-138 client runqueue.wakeup by idle
+        138-142 client kernel.poll
+        142-144 client user
+        144-147 client kernel.pipe
+    ";
+    assert_eq!(s.only(), expected(&[ASKED, rest].concat()));
+}
+
+#[test]
+fn a_lock_convoy_stays_contention() {
+    let mut s = Story::new();
+    // Thread 21 of the server waits in read(A), thread 20 for a lock that 21 holds. The request
+    // wakes 21, which reads it, writes the answer's first half and unlocks; 20 writes the rest.
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.switch(20, 1, IDLE, 21, RUNNABLE);
+    s.sleep_in(45, 1, (21, IDLE), (READ, 40), a());
+    s.wake(105, 0, 10, 21, WAKING_IN_SYSCALL);
+    s.switch(107, 2, IDLE, 20, RUNNABLE);
+    s.switch(109, 1, IDLE, 21, RUNNABLE);
+    s.write(0, 10, a(), (0, 8), (100, 110));
+    s.read(1, 21, a(), (0, 4), (40, 113));
+    // 20 reads the other half, then wants the lock at 114.
+    s.read(2, 20, a(), (4, 4), (111, 112));
+    s.switch_in(116, 2, 20, IDLE, ASLEEP, (FUTEX, 114), None);
+    s.wake(125, 1, 21, 20, WAKING_IN_SYSCALL);
+    s.call(1, 21, FUTEX, (122, 127), 1);
+    s.switch(128, 2, IDLE, 20, RUNNABLE);
+    s.call(2, 20, FUTEX, (114, 130), 0);
+    s.sleep_in(120, 0, (10, IDLE), (READ, 115), b());
+    s.wake(137, 2, 20, 10, WAKING_IN_SYSCALL);
+    s.write(2, 20, b(), (0, 4), (135, 140));
+    s.switch(139, 0, IDLE, 10, RUNNABLE);
+    s.read(0, 10, b(), (0, 4), (115, 143));
+    // 21 was woken by the request, and still the wait is for the lock; before it, 20 took its
+    // half, ready since 110, while it computed.
+    let answer = "
+        100-110 client kernel.pipe
+        110-111 server queue.pipe (user)
+        111-112 server kernel.pipe
+        112-114 server user
+        114-116 server kernel.futex
+        116-125 server lock by helper/21
+        125-128 server runqueue.wakeup by idle
+        128-130 server kernel.futex
+        130-135 server user
+        135-137 server kernel.pipe
+        137-139 client runqueue.wakeup by idle
+        139-143 client kernel.pipe
+    ";
+    assert_eq!(s.only(), expected(answer));
+}
+
+/// The server hands the request to its helper (thread 21, CPU 2) through `to` and gets the result
+/// back through `from`.
+fn handed_off(to: Object, from: Object) -> Story {
+    let mut s = Story::new();
+    s.switch(21, 2, IDLE, 21, RUNNABLE);
+    s.sleep_in(47, 2, (21, IDLE), (READ, 42), to);
+    asked(&mut s);
+    s.wake(117, 1, 20, 21, WAKING_IN_SYSCALL);
+    s.write(1, 20, to, (0, 8), (115, 119));
+    s.switch(120, 2, IDLE, 21, RUNNABLE);
+    s.sleep_in(123, 1, (20, IDLE), (READ, 121), from);
+    s.read(2, 21, to, (0, 8), (42, 122));
+    s.wake(142, 2, 21, 20, WAKING_IN_SYSCALL);
+    s.write(2, 21, from, (0, 8), (140, 144));
+    s.switch(145, 1, IDLE, 20, RUNNABLE);
+    s.read(1, 20, from, (0, 8), (121, 147));
+    s.sleep_in(120, 0, (10, IDLE), (READ, 115), b());
+    s.wake(152, 1, 20, 10, WAKING_IN_SYSCALL);
+    s.write(1, 20, b(), (0, 4), (150, 155));
+    s.switch(154, 0, IDLE, 10, RUNNABLE);
+    s.read(0, 10, b(), (0, 4), (115, 158));
+    s
+}
+
+#[test]
+fn work_handed_to_a_helper_and_back_is_followed() {
+    for (to, from, call) in
+        [(eventfd(3), eventfd(4), "kernel.vfs"), (pipe(3), pipe(4), "kernel.pipe")]
+    {
+        let rest = "
+            113-115 server user
+            115-117 server CALL
+            117-120 helper runqueue.wakeup by idle
+            120-122 helper CALL
+            122-140 helper user
+            140-142 helper CALL
+            142-145 server runqueue.wakeup by idle
+            145-147 server CALL
+            147-150 server user
+            150-152 server kernel.pipe
+            152-154 client runqueue.wakeup by idle
+            154-158 client kernel.pipe
+        "
+        .replace("CALL", call);
+        let answer = expected(&[ASKED, &rest].concat());
+        assert_eq!(handed_off(to, from).only(), answer, "through {to}");
+    }
+}
+
+#[test]
+fn a_wait_for_someone_who_does_not_work_for_us_is_charged() {
+    let mut s = Story::new();
+    // The server waits for an eventfd that its helper writes as part of other business: it was
+    // computing before the request began.
+    s.switch(21, 2, IDLE, 21, RUNNABLE);
+    asked(&mut s);
+    s.sleep_in(119, 1, (20, IDLE), (READ, 117), eventfd(4));
+    s.sleep_in(120, 0, (10, IDLE), (READ, 115), b());
+    s.wake(142, 2, 21, 20, WAKING_IN_SYSCALL);
+    s.write(2, 21, eventfd(4), (0, 8), (140, 144));
+    s.switch(145, 1, IDLE, 20, RUNNABLE);
+    s.read(1, 20, eventfd(4), (0, 8), (117, 147));
+    s.wake(152, 1, 20, 10, WAKING_IN_SYSCALL);
+    s.write(1, 20, b(), (0, 4), (150, 155));
+    s.switch(154, 0, IDLE, 10, RUNNABLE);
+    s.read(0, 10, b(), (0, 4), (115, 158));
+    let rest = "
+        113-117 server user
+        117-119 server kernel.vfs
+        119-142 server idle.peer by helper/21
+        142-145 server runqueue.wakeup by idle
+        145-147 server kernel.vfs
+        147-150 server user
+        150-152 server kernel.pipe
+        152-154 client runqueue.wakeup by idle
+        154-158 client kernel.pipe
+    ";
+    assert_eq!(s.only(), expected(&[ASKED, rest].concat()));
+}
+
+/// The server sleeps from 119 to 130 in a call, is woken from the CPU of the client, which waits
+/// in user mode for the answer; `flags` say in what context.
+fn woken_on_the_clients_cpu(nr: u16, state: u16, flags: u8) -> Story {
+    let mut s = Story::new();
+    asked(&mut s);
+    s.switch_in(119, 1, 20, IDLE, state, (nr, 117), None);
+    s.wake(130, 0, 10, 20, flags);
+    s.switch(132, 1, IDLE, 20, RUNNABLE);
+    s.call(1, 20, nr, (117, 134), 0);
+    s.write(1, 20, b(), (0, 4), (140, 145));
+    s.read(0, 10, b(), (0, 4), (150, 153));
+    s
+}
+
+/// [`woken_on_the_clients_cpu`] when the sleep is charged.
+fn charged(wait: &str, call: &str) -> String {
+    let rest = "
+        113-117 server user
+        117-119 server CALL
+        119-130 server WAIT
+        130-132 server runqueue.wakeup by idle
+        132-134 server CALL
+        134-140 server user
+        140-145 server kernel.pipe
+        145-150 client queue.pipe (user)
+        150-153 client kernel.pipe
+    ";
+    let rest = rest.replace("CALL", call).replace("WAIT", wait);
+    expected(&[ASKED, &rest].concat())
+}
+
+#[test]
+fn a_timer_leaves_whoever_it_interrupts_alone() {
+    let s = woken_on_the_clients_cpu(NANOSLEEP, ASLEEP, WAKING_HARDIRQ);
+    assert_eq!(s.only(), charged("sleep", "kernel.sched"));
+}
+
+#[test]
+fn a_softirq_outside_the_senders_call_is_no_edge() {
+    let s = woken_on_the_clients_cpu(POLL, ASLEEP, WAKING_SOFTIRQ);
+    assert_eq!(s.only(), charged("sleep", "kernel.poll"));
+}
+
+#[test]
+fn a_disk_is_not_whoever_its_interrupt_hits() {
+    let fsync = 74;
+    let s = woken_on_the_clients_cpu(fsync, DISK, WAKING_SOFTIRQ | WAKING_HARDIRQ);
+    assert_eq!(s.only(), charged("block_io", "kernel.vfs"));
+}
+
+#[test]
+fn a_softirq_in_the_senders_own_call_keeps_the_edge() {
+    // As over loopback: the client's call runs the softirq that wakes the server.
+    let s = woken_on_the_clients_cpu(POLL, ASLEEP, WAKING_SOFTIRQ | WAKING_IN_SYSCALL);
+    // The client is a member, so what the server waited for is the client's doing since 100.
+    let answer = "
+        100-110 client kernel.pipe
+        110-130 client user
+        130-132 server runqueue.wakeup by idle
+        132-134 server kernel.poll
+        134-140 server user
+        140-145 server kernel.pipe
+        145-150 client queue.pipe (user)
+        150-153 client kernel.pipe
+    ";
+    assert_eq!(s.only(), expected(answer));
+}
+
+#[test]
+fn a_timer_that_hits_the_sender_in_its_write_is_not_the_sender() {
+    let mut s = Story::new();
+    asked(&mut s);
+    // The client naps; its timer fires on the server's CPU, inside the write that carries the
+    // answer. The client then finds the answer ready.
+    s.switch_in(120, 0, 10, IDLE, ASLEEP, (NANOSLEEP, 115), None);
+    s.wake(133, 1, 20, 10, WAKING_HARDIRQ | WAKING_IN_SYSCALL);
+    s.irq(1, 20, true, 256, (132, 134));
+    s.switch(136, 0, IDLE, 10, RUNNABLE);
+    s.call(0, 10, NANOSLEEP, (115, 138), 0);
+    s.write(1, 20, b(), (0, 4), (130, 140));
+    s.read(0, 10, b(), (0, 4), (143, 146));
+    // Bytes ready at 140, asked for at 143.
+    let rest = "
+        113-130 server user
+        130-132 server kernel.pipe
+        132-134 server interrupt
+        134-140 server kernel.pipe
+        140-143 client queue.pipe (user)
+        143-146 client kernel.pipe
+    ";
+    assert_eq!(s.only(), expected(&[ASKED, rest].concat()));
+}
+
+#[test]
+fn a_reader_woken_by_another_reader_has_waited_in_the_queue() {
+    let mut s = Story::new();
+    // Both server threads sleep in read(A). The write wakes 21, which takes the first half and, as
+    // pipe_read() does when bytes remain, wakes the next reader: 20.
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.switch(20, 1, IDLE, 20, RUNNABLE);
+    s.switch(21, 2, IDLE, 21, RUNNABLE);
+    s.sleep_in(45, 1, (20, IDLE), (READ, 40), a());
+    s.sleep_in(46, 2, (21, IDLE), (READ, 41), a());
+    s.wake(103, 0, 10, 21, WAKING_IN_SYSCALL);
+    s.write(0, 10, a(), (0, 8), (100, 106));
+    s.switch(110, 2, IDLE, 21, RUNNABLE);
+    s.wake(113, 2, 21, 20, WAKING_IN_SYSCALL);
+    s.read(2, 21, a(), (0, 4), (41, 115));
+    s.switch(117, 1, IDLE, 20, RUNNABLE);
+    s.read(1, 20, a(), (4, 4), (40, 119));
+    s.write(1, 20, b(), (0, 4), (125, 130));
+    s.read(0, 10, b(), (0, 4), (140, 142));
+    // The last bytes were ready at 106 and 20 was woken for them at 113.
+    let answer = "
+        100-106 client kernel.pipe
+        106-113 server queue.pipe (asleep)
+        113-117 server runqueue.wakeup by idle
+        117-119 server kernel.pipe
+        119-125 server user
+        125-130 server kernel.pipe
+        130-140 client queue.pipe (user)
+        140-142 client kernel.pipe
+    ";
+    assert_eq!(s.only(), expected(answer));
+}
+
+#[test]
+fn a_program_is_explained_from_fork_to_wait() {
+    let mut s = Story::new();
+    // Client 10 forks 30 at 103 (in clone [100, 112)), waits from 115; the child runs a program
+    // that naps, and exits.
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.switch(20, 1, 90, IDLE, ASLEEP);
+    s.fork(103, 0, 10, 30, 100);
+    s.wake(106, 0, 10, 30, WAKING_NEW | WAKING_IN_SYSCALL);
+    s.switch(109, 1, IDLE, 30, RUNNABLE);
+    s.call(1, 30, CLONE, (103, 111), 0);
+    s.call(0, 10, CLONE, (100, 112), 30);
+    s.switch_in(118, 0, 10, IDLE, ASLEEP, (WAIT4, 115), None);
+    s.exec(120, 1, 30, "true");
+    s.call(1, 30, EXECVE, (114, 123), 0);
+    s.switch_in(131, 1, 30, IDLE, ASLEEP, (NANOSLEEP, 128), None);
+    s.wake(140, 1, IDLE, 30, WAKING_HARDIRQ);
+    s.switch(141, 1, IDLE, 30, RUNNABLE);
+    s.call(1, 30, NANOSLEEP, (128, 143), 0);
+    s.exit(152, 1, 30, 150);
+    s.wake(155, 1, 30, 10, WAKING_IN_SYSCALL);
+    s.switch(157, 0, IDLE, 10, RUNNABLE);
+    s.switch_in(158, 1, 30, IDLE, DEAD, (EXIT_GROUP, 150), None);
+    s.call(0, 10, WAIT4, (115, 160), 30);
+    let requests = s.requests();
+    assert_eq!(requests.len(), 1);
+    let (request, segments) = &requests[0];
+    assert_eq!((request.start_ns, request.latency_ns), (100, 60));
+    assert_eq!(request.method.as_deref(), Some("/bin/true"));
+    // The wait is the child's life, the child's birth the parent's clone().
+    let answer = "
+        100-106 client kernel.exec
+        106-109 sh runqueue.wakeup by idle
+        109-111 sh kernel.exec
+        111-114 sh user
+        114-123 sh kernel.exec
+        123-128 true user
+        128-131 true kernel.sched
+        131-140 true sleep
+        140-141 true runqueue.wakeup by idle
+        141-143 true kernel.sched
+        143-150 true user
+        150-155 true kernel.exec
+        155-157 client runqueue.wakeup by idle
+        157-160 client kernel.exec
+    ";
+    assert_eq!(table(segments), expected(answer));
+}

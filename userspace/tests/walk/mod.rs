@@ -1,0 +1,9 @@
+mod golden;
+mod kernel;
+mod laws;
+mod machine;
+mod programs;
+mod reference;
+mod story;
+mod tape;
+mod truth;

@@ -1,0 +1,700 @@
+//! What the simulated programs do: a client and a server joined by two pipes, their helpers,
+//! children and competitors.
+
+use std::collections::VecDeque;
+
+use rpcprobe::engine::event::{Event, Exec, Object, What};
+use rpcprobe::model::Category;
+
+use super::kernel::{Birth, Moved, Op, Stage, Sys, Until};
+use super::machine::{eventfd_object, pipe_object, Machine, Pipe, Queue, State, Task};
+use super::story::{CLONE, EXECVE, EXIT_GROUP, FUTEX, NANOSLEEP, POLL, READ, WAIT4, WRITE};
+use super::tape::Tape;
+use super::truth::{TaskNo, Truth, Why};
+
+/// Client to server, server to client.
+const ASK: usize = 0;
+const ANSWER: usize = 1;
+/// Between the threads of the server.
+const TO_HELPER: usize = 2;
+const FROM_HELPER: usize = 3;
+/// The client's reader has an answer.
+const HAVE_ANSWER: usize = 2;
+
+const CLIENT_LOCK: usize = 0;
+const SERVER_LOCK: usize = 1;
+/// Held for a moment now and then by all threads of a process.
+const BUSY_LOCK: usize = 2;
+
+/// One thing a program does; most are one system call.
+#[derive(Clone, Debug)]
+pub enum Act {
+    Compute,
+    /// A short system call, or a longer one, of no meaning for others.
+    Something,
+    Nap,
+    Yield,
+    Sync,
+    Lock(usize),
+    Unlock(usize),
+    Write {
+        pipe: usize,
+        bytes: u64,
+        trip: Option<usize>,
+    },
+    /// Reads until all bytes have come.
+    Read {
+        pipe: usize,
+        left: u64,
+        trip: Option<usize>,
+    },
+    Poll(usize),
+    Signal(usize),
+    Await(usize),
+    Close(usize),
+    Spawn(Birth),
+    Fork(Birth, bool),
+    Exec(&'static str),
+    /// Waits for a child; for the end of all other threads.
+    Wait,
+    Join,
+    Exit,
+    /// The next request: asks it and reads the answer.
+    Ask,
+    /// Asks it, and waits until another thread has read the answer.
+    AskOnly,
+    ReadAnswer(usize),
+    /// Reads a request and answers it, as the server's plan says.
+    Serve,
+    /// Likewise, by reading whatever comes.
+    ServeAny,
+    Help(usize),
+    Respond(usize),
+    Noise,
+    Journal,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Trip {
+    /// Lengths of the parts that are written and read one by one.
+    pub asked: Vec<u64>,
+    pub answer: Vec<u64>,
+    pub asked_from: u64,
+    pub answer_from: u64,
+    pub start_ns: Option<u64>,
+    pub end: Option<(u64, TaskNo)>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Serving {
+    #[default]
+    Alone,
+    /// Threads take turns under a lock.
+    Pool,
+    /// Threads all wait in read().
+    FreePool,
+    /// A second thread does the work, handed over by an eventfd.
+    Helper,
+    /// Likewise by a pipe.
+    PipeHelper,
+    /// Likewise, and answers by itself.
+    Answerer,
+}
+
+#[derive(Default)]
+pub struct Plan {
+    pub trips: Vec<Trip>,
+    pub serving: Serving,
+    /// The client has a thread that only reads.
+    pub split_client: bool,
+    pub asked: usize,
+    pub served: usize,
+    pub server_tgid: u32,
+    pub threads: Vec<TaskNo>,
+    /// Child, when its fork began, whether it ran a program.
+    pub children: Vec<(TaskNo, u64, bool)>,
+    /// When, by whom, which child.
+    pub reaped: Vec<(u64, TaskNo, TaskNo)>,
+    pub descriptors: [i32; 2],
+}
+
+/// A simulated trace: its events in order of time, and what really happened.
+pub struct Trace {
+    pub cpus: u32,
+    pub events: Vec<Event>,
+    pub truth: Truth,
+}
+
+/// Runs the machine that a tape describes.
+pub fn simulate(numbers: Vec<u16>) -> Trace {
+    let mut m = Machine::new(Tape::new(numbers));
+    m.set_up();
+    m.run_to_end();
+    m.settle();
+    Trace { cpus: m.cpus.len() as u32, events: m.events, truth: m.truth }
+}
+
+impl Machine {
+    fn set_up(&mut self) {
+        let cpus = self.tape.length(3) as usize;
+        self.cpus = vec![0; cpus];
+        self.truth.cpus = vec![Vec::new(); cpus];
+        let capacity = if self.tape.once_in(5) { 8 } else { 64 };
+        let serving = [
+            Serving::Alone,
+            Serving::Pool,
+            Serving::FreePool,
+            Serving::Helper,
+            Serving::PipeHelper,
+            Serving::Answerer,
+        ];
+        self.plan.serving = serving[self.tape.pick(6) as usize];
+        // Those who read whatever comes must get a message whole.
+        let whole = self.plan.serving == Serving::FreePool;
+        for _ in 0..4 {
+            let capacity = if whole { 64 } else { capacity };
+            self.pipes.push(Pipe { capacity, ..Pipe::default() });
+        }
+        self.eventfds = vec![0; 3];
+        self.plan.split_client = self.tape.once_in(4);
+        self.plan.descriptors = if self.tape.once_in(4) { [0, 1] } else { [5, 6] };
+        let (mut asked_from, mut answer_from) = (0, 0);
+        for _ in 0..self.tape.pick(4) + 1 {
+            let asked = self.parts(whole);
+            let answer = self.parts(false);
+            let trip = Trip { asked_from, answer_from, asked, answer, ..Trip::default() };
+            asked_from += trip.asked.iter().sum::<u64>();
+            answer_from += trip.answer.iter().sum::<u64>();
+            self.plan.trips.push(trip);
+        }
+
+        let shell = self.add(Task { cpu: 0, ..Task::new(100, 100, "sh") });
+        self.tasks[shell].acts = self.shell();
+        self.tasks[shell].state = State::On(0);
+        self.cpus[0] = shell;
+        if self.tape.once_in(2) {
+            for (tid, comm) in [(90, "noise"), (91, "noise2")] {
+                let task = Task { traced: false, cpu: 0, ..Task::new(tid, tid, comm) };
+                let task = self.add(task);
+                let token = self.token();
+                self.tasks[task].ops =
+                    [Op::Wait(Until::Token(token), Why::Timer, Stage::Begin)].into();
+                self.tasks[task].acts = [Act::Noise].into();
+                self.waiters.insert(Queue::Token(token), vec![task]);
+                self.later(token, None);
+            }
+        }
+        let comm = "jbd2/vda1-8";
+        let journal = Task { traced: false, kthread: true, ..Task::new(80, 80, comm) };
+        let journal = self.add(journal);
+        self.tasks[journal].acts = [Act::Journal].into();
+        self.waiters.insert(Queue::Journal, vec![journal]);
+        for task in 1..self.tasks.len() {
+            let (tid, kthread) = (self.tasks[task].tid, self.tasks[task].kthread);
+            let comm = self.tasks[task].comm.as_str().into();
+            self.emit(0, What::Task { tid, tgid: tid, kthread, comm });
+        }
+        // The shell is traced from its execve() on.
+        let exec = Exec {
+            tid: 100,
+            old_tid: 100,
+            traced: true,
+            entry: 0,
+            interp_base: 0,
+            comm: "sh".into(),
+            path: None,
+        };
+        self.emit(0, What::Exec(Box::new(exec)));
+    }
+
+    fn parts(&mut self, whole: bool) -> Vec<u64> {
+        let mut parts = vec![self.tape.length(12)];
+        if !whole && self.tape.once_in(3) {
+            parts.push(self.tape.length(12));
+        }
+        parts
+    }
+
+    // ---- programs -----------------------------------------------------------------------------
+
+    fn shell(&mut self) -> VecDeque<Act> {
+        let server = Birth { thread: false, comm: "server0", acts: self.server() };
+        let client = Birth { thread: false, comm: "client0", acts: self.client() };
+        let vfork = self.tape.once_in(8);
+        let mut acts = VecDeque::from([Act::Compute, Act::Fork(server, false)]);
+        if self.tape.once_in(3) {
+            acts.push_back(Act::Compute);
+        }
+        acts.extend([Act::Fork(client, vfork)]);
+        if self.tape.once_in(3) {
+            acts.push_back(Act::Fork(self.child(), false));
+            acts.push_back(Act::Wait);
+        }
+        acts.extend([Act::Wait, Act::Wait, Act::Exit]);
+        acts
+    }
+
+    /// A short-lived process.
+    fn child(&mut self) -> Birth {
+        let mut acts = VecDeque::new();
+        acts.extend(self.anything());
+        if !self.tape.once_in(4) {
+            acts.push_back(Act::Exec("true"));
+        }
+        acts.push_back(Act::Compute);
+        acts.extend(self.anything());
+        if self.tape.once_in(6) {
+            acts.extend([Act::Fork(self.child(), false), Act::Compute, Act::Wait]);
+        }
+        acts.push_back(Act::Exit);
+        Birth { thread: false, comm: "child", acts }
+    }
+
+    /// Now and then something that takes time.
+    fn anything(&mut self) -> Vec<Act> {
+        vec![match self.tape.pick(9) {
+            1 => Act::Compute,
+            2 => Act::Something,
+            3 => Act::Nap,
+            4 => Act::Yield,
+            5 => Act::Sync,
+            6 => {
+                let held = if self.tape.once_in(3) { Act::Nap } else { Act::Compute };
+                return vec![Act::Lock(BUSY_LOCK), held, Act::Unlock(BUSY_LOCK)];
+            }
+            _ => return Vec::new(),
+        }]
+    }
+
+    /// Zero to two things that keep a thread busy.
+    fn busy(&mut self) -> Vec<Act> {
+        (0..self.tape.pick(3)).flat_map(|_| self.anything()).collect()
+    }
+
+    fn client(&mut self) -> VecDeque<Act> {
+        let mut acts = VecDeque::new();
+        if self.tape.once_in(3) {
+            acts.push_back(Act::Exec("client"));
+        }
+        let count = self.plan.trips.len();
+        let mut threads: Vec<VecDeque<Act>> = vec![VecDeque::new(); 1 + self.tape.pick(3) as usize];
+        if self.plan.split_client {
+            threads = vec![VecDeque::new(), (0..count).map(Act::ReadAnswer).collect()];
+        }
+        let askers = if self.plan.split_client { 1 } else { threads.len() as u64 };
+        for _ in 0..count {
+            let thread = self.tape.pick(askers) as usize;
+            let ask = if self.plan.split_client { Act::AskOnly } else { Act::Ask };
+            threads[thread].push_back(ask);
+            threads[thread].extend(self.anything());
+            if self.tape.once_in(8) {
+                threads[thread]
+                    .extend([Act::Fork(self.child(), self.tape.pick(2) == 1), Act::Wait]);
+            }
+        }
+        let main = threads.remove(0);
+        for mut acts_of in threads {
+            acts_of.push_back(Act::Exit);
+            acts.push_back(Act::Spawn(Birth { thread: true, comm: "client", acts: acts_of }));
+        }
+        acts.extend(main);
+        acts.extend([Act::Join, Act::Close(ASK), Act::Exit]);
+        acts
+    }
+
+    fn server(&mut self) -> VecDeque<Act> {
+        let mut acts = VecDeque::new();
+        if self.tape.once_in(3) {
+            acts.push_back(Act::Exec("server"));
+        }
+        let count = self.plan.trips.len();
+        let others: Vec<VecDeque<Act>> = match self.plan.serving {
+            Serving::Alone => Vec::new(),
+            Serving::Pool => vec![[Act::Serve].into(); 1 + self.tape.pick(2) as usize],
+            Serving::FreePool => vec![[Act::ServeAny].into(); 1 + self.tape.pick(2) as usize],
+            _ => vec![(0..count).map(Act::Help).collect()],
+        };
+        for mut acts_of in others {
+            acts_of.push_back(Act::Exit);
+            acts.push_back(Act::Spawn(Birth { thread: true, comm: "server", acts: acts_of }));
+        }
+        acts.push_back(match self.plan.serving {
+            Serving::FreePool => Act::ServeAny,
+            _ => Act::Serve,
+        });
+        acts.extend([Act::Join, Act::Exit]);
+        acts
+    }
+
+    // ---- acts ---------------------------------------------------------------------------------
+
+    /// A task has nothing left to do: its next act, in operations.
+    pub fn next_act(&mut self, no: TaskNo) {
+        let act = self.tasks[no].acts.pop_front().expect("programs end by leaving");
+        self.maybe_interrupt();
+        let ops = self.ops(no, act);
+        self.tasks[no].ops = ops.into();
+        self.tasks[no].ran_ns = 0;
+    }
+
+    fn run(&mut self, longest: u64) -> Op {
+        Op::Run(self.tape.length(longest))
+    }
+
+    /// A call: entry, some work, what it does, some work, exit, and back in user mode.
+    fn call(&mut self, sys: Sys, does: Vec<Op>, moved: Moved) -> Vec<Op> {
+        let mut ops = vec![self.run(3), Op::Enter(sys), self.run(5)];
+        ops.extend(does);
+        ops.extend([self.run(4), Op::Leave(moved), self.run(2), Op::Resched]);
+        ops
+    }
+
+    fn ops(&mut self, no: TaskNo, act: Act) -> Vec<Op> {
+        match act {
+            Act::Compute => {
+                let mut ops = vec![self.run(12)];
+                ops.extend(self.maybe_fault());
+                ops.push(Op::Resched);
+                ops
+            }
+            Act::Something => {
+                let (nr, category, moved) = match self.tape.pick(3) {
+                    0 => (39, Category::KernelOther, Moved::Nothing(7)),
+                    1 => (12, Category::KernelMm, Moved::Nothing(0)),
+                    _ => (257, Category::KernelVfs, Moved::Path),
+                };
+                let fault = self.maybe_fault();
+                self.call(plain(nr, category), fault, moved)
+            }
+            Act::Nap => {
+                let token = self.token();
+                let wait = Op::Wait(Until::Token(token), Why::Timer, Stage::Begin);
+                let does = vec![Op::Later(token, None), Op::Run(1), wait];
+                self.call(plain(NANOSLEEP, Category::KernelSched), does, Moved::Nothing(0))
+            }
+            Act::Yield => {
+                let yields = vec![Op::Yield];
+                self.call(plain(24, Category::KernelSched), yields, Moved::Nothing(0))
+            }
+            Act::Sync => self.sync(),
+            Act::Lock(lock) => self.lock(lock),
+            Act::Unlock(lock) => self.unlock(lock),
+            Act::Write { pipe, bytes, trip } => {
+                let put = vec![Op::Put { pipe, left: bytes }];
+                let mut ops =
+                    self.call(on_pipe(WRITE, pipe, self.plan.descriptors), put, Moved::Out(pipe));
+                if let Some(trip) = trip {
+                    ops.insert(2, Op::Asks(trip));
+                }
+                ops
+            }
+            Act::Read { pipe, left, trip } => {
+                let mut ops = self.read(pipe, left);
+                let leave = ops.iter().position(|op| matches!(op, Op::Leave(_))).expect("a call");
+                if let Some(trip) = trip {
+                    ops.insert(leave + 1, Op::Answered(trip));
+                }
+                ops.push(Op::ReadOn { pipe, left, trip });
+                ops
+            }
+            Act::Poll(pipe) => {
+                let timeout = self.token();
+                let wait = Op::Wait(Until::Readable(pipe, timeout), Why::Readiness, Stage::Begin);
+                let mut does = vec![wait];
+                if self.tape.once_in(3) {
+                    does.splice(0..0, [Op::Later(timeout, None), Op::Run(1)]);
+                }
+                self.call(plain(POLL, Category::KernelPoll), does, Moved::Nothing(1))
+            }
+            Act::Signal(eventfd) => {
+                let does = vec![
+                    Op::EventAdd(eventfd),
+                    self.run(2),
+                    Op::WakeAll(Queue::Event(eventfd)),
+                    Op::Run(1),
+                    Op::Resched,
+                ];
+                self.call(on_eventfd(WRITE, eventfd), does, Moved::Event { is_write: true })
+            }
+            Act::Await(eventfd) => {
+                let wait = Op::Wait(Until::Event(eventfd), Why::Readiness, Stage::Begin);
+                let does = vec![wait, Op::EventTake(eventfd)];
+                self.call(on_eventfd(READ, eventfd), does, Moved::Event { is_write: false })
+            }
+            Act::Close(pipe) => {
+                self.call(plain(3, Category::KernelVfs), vec![Op::Close(pipe)], Moved::Nothing(0))
+            }
+            Act::Spawn(birth) => self.fork_call(435, birth, false),
+            Act::Fork(birth, vfork) => self.fork_call(if vfork { 58 } else { CLONE }, birth, vfork),
+            Act::Exec(comm) => {
+                let mut does = self.maybe_fault();
+                does.extend([Op::VforkDone, self.run(3), Op::Exec(comm)]);
+                self.call(plain(EXECVE, Category::KernelExec), does, Moved::Nothing(0))
+            }
+            Act::Wait => {
+                let wait = Op::Wait(Until::Zombie, Why::Child, Stage::Begin);
+                let sys = plain(WAIT4, Category::KernelExec);
+                let mut ops = self.call(sys, vec![wait, Op::Reap], Moved::Counted);
+                let leave = ops.iter().position(|op| matches!(op, Op::Leave(_))).expect("a call");
+                ops.insert(leave + 1, Op::Collected);
+                ops
+            }
+            Act::Join => self.join(no),
+            Act::ServeAny => {
+                let mut ops = self.read(ASK, 64);
+                ops.push(Op::ServeRead);
+                ops
+            }
+            Act::Exit => {
+                let nr = if self.tasks[no].tid == self.tasks[no].tgid { EXIT_GROUP } else { 60 };
+                let sys = plain(nr, Category::KernelExec);
+                vec![self.run(3), Op::Enter(sys), self.run(5), Op::Exit]
+            }
+            Act::Noise => {
+                self.tasks[no].acts.push_back(Act::Noise);
+                let token = self.token();
+                let wait = Op::Wait(Until::Token(token), Why::Timer, Stage::Begin);
+                vec![
+                    Op::Run(3),
+                    self.run(40),
+                    Op::Resched,
+                    Op::Later(token, None),
+                    Op::Run(1),
+                    wait,
+                ]
+            }
+            Act::Journal => {
+                self.tasks[no].acts.push_back(Act::Journal);
+                let token = self.token();
+                let why = Why::Disk { iowait: true };
+                vec![
+                    Op::Wait(Until::Journal, Why::Other, Stage::Begin),
+                    self.run(4),
+                    Op::Later(token, Some(4)),
+                    Op::Wait(Until::Token(token), why, Stage::Begin),
+                    self.run(4),
+                    Op::TakeJournal,
+                ]
+            }
+            act => {
+                let acts = self.several(no, &act);
+                for act in acts.into_iter().rev() {
+                    self.tasks[no].acts.push_front(act);
+                }
+                vec![self.run(2)]
+            }
+        }
+    }
+
+    fn read(&mut self, pipe: usize, want: u64) -> Vec<Op> {
+        let wait = Op::Wait(Until::Bytes(pipe), Why::Pipe, Stage::Begin);
+        let does = vec![wait, Op::Take { pipe, want }];
+        self.call(on_pipe(READ, pipe, self.plan.descriptors), does, Moved::In(pipe))
+    }
+
+    fn sync(&mut self) -> Vec<Op> {
+        let token = self.token();
+        let journal = self.tape.once_in(2);
+        let why = Why::Disk { iowait: !journal };
+        let ask = if journal { Op::AskJournal(token) } else { Op::Later(token, Some(4)) };
+        let wait = Op::Wait(Until::Token(token), why, Stage::Begin);
+        self.call(plain(74, Category::KernelVfs), vec![ask, Op::Run(1), wait], Moved::Nothing(0))
+    }
+
+    fn lock(&mut self, lock: usize) -> Vec<Op> {
+        if self.locks[lock] {
+            self.locks[lock] = false;
+            return vec![self.run(2)];
+        }
+        let wait = Op::Wait(Until::Lock(lock), Why::Futex, Stage::Begin);
+        let mut ops = self.call(plain(FUTEX, Category::KernelFutex), vec![wait], Moved::Nothing(0));
+        ops.push(Op::Then(Act::Lock(lock)));
+        ops
+    }
+
+    fn unlock(&mut self, lock: usize) -> Vec<Op> {
+        self.locks[lock] = true;
+        if self.waiters.get(&Queue::Lock(lock)).is_none_or(Vec::is_empty) {
+            return vec![self.run(2)];
+        }
+        let does = vec![Op::FutexWake(lock), Op::Run(1), Op::Resched];
+        self.call(plain(FUTEX, Category::KernelFutex), does, Moved::Nothing(1))
+    }
+
+    fn fork_call(&mut self, nr: u16, birth: Birth, vfork: bool) -> Vec<Op> {
+        let does = vec![Op::Fork(birth, vfork), self.run(3), Op::WakeNew, self.run(3), Op::Resched];
+        self.call(plain(nr, Category::KernelExec), does, Moved::Counted)
+    }
+
+    /// Waits for one of the other threads of its process, then for the next.
+    fn join(&mut self, no: TaskNo) -> Vec<Op> {
+        let mine = self.tasks[no].tgid;
+        let others = self.plan.threads.iter().filter(|&&task| self.tasks[task].tgid == mine);
+        let alive = others.map(|&task| self.tasks[task].gone).find(|&gone| !self.tokens[gone]);
+        let Some(gone) = alive else { return vec![self.run(2)] };
+        let wait = Op::Wait(Until::Token(gone), Why::Futex, Stage::Begin);
+        let mut ops = self.call(plain(FUTEX, Category::KernelFutex), vec![wait], Moved::Nothing(0));
+        ops.push(Op::Then(Act::Join));
+        ops
+    }
+
+    /// Acts that consist of others.
+    fn several(&mut self, no: TaskNo, act: &Act) -> Vec<Act> {
+        let mut acts = Vec::new();
+        match *act {
+            Act::Ask => {
+                let trip = self.plan.asked;
+                let others =
+                    self.plan.threads.iter().any(|&t| self.tasks[t].tgid == self.tasks[no].tgid);
+                if others && !matches!(self.tasks[no].acts.front(), Some(Act::Unlock(CLIENT_LOCK)))
+                {
+                    // Once more, with the lock.
+                    return vec![Act::Lock(CLIENT_LOCK), Act::Ask, Act::Unlock(CLIENT_LOCK)];
+                }
+                self.plan.asked += 1;
+                acts.extend(self.ask(trip));
+                acts.extend(self.busy());
+                if self.tape.once_in(4) {
+                    acts.push(Act::Poll(ANSWER));
+                }
+                acts.extend(self.answer_parts(trip));
+            }
+            Act::AskOnly => {
+                let trip = self.plan.asked;
+                self.plan.asked += 1;
+                acts.extend(self.ask(trip));
+                acts.extend(self.busy());
+                acts.push(Act::Await(HAVE_ANSWER));
+            }
+            Act::ReadAnswer(trip) => {
+                acts.extend(self.answer_parts(trip));
+                acts.push(Act::Signal(HAVE_ANSWER));
+                acts.extend(self.busy());
+            }
+            Act::Serve => {
+                let pool = self.plan.serving == Serving::Pool;
+                if pool && !matches!(self.tasks[no].acts.front(), Some(Act::Unlock(SERVER_LOCK))) {
+                    if self.plan.served < self.plan.trips.len() {
+                        acts = vec![Act::Lock(SERVER_LOCK), Act::Serve, Act::Unlock(SERVER_LOCK)];
+                    }
+                    return acts;
+                }
+                let trip = self.plan.served;
+                if trip == self.plan.trips.len() {
+                    return acts;
+                }
+                self.plan.served += 1;
+                for bytes in self.plan.trips[trip].asked.clone() {
+                    acts.push(Act::Read { pipe: ASK, left: bytes, trip: None });
+                    acts.extend(self.busy());
+                }
+                if pool {
+                    // Answers only once it has let go of the lock.
+                    self.tasks[no].acts.insert(1, Act::Respond(trip));
+                    self.tasks[no].acts.insert(2, Act::Serve);
+                } else {
+                    acts.extend([Act::Respond(trip), Act::Serve]);
+                }
+            }
+            Act::Respond(trip) => acts = self.respond(trip),
+            Act::Help(trip) => acts = self.help(trip),
+            _ => unreachable!("{act:?} is a single act"),
+        }
+        acts
+    }
+
+    fn ask(&mut self, trip: usize) -> Vec<Act> {
+        let mut acts = Vec::new();
+        for bytes in self.plan.trips[trip].asked.clone() {
+            acts.push(Act::Write { pipe: ASK, bytes, trip: Some(trip) });
+        }
+        acts
+    }
+
+    fn answer_parts(&mut self, trip: usize) -> Vec<Act> {
+        let mut acts = Vec::new();
+        for left in self.plan.trips[trip].answer.clone() {
+            acts.push(Act::Read { pipe: ANSWER, left, trip: Some(trip) });
+            acts.extend(self.anything());
+        }
+        acts
+    }
+
+    /// From having read a request to having answered it, and a bit beyond.
+    fn respond(&mut self, trip: usize) -> Vec<Act> {
+        let mut acts = self.busy();
+        match self.plan.serving {
+            Serving::Helper => acts.extend([Act::Signal(0), Act::Await(1)]),
+            Serving::PipeHelper => acts.extend([
+                Act::Write { pipe: TO_HELPER, bytes: 8, trip: None },
+                Act::Read { pipe: FROM_HELPER, left: 8, trip: None },
+            ]),
+            Serving::Answerer => {
+                acts.push(Act::Signal(0));
+                return acts;
+            }
+            _ => acts.push(Act::Compute),
+        }
+        acts.extend(self.write_answer(trip));
+        acts.extend(self.busy());
+        acts
+    }
+
+    fn write_answer(&mut self, trip: usize) -> Vec<Act> {
+        let mut acts = Vec::new();
+        for bytes in self.plan.trips[trip].answer.clone() {
+            acts.push(Act::Write { pipe: ANSWER, bytes, trip: None });
+        }
+        acts
+    }
+
+    fn help(&mut self, trip: usize) -> Vec<Act> {
+        let pipes = self.plan.serving == Serving::PipeHelper;
+        let mut acts = vec![if pipes {
+            Act::Read { pipe: TO_HELPER, left: 8, trip: None }
+        } else {
+            Act::Await(0)
+        }];
+        acts.push(Act::Compute);
+        acts.extend(self.busy());
+        match self.plan.serving {
+            Serving::PipeHelper => {
+                acts.push(Act::Write { pipe: FROM_HELPER, bytes: 8, trip: None })
+            }
+            Serving::Helper => acts.push(Act::Signal(1)),
+            _ => acts.extend(self.write_answer(trip)),
+        }
+        acts.extend(self.busy());
+        acts
+    }
+
+    /// What a thread of the free pool does with what its read brought.
+    pub fn serve_read(&mut self, no: TaskNo) {
+        let bytes = self.tasks[no].moved as u64;
+        if bytes == 0 {
+            return;
+        }
+        let from = self.pipes[ASK].read - bytes;
+        let trip = self.plan.trips.iter().position(|trip| trip.asked_from == from);
+        let trip = trip.expect("a message read whole");
+        self.tasks[no].acts.push_front(Act::ServeAny);
+        self.tasks[no].acts.push_front(Act::Respond(trip));
+    }
+}
+
+fn plain(nr: u16, category: Category) -> Sys {
+    Sys { nr, object: None, category }
+}
+
+fn on(nr: u16, object: Object, fd: i32, category: Category) -> Sys {
+    Sys { nr, object: Some((object, fd)), category }
+}
+
+fn on_pipe(nr: u16, pipe: usize, descriptors: [i32; 2]) -> Sys {
+    let fd = if pipe < 2 { descriptors[usize::from(nr == WRITE)] } else { 8 };
+    on(nr, pipe_object(pipe), fd, Category::KernelPipe)
+}
+
+fn on_eventfd(nr: u16, eventfd: usize) -> Sys {
+    on(nr, eventfd_object(eventfd), 9, Category::KernelVfs)
+}

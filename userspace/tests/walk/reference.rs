@@ -1,0 +1,420 @@
+//! The walk once more: one nanosecond at a time, on the truth instead of on events, and written
+//! for plainness. Time is told by its end: "at 100" is about the nanosecond from 99 to 100.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rpcprobe::model::{Category, Kind};
+
+use super::truth::{
+    Asked, Away, AwayNo, Call, CallNo, Doing, TaskNo, Transfer, Truth, Wakeup, Why, IDLE_TASK,
+};
+
+/// A segment, as far as the truth knows it; `[start_ns, end_ns)`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Piece {
+    pub start_ns: u64,
+    pub end_ns: u64,
+    pub tid: u32,
+    pub category: Category,
+    /// Who had the CPU, for time in a run queue.
+    pub by: Option<u32>,
+}
+
+/// Puts equal neighbours together.
+pub fn merged(pieces: impl IntoIterator<Item = Piece>) -> Vec<Piece> {
+    let mut all: Vec<Piece> = Vec::new();
+    for piece in pieces {
+        match all.last_mut() {
+            Some(last)
+                if last.tid == piece.tid
+                    && last.category == piece.category
+                    && last.by == piece.by
+                    && last.end_ns == piece.start_ns =>
+            {
+                last.end_ns = piece.end_ns;
+            }
+            _ => all.push(piece),
+        }
+    }
+    all
+}
+
+/// A nanosecond explained.
+#[derive(Clone, Copy)]
+struct Said {
+    task: TaskNo,
+    category: Category,
+    by: Option<TaskNo>,
+}
+
+struct Walk<'t> {
+    truth: &'t Truth,
+    asked: &'t Asked,
+    copy_ns_per_byte: f64,
+    /// Latest nanosecond first, none left out.
+    said: Vec<Said>,
+    members: BTreeSet<TaskNo>,
+    /// The write that woke a task for bytes which it read only later, awake.
+    expected: BTreeMap<TaskNo, CallNo>,
+    /// The read the walk is on its way back through, from a time when its bytes had begun to come.
+    through: Option<CallNo>,
+    /// Wake-ups followed in vain since the last member joined: two threads that wake each other
+    /// again and again would be followed twice as often for each time.
+    vain: BTreeSet<(TaskNo, u64)>,
+    steps: u64,
+}
+
+enum Step {
+    Go(TaskNo, u64),
+    /// To a thread known to work for the request.
+    Joined(TaskNo, u64),
+}
+
+pub fn walk(truth: &Truth, asked: &Asked, copy_ns_per_byte: f64) -> Vec<Piece> {
+    let mut walk = Walk {
+        truth,
+        asked,
+        copy_ns_per_byte,
+        said: Vec::new(),
+        members: BTreeSet::from([asked.client]),
+        expected: BTreeMap::new(),
+        through: None,
+        vain: BTreeSet::new(),
+        steps: 0,
+    };
+    let (mut task, mut at_ns) = (asked.client, asked.end_ns);
+    let mut joined = 0;
+    while at_ns > asked.start_ns {
+        match walk.step(task, at_ns) {
+            Step::Go(t, ns) => (task, at_ns) = (t, ns),
+            Step::Joined(t, ns) => {
+                (task, at_ns) = (t, ns);
+                walk.through = None;
+                walk.join(t);
+                joined = walk.said.len();
+            }
+        }
+    }
+    // Whoever asked is in the client's process: elsewhere, the thread was lost at the last edge.
+    if truth.tasks[task].tgid != truth.tasks[asked.client].tgid {
+        for said in &mut walk.said[joined..] {
+            *said = Said { task, category: Category::Unattributed, by: None };
+        }
+    }
+    let pieces = walk.said.iter().rev().zip(asked.start_ns..).map(|(said, start_ns)| Piece {
+        start_ns,
+        end_ns: start_ns + 1,
+        tid: truth.tasks[said.task].tid,
+        category: said.category,
+        by: said.by.map(|by| truth.tasks[by].tid),
+    });
+    merged(pieces)
+}
+
+impl<'t> Walk<'t> {
+    fn say(&mut self, task: TaskNo, nanoseconds: u64, category: Category) {
+        for _ in 0..nanoseconds {
+            self.said.push(Said { task, category, by: None });
+        }
+    }
+
+    fn join(&mut self, task: TaskNo) {
+        if self.members.insert(task) {
+            self.vain.clear();
+        }
+    }
+
+    fn step(&mut self, task: TaskNo, at_ns: u64) -> Step {
+        self.steps += 1;
+        assert!(self.steps < 300_000, "the reference walk does not end");
+        let tick = self.truth.before(task, at_ns);
+        let category = match tick.doing {
+            Doing::Unborn => {
+                self.say(task, at_ns - self.asked.start_ns, Category::Unattributed);
+                return Step::Go(task, self.asked.start_ns);
+            }
+            Doing::Away(away) => return self.away(task, away, at_ns),
+            Doing::User => Category::User,
+            Doing::Fault => Category::Fault,
+            Doing::Softirq | Doing::Hardirq => Category::Interrupt,
+            Doing::Call => return self.in_call(task, tick.call.expect("in a call"), at_ns),
+        };
+        self.say(task, 1, category);
+        Step::Go(task, at_ns - 1)
+    }
+
+    // ---- on the CPU, in a system call ---------------------------------------------------------
+
+    fn in_call(&mut self, task: TaskNo, no: CallNo, at_ns: u64) -> Step {
+        let call = &self.truth.calls[no];
+        let mut arrival = self.arrival(task, no, at_ns);
+        if let Some(write) = arrival.map(|write| &self.truth.calls[write]) {
+            if write.exit_ns > call.enter_ns && write.enter_ns.max(call.enter_ns) >= at_ns {
+                if self.through == Some(no) {
+                    return Step::Joined(write.task, at_ns);
+                }
+                // The walk came to the task while it still waited for the bytes.
+                arrival = None;
+            }
+        }
+        if arrival.is_some() {
+            self.through = Some(no);
+        }
+        let category = if self.copies(call, at_ns) { Category::Copy } else { call.category };
+        self.say(task, 1, category);
+        let before_ns = at_ns - 1;
+        if let Some(write) = arrival.map(|write| &self.truth.calls[write]) {
+            if write.exit_ns > call.enter_ns {
+                // Under way when the read began.
+                if before_ns <= write.enter_ns.max(call.enter_ns) {
+                    return Step::Joined(write.task, before_ns);
+                }
+            } else if before_ns == call.enter_ns {
+                // Over by then: until the read, the bytes were in the queue.
+                self.say(task, before_ns - write.exit_ns, Category::QueuePipe);
+                return Step::Joined(write.task, write.exit_ns);
+            }
+        }
+        if before_ns == call.enter_ns {
+            if let Some((child, ended_ns)) = self.ended_before(task, no) {
+                self.say(task, before_ns - ended_ns, Category::QueueApp);
+                return Step::Joined(child, ended_ns);
+            }
+        }
+        Step::Go(task, before_ns)
+    }
+
+    /// If this is the wait that collected the request's child without a sleep: the child, and when
+    /// it ended or was at its end.
+    fn ended_before(&self, task: TaskNo, no: CallNo) -> Option<(TaskNo, u64)> {
+        let call = &self.truth.calls[no];
+        let child = self.asked.child?;
+        let aways = &self.truth.tasks[task].aways;
+        let slept = aways
+            .iter()
+            .map(|&away| &self.truth.aways[away])
+            .any(|away| away.call == Some(no) && away.why == Why::Child);
+        if task != self.asked.client || call.exit_ns != self.asked.end_ns || slept {
+            return None;
+        }
+        let last = *self.truth.tasks[child].aways.last().expect("it died");
+        let ended_ns = self.truth.aways[last].from_ns.min(call.enter_ns);
+        (ended_ns > self.asked.start_ns).then_some((child, ended_ns))
+    }
+
+    /// A write copies when it begins, a read just before it ends.
+    fn copies(&self, call: &Call, at_ns: u64) -> bool {
+        let Some(transfer) = call.transfer else { return false };
+        let bytes = (transfer.to - transfer.from) as f64;
+        let copy_ns = (bytes * self.copy_ns_per_byte).round() as u64;
+        if transfer.is_write {
+            at_ns - call.enter_ns <= copy_ns
+        } else {
+            call.exit_ns - at_ns < copy_ns
+        }
+    }
+
+    /// If this is where a message came in, found ready or being written: its write.
+    fn arrival(&mut self, task: TaskNo, no: CallNo, at_ns: u64) -> Option<CallNo> {
+        let read = &self.truth.calls[no];
+        let (bytes, write) = self.brought(read)?;
+        let slept =
+            self.truth.tasks[task].aways.iter().map(|&away| &self.truth.aways[away]).any(|away| {
+                away.from_ns >= read.enter_ns && away.from_ns < at_ns && away.why == Why::Pipe
+            });
+        let ours = self.is_ours(&bytes);
+        // Bytes of a hand-off lead back to a member.
+        let writer = self.truth.calls[write].task;
+        let back = self.members.contains(&writer) && !self.members.contains(&task);
+        if slept || !(ours || back) || (ours && self.reads_on(task, &bytes)) {
+            return None;
+        }
+        // Was it woken for them, to read them later?
+        let w = &self.truth.calls[write];
+        let woken =
+            self.truth.tasks[task].aways.iter().map(|&away| &self.truth.aways[away]).any(|away| {
+                (w.enter_ns..=read.enter_ns).contains(&away.to_ns) && self.woke(away.wakeup, write)
+            });
+        if woken {
+            self.expected.insert(task, write);
+            return None;
+        }
+        Some(write)
+    }
+
+    /// For a read: its bytes, and the write by someone else, in this request, of the last of them.
+    fn brought(&self, read: &Call) -> Option<(Transfer, CallNo)> {
+        let bytes = read.transfer.filter(|transfer| !transfer.is_write)?;
+        let write = self.truth.writer(bytes.pipe, bytes.to - 1)?;
+        let w = &self.truth.calls[write];
+        (w.task != read.task && w.enter_ns >= self.asked.start_ns).then_some((bytes, write))
+    }
+
+    fn is_ours(&self, bytes: &Transfer) -> bool {
+        let message = |(pipe, from, to): &(usize, u64, u64)| {
+            *pipe == bytes.pipe && *from < bytes.to && bytes.from < *to
+        };
+        self.asked.messages.iter().any(message)
+    }
+
+    /// Whether the task read earlier bytes of the same message before.
+    fn reads_on(&self, task: TaskNo, bytes: &Transfer) -> bool {
+        let mut messages = self.asked.messages.iter();
+        let message = messages
+            .find(|(pipe, from, to)| *pipe == bytes.pipe && (*from..*to).contains(&bytes.from));
+        let Some((pipe, from, _)) = message else { return false };
+        self.truth.calls.iter().filter(|call| call.task == task).any(|call| {
+            call.transfer.is_some_and(|t| {
+                t.pipe == *pipe && !t.is_write && t.to > *from && t.from < bytes.from
+            })
+        })
+    }
+
+    /// Whether the writer itself woke someone from inside that write.
+    fn woke(&self, wakeup: Option<Wakeup>, write: CallNo) -> bool {
+        let write = &self.truth.calls[write];
+        wakeup.is_some_and(|wakeup| {
+            wakeup.own
+                && wakeup.waker == write.task
+                && (write.enter_ns..=write.exit_ns).contains(&wakeup.at_ns)
+        })
+    }
+
+    // ---- off the CPU --------------------------------------------------------------------------
+
+    fn away(&mut self, task: TaskNo, no: AwayNo, at_ns: u64) -> Step {
+        let away = &self.truth.aways[no];
+        let begin_ns = away.from_ns.max(self.asked.start_ns);
+        if away.why == Why::Preempted {
+            self.run_queue(task, away, begin_ns, at_ns, Category::RunqueuePreempted);
+            return Step::Go(task, begin_ns);
+        }
+        let wakeup = away.wakeup.expect("all sleeps end");
+        let woken_ns = wakeup.at_ns.max(begin_ns).min(at_ns);
+        self.run_queue(task, away, woken_ns, at_ns, Category::RunqueueWakeup);
+        // Woken on its way to sleep, it took its last steps itself.
+        let edge_ns = wakeup.at_ns.max(self.asked.start_ns).min(woken_ns);
+        let said = self.said.len();
+        if let Some((writer, handed_ns)) = self.message(task, away, wakeup) {
+            self.last_steps(task, edge_ns, woken_ns);
+            // Bytes ready before another woke it for them.
+            let handed_ns = handed_ns.min(edge_ns);
+            self.say(task, edge_ns - handed_ns, Category::QueuePipe);
+            return Step::Joined(writer, handed_ns);
+        }
+        let traced = self.truth.tasks[wakeup.waker].traced;
+        if wakeup.own && traced && edge_ns > self.asked.start_ns && away.why != Why::Futex {
+            self.last_steps(task, edge_ns, woken_ns);
+            if wakeup.waker != task && self.members.contains(&wakeup.waker) {
+                return Step::Joined(wakeup.waker, edge_ns);
+            }
+            if let Some((member, ns)) = self.explore(wakeup.waker, edge_ns) {
+                return Step::Joined(member, ns);
+            }
+            self.said.truncate(said);
+        }
+        self.say(task, woken_ns - begin_ns, self.charged(away, wakeup));
+        Step::Go(task, begin_ns)
+    }
+
+    /// What the task did on its CPU between a wake-up and its switch-out.
+    fn last_steps(&mut self, task: TaskNo, from_ns: u64, to_ns: u64) {
+        for at_ns in (from_ns + 1..=to_ns).rev() {
+            let tick = self.truth.before(task, at_ns);
+            let category = match (tick.doing, tick.call) {
+                (Doing::Call, Some(call)) if self.copies(&self.truth.calls[call], at_ns) => {
+                    Category::Copy
+                }
+                (Doing::Call, Some(call)) => self.truth.calls[call].category,
+                (Doing::Fault, _) => Category::Fault,
+                other => unreachable!("{other:?} on the way to sleep"),
+            };
+            self.say(task, 1, category);
+        }
+    }
+
+    /// The sleep ended because bytes of this request came: who wrote them, and up to when.
+    fn message(&mut self, task: TaskNo, away: &Away, wakeup: Wakeup) -> Option<(TaskNo, u64)> {
+        if let Some(&write) = self.expected.get(&task) {
+            if self.woke(Some(wakeup), write) {
+                self.expected.remove(&task);
+                return Some((wakeup.waker, wakeup.at_ns));
+            }
+        }
+        if away.why != Why::Pipe {
+            return None;
+        }
+        let (bytes, no) = self.brought(&self.truth.calls[away.call?])?;
+        let write = &self.truth.calls[no];
+        if !self.is_ours(&bytes) || write.enter_ns > wakeup.at_ns {
+            return None;
+        }
+        if self.woke(Some(wakeup), no) {
+            return Some((write.task, wakeup.at_ns));
+        }
+        Some((write.task, write.exit_ns.min(wakeup.at_ns)))
+    }
+
+    /// Follows a waker back until an edge leads to a member; leaves nothing behind if none does.
+    fn explore(&mut self, waker: TaskNo, woken_ns: u64) -> Option<(TaskNo, u64)> {
+        if self.vain.contains(&(waker, woken_ns)) {
+            return None;
+        }
+        let said = self.said.len();
+        let (through, expected) = (self.through.take(), self.expected.clone());
+        let (mut task, mut at_ns) = (waker, woken_ns);
+        while at_ns > self.asked.start_ns {
+            match self.step(task, at_ns) {
+                Step::Go(t, ns) => (task, at_ns) = (t, ns),
+                Step::Joined(t, ns) => {
+                    self.join(waker);
+                    return Some((t, ns));
+                }
+            }
+        }
+        self.said.truncate(said);
+        (self.through, self.expected) = (through, expected);
+        self.vain.insert((waker, woken_ns));
+        None
+    }
+
+    /// The category of a wait that is left as it is.
+    fn charged(&self, away: &Away, wakeup: Wakeup) -> Category {
+        let jbd2 = self.truth.tasks[wakeup.waker].jbd2;
+        match away.why {
+            Why::Disk { .. } if wakeup.own && jbd2 => Category::Journal,
+            Why::Disk { iowait: true } => Category::BlockIo,
+            Why::Timer => Category::Sleep,
+            Why::Futex => Category::Lock,
+            Why::Readiness if !wakeup.own => Category::Sleep,
+            Why::Readiness | Why::Pipe => Category::IdlePeer,
+            _ => Category::Unattributed,
+        }
+    }
+
+    /// Says who had the CPU on which the task came back.
+    fn run_queue(
+        &mut self,
+        task: TaskNo,
+        away: &Away,
+        from_ns: u64,
+        to_ns: u64,
+        category: Category,
+    ) {
+        for at_ns in (from_ns..to_ns).rev() {
+            let by = self.truth.cpus[away.cpu][(at_ns - self.truth.start_ns) as usize];
+            self.said.push(Said { task, category, by });
+        }
+    }
+}
+
+/// What the walk of a request starts from, for messages of failing tests.
+pub fn describe(truth: &Truth, asked: &Asked) -> String {
+    let kind = match asked.kind {
+        Kind::Exec => "exec",
+        _ => "pipe",
+    };
+    let client = truth.tasks[asked.client].tid;
+    debug_assert_ne!(asked.client, IDLE_TASK);
+    format!("{kind} request [{}, {}) of {client}", asked.start_ns, asked.end_ns)
+}

@@ -1,0 +1,258 @@
+//! Traces written by hand, and the engine's answers in a form that is easy to write down.
+
+use rpcprobe::engine::event::{Call, Event, Exec, Io, Object, OpenCall, What, TYPE_FIFO};
+use rpcprobe::engine::Engine;
+use rpcprobe::model::{check_conservation, Request, Segment};
+
+pub const READ: u16 = 0;
+pub const WRITE: u16 = 1;
+pub const POLL: u16 = 7;
+pub const NANOSLEEP: u16 = 35;
+pub const CLONE: u16 = 56;
+pub const EXECVE: u16 = 59;
+pub const WAIT4: u16 = 61;
+pub const FUTEX: u16 = 202;
+pub const EXIT_GROUP: u16 = 231;
+
+/// States at a switch-out.
+pub const RUNNABLE: u16 = 0;
+pub const ASLEEP: u16 = 1;
+pub const DISK: u16 = 2;
+pub const DEAD: u16 = 0x80;
+
+pub const IDLE: u32 = 0;
+
+pub fn pipe(ino: u64) -> Object {
+    Object { dev: 15, ino, type_bits: TYPE_FIFO }
+}
+
+/// What an eventfd looks like: an inode without a type.
+pub fn eventfd(ino: u64) -> Object {
+    Object { dev: 16, ino, type_bits: 0 }
+}
+
+/// Everything the engine said about a trace.
+pub type Answers = Vec<(Request, Vec<Segment>)>;
+
+/// Runs a trace through the engine as an attribution does.
+pub fn explain(cpus: u32, start_ns: u64, events: &[Event], copy_ns_per_byte: f64) -> Answers {
+    let mut engine = Engine::new(cpus, start_ns, copy_ns_per_byte);
+    let mut answers = Vec::new();
+    let mut sink = |request: &Request, segments: &[Segment]| {
+        answers.push((request.clone(), segments.to_vec()));
+        Ok(())
+    };
+    for event in events {
+        engine.push(event, &mut sink).expect("the sink takes everything");
+    }
+    engine.finish(None, &mut sink).expect("the sink takes everything");
+    answers
+}
+
+/// A trace in the making. Methods take the CPU first: events of one are in order of time.
+#[derive(Default)]
+pub struct Story {
+    pub events: Vec<Event>,
+}
+
+impl Story {
+    /// Client 10 (threads 10, 11) and server 20 (threads 20, 21), traced once they make a call;
+    /// untraced `noise` 90.
+    pub fn new() -> Story {
+        let mut story = Story::default();
+        for (tid, tgid, comm) in
+            [(10, 10, "client"), (11, 10, "client2"), (20, 20, "server"), (21, 20, "helper")]
+        {
+            story.task(tid, tgid, comm);
+        }
+        story.task(90, 90, "noise");
+        story
+    }
+
+    pub fn at(&mut self, ts_ns: u64, cpu: u32, what: What) {
+        self.events.push(Event { ts_ns, cpu, what });
+    }
+
+    pub fn task(&mut self, tid: u32, tgid: u32, comm: &str) {
+        self.at(0, 0, What::Task { tid, tgid, kthread: false, comm: comm.into() });
+    }
+
+    /// `prev` leaves in that state, outside any call known of.
+    pub fn switch(&mut self, ts_ns: u64, cpu: u32, prev: u32, next: u32, state: u16) {
+        let iowait = state == DISK;
+        let what = What::Switch { prev, next, state, preempt: false, iowait, call: None };
+        self.at(ts_ns, cpu, what);
+    }
+
+    /// `prev` leaves inside a call entered at `enter_ns`.
+    #[allow(clippy::too_many_arguments)] // the columns of the record
+    pub fn switch_in(
+        &mut self,
+        ts_ns: u64,
+        cpu: u32,
+        prev: u32,
+        next: u32,
+        state: u16,
+        (nr, enter_ns): (u16, u64),
+        object: Option<Object>,
+    ) {
+        let fd = if object.is_some() { 5 } else { -1 };
+        let call = Some(OpenCall { nr, enter_ns, object, fd });
+        let iowait = state == DISK;
+        let what = What::Switch { prev, next, state, preempt: false, iowait, call };
+        self.at(ts_ns, cpu, what);
+    }
+
+    /// Falls asleep in a read or write.
+    pub fn sleep_in(
+        &mut self,
+        ts_ns: u64,
+        cpu: u32,
+        (prev, next): (u32, u32),
+        call: (u16, u64),
+        object: Object,
+    ) {
+        self.switch_in(ts_ns, cpu, prev, next, ASLEEP, call, Some(object));
+    }
+
+    pub fn wake(&mut self, ts_ns: u64, cpu: u32, waker: u32, wakee: u32, flags: u8) {
+        self.at(ts_ns, cpu, What::Waking { waker, wakee, flags });
+    }
+
+    /// A call without descriptor.
+    pub fn call(&mut self, cpu: u32, tid: u32, nr: u16, span: (u64, u64), ret: i64) {
+        self.ended(cpu, tid, nr, span, ret, None);
+    }
+
+    /// `(offset, bytes)` of a pipe written.
+    pub fn write(
+        &mut self,
+        cpu: u32,
+        tid: u32,
+        object: Object,
+        bytes: (u64, i64),
+        span: (u64, u64),
+    ) {
+        let io = Io { object, fd: 6, is_write: true, offset: bytes.0 };
+        self.ended(cpu, tid, WRITE, span, bytes.1, Some(io));
+    }
+
+    /// `(offset, bytes)` of a pipe read.
+    pub fn read(
+        &mut self,
+        cpu: u32,
+        tid: u32,
+        object: Object,
+        bytes: (u64, i64),
+        span: (u64, u64),
+    ) {
+        let io = Io { object, fd: 5, is_write: false, offset: bytes.0 };
+        self.ended(cpu, tid, READ, span, bytes.1, Some(io));
+    }
+
+    fn ended(
+        &mut self,
+        cpu: u32,
+        tid: u32,
+        nr: u16,
+        (enter_ns, exit_ns): (u64, u64),
+        ret: i64,
+        io: Option<Io>,
+    ) {
+        let call =
+            Call { nr, enter_ns, exit_ns, ret, unfinished: false, reaped: false, io, path: None };
+        self.at(exit_ns, cpu, What::Call { tid, call: Box::new(call) });
+    }
+
+    pub fn irq(&mut self, cpu: u32, tid: u32, hard: bool, number: u16, span: (u64, u64)) {
+        self.at(span.1, cpu, What::Irq { tid, enter_ns: span.0, hard, number });
+    }
+
+    pub fn fork(&mut self, ts_ns: u64, cpu: u32, parent: u32, child: u32, enter_ns: u64) {
+        let flags = rpcprobe::records::TASK_TRACED;
+        let comm = "sh".into();
+        self.at(ts_ns, cpu, What::Fork { parent, child, child_tgid: child, flags, enter_ns, comm });
+    }
+
+    pub fn exec(&mut self, ts_ns: u64, cpu: u32, tid: u32, comm: &str) {
+        let exec = Exec {
+            tid,
+            old_tid: tid,
+            traced: true,
+            entry: 0,
+            interp_base: 0,
+            comm: comm.into(),
+            path: Some(format!("/bin/{comm}").into()),
+        };
+        self.at(ts_ns, cpu, What::Exec(Box::new(exec)));
+    }
+
+    /// The thread's last call and its death, as the kernel side reports them: in one instant.
+    pub fn exit(&mut self, ts_ns: u64, cpu: u32, tid: u32, enter_ns: u64) {
+        let call = Call {
+            nr: EXIT_GROUP,
+            enter_ns,
+            exit_ns: ts_ns,
+            ret: 0,
+            unfinished: true,
+            reaped: false,
+            io: None,
+            path: None,
+        };
+        self.at(ts_ns, cpu, What::Call { tid, call: Box::new(call) });
+        self.at(ts_ns, cpu, What::Exit { tid, tgid: tid, code: 0, traced: true });
+    }
+
+    /// Events in order of time; those of one instant as written.
+    pub fn events(&self) -> Vec<Event> {
+        let mut events = self.events.clone();
+        events.sort_by_key(|event| event.ts_ns);
+        events
+    }
+
+    /// The engine's complete requests, each checked for conservation.
+    pub fn requests(&self) -> Answers {
+        let answers = explain(4, 0, &self.events(), 0.0);
+        for (request, segments) in &answers {
+            check_conservation(request, segments)
+                .unwrap_or_else(|fault| panic!("{fault}\n{}", table(segments)));
+        }
+        answers.into_iter().filter(|(request, _)| request.complete).collect()
+    }
+
+    /// The only request's segments as a table.
+    pub fn only(&self) -> String {
+        let mut requests = self.requests();
+        assert_eq!(requests.len(), 1, "one request: {requests:#?}");
+        table(&requests.remove(0).1)
+    }
+}
+
+/// One line a segment: `start-end comm category`, then ` by ...` and ` (cause)` where there is one.
+pub fn table(segments: &[Segment]) -> String {
+    let mut lines = String::new();
+    for segment in segments {
+        let by = segment.by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
+        let cause = match (&segment.cause, segment.category.name().starts_with("queue")) {
+            (Some(cause), true) => format!(" ({cause})"),
+            _ => String::new(),
+        };
+        lines += &format!(
+            "{}-{} {} {}{by}{cause}\n",
+            segment.start_ns,
+            segment.end_ns(),
+            segment.comm,
+            segment.category
+        );
+    }
+    lines
+}
+
+/// A table as written in a test: indentation and blank lines do not count.
+pub fn expected(text: &str) -> String {
+    text.lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .map(|line| format!("{line}\n"))
+        .collect()
+}
