@@ -61,7 +61,7 @@ static __always_inline int waking(struct task_struct *wakee, u8 flags)
             .flags = flags | interrupt_context(),
         };
         r->wakee_tid = wakee->pid;
-        r->pad = 0;
+        r->block = completing_block();
     }
     return 0;
 }

@@ -200,3 +200,12 @@ pub fn waits(nr: u16, object: Option<Object>) -> Waits {
         _ => Waits::Other,
     }
 }
+
+/// Calls that start writeback and wait for the kernel thread that does it.
+pub fn waits_for_writeback(nr: u16) -> bool {
+    use syscalls::x86_64::Sysno as S;
+    matches!(
+        S::new(usize::from(nr)),
+        Some(S::sync | S::syncfs | S::fsync | S::fdatasync | S::sync_file_range | S::msync)
+    )
+}
