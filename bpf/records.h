@@ -57,7 +57,9 @@ struct rec_switch { /* hdr.tid: prev; hdr.aux: its state, TASK_* bits */
     u32 pad;
 };
 
-/* What a descriptor refers to: S_IFMT >> 12 of its inode (1 FIFO, 2 char, 8 regular, 12 socket) */
+/* What a descriptor refers to: S_IFMT >> 12 of its inode (1 FIFO, 2 char, 8 regular, 12 socket). */
+#define OBJECT_FUTEX 15 /* no descriptor: ino is the address, dev the operation, fd the value */
+
 struct rec_switch_sys {
     struct rec_hdr hdr;
     u32 next_tid;

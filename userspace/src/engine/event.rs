@@ -9,6 +9,8 @@ pub const TYPE_FIFO: u16 = 1;
 pub const TYPE_CHAR: u16 = 2;
 pub const TYPE_FILE: u16 = 8;
 pub const TYPE_SOCKET: u16 = 12;
+/// A futex: `ino` is its address, `dev` the operation; see [`OpenCall::is_mutex`].
+pub const TYPE_FUTEX: u16 = 15;
 
 /// A kernel object behind a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -21,11 +23,15 @@ pub struct Object {
 
 impl std::fmt::Display for Object {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.type_bits == TYPE_FUTEX {
+            return write!(f, "{:#x}", self.ino);
+        }
         let kind = match self.type_bits {
             TYPE_FIFO => "pipe",
             TYPE_CHAR => "char",
             TYPE_FILE => "file",
             TYPE_SOCKET => "socket",
+            0 => "anon", // eventfd, epoll, timerfd, ...
             4 => "dir",
             6 => "block",
             _ => "object",
@@ -40,7 +46,29 @@ pub struct OpenCall {
     pub nr: u16,
     pub enter_ns: u64,
     pub object: Option<Object>,
+    /// The descriptor; for a futex the value it was expected to have.
     pub fd: i32,
+}
+
+impl OpenCall {
+    /// Whether the thread waits for a mutex, not for a condition variable, semaphore or the like.
+    ///
+    /// By convention of glibc (lll_lock_wait), Go and Rust, 2 in the word means "locked, and
+    /// somebody waits", and the wait is a plain FUTEX_WAIT; PI futexes are always locks
+    /// (include/uapi/linux/futex.h).
+    pub fn is_mutex(&self) -> bool {
+        const FUTEX_WAIT: u32 = 0;
+        const FUTEX_LOCK_PI: u32 = 6;
+        const FUTEX_LOCK_PI2: u32 = 13;
+        let Some(object) = self.object.filter(|object| object.type_bits == TYPE_FUTEX) else {
+            return false;
+        };
+        match object.dev & 0x7f {
+            FUTEX_WAIT => self.fd == 2,
+            FUTEX_LOCK_PI | FUTEX_LOCK_PI2 => true,
+            _ => false,
+        }
+    }
 }
 
 /// Bytes moved by a system call through a descriptor.
@@ -170,13 +198,12 @@ impl std::fmt::Display for Block {
         let op = match self.op {
             0 => "read",
             1 => "write",
-            2 => "flush",
             3 => "discard",
             _ => "request",
         };
         let (major, minor) = (self.dev >> 20, self.dev & 0xf_ffff);
         match self.bytes {
-            0 => write!(f, "{op} of {major}:{minor}"),
+            0 => write!(f, "flush of {major}:{minor}"),
             bytes => {
                 write!(f, "{op} of {bytes} bytes at sector {} of {major}:{minor}", self.sector)
             }

@@ -87,7 +87,15 @@ pub fn explain(
     let detail = format!("asleep in {name}");
     match syscall::waits(nr, object) {
         Waits::Timer => whole(Category::Sleep, detail, None, None),
-        Waits::Futex => whole(Category::Lock, detail, activity(waker), waker),
+        // Nobody woke it: FUTEX_WAIT with a timeout is a way to sleep.
+        Waits::Futex if !by_waker => whole(Category::Sleep, detail, None, None),
+        Waits::Futex => {
+            let detail = match off.call.is_some_and(|call| call.is_mutex()) {
+                true => format!("mutex {}", object.map_or(String::new(), |o| o.to_string())),
+                false => detail,
+            };
+            whole(Category::Lock, detail, activity(waker), waker)
+        }
         // Not woken by a task: the timeout.
         Waits::Readiness if !by_waker => whole(Category::Sleep, detail, None, None),
         Waits::Readiness | Waits::Peer if !traced => {

@@ -7,7 +7,6 @@
 use std::collections::{HashMap, HashSet};
 
 use super::event::{Call, Object, TYPE_FIFO};
-use super::syscall::{self, Waits};
 use super::tile::{self, InCall, Level};
 use super::wait;
 use super::world::{Channel, Off, ProcessId, ThreadId, Transfer, Why, World, IDLE};
@@ -162,7 +161,18 @@ impl<'w> Walk<'w> {
         if let Some(off) = off.filter(|off| off.end_ns >= at_ns) {
             return self.off_cpu(thread, off, at_ns, depth);
         }
-        let floor_ns = off.map_or(0, |off| off.end_ns).max(start_ns);
+        let mut floor_ns = off.map_or(0, |off| off.end_ns).max(start_ns);
+        // A thread that another's exit_group() ended: what it did before has nothing to do with it.
+        if let Some((ended_ns, by)) = self.world.process_of(thread).group_exit {
+            if by != thread && t.exited_ns.is_some_and(|exited_ns| exited_ns >= ended_ns) {
+                if at_ns == ended_ns {
+                    return Ok(Step::Go(by, ended_ns));
+                }
+                if at_ns > ended_ns {
+                    floor_ns = floor_ns.max(ended_ns);
+                }
+            }
+        }
         if at_ns <= t.known_from_ns {
             self.give_up(thread, at_ns, "before anything is known of this thread");
             return Ok(Step::Go(thread, start_ns));
@@ -344,9 +354,8 @@ impl<'w> Walk<'w> {
         }
         let waker_is_member = self.members.contains(&wake.waker) && wake.waker != thread;
         let inside = woken_ns > self.goal.start_ns;
-        let lock = off.call.is_some_and(|call| {
-            syscall::waits(call.nr, call.object) == Waits::Futex && off.why != Why::Born
-        });
+        // A lock convoy is contention, not delegation, even if we woke the holder earlier.
+        let lock = off.call.is_some_and(|call| call.is_mutex());
         if wake.by_waker() && inside && !lock && self.world.thread(wake.waker).traced {
             if waker_is_member {
                 return Ok(Step::Joined(wake.waker, woken_ns));

@@ -170,6 +170,8 @@ pub struct Process {
     /// When its first thread exited and with what status.
     pub exited_ns: Option<u64>,
     pub exit_code: Option<i32>,
+    /// Who ended all its threads by exit_group(), and when.
+    pub group_exit: Option<(u64, ThreadId)>,
     pub traced: bool,
     /// The thread whose tid is the tgid.
     pub leader: ThreadId,
@@ -460,6 +462,13 @@ impl World {
                 thread.open_call = None;
                 thread.early_wake = None;
                 thread.calls.push_back(call.as_ref().clone());
+                let process = &mut self.processes[thread.process as usize];
+                if call.unfinished && call.nr == syscall::NR_EXIT_GROUP {
+                    // The others end inside whatever they were doing; the earliest call did it.
+                    let this = (call.enter_ns, id);
+                    let former = process.group_exit.get_or_insert(this);
+                    *former = (*former).min(this);
+                }
                 self.record_transfer(id, call);
                 Some(id)
             }
