@@ -32,9 +32,11 @@ static __always_inline int irq_ends(bool hard, u16 number)
     if (hard) {
         irqs[cpu].hard_ns = 0;
         irqs[cpu].context &= ~WAKING_HARDIRQ;
+        irqs[cpu].block = 0;
     } else {
         irqs[cpu].soft_ns = 0;
         irqs[cpu].context &= ~WAKING_SOFTIRQ;
+        irqs[cpu].block = 0;
     }
     if (!enter_ns)
         return 0;

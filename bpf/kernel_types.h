@@ -29,6 +29,7 @@ typedef _Bool bool;
 #define false 0
 
 enum bpf_map_type {
+    BPF_MAP_TYPE_HASH = 1,
     BPF_MAP_TYPE_ARRAY = 2,
     BPF_MAP_TYPE_LRU_HASH = 9,
     BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
@@ -110,6 +111,35 @@ struct pt_regs {
 
 struct bpf_perf_event_data {
     struct pt_regs regs;
+};
+
+struct gendisk {
+    int major;
+    int first_minor;
+};
+
+struct request_queue {
+    struct gendisk *disk;
+};
+
+struct request {
+    struct request_queue *q;
+    unsigned int cmd_flags;
+    unsigned int __data_len;
+    unsigned long long __sector;
+    unsigned long long start_time_ns;
+};
+
+struct block_device {
+    u32 bd_dev;
+};
+
+struct journal_s {
+    struct block_device *j_fs_dev;
+};
+
+struct transaction_s {
+    unsigned int t_tid;
 };
 
 #pragma clang attribute pop

@@ -29,6 +29,9 @@ struct task_state {
     u16 nr;
     u16 object_type;
     u32 fault_flags;
+    u64 contention_ns; /* 0: not waiting for a kernel lock */
+    u32 contention_flags;
+    u32 pad;
 };
 
 struct {
@@ -71,7 +74,8 @@ struct irq_state {
     u64 soft_ns;
     u64 hard_ns;
     u64 context;
-    u64 pad[5]; /* a cache line each */
+    u64 block;  /* rec_block.number of the request whose completion is being told to waiters */
+    u64 pad[4]; /* a cache line each */
 };
 static struct irq_state irqs[MAX_CPUS];
 
@@ -79,6 +83,12 @@ static __always_inline u8 interrupt_context(void)
 {
     u32 cpu = bpf_get_smp_processor_id();
     return cpu < MAX_CPUS ? irqs[cpu].context : 0;
+}
+
+static __always_inline u32 completing_block(void)
+{
+    u32 cpu = bpf_get_smp_processor_id();
+    return cpu < MAX_CPUS ? irqs[cpu].block : 0;
 }
 
 static __always_inline struct task_state *traced(struct task_struct *task)

@@ -23,9 +23,13 @@ enum record_kind {
     REC_SYSCALL = 9,     /* a whole system call, sent when it ends */
     REC_SYSCALL_IO = 10, /* one that moved bytes through a descriptor */
     REC_SYSCALL_PATH = 11,
-    REC_FAULT = 12, /* a whole page fault, sent when it ends */
-    REC_IRQ = 13,   /* a whole hard or soft interrupt, sent when it ends */
-    REC_TASK = 14,  /* a task that existed before the capture; written by user space */
+    REC_FAULT = 12,      /* a whole page fault, sent when it ends */
+    REC_IRQ = 13,        /* a whole hard or soft interrupt, sent when it ends */
+    REC_TASK = 14,       /* a task that existed before the capture; written by user space */
+    REC_BLOCK = 15,      /* a block request, sent when it completes */
+    REC_JOURNAL = 16,    /* a jbd2 commit enters a phase */
+    REC_CONTENTION = 17, /* a traced thread got a kernel lock it had to wait for */
+    REC_THROTTLE = 18,   /* a traced thread is about to be throttled for dirtying pages */
 };
 
 /* Every record: when, who was current, what. The CPU is that of the ring. */
@@ -53,7 +57,9 @@ struct rec_switch { /* hdr.tid: prev; hdr.aux: its state, TASK_* bits */
     u32 pad;
 };
 
-/* What a descriptor refers to: S_IFMT >> 12 of its inode (1 FIFO, 2 char, 8 regular, 12 socket) */
+/* What a descriptor refers to: S_IFMT >> 12 of its inode (1 FIFO, 2 char, 8 regular, 12 socket). */
+#define OBJECT_FUTEX 15 /* no descriptor: ino is the address, dev the operation, fd the value */
+
 struct rec_switch_sys {
     struct rec_hdr hdr;
     u32 next_tid;
@@ -74,7 +80,7 @@ struct rec_switch_sys {
 struct rec_waking { /* hdr.tid: current */
     struct rec_hdr hdr;
     u32 wakee_tid;
-    u32 pad;
+    u32 block; /* rec_block.number of the request being completed here, or 0 */
 };
 
 #define TASK_TRACED 1
@@ -161,4 +167,40 @@ struct rec_task {
     u32 tgid;
     u32 ppid;
     char comm[COMM_BYTES];
+};
+
+/* hdr.ts_ns: completion; hdr.tid: who was current at the issue; hdr.aux: REQ_OP_* */
+struct rec_block {
+    struct rec_hdr hdr;
+    u64 queued_ns;
+    u64 issued_ns;
+    u64 sector;
+    u32 bytes;
+    u32 dev;    /* major << 20 | minor */
+    u32 number; /* 1, 2, ...: what rec_waking.block refers to */
+    u32 op_flags;
+};
+
+enum journal_phase {
+    JOURNAL_START = 1,
+    JOURNAL_LOCKING = 2, /* no new handles; waits for those that run */
+    JOURNAL_FLUSHING = 3,
+    JOURNAL_LOGGING = 4,
+    JOURNAL_END = 5,
+};
+
+struct rec_journal { /* hdr.tid: the jbd2 thread; hdr.aux: enum journal_phase */
+    struct rec_hdr hdr;
+    u32 transaction;
+    u32 dev;
+};
+
+struct rec_contention { /* hdr.ts_ns: end; hdr.aux: LCB_F_* (include/trace/events/lock.h) */
+    struct rec_hdr hdr;
+    u64 enter_ns;
+    u64 lock;
+};
+
+struct rec_throttle {
+    struct rec_hdr hdr;
 };

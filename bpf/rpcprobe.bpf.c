@@ -5,5 +5,9 @@
 #include "syscalls.bpf.c"
 #include "faults.bpf.c"
 #include "interrupts.bpf.c"
+#include "block.bpf.c"
+#include "journal.bpf.c"
+#include "locks.bpf.c"
+#include "writeback.bpf.c"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Who has each CPU, who sleeps, who wakes whom. */
 #include "probe.h"
+#include "syscall_numbers.h"
 
 /* The first eight bits of the state are the TASK_* bits that tell a sleep from a preemption. */
 SEC("tp_btf/sched_switch")
@@ -29,7 +30,7 @@ int BPF_PROG(on_sched_switch, bool preempt, struct task_struct *prev, struct tas
             r->nr = state->nr;
             r->enter_ns = state->enter_ns;
             r->fd = state->fd;
-            r->ino = state->fd < 0 ? 0 : state->ino;
+            r->ino = state->fd < 0 && state->nr != NR_futex ? 0 : state->ino;
             r->dev = state->dev;
             r->object_type = state->object_type;
         }
@@ -61,7 +62,7 @@ static __always_inline int waking(struct task_struct *wakee, u8 flags)
             .flags = flags | interrupt_context(),
         };
         r->wakee_tid = wakee->pid;
-        r->pad = 0;
+        r->block = completing_block();
     }
     return 0;
 }

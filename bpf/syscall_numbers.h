@@ -16,6 +16,7 @@
 #define NR_rename 82
 #define NR_unlink 87
 #define NR_creat 85
+#define NR_futex 202
 #define NR_waitid 247
 #define NR_openat 257
 #define NR_unlinkat 263

@@ -28,7 +28,7 @@ struct {
     __type(value, struct pipe_bytes);
 } pipes SEC(".maps");
 
-enum argument { ARG_NONE, ARG_FD_IN, ARG_FD_OUT, ARG_PATH_1, ARG_PATH_2, ARG_SIGINFO_3 };
+enum argument { ARG_NONE, ARG_FD_IN, ARG_FD_OUT, ARG_PATH_1, ARG_PATH_2, ARG_SIGINFO_3, ARG_FUTEX };
 
 static __always_inline enum argument argument_of(long nr)
 {
@@ -57,6 +57,8 @@ static __always_inline enum argument argument_of(long nr)
         return ARG_PATH_2;
     case NR_waitid:
         return ARG_SIGINFO_3;
+    case NR_futex:
+        return ARG_FUTEX;
     }
     return ARG_NONE;
 }
@@ -112,6 +114,13 @@ int BPF_PROG(on_sys_enter, struct pt_regs *regs, long nr)
         break;
     case ARG_SIGINFO_3:
         state->arg = regs->dx;
+        break;
+    case ARG_FUTEX:
+        state->inode = 0; /* what follows is no cached object */
+        state->object_type = OBJECT_FUTEX;
+        state->ino = regs->di;
+        state->dev = regs->si;
+        state->fd = regs->dx;
         break;
     case ARG_NONE:
         break;
@@ -205,6 +214,7 @@ int BPF_PROG(on_sys_exit, struct pt_regs *regs, long ret)
         }
         break;
     }
+    case ARG_FUTEX:
     case ARG_NONE:
         break;
     }

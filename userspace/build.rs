@@ -3,7 +3,8 @@ use std::path::PathBuf;
 use std::process::Command;
 
 fn main() {
-    let bpf = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../bpf");
+    let here = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR");
+    let bpf = PathBuf::from(here).join("../bpf");
     println!("cargo::rerun-if-changed={}", bpf.display());
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let object = out.join("rpcprobe.bpf.o");

@@ -21,6 +21,10 @@ pub const REC_SYSCALL_PATH: u8 = 11;
 pub const REC_FAULT: u8 = 12;
 pub const REC_IRQ: u8 = 13;
 pub const REC_TASK: u8 = 14;
+pub const REC_BLOCK: u8 = 15;
+pub const REC_JOURNAL: u8 = 16;
+pub const REC_CONTENTION: u8 = 17;
+pub const REC_THROTTLE: u8 = 18;
 
 pub const SWITCH_PREEMPT: u8 = 1;
 pub const SWITCH_IOWAIT: u8 = 2;
@@ -83,7 +87,7 @@ records! {
         fd: i32,
     }
     /// `hdr.tid`: the thread that was current at the wake-up.
-    struct RecWaking { hdr: RecHdr, wakee_tid: u32, pad: u32 }
+    struct RecWaking { hdr: RecHdr, wakee_tid: u32, block: u32 }
     /// `hdr.tid`: the parent.
     struct RecFork {
         hdr: RecHdr,
@@ -122,6 +126,22 @@ records! {
     struct RecIrq { hdr: RecHdr, enter_ns: u64 }
     /// `hdr.tid`: a task that existed before the capture.
     struct RecTask { hdr: RecHdr, tgid: u32, ppid: u32, comm: [u8; COMM_BYTES] }
+    /// `hdr.ts_ns`: completion; `hdr.tid`: who was current at the issue; `hdr.aux`: REQ_OP_*.
+    struct RecBlock {
+        hdr: RecHdr,
+        queued_ns: u64,
+        issued_ns: u64,
+        sector: u64,
+        bytes: u32,
+        dev: u32,
+        number: u32,
+        op_flags: u32,
+    }
+    /// `hdr.tid`: the jbd2 thread; `hdr.aux`: the phase.
+    struct RecJournal { hdr: RecHdr, transaction: u32, dev: u32 }
+    /// `hdr.ts_ns`: the lock was got; `hdr.aux`: LCB_F_* flags.
+    struct RecContention { hdr: RecHdr, enter_ns: u64, lock: u64 }
+    struct RecThrottle { hdr: RecHdr }
 }
 
 /// Reads the record struct at the front of `bytes`, and what follows it.

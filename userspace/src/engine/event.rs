@@ -9,6 +9,8 @@ pub const TYPE_FIFO: u16 = 1;
 pub const TYPE_CHAR: u16 = 2;
 pub const TYPE_FILE: u16 = 8;
 pub const TYPE_SOCKET: u16 = 12;
+/// A futex: `ino` is its address, `dev` the operation; see [`OpenCall::is_mutex`].
+pub const TYPE_FUTEX: u16 = 15;
 
 /// A kernel object behind a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -21,11 +23,15 @@ pub struct Object {
 
 impl std::fmt::Display for Object {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.type_bits == TYPE_FUTEX {
+            return write!(f, "{:#x}", self.ino);
+        }
         let kind = match self.type_bits {
             TYPE_FIFO => "pipe",
             TYPE_CHAR => "char",
             TYPE_FILE => "file",
             TYPE_SOCKET => "socket",
+            0 => "anon", // eventfd, epoll, timerfd, ...
             4 => "dir",
             6 => "block",
             _ => "object",
@@ -40,7 +46,29 @@ pub struct OpenCall {
     pub nr: u16,
     pub enter_ns: u64,
     pub object: Option<Object>,
+    /// The descriptor; for a futex the value it was expected to have.
     pub fd: i32,
+}
+
+impl OpenCall {
+    /// Whether the thread waits for a mutex, not for a condition variable, semaphore or the like.
+    ///
+    /// By convention of glibc (lll_lock_wait), Go and Rust, 2 in the word means "locked, and
+    /// somebody waits", and the wait is a plain FUTEX_WAIT; PI futexes are always locks
+    /// (include/uapi/linux/futex.h).
+    pub fn is_mutex(&self) -> bool {
+        const FUTEX_WAIT: u32 = 0;
+        const FUTEX_LOCK_PI: u32 = 6;
+        const FUTEX_LOCK_PI2: u32 = 13;
+        let Some(object) = self.object.filter(|object| object.type_bits == TYPE_FUTEX) else {
+            return false;
+        };
+        match object.dev & 0x7f {
+            FUTEX_WAIT => self.fd == 2,
+            FUTEX_LOCK_PI | FUTEX_LOCK_PI2 => true,
+            _ => false,
+        }
+    }
 }
 
 /// Bytes moved by a system call through a descriptor.
@@ -70,17 +98,117 @@ pub struct Call {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum What {
-    Lost { count: u64, first_ns: u64, last_ns: u64 },
-    Switch { prev: u32, next: u32, state: u16, preempt: bool, iowait: bool, call: Option<OpenCall> },
-    Waking { waker: u32, wakee: u32, flags: u8 },
-    Fork { parent: u32, child: u32, child_tgid: u32, flags: u8, enter_ns: u64, comm: Box<str> },
+    Lost {
+        count: u64,
+        first_ns: u64,
+        last_ns: u64,
+    },
+    Switch {
+        prev: u32,
+        next: u32,
+        state: u16,
+        preempt: bool,
+        iowait: bool,
+        call: Option<OpenCall>,
+    },
+    /// `block`: number of the block request whose completion caused it, or 0.
+    Waking {
+        waker: u32,
+        wakee: u32,
+        flags: u8,
+        block: u32,
+    },
+    Fork {
+        parent: u32,
+        child: u32,
+        child_tgid: u32,
+        flags: u8,
+        enter_ns: u64,
+        comm: Box<str>,
+    },
     Exec(Box<Exec>),
-    Exit { tid: u32, tgid: u32, code: i32, traced: bool },
-    Rename { tid: u32, comm: Box<str> },
-    Call { tid: u32, call: Box<Call> },
-    Fault { tid: u32, enter_ns: u64, ip: u64, flags: u8 },
-    Irq { tid: u32, enter_ns: u64, hard: bool, number: u16 },
-    Task { tid: u32, tgid: u32, kthread: bool, comm: Box<str> },
+    Exit {
+        tid: u32,
+        tgid: u32,
+        code: i32,
+        traced: bool,
+    },
+    Rename {
+        tid: u32,
+        comm: Box<str>,
+    },
+    Call {
+        tid: u32,
+        call: Box<Call>,
+    },
+    Fault {
+        tid: u32,
+        enter_ns: u64,
+        ip: u64,
+        flags: u8,
+    },
+    Irq {
+        tid: u32,
+        enter_ns: u64,
+        hard: bool,
+        number: u16,
+    },
+    Task {
+        tid: u32,
+        tgid: u32,
+        kthread: bool,
+        comm: Box<str>,
+    },
+    Block(Box<Block>),
+    Journal {
+        tid: u32,
+        dev: u32,
+        transaction: u32,
+        phase: u16,
+    },
+    Contention {
+        tid: u32,
+        enter_ns: u64,
+        flags: u16,
+    },
+    Throttle {
+        tid: u32,
+    },
+}
+
+/// A block request, told at its completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    pub number: u32,
+    pub queued_ns: u64,
+    pub issued_ns: u64,
+    pub done_ns: u64,
+    pub sector: u64,
+    pub bytes: u32,
+    /// major << 20 | minor
+    pub dev: u32,
+    /// REQ_OP_*, include/linux/blk_types.h
+    pub op: u16,
+    /// Who was current at its issue.
+    pub tid: u32,
+}
+
+impl std::fmt::Display for Block {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let op = match self.op {
+            0 => "read",
+            1 => "write",
+            3 => "discard",
+            _ => "request",
+        };
+        let (major, minor) = (self.dev >> 20, self.dev & 0xf_ffff);
+        match self.bytes {
+            0 => write!(f, "flush of {major}:{minor}"),
+            bytes => {
+                write!(f, "{op} of {bytes} bytes at sector {} of {major}:{minor}", self.sector)
+            }
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -127,7 +255,7 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
         }
         REC_WAKING => {
             let r: RecWaking = whole(record)?;
-            What::Waking { waker: hdr.tid, wakee: r.wakee_tid, flags: hdr.flags }
+            What::Waking { waker: hdr.tid, wakee: r.wakee_tid, flags: hdr.flags, block: r.block }
         }
         REC_FORK => {
             let r: RecFork = whole(record)?;
@@ -202,6 +330,29 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
                 comm: text(&r.comm).into(),
             }
         }
+        REC_BLOCK => {
+            let r: RecBlock = whole(record)?;
+            What::Block(Box::new(Block {
+                number: r.number,
+                queued_ns: r.queued_ns.min(hdr.ts_ns),
+                issued_ns: r.issued_ns.min(hdr.ts_ns),
+                done_ns: hdr.ts_ns,
+                sector: r.sector,
+                bytes: r.bytes,
+                dev: r.dev,
+                op: hdr.aux,
+                tid: hdr.tid,
+            }))
+        }
+        REC_JOURNAL => {
+            let r: RecJournal = whole(record)?;
+            What::Journal { tid: hdr.tid, dev: r.dev, transaction: r.transaction, phase: hdr.aux }
+        }
+        REC_CONTENTION => {
+            let r: RecContention = whole(record)?;
+            What::Contention { tid: hdr.tid, enter_ns: r.enter_ns, flags: hdr.aux }
+        }
+        REC_THROTTLE => What::Throttle { tid: hdr.tid },
         _ => return Ok(None),
     };
     Ok(Some(Event { ts_ns: hdr.ts_ns, cpu, what }))

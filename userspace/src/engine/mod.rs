@@ -5,6 +5,7 @@ pub mod event;
 pub mod requests;
 pub mod syscall;
 pub mod tile;
+pub mod wait;
 pub mod walk;
 pub mod world;
 

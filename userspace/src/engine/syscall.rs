@@ -200,3 +200,36 @@ pub fn waits(nr: u16, object: Option<Object>) -> Waits {
         _ => Waits::Other,
     }
 }
+
+/// Calls that start writeback and wait for the kernel thread that does it.
+pub fn waits_for_writeback(nr: u16) -> bool {
+    use syscalls::x86_64::Sysno as S;
+    matches!(
+        S::new(usize::from(nr)),
+        Some(S::sync | S::syncfs | S::fsync | S::fdatasync | S::sync_file_range | S::msync)
+    )
+}
+
+/// Calls that read or write a file's data: a block request that ends their wait is their own.
+pub fn waits_for_own_data(nr: u16) -> bool {
+    use syscalls::x86_64::Sysno as S;
+    waits_for_writeback(nr)
+        || matches!(
+            S::new(usize::from(nr)),
+            Some(
+                S::read
+                    | S::write
+                    | S::readv
+                    | S::writev
+                    | S::pread64
+                    | S::pwrite64
+                    | S::preadv
+                    | S::pwritev
+                    | S::preadv2
+                    | S::pwritev2
+                    | S::sendfile
+                    | S::copy_file_range
+                    | S::execve
+            )
+        )
+}

@@ -7,8 +7,8 @@
 use std::collections::{HashMap, HashSet};
 
 use super::event::{Call, Object, TYPE_FIFO};
-use super::syscall::{self, Waits};
 use super::tile::{self, InCall, Level};
+use super::wait;
 use super::world::{Channel, Off, ProcessId, ThreadId, Transfer, Why, World, IDLE};
 use crate::model::{Category, Evidence, Segment, Side};
 
@@ -166,7 +166,18 @@ impl<'w> Walk<'w> {
         if let Some(off) = off.filter(|off| off.end_ns >= at_ns) {
             return self.off_cpu(thread, off, at_ns, depth);
         }
-        let floor_ns = off.map_or(0, |off| off.end_ns).max(start_ns);
+        let mut floor_ns = off.map_or(0, |off| off.end_ns).max(start_ns);
+        // A thread that another's exit_group() ended: what it did before has nothing to do with it.
+        if let Some((ended_ns, by)) = self.world.process_of(thread).group_exit {
+            if by != thread && t.exited_ns.is_some_and(|exited_ns| exited_ns >= ended_ns) {
+                if at_ns == ended_ns {
+                    return Ok(Step::Go(by, ended_ns));
+                }
+                if at_ns > ended_ns {
+                    floor_ns = floor_ns.max(ended_ns);
+                }
+            }
+        }
         if at_ns <= t.known_from_ns {
             self.give_up(thread, at_ns, "before anything is known of this thread");
             return Ok(Step::Go(thread, start_ns));
@@ -395,9 +406,8 @@ impl<'w> Walk<'w> {
         }
         let waker_is_member = self.members.contains(&wake.waker) && wake.waker != thread;
         let inside = edge_ns > self.goal.start_ns;
-        let lock = off.call.is_some_and(|call| {
-            syscall::waits(call.nr, call.object) == Waits::Futex && off.why != Why::Born
-        });
+        // A lock convoy is contention, not delegation, even if we woke the holder earlier.
+        let lock = off.call.is_some_and(|call| call.is_mutex());
         if wake.by_waker() && inside && !lock && self.world.thread(wake.waker).traced {
             let mark = self.out.len();
             self.awake(thread, edge_ns, woken_ns)?;
@@ -494,7 +504,7 @@ impl<'w> Walk<'w> {
         Some((write.thread, handed_ns))
     }
 
-    /// The wait `[from_ns, to_ns)` of `thread`, kept as one wait.
+    /// The wait `[from_ns, to_ns)` of `thread`, kept as one wait; see [`wait::explain`].
     fn charge(
         &mut self,
         thread: ThreadId,
@@ -503,89 +513,20 @@ impl<'w> Walk<'w> {
         to_ns: u64,
         unexplained: Option<&str>,
     ) {
-        let wake = off.wake;
-        let t = self.world.thread(thread);
-        let (nr, object) = match off.call {
-            Some(call) => (Some(call.nr), call.object),
-            None => (None, None),
-        };
-        let name = match nr {
-            Some(nr) => match object {
-                Some(object) => format!("{} {object}", syscall::name(nr)),
-                None => match tile::call_at(t, off.end_ns) {
-                    InCall::Closed(call) => tile::describe_call(call),
-                    _ => syscall::name(nr),
-                },
-            },
-            None => "a page fault".into(),
-        };
-        let waker = wake.map(|wake| wake.waker).filter(|&waker| waker != IDLE);
-        let by_waker = wake.is_some_and(|wake| wake.by_waker());
-        let waker_thread = waker.map(|id| self.world.thread(id));
-        let waker_name =
-            waker_thread.map(|w| w.name_at(wake.map_or(to_ns, |wake| wake.at_ns)).to_string());
-        let (uninterruptible, iowait) = match off.why {
-            Why::Slept { uninterruptible, iowait } => (uninterruptible, iowait),
-            _ => (false, false),
-        };
-        let kind = nr.map_or(Waits::Other, |nr| syscall::waits(nr, object));
-        let outside = waker_thread.is_none_or(|w| !w.traced) || !by_waker;
-        let mut by = if by_waker { waker } else { None };
-        let mut detail = format!("asleep in {name}");
-        let category = if let Some(reason) = unexplained {
-            detail = format!("{reason} (in {name})");
-            Category::Unattributed
-        } else if uninterruptible && by_waker && waker_name.as_deref().is_some_and(is_jbd2) {
-            Category::Journal
-        } else if uninterruptible && iowait {
-            Category::BlockIo
-        } else {
-            match kind {
-                Waits::Timer => {
-                    by = None;
-                    Category::Sleep
-                }
-                Waits::Futex => Category::Lock,
-                // Not woken by a task: the timeout.
-                Waits::Readiness if !by_waker => Category::Sleep,
-                Waits::Readiness | Waits::Peer if outside => Category::IdlePeer,
-                Waits::Readiness | Waits::Peer => {
-                    detail = format!("{detail}: the peer's work began before this request");
-                    Category::IdlePeer
-                }
-                Waits::Child | Waits::Other => {
-                    detail = format!("{detail}: nothing shows for what");
-                    Category::Unattributed
-                }
-            }
-        };
-        let cause = by.map(|by| self.activity(by, from_ns, to_ns));
-        self.emit(
-            thread,
-            from_ns,
-            to_ns,
-            category,
-            Some(detail),
-            cause,
-            by,
-            off.cpu,
-            Evidence::Measured,
-        );
-    }
-
-    /// How a thread spent an interval, in one phrase.
-    fn activity(&self, thread: ThreadId, from_ns: u64, to_ns: u64) -> String {
-        let t = self.world.thread(thread);
-        let off_ns: u64 = t
-            .off
-            .iter()
-            .rev()
-            .take_while(|off| off.end_ns > from_ns)
-            .map(|off| off.end_ns.min(to_ns).saturating_sub(off.start_ns.max(from_ns)))
-            .sum();
-        let whole_ns = (to_ns - from_ns).max(1);
-        let percent = (whole_ns.saturating_sub(off_ns)) * 100 / whole_ns;
-        format!("{} on CPU {percent} % of the time", t.name_at(to_ns))
+        let parts = wait::explain(self.world, thread, off, from_ns, to_ns, unexplained);
+        for part in parts.into_iter().rev() {
+            self.emit(
+                thread,
+                part.from_ns,
+                part.to_ns,
+                part.category,
+                Some(part.detail),
+                part.cause,
+                part.by,
+                off.cpu,
+                Evidence::Measured,
+            );
+        }
     }
 
     /// `[from_ns, to_ns)`: `thread` was runnable and others had the CPU; one segment for each.
@@ -742,8 +683,4 @@ impl<'w> Walk<'w> {
 /// Whether an instant lies in the call that made the transfer.
 fn within(at_ns: u64, transfer: &Transfer) -> bool {
     (transfer.enter_ns..=transfer.exit_ns).contains(&at_ns)
-}
-
-fn is_jbd2(comm: &str) -> bool {
-    comm.starts_with("jbd2/")
 }

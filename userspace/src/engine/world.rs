@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
-use super::event::{Call, Event, Object, OpenCall, What};
+use super::event::{Block, Call, Event, Object, OpenCall, What};
 use super::syscall;
 use crate::capture::manifest::Loss;
 use crate::records::{
@@ -45,6 +45,8 @@ pub struct Wake {
     /// Who was current at the wake-up.
     pub waker: ThreadId,
     pub flags: u8,
+    /// The block request whose completion caused it; 0: none.
+    pub block: u32,
 }
 
 impl Wake {
@@ -104,6 +106,10 @@ pub struct Thread {
     pub faults: VecDeque<Span>,
     pub softirqs: VecDeque<Span>,
     pub hardirqs: VecDeque<Span>,
+    /// Waits for kernel locks; `number` holds LCB_F_* flags.
+    pub contentions: VecDeque<Span>,
+    /// When it was told to pause for dirtying too many pages.
+    pub throttles: VecDeque<u64>,
     /// The call it was in when it last left the CPU, until the call's own record comes.
     pub open_call: Option<OpenCall>,
     /// A wake-up that found the thread still on its CPU.
@@ -167,6 +173,8 @@ pub struct Process {
     pub exit_code: Option<i32>,
     /// The thread that exited last.
     pub last_exited: Option<ThreadId>,
+    /// Who ended all its threads by exit_group(), and when.
+    pub group_exit: Option<(u64, ThreadId)>,
     pub traced: bool,
     /// The thread whose tid is the tgid.
     pub leader: ThreadId,
@@ -210,6 +218,23 @@ impl Channel {
     }
 }
 
+/// What a jbd2 thread has been doing.
+#[derive(Debug, Default)]
+pub struct Journal {
+    /// major << 20 | minor
+    pub dev: u32,
+    /// From when, which transaction, which phase (`enum journal_phase`).
+    pub phases: VecDeque<(u64, u32, u16)>,
+}
+
+impl Journal {
+    /// Whether a commit was under way: locking, flushing or logging.
+    pub fn commits_at(&self, at_ns: u64) -> bool {
+        let after = self.phases.partition_point(|(since_ns, ..)| *since_ns <= at_ns);
+        after.checked_sub(1).is_some_and(|index| matches!(self.phases[index].2, 1..=4))
+    }
+}
+
 pub struct World {
     pub threads: Vec<Thread>,
     pub processes: Vec<Process>,
@@ -224,6 +249,10 @@ pub struct World {
     pub whole_machine: bool,
     /// Context switches that left no record; see `check_switch_chain`.
     pub missed_switches: u64,
+    /// Completed block requests by number.
+    pub blocks: HashMap<u32, Block>,
+    /// Commits of each journal, by its thread.
+    pub journals: HashMap<ThreadId, Journal>,
     /// Time of the latest event.
     pub now_ns: u64,
     pub start_ns: u64,
@@ -242,6 +271,8 @@ impl World {
             by_tgid: HashMap::from([(0, 0)]),
             cpus: vec![VecDeque::new(); cpus as usize],
             channels: HashMap::new(),
+            blocks: HashMap::new(),
+            journals: HashMap::new(),
             losses: Vec::new(),
             whole_machine: true,
             missed_switches: 0,
@@ -364,10 +395,10 @@ impl World {
                 }
                 settled.then_some(prev)
             }
-            What::Waking { waker, wakee, flags } => {
+            What::Waking { waker, wakee, flags, block } => {
                 let waker = self.thread_of_tid(*waker);
                 let wakee = self.thread_of_tid(*wakee);
-                let wake = Wake { at_ns: ts_ns, waker, flags: *flags };
+                let wake = Wake { at_ns: ts_ns, waker, flags: *flags, block: *block };
                 let thread = &mut self.threads[wakee as usize];
                 match thread.off.back_mut() {
                     Some(off) if off.end_ns == NEVER => {
@@ -452,6 +483,13 @@ impl World {
                 thread.open_call = None;
                 thread.early_wake = None;
                 thread.calls.push_back(call.as_ref().clone());
+                let process = &mut self.processes[thread.process as usize];
+                if call.unfinished && call.nr == syscall::NR_EXIT_GROUP {
+                    // The others end inside whatever they were doing; the earliest call did it.
+                    let this = (call.enter_ns, id);
+                    let former = process.group_exit.get_or_insert(this);
+                    *former = (*former).min(this);
+                }
                 self.record_transfer(id, call);
                 Some(id)
             }
@@ -481,6 +519,31 @@ impl World {
                 let span =
                     Span { start_ns: (*enter_ns).min(ts_ns), end_ns: ts_ns, number: *number };
                 if *hard { &mut thread.hardirqs } else { &mut thread.softirqs }.push_back(span);
+                None
+            }
+            What::Block(block) => {
+                self.blocks.insert(block.number, **block);
+                None
+            }
+            What::Journal { tid, dev, transaction, phase } => {
+                let id = self.thread_of_tid(*tid);
+                let journal = self.journals.entry(id).or_default();
+                journal.dev = *dev;
+                journal.phases.push_back((ts_ns, *transaction, *phase));
+                None
+            }
+            What::Contention { tid, enter_ns, flags } => {
+                let id = self.thread_of_tid(*tid);
+                self.threads[id as usize].contentions.push_back(Span {
+                    start_ns: (*enter_ns).min(ts_ns),
+                    end_ns: ts_ns,
+                    number: *flags,
+                });
+                None
+            }
+            What::Throttle { tid } => {
+                let id = self.thread_of_tid(*tid);
+                self.threads[id as usize].throttles.push_back(ts_ns);
                 None
             }
             What::Task { tid, tgid, kthread, comm } => {
@@ -603,6 +666,8 @@ impl World {
             trim(&mut thread.faults, 1, |span| span.end_ns < horizon_ns);
             trim(&mut thread.softirqs, 1, |span| span.end_ns < horizon_ns);
             trim(&mut thread.hardirqs, 1, |span| span.end_ns < horizon_ns);
+            trim(&mut thread.contentions, 0, |span| span.end_ns < horizon_ns);
+            trim(&mut thread.throttles, 0, |at_ns| *at_ns < horizon_ns);
             while thread.cpus.len() > 1 && thread.cpus[1].0 < horizon_ns {
                 thread.cpus.pop_front();
             }
@@ -613,6 +678,12 @@ impl World {
         for runs in &mut self.cpus {
             while runs.len() > 1 && runs[1].0 < horizon_ns {
                 runs.pop_front();
+            }
+        }
+        self.blocks.retain(|_, block| block.done_ns >= horizon_ns);
+        for journal in self.journals.values_mut() {
+            while journal.phases.len() > 1 && journal.phases[1].0 < horizon_ns {
+                journal.phases.pop_front();
             }
         }
         for channel in self.channels.values_mut() {

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Phases of jbd2 commits (fs/jbd2/commit.c), the whole machine's. */
+#include "probe.h"
+
+static __always_inline int journal_phase(struct journal_s *journal,
+                                         struct transaction_s *transaction, u16 phase)
+{
+    /* Where jbd2 is a module the verifier takes its pointers for possibly null. */
+    if (!journal || !transaction)
+        return 0;
+    u64 now_ns = bpf_ktime_get_ns();
+    struct block_device *device = journal->j_fs_dev;
+    emit (rec_journal, r, now_ns) {
+        r->hdr = (struct rec_hdr){
+            .ts_ns = now_ns,
+            .tid = (u32)bpf_get_current_pid_tgid(),
+            .kind = REC_JOURNAL,
+            .aux = phase,
+        };
+        r->transaction = transaction->t_tid;
+        r->dev = device ? device->bd_dev : 0;
+    }
+    return 0;
+}
+
+#define PHASE(name, phase)                                                                         \
+    SEC("tp_btf/jbd2_" #name)                                                                      \
+    int BPF_PROG(on_jbd2_##name, struct journal_s *journal, struct transaction_s *transaction)     \
+    {                                                                                              \
+        return journal_phase(journal, transaction, phase);                                         \
+    }
+
+PHASE(start_commit, JOURNAL_START)
+PHASE(commit_locking, JOURNAL_LOCKING)
+PHASE(commit_flushing, JOURNAL_FLUSHING)
+PHASE(commit_logging, JOURNAL_LOGGING)
+PHASE(end_commit, JOURNAL_END)

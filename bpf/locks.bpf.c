@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Kernel locks that traced threads had to wait for: mutexes, semaphores, contended spinlocks. */
+#include "probe.h"
+
+SEC("tp_btf/contention_begin")
+int BPF_PROG(on_contention_begin, void *lock, unsigned int flags)
+{
+    if (irqs[bpf_get_smp_processor_id() & (MAX_CPUS - 1)].context)
+        return 0; /* an interrupt's own lock, not the thread's */
+    struct task_state *state = traced_current();
+    if (!state || state->contention_ns)
+        return 0;
+    state->contention_flags = flags;
+    state->contention_ns = bpf_ktime_get_ns();
+    return 0;
+}
+
+SEC("tp_btf/contention_end")
+int BPF_PROG(on_contention_end, void *lock, int ret)
+{
+    if (irqs[bpf_get_smp_processor_id() & (MAX_CPUS - 1)].context)
+        return 0;
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct task_state *state = traced(task);
+    if (!state || !state->contention_ns)
+        return 0;
+    u64 now_ns = bpf_ktime_get_ns();
+    emit (rec_contention, r, now_ns) {
+        r->hdr = (struct rec_hdr){
+            .ts_ns = now_ns,
+            .tid = task->pid,
+            .kind = REC_CONTENTION,
+            .aux = state->contention_flags,
+        };
+        r->enter_ns = state->contention_ns;
+        r->lock = (u64)lock;
+    }
+    state->contention_ns = 0;
+    return 0;
+}
