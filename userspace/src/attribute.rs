@@ -160,7 +160,7 @@ pub struct Tally {
 }
 
 /// What a pass is told beforehand.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Given<'a> {
     /// The calibrated rate behind modelled copies.
     pub copy_ns_per_byte: f64,

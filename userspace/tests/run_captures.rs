@@ -50,7 +50,11 @@ fn mode_3_gives_one_pipe_request_an_expression() {
 #[test]
 fn almost_nothing_of_mode_3_is_unattributed() {
     let Some(_turn) = needs_kernel() else { return };
-    let requests = mode_3(&[]).checked();
+    // Some machines have threads under which no hook runs, and so context switches that leave no
+    // record. A capture with one of them tells nothing about how well the others are explained.
+    let mut captures = (0..5).map(|_| mode_3(&[]));
+    let capture = captures.find(|capture| capture.manifest().counts.switches_missed == 0);
+    let requests = capture.expect("a capture with all context switches").checked();
     let (mut all_ns, mut all_unattributed_ns) = (0, 0);
     for (request, segments) in &requests {
         let unattributed_ns = time_in(Category::Unattributed, segments);
@@ -256,16 +260,22 @@ fn mode_2_gives_its_life() {
 fn competitors_for_the_cpu_are_named() {
     let Some(_turn) = needs_kernel() else { return };
     let competitors = Competitors::start(8);
-    let requests = mode_3(&[]).checked();
-    assert_eq!(kinds(&requests), [(Kind::Pipe, 300)].into());
-    all_complete(&requests);
     let run_queue = [Category::RunqueueWakeup, Category::RunqueuePreempted];
-    let mut segments = requests.iter().flat_map(|(_, segments)| segments);
-    let named = segments.any(|segment| {
-        run_queue.contains(&segment.category)
-            && segment.by.as_ref().is_some_and(|by| competitors.is_one(by))
-    });
-    assert!(named, "none of the competitors is named");
+    // A capture lasts some milliseconds: with luck nobody else gets a CPU in one of them.
+    for _ in 0..20 {
+        let requests = mode_3(&[]).checked();
+        assert_eq!(kinds(&requests), [(Kind::Pipe, 300)].into());
+        all_complete(&requests);
+        let mut segments = requests.iter().flat_map(|(_, segments)| segments);
+        let named = segments.any(|segment| {
+            run_queue.contains(&segment.category)
+                && segment.by.as_ref().is_some_and(|by| competitors.is_one(by))
+        });
+        if named {
+            return;
+        }
+    }
+    panic!("none of the competitors is named");
 }
 
 #[test]

@@ -467,7 +467,7 @@ fn hostile_records_do_no_harm() {
                 }
                 Ok(())
             };
-            let given = Given { copy_ns_per_byte: 0.1, losses: &[], allow_truncated: false };
+            let given = Given { copy_ns_per_byte: 0.1, ..Given::default() };
             let _ = pass(&events[..], &given, &mut sink);
         });
         if read.is_err() {

@@ -118,9 +118,9 @@ fn problems(manifest: &Manifest, breakdown: &Breakdown) -> Vec<String> {
     problems.extend(incomplete(&breakdown.kinds));
     problems.extend(losses(manifest));
     if manifest.counts.switches_missed > 0 {
-        let missed = count(manifest.counts.switches_missed, "context switch");
+        let missed = count(manifest.counts.switches_missed, "context-switch record");
         problems.push(format!(
-            "{missed} left no record: times they touch are unattributed or without `by`"
+            "{missed} never came: times they touch are unattributed or without `by`"
         ));
     }
     if manifest.counts.records_late > 0 {

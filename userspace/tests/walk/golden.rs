@@ -264,7 +264,7 @@ fn a_lock_convoy_stays_contention() {
     s.read(1, 21, a(), (0, 4), (40, 113));
     // 20 reads the other half, then wants the lock at 114.
     s.read(2, 20, a(), (4, 4), (111, 112));
-    s.switch_in(116, 2, 20, IDLE, ASLEEP, (FUTEX, 114), None);
+    s.switch_in(116, 2, 20, IDLE, ASLEEP, (FUTEX, 114), Some(mutex(0x7000)));
     s.wake(125, 1, 21, 20, WAKING_IN_SYSCALL);
     s.call(1, 21, FUTEX, (122, 127), 1);
     s.switch(128, 2, IDLE, 20, RUNNABLE);

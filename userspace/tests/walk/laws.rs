@@ -1,10 +1,12 @@
 //! What holds for every trace of the simulated machine.
 
 use proptest::prelude::*;
+use rpcprobe::engine::event::{Event, What};
 use rpcprobe::model::{
     category_ns, check_conservation, Category, Evidence, Kind, Request, Segment,
 };
 
+use super::damage::{damaged, wrongs};
 use super::programs::{simulate, Trace};
 use super::reference::{self, merged, Piece};
 use super::story::{explain, table, Answers};
@@ -147,6 +149,111 @@ proptest! {
     #[test]
     fn modelled_copies_take_nothing_from_others(numbers in numbers(), rate in 0.01f64..2.0) {
         check(&simulate(numbers), rate)?;
+    }
+}
+
+/// Segments of each request, and when it began.
+fn sums(answers: &Answers) -> Vec<(u64, u64, [u64; Category::ALL.len()])> {
+    let mut sums: Vec<_> = answers
+        .iter()
+        .map(|(request, segments)| (request.start_ns, request.latency_ns, category_ns(segments)))
+        .collect();
+    sums.sort_unstable();
+    sums
+}
+
+/// Events of one instant on different CPUs, in another order.
+fn reordered(trace: &Trace, seed: u64) -> Vec<Event> {
+    let mut events = trace.events.clone();
+    let rank = |event: &Event| {
+        let mixed = (event.ts_ns ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed.rotate_left(8 * event.cpu) % 61
+    };
+    events.sort_by_key(|event| (event.ts_ns, rank(event), event.cpu));
+    events
+}
+
+/// The trace at a pace at which the engine forgets within it, and the factor.
+fn slowed(trace: &Trace) -> Vec<Event> {
+    let end_ns = trace.events.last().map_or(0, |event| event.ts_ns);
+    // Long enough to be forgotten, too short to run out of patience with an open answer.
+    let factor = 1_900_000_000 / end_ns;
+    let mut events = trace.events.clone();
+    for event in &mut events {
+        event.ts_ns *= factor;
+        match &mut event.what {
+            What::Switch { call: Some(call), .. } => call.enter_ns *= factor,
+            What::Fork { enter_ns, .. }
+            | What::Fault { enter_ns, .. }
+            | What::Irq { enter_ns, .. } => *enter_ns *= factor,
+            What::Call { call, .. } => {
+                call.enter_ns *= factor;
+                call.exit_ns *= factor;
+            }
+            _ => {}
+        }
+    }
+    events
+}
+
+/// So many events that the engine forgets what it can once within them, at two places.
+fn with_pauses(events: &[Event], places: [prop::sample::Index; 2]) -> Vec<Event> {
+    let mut at = places.map(|place| place.index(events.len()));
+    at.sort_unstable();
+    let mut all = Vec::with_capacity(events.len() + 2 * FORGETS_EVERY);
+    for (index, event) in events.iter().enumerate() {
+        all.push(event.clone());
+        for _ in at.iter().filter(|at| **at == index) {
+            // Wake-ups of a task nobody traces.
+            let what = What::Waking { waker: 0, wakee: 99_999, flags: 0, block: 0 };
+            let nothing = Event { ts_ns: event.ts_ns, cpu: 0, what };
+            all.extend(std::iter::repeat_n(nothing, FORGETS_EVERY));
+        }
+    }
+    all
+}
+
+/// Events between two rounds of forgetting.
+const FORGETS_EVERY: usize = 1 << 16;
+
+proptest! {
+    #![proptest_config(cases(5))]
+
+    #[test]
+    fn the_order_of_what_is_simultaneous_does_not_matter(numbers in numbers(), seed: u64) {
+        let trace = simulate(numbers);
+        let start_ns = trace.truth.start_ns;
+        let events = reordered(&trace, seed);
+        let plain = explain(trace.cpus, start_ns, &trace.events, 0.0);
+        prop_assert_eq!(sums(&plain), sums(&explain(trace.cpus, start_ns, &events, 0.0)));
+    }
+
+    #[test]
+    fn whatever_the_events_say_requests_are_tiled(numbers in numbers(), wrongs in wrongs()) {
+        let trace = simulate(numbers);
+        let events = damaged(&trace, &wrongs);
+        for (request, segments) in explain(trace.cpus, trace.truth.start_ns, &events, 0.0) {
+            if let Err(fault) = check_segments(&request, &segments) {
+                return Err(TestCaseError::fail(format!("{fault}\n{}", table(&segments))));
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(100))]
+
+    #[test]
+    fn what_can_be_forgotten_is_not_missed(
+        numbers in numbers(),
+        places: [prop::sample::Index; 2],
+    ) {
+        let trace = simulate(numbers);
+        let events = slowed(&trace);
+        let start_ns = trace.truth.start_ns;
+        let plain = explain(trace.cpus, start_ns, &events, 0.0);
+        let paused = explain(trace.cpus, start_ns, &with_pauses(&events, places), 0.0);
+        prop_assert_eq!(plain, paused);
     }
 }
 

@@ -453,8 +453,12 @@ impl Machine {
             }
             _ => return,
         }
-        let what =
-            What::Waking { waker: self.tasks[waker].tid, wakee: self.tasks[wakee].tid, flags };
+        let what = What::Waking {
+            waker: self.tasks[waker].tid,
+            wakee: self.tasks[wakee].tid,
+            flags,
+            block: 0,
+        };
         self.emit(cpu, what);
     }
 

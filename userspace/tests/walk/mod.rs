@@ -1,3 +1,4 @@
+mod damage;
 mod golden;
 mod kernel;
 mod laws;

@@ -8,7 +8,10 @@ use rpcprobe::model::Category;
 
 use super::kernel::{Birth, Moved, Op, Stage, Sys, Until};
 use super::machine::{eventfd_object, pipe_object, Machine, Pipe, Queue, State, Task};
-use super::story::{CLONE, EXECVE, EXIT_GROUP, FUTEX, NANOSLEEP, POLL, READ, WAIT4, WRITE};
+use super::story::{
+    condition, mutex, CLONE, EXECVE, EXIT_GROUP, FUTEX, MUTEX_LOCKED, NANOSLEEP, POLL, READ, WAIT4,
+    WRITE,
+};
 use super::tape::Tape;
 use super::truth::{TaskNo, Truth, Why};
 
@@ -107,6 +110,8 @@ pub struct Plan {
     pub serving: Serving,
     /// The client has a thread that only reads.
     pub split_client: bool,
+    /// Threads tell each other by condition variables, not by eventfds.
+    pub by_condition: bool,
     pub asked: usize,
     pub served: usize,
     pub server_tgid: u32,
@@ -157,6 +162,7 @@ impl Machine {
         }
         self.eventfds = vec![0; 3];
         self.plan.split_client = self.tape.once_in(4);
+        self.plan.by_condition = self.tape.once_in(3);
         self.plan.descriptors = if self.tape.once_in(4) { [0, 1] } else { [5, 6] };
         let (mut asked_from, mut answer_from) = (0, 0);
         for _ in 0..self.tape.pick(4) + 1 {
@@ -406,6 +412,23 @@ impl Machine {
                 }
                 self.call(plain(POLL, Category::KernelPoll), does, Moved::Nothing(1))
             }
+            Act::Signal(event) if self.plan.by_condition => {
+                self.eventfds[event] += 1;
+                if self.waiters.get(&Queue::Event(event)).is_none_or(Vec::is_empty) {
+                    return vec![self.run(2)];
+                }
+                let does = vec![Op::WakeAll(Queue::Event(event)), Op::Run(1), Op::Resched];
+                self.call(wakes(CONDITIONS + event as u64), does, Moved::Nothing(1))
+            }
+            Act::Await(event) if self.plan.by_condition => {
+                if self.eventfds[event] > 0 {
+                    self.eventfds[event] -= 1;
+                    return vec![self.run(2)];
+                }
+                let wait = Op::Wait(Until::Event(event), Why::Condition, Stage::Begin);
+                let does = vec![wait, Op::EventTake(event)];
+                self.call(on_condition(event), does, Moved::Nothing(0))
+            }
             Act::Signal(eventfd) => {
                 let does = vec![
                     Op::EventAdd(eventfd),
@@ -506,8 +529,8 @@ impl Machine {
             self.locks[lock] = false;
             return vec![self.run(2)];
         }
-        let wait = Op::Wait(Until::Lock(lock), Why::Futex, Stage::Begin);
-        let mut ops = self.call(plain(FUTEX, Category::KernelFutex), vec![wait], Moved::Nothing(0));
+        let wait = Op::Wait(Until::Lock(lock), Why::Mutex, Stage::Begin);
+        let mut ops = self.call(on_mutex(lock), vec![wait], Moved::Nothing(0));
         ops.push(Op::Then(Act::Lock(lock)));
         ops
     }
@@ -518,7 +541,7 @@ impl Machine {
             return vec![self.run(2)];
         }
         let does = vec![Op::FutexWake(lock), Op::Run(1), Op::Resched];
-        self.call(plain(FUTEX, Category::KernelFutex), does, Moved::Nothing(1))
+        self.call(wakes(MUTEXES + lock as u64), does, Moved::Nothing(1))
     }
 
     fn fork_call(&mut self, nr: u16, birth: Birth, vfork: bool) -> Vec<Op> {
@@ -532,8 +555,8 @@ impl Machine {
         let others = self.plan.threads.iter().filter(|&&task| self.tasks[task].tgid == mine);
         let alive = others.map(|&task| self.tasks[task].gone).find(|&gone| !self.tokens[gone]);
         let Some(gone) = alive else { return vec![self.run(2)] };
-        let wait = Op::Wait(Until::Token(gone), Why::Futex, Stage::Begin);
-        let mut ops = self.call(plain(FUTEX, Category::KernelFutex), vec![wait], Moved::Nothing(0));
+        let wait = Op::Wait(Until::Token(gone), Why::Condition, Stage::Begin);
+        let mut ops = self.call(on_condition(gone), vec![wait], Moved::Nothing(0));
         ops.push(Op::Then(Act::Join));
         ops
     }
@@ -693,6 +716,23 @@ fn on(nr: u16, object: Object, fd: i32, category: Category) -> Sys {
 fn on_pipe(nr: u16, pipe: usize, descriptors: [i32; 2]) -> Sys {
     let fd = if pipe < 2 { descriptors[usize::from(nr == WRITE)] } else { 8 };
     on(nr, pipe_object(pipe), fd, Category::KernelPipe)
+}
+
+/// Addresses of futexes.
+const MUTEXES: u64 = 0x7000;
+const CONDITIONS: u64 = 0x8000;
+
+fn on_mutex(lock: usize) -> Sys {
+    on(FUTEX, mutex(MUTEXES + lock as u64), MUTEX_LOCKED, Category::KernelFutex)
+}
+
+fn on_condition(number: usize) -> Sys {
+    on(FUTEX, condition(CONDITIONS + number as u64), MUTEX_LOCKED, Category::KernelFutex)
+}
+
+/// FUTEX_WAKE of one.
+fn wakes(address: u64) -> Sys {
+    on(FUTEX, Object { dev: 128 | 1, ..mutex(address) }, 1, Category::KernelFutex)
 }
 
 fn on_eventfd(nr: u16, eventfd: usize) -> Sys {

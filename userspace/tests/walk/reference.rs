@@ -303,7 +303,7 @@ impl<'t> Walk<'t> {
             return Step::Joined(writer, handed_ns);
         }
         let traced = self.truth.tasks[wakeup.waker].traced;
-        if wakeup.own && traced && edge_ns > self.asked.start_ns && away.why != Why::Futex {
+        if wakeup.own && traced && edge_ns > self.asked.start_ns && away.why != Why::Mutex {
             self.last_steps(task, edge_ns, woken_ns);
             if wakeup.waker != task && self.members.contains(&wakeup.waker) {
                 return Step::Joined(wakeup.waker, edge_ns);
@@ -381,12 +381,19 @@ impl<'t> Walk<'t> {
     /// The category of a wait that is left as it is.
     fn charged(&self, away: &Away, wakeup: Wakeup) -> Category {
         let jbd2 = self.truth.tasks[wakeup.waker].jbd2;
+        let transfer = away.call.and_then(|call| self.truth.calls[call].transfer);
+        let writes = transfer.is_some_and(|transfer| transfer.is_write);
         match away.why {
             Why::Disk { .. } if wakeup.own && jbd2 => Category::Journal,
             Why::Disk { iowait: true } => Category::BlockIo,
             Why::Timer => Category::Sleep,
-            Why::Futex => Category::Lock,
+            Why::Condition if !wakeup.own => Category::Sleep,
+            Why::Mutex | Why::Condition => Category::Lock,
             Why::Readiness if !wakeup.own => Category::Sleep,
+            // A full pipe whose reader does something else.
+            Why::Pipe if wakeup.own && self.truth.tasks[wakeup.waker].traced && writes => {
+                Category::QueuePipe
+            }
             Why::Readiness | Why::Pipe => Category::IdlePeer,
             _ => Category::Unattributed,
         }

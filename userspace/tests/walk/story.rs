@@ -1,6 +1,8 @@
 //! Traces written by hand, and the engine's answers in a form that is easy to write down.
 
-use rpcprobe::engine::event::{Call, Event, Exec, Io, Object, OpenCall, What, TYPE_FIFO};
+use rpcprobe::engine::event::{
+    Call, Event, Exec, Io, Object, OpenCall, What, TYPE_FIFO, TYPE_FUTEX,
+};
 use rpcprobe::engine::Engine;
 use rpcprobe::model::{check_conservation, Request, Segment};
 
@@ -25,6 +27,21 @@ pub const IDLE: u32 = 0;
 pub fn pipe(ino: u64) -> Object {
     Object { dev: 15, ino, type_bits: TYPE_FIFO }
 }
+
+/// A mutex another thread holds, as glibc waits for it.
+pub fn mutex(address: u64) -> Object {
+    Object { dev: FUTEX_WAIT_PRIVATE, ino: address, type_bits: TYPE_FUTEX }
+}
+
+/// A condition variable, as glibc waits for it; `MUTEX_LOCKED` is just a number to it.
+pub fn condition(address: u64) -> Object {
+    Object { dev: FUTEX_WAIT_BITSET_PRIVATE, ino: address, type_bits: TYPE_FUTEX }
+}
+
+const FUTEX_WAIT_PRIVATE: u32 = 128;
+const FUTEX_WAIT_BITSET_PRIVATE: u32 = 128 | 9;
+/// What a mutex has in its word while somebody waits for it.
+pub const MUTEX_LOCKED: i32 = 2;
 
 /// What an eventfd looks like: an inode without a type.
 pub fn eventfd(ino: u64) -> Object {
@@ -96,7 +113,11 @@ impl Story {
         (nr, enter_ns): (u16, u64),
         object: Option<Object>,
     ) {
-        let fd = if object.is_some() { 5 } else { -1 };
+        let fd = match object {
+            Some(object) if object.type_bits == TYPE_FUTEX => MUTEX_LOCKED,
+            Some(_) => 5,
+            None => -1,
+        };
         let call = Some(OpenCall { nr, enter_ns, object, fd });
         let iowait = state == DISK;
         let what = What::Switch { prev, next, state, preempt: false, iowait, call };
@@ -116,7 +137,7 @@ impl Story {
     }
 
     pub fn wake(&mut self, ts_ns: u64, cpu: u32, waker: u32, wakee: u32, flags: u8) {
-        self.at(ts_ns, cpu, What::Waking { waker, wakee, flags });
+        self.at(ts_ns, cpu, What::Waking { waker, wakee, flags, block: 0 });
     }
 
     /// A call without descriptor.

@@ -36,7 +36,9 @@ pub enum Why {
     Born,
     Dead,
     Timer,
-    Futex,
+    Mutex,
+    /// A condition variable, the end of a thread, ...: any other futex.
+    Condition,
     /// poll() and eventfds.
     Readiness,
     /// Bytes, or room for them, in a pipe.
