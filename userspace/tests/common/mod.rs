@@ -25,18 +25,34 @@ pub const NOBODY: u32 = 65534;
 pub type Turn = MutexGuard<'static, ()>;
 
 /// Waits for a turn to capture; `None`, after saying why, where that is not possible. Then it is
-/// up to the test to return. Where captures are known to work, `RPCPROBE_REQUIRE_KERNEL=1` makes
-/// it a failure.
+/// up to the test to return.
 pub fn needs_kernel() -> Option<Turn> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     static HINDRANCE: OnceLock<Option<String>> = OnceLock::new();
     // A test that failed has left nothing behind that could harm the next.
     let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(why) = HINDRANCE.get_or_init(hindrance) else { return Some(turn) };
+    match HINDRANCE.get_or_init(hindrance) {
+        None => Some(turn),
+        Some(why) => {
+            skip(why);
+            None
+        }
+    }
+}
+
+/// For tests that need root but no hooks: as [`needs_kernel`].
+pub fn needs_root() -> bool {
+    if !is_root() {
+        skip("not root");
+    }
+    is_root()
+}
+
+/// Where captures are known to work, `RPCPROBE_REQUIRE_KERNEL=1` makes skipping a failure.
+fn skip(why: &str) {
     let required = std::env::var_os("RPCPROBE_REQUIRE_KERNEL").is_some_and(|value| value == "1");
     assert!(!required, "captures are required to work here, but: {why}");
     println!("skipped: {why}");
-    None
 }
 
 /// Why captures are not possible here.
@@ -48,14 +64,6 @@ fn hindrance() -> Option<String> {
     let said = [text(&output.stdout), text(&output.stderr)].concat();
     let first = said.lines().next().unwrap_or("no output").to_string();
     (!output.status.success()).then(|| format!("rpcprobe doctor, {}: {first}", output.status))
-}
-
-/// For the few tests that need root but no hooks: as [`needs_kernel`].
-pub fn needs_root() -> bool {
-    if !is_root() {
-        println!("skipped: not root");
-    }
-    is_root()
 }
 
 fn is_root() -> bool {

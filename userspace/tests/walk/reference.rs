@@ -62,6 +62,9 @@ struct Walk<'t> {
     /// again and again would be followed twice as often for each time.
     vain: BTreeSet<(TaskNo, u64)>,
     steps: u64,
+    /// Came through a transfer that had not ended when the request did: the engine may have to
+    /// explain it without knowing how many bytes it moved.
+    saw_open_transfer: bool,
 }
 
 enum Step {
@@ -70,7 +73,8 @@ enum Step {
     Joined(TaskNo, u64),
 }
 
-pub fn walk(truth: &Truth, asked: &Asked, copy_ns_per_byte: f64) -> Vec<Piece> {
+/// The segments of a request, and whether what is copied in it is certain.
+pub fn walk(truth: &Truth, asked: &Asked, copy_ns_per_byte: f64) -> (Vec<Piece>, bool) {
     let mut walk = Walk {
         truth,
         asked,
@@ -81,6 +85,7 @@ pub fn walk(truth: &Truth, asked: &Asked, copy_ns_per_byte: f64) -> Vec<Piece> {
         through: None,
         vain: BTreeSet::new(),
         steps: 0,
+        saw_open_transfer: false,
     };
     let (mut task, mut at_ns) = (asked.client, asked.end_ns);
     let mut joined = 0;
@@ -108,7 +113,15 @@ pub fn walk(truth: &Truth, asked: &Asked, copy_ns_per_byte: f64) -> Vec<Piece> {
         category: said.category,
         by: said.by.map(|by| truth.tasks[by].tid),
     });
-    merged(pieces)
+    (merged(pieces), !walk.saw_open_transfer)
+}
+
+/// Copies as the rest of the call that makes them.
+pub fn without_copies(pieces: &[Piece]) -> Vec<Piece> {
+    merged(pieces.iter().cloned().map(|piece| match piece.category {
+        Category::Copy => Piece { category: Category::KernelPipe, ..piece },
+        _ => piece,
+    }))
 }
 
 impl<'t> Walk<'t> {
@@ -203,8 +216,9 @@ impl<'t> Walk<'t> {
     }
 
     /// A write copies when it begins, a read just before it ends.
-    fn copies(&self, call: &Call, at_ns: u64) -> bool {
+    fn copies(&mut self, call: &Call, at_ns: u64) -> bool {
         let Some(transfer) = call.transfer else { return false };
+        self.saw_open_transfer |= call.exit_ns > self.asked.end_ns;
         let bytes = (transfer.to - transfer.from) as f64;
         let copy_ns = (bytes * self.copy_ns_per_byte).round() as u64;
         if transfer.is_write {
