@@ -103,7 +103,8 @@ pub fn piece_before(
         InCall::NotYetKnown { since_ns } if no_more_records => (since_ns, Level::Unknown),
         InCall::NotYetKnown { .. } => return None,
     };
-    Some(Piece { start_ns: start_ns.max(since_ns), level })
+    // Before the thread was, nothing is known of it; every piece must lead back all the same.
+    Some(Piece { start_ns: start_ns.max(since_ns).min(at_ns - 1), level })
 }
 
 /// Category and description of a level.

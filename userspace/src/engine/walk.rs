@@ -143,6 +143,7 @@ impl<'w> Walk<'w> {
                 Step::Go(t, ns) => (thread, at_ns) = (t, ns),
                 Step::Joined(t, ns) => {
                     self.members.insert(t);
+                    self.dead_ends.clear();
                     joined_at = self.out.len();
                     (thread, at_ns) = (t, ns);
                 }
@@ -192,7 +193,7 @@ impl<'w> Walk<'w> {
             if let Some(step) = self.read_without_sleep(thread, call, piece.start_ns, at_ns) {
                 return Ok(step);
             }
-            if let Some(step) = self.wait_without_sleep(thread, call, &piece, at_ns) {
+            if let Some(step) = self.wait_without_sleep(thread, call, &piece, at_ns)? {
                 return Ok(step);
             }
         }
@@ -235,8 +236,12 @@ impl<'w> Walk<'w> {
     ) -> Option<Step> {
         let (object, write) = self.writer_of(call)?;
         let t = self.world.thread(thread);
-        // Slept inside the read: the sleep will tell.
-        if t.off_before(at_ns).is_some_and(|off| off.start_ns >= call.enter_ns) {
+        // Slept for the bytes inside the read: the sleep will tell.
+        let slept = (t.off.iter().rev())
+            .skip_while(|off| off.start_ns >= call.exit_ns)
+            .take_while(|off| off.start_ns >= call.enter_ns)
+            .any(waits_for_bytes);
+        if slept {
             return None;
         }
         let ours = self.is_ours(object, call);
@@ -254,9 +259,9 @@ impl<'w> Walk<'w> {
         // Woken for these bytes, in poll() or an earlier read: the sleep will tell.
         let woken = t.off.iter().rev().take_while(|off| off.end_ns >= write.enter_ns).any(|off| {
             off.end_ns <= call.enter_ns
-                && off
-                    .wake
-                    .is_some_and(|wake| wake.waker == write.thread && within(wake.at_ns, &write))
+                && off.wake.is_some_and(|wake| {
+                    wake.by_waker() && wake.waker == write.thread && within(wake.at_ns, &write)
+                })
         });
         if woken {
             self.expected.insert(thread, write);
@@ -265,9 +270,12 @@ impl<'w> Walk<'w> {
         // When the bytes were there at the latest; a write still under way when the read began
         // handed them over during the read.
         if write.exit_ns > call.enter_ns {
-            let handed_ns = write.enter_ns.max(call.enter_ns).max(piece_start_ns);
+            let handed_ns = write.enter_ns.max(call.enter_ns);
             if handed_ns >= at_ns {
-                return Some(Step::Joined(write.thread, at_ns));
+                return Some(Step::Joined(write.thread, at_ns)); // written while it had no CPU
+            }
+            if handed_ns < piece_start_ns {
+                return None; // an interrupt or fault splits the read: take the pieces first
             }
             let piece = tile::Piece { start_ns: handed_ns, level: Level::Call(call) };
             self.on_cpu(thread, &piece, at_ns);
@@ -289,31 +297,34 @@ impl<'w> Walk<'w> {
         call: &Call,
         piece: &tile::Piece<'_>,
         at_ns: u64,
-    ) -> Option<Step> {
-        let child = self.goal.child?;
+    ) -> Result<Option<Step>, NotYet> {
+        let Some(child) = self.goal.child else { return Ok(None) };
         if call.exit_ns != self.goal.end_ns || thread != self.goal.client {
-            return None;
+            return Ok(None);
         }
         let t = self.world.thread(thread);
         let slept = t.off_before(at_ns).is_some_and(|off| off.start_ns >= call.enter_ns);
         if slept || piece.start_ns > call.enter_ns {
-            return None;
+            return Ok(None);
         }
-        let last = self.world.processes[child as usize].last_exited?;
+        let Some(last) = self.world.processes[child as usize].last_exited else { return Ok(None) };
         let dead = self.world.thread(last);
         // Its last context switch comes a little after the moment it could be collected.
-        let ended_ns = match dead.off.back().filter(|off| off.why == Why::Dead) {
-            Some(off) => off.start_ns,
-            None => dead.exited_ns?,
+        let gone = dead.off.back().filter(|off| off.why == Why::Dead);
+        let ended_ns = match (gone, dead.exited_ns) {
+            (Some(off), _) => off.start_ns,
+            (None, _) if !self.settings.no_more_records => return Err(NotYet(last)),
+            (None, Some(exited_ns)) => exited_ns,
+            (None, None) => return Ok(None),
         }
         .min(call.enter_ns);
         if ended_ns <= self.goal.start_ns {
-            return None;
+            return Ok(None);
         }
         self.on_cpu(thread, piece, at_ns);
         let detail = "child ended, not yet waited for";
         self.queue(thread, ended_ns, call.enter_ns, Category::QueueApp, detail);
-        Some(Step::Joined(last, ended_ns))
+        Ok(Some(Step::Joined(last, ended_ns)))
     }
 
     /// `[from_ns, to_ns)`: it was there and `thread` had not asked for it; `cause` says what the
@@ -331,6 +342,7 @@ impl<'w> Walk<'w> {
         while at_ns > from_ns {
             let off = t.off_before(at_ns);
             let (start_ns, cause) = match off {
+                None if at_ns <= t.born_ns => (from_ns, "not yet started".to_string()),
                 Some(off) if off.end_ns >= at_ns => {
                     let cause = match off.why {
                         Why::Preempted => "preempted",
@@ -477,11 +489,15 @@ impl<'w> Walk<'w> {
         waker: ThreadId,
         woken_ns: u64,
     ) -> Option<(ThreadId, u64)> {
+        let by_waker = off.wake.is_some_and(|wake| wake.by_waker());
         if let Some(write) = self.expected.get(&thread).copied() {
-            if write.thread == waker && within(woken_ns, &write) {
+            if by_waker && write.thread == waker && within(woken_ns, &write) {
                 self.expected.remove(&thread);
                 return Some((waker, woken_ns));
             }
+        }
+        if !waits_for_bytes(off) {
+            return None; // a fault or the like on the way
         }
         let t = self.world.thread(thread);
         let InCall::Closed(call) = tile::call_at(t, off.end_ns.min(self.goal.end_ns)) else {
@@ -494,7 +510,7 @@ impl<'w> Walk<'w> {
         if write.enter_ns < self.goal.start_ns {
             return None;
         }
-        let handed_ns = if write.thread == waker && within(woken_ns, &write) {
+        let handed_ns = if by_waker && write.thread == waker && within(woken_ns, &write) {
             woken_ns
         } else if write.enter_ns > woken_ns {
             return None; // an earlier, vain wake-up
@@ -678,6 +694,12 @@ impl<'w> Walk<'w> {
             evidence: raw.evidence,
         }
     }
+}
+
+/// Whether a sleep can be the wait for a message: those can be interrupted, unlike the waits for pages
+/// that reading it may bring.
+fn waits_for_bytes(off: &Off) -> bool {
+    matches!(off.why, Why::Slept { uninterruptible: false, .. })
 }
 
 /// Whether an instant lies in the call that made the transfer.

@@ -1,8 +1,11 @@
 //! Small traces with answers derived by hand. Unless said otherwise the client (thread 10, CPU 0)
 //! asks on pipe `A` and the server (thread 20, CPU 1) answers on pipe `B`.
 
-use rpcprobe::engine::event::Object;
-use rpcprobe::records::{WAKING_HARDIRQ, WAKING_IN_SYSCALL, WAKING_NEW, WAKING_SOFTIRQ};
+use rpcprobe::engine::event::{Object, OpenCall, What};
+use rpcprobe::records::{
+    FAULT_KERNEL, FAULT_MAJOR, TASK_THREAD, TASK_TRACED, WAKING_HARDIRQ, WAKING_IN_SYSCALL,
+    WAKING_NEW, WAKING_SOFTIRQ,
+};
 
 use super::story::*;
 
@@ -82,7 +85,7 @@ fn whoever_had_the_cpu_is_named() {
     s.at(
         117,
         1,
-        rpcprobe::engine::event::What::Switch {
+        What::Switch {
             prev: 20,
             next: 90,
             state: RUNNABLE,
@@ -546,4 +549,305 @@ fn a_program_is_explained_from_fork_to_wait() {
         157-160 client kernel.exec
     ";
     assert_eq!(table(segments), expected(answer));
+}
+
+#[test]
+fn work_handed_over_by_condition_variables_is_followed() {
+    let mut s = Story::new();
+    s.switch(21, 2, IDLE, 21, RUNNABLE);
+    s.switch_in(47, 2, 21, IDLE, ASLEEP, (FUTEX, 42), Some(condition(0x8000)));
+    asked(&mut s);
+    s.wake(117, 1, 20, 21, WAKING_IN_SYSCALL);
+    s.call(1, 20, FUTEX, (115, 119), 1);
+    s.switch(120, 2, IDLE, 21, RUNNABLE);
+    s.call(2, 21, FUTEX, (42, 122), 0);
+    s.switch_in(123, 1, 20, IDLE, ASLEEP, (FUTEX, 121), Some(condition(0x8004)));
+    s.wake(142, 2, 21, 20, WAKING_IN_SYSCALL);
+    s.call(2, 21, FUTEX, (140, 144), 1);
+    s.switch(145, 1, IDLE, 20, RUNNABLE);
+    s.call(1, 20, FUTEX, (121, 147), 0);
+    s.write(1, 20, b(), (0, 4), (150, 155));
+    s.read(0, 10, b(), (0, 4), (160, 163));
+    // Unlike a mutex, whose waiter waits for its turn and not for work.
+    let rest = "
+        113-115 server user
+        115-117 server kernel.futex
+        117-120 helper runqueue.wakeup by idle
+        120-122 helper kernel.futex
+        122-140 helper user
+        140-142 helper kernel.futex
+        142-145 server runqueue.wakeup by idle
+        145-147 server kernel.futex
+        147-150 server user
+        150-155 server kernel.pipe
+        155-160 client queue.pipe (user)
+        160-163 client kernel.pipe
+    ";
+    assert_eq!(s.only(), expected(&[ASKED, rest].concat()));
+}
+
+#[test]
+fn a_message_can_wait_for_a_thread_that_does_not_exist_yet() {
+    let mut s = Story::new();
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.switch(20, 1, IDLE, 20, RUNNABLE);
+    s.switch(21, 2, 90, IDLE, ASLEEP);
+    s.call(1, 20, POLL, (30, 32), 1);
+    // A thread a request: 22 is made for this one.
+    s.write(0, 10, a(), (0, 4), (100, 106));
+    let fork = What::Fork {
+        parent: 20,
+        child: 22,
+        child_tgid: 20,
+        flags: TASK_TRACED | TASK_THREAD,
+        enter_ns: 108,
+        comm: "worker".into(),
+    };
+    s.at(110, 1, fork);
+    s.wake(111, 1, 20, 22, WAKING_NEW | WAKING_IN_SYSCALL);
+    s.switch(115, 2, IDLE, 22, RUNNABLE);
+    s.call(2, 22, CLONE, (110, 117), 0);
+    s.call(1, 20, CLONE, (108, 118), 22);
+    s.read(2, 22, a(), (0, 4), (120, 123));
+    s.write(2, 22, b(), (0, 4), (130, 135));
+    s.read(0, 10, b(), (0, 4), (140, 142));
+    let answer = "
+        100-106 client kernel.pipe
+        106-110 worker queue.pipe (not yet started)
+        110-115 worker queue.pipe (not yet started)
+        115-117 worker queue.pipe (kernel.exec: clone)
+        117-120 worker queue.pipe (user)
+        120-123 worker kernel.pipe
+        123-130 worker user
+        130-135 worker kernel.pipe
+        135-140 client queue.pipe (user)
+        140-142 client kernel.pipe
+    ";
+    assert_eq!(s.only(), expected(answer));
+}
+
+#[test]
+fn losing_the_cpu_in_a_read_is_not_waiting_in_it() {
+    let mut s = Story::new();
+    asked(&mut s);
+    // The client enters read(B), loses its CPU for a moment, and is back before the server writes.
+    let lost = What::Switch {
+        prev: 10,
+        next: 90,
+        state: RUNNABLE,
+        preempt: true,
+        iowait: false,
+        call: Some(OpenCall { nr: READ, enter_ns: 120, object: Some(b()), fd: 5 }),
+    };
+    s.at(125, 0, lost);
+    s.switch(128, 0, 90, 10, ASLEEP);
+    s.write(1, 20, b(), (0, 4), (135, 145));
+    s.read(0, 10, b(), (0, 4), (120, 150));
+    // Handed over when the write began, as if nothing had happened.
+    let rest = "
+        113-135 server user
+        135-150 client kernel.pipe
+    ";
+    assert_eq!(s.only(), expected(&[ASKED, rest].concat()));
+}
+
+#[test]
+fn a_fault_inside_a_read_does_not_wait_for_the_writer() {
+    let mut s = Story::new();
+    asked(&mut s);
+    // The bytes are ready at 126, read from 140 on; the client's buffer has to come from a disk.
+    s.write(1, 20, b(), (0, 4), (120, 126));
+    s.switch_in(143, 0, 10, IDLE, DISK, (READ, 140), Some(b()));
+    s.wake(150, 1, 20, 10, WAKING_SOFTIRQ);
+    s.switch(151, 0, IDLE, 10, RUNNABLE);
+    s.at(152, 0, What::Fault { tid: 10, enter_ns: 142, ip: 0, flags: FAULT_MAJOR | FAULT_KERNEL });
+    s.read(0, 10, b(), (0, 4), (140, 160));
+    let rest = "
+        113-120 server user
+        120-126 server kernel.pipe
+        126-140 client queue.pipe (user)
+        140-142 client kernel.pipe
+        142-143 client fault
+        143-150 client block_io
+        150-151 client runqueue.wakeup by idle
+        151-152 client fault
+        152-160 client kernel.pipe
+    ";
+    assert_eq!(s.only(), expected(&[ASKED, rest].concat()));
+}
+
+#[test]
+fn a_reader_that_wakes_its_writer_is_no_circle() {
+    let mut s = Story::new();
+    asked(&mut s);
+    // The server sleeps in fsync; a softirq in the client's own read(B) ends that. Only later come
+    // the bytes the client then sleeps for.
+    let fsync = 74;
+    s.switch_in(116, 1, 20, IDLE, DISK, (fsync, 114), None);
+    s.wake(122, 0, 10, 20, WAKING_SOFTIRQ | WAKING_IN_SYSCALL);
+    s.switch(124, 1, IDLE, 20, RUNNABLE);
+    s.call(1, 20, fsync, (114, 126), 0);
+    s.sleep_in(128, 0, (10, IDLE), (READ, 115), b());
+    s.wake(135, 1, 20, 10, WAKING_IN_SYSCALL);
+    s.write(1, 20, b(), (0, 4), (130, 140));
+    s.switch(138, 0, IDLE, 10, RUNNABLE);
+    s.read(0, 10, b(), (0, 4), (115, 142));
+    let answer = "
+        100-110 client kernel.pipe
+        110-115 client user
+        115-122 client kernel.pipe
+        122-124 server runqueue.wakeup by idle
+        124-126 server kernel.vfs
+        126-130 server user
+        130-135 server kernel.pipe
+        135-138 client runqueue.wakeup by idle
+        138-142 client kernel.pipe
+    ";
+    assert_eq!(s.only(), expected(answer));
+}
+
+#[test]
+fn a_dead_end_may_lead_somewhere_once_others_have_joined() {
+    let mut s = Story::new();
+    // Thread 22 reads the request and leaves it in memory; thread 20, which computes all along,
+    // picks it up: nothing shows that. 20 has 21 do a part and answers in two writes' worth.
+    s.task(22, 20, "reader");
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.switch(15, 3, IDLE, 22, RUNNABLE);
+    s.switch(20, 1, IDLE, 20, RUNNABLE);
+    s.switch(21, 2, IDLE, 21, RUNNABLE);
+    s.sleep_in(45, 3, (22, 11), (READ, 40), a());
+    s.sleep_in(47, 2, (21, IDLE), (READ, 42), eventfd(3));
+    s.sleep_in(60, 3, (11, IDLE), (READ, 55), eventfd(5));
+    s.wake(105, 0, 10, 22, WAKING_IN_SYSCALL);
+    s.switch(107, 3, IDLE, 22, RUNNABLE);
+    s.write(0, 10, a(), (0, 4), (100, 110));
+    s.read(3, 22, a(), (0, 4), (40, 112));
+    s.sleep_in(116, 3, (22, IDLE), (READ, 114), a());
+    s.wake(117, 1, 20, 21, WAKING_IN_SYSCALL);
+    s.write(1, 20, eventfd(3), (0, 8), (115, 119));
+    s.switch(120, 2, IDLE, 21, RUNNABLE);
+    s.read(2, 21, eventfd(3), (0, 8), (42, 122));
+    s.sleep_in(121, 0, (10, IDLE), (READ, 115), b());
+    s.sleep_in(123, 1, (20, IDLE), (READ, 121), eventfd(4));
+    s.wake(142, 2, 21, 20, WAKING_IN_SYSCALL);
+    s.write(2, 21, eventfd(4), (0, 8), (140, 144));
+    s.switch(145, 1, IDLE, 20, RUNNABLE);
+    s.read(1, 20, eventfd(4), (0, 8), (121, 147));
+    // It also wakes the client's other thread, in whose call a softirq ends the client's fsync:
+    // on the way back from there nobody is known to work for the request.
+    s.wake(149, 1, 20, 11, WAKING_IN_SYSCALL);
+    s.write(1, 20, eventfd(5), (0, 8), (148, 150));
+    s.switch(151, 3, IDLE, 11, RUNNABLE);
+    s.wake(153, 1, 20, 10, WAKING_IN_SYSCALL);
+    s.write(1, 20, b(), (0, 8), (152, 155));
+    s.switch(154, 0, IDLE, 10, RUNNABLE);
+    s.read(0, 10, b(), (0, 4), (115, 156));
+    let fsync = 74;
+    s.switch_in(158, 0, 10, IDLE, DISK, (fsync, 157), None);
+    s.wake(160, 3, 11, 10, WAKING_SOFTIRQ | WAKING_IN_SYSCALL);
+    s.switch(161, 0, IDLE, 10, RUNNABLE);
+    s.read(3, 11, eventfd(5), (0, 8), (55, 162));
+    s.call(0, 10, fsync, (157, 163), 0);
+    s.read(0, 10, b(), (4, 4), (164, 165));
+    // The answer makes 20 a member, and with it the way through 21 leads to one.
+    let answer = "
+        100-117 server unattributed
+        117-120 helper runqueue.wakeup by idle
+        120-122 helper kernel.vfs
+        122-140 helper user
+        140-142 helper kernel.vfs
+        142-145 server runqueue.wakeup by idle
+        145-147 server kernel.vfs
+        147-148 server user
+        148-150 server kernel.vfs
+        150-152 server user
+        152-153 server kernel.pipe
+        153-154 client runqueue.wakeup by idle
+        154-156 client kernel.pipe
+        156-157 client user
+        157-158 client kernel.vfs
+        158-160 client block_io by client2/11
+        160-161 client runqueue.wakeup by idle
+        161-163 client kernel.vfs
+        163-164 client user
+        164-165 client kernel.pipe
+    ";
+    assert_eq!(s.only(), expected(answer));
+}
+
+/// Start and latency of each complete request.
+fn latencies(s: &Story) -> Vec<(u64, u64)> {
+    s.requests().iter().map(|(request, _)| (request.start_ns, request.latency_ns)).collect()
+}
+
+/// One trip from `at_ns` on: thread 10 asks, thread 20 answers, thread 11, which waits in read(B)
+/// on CPU 2, has the answer 22 ns later; the call that asks ends only at `asked_ns`.
+fn trip(s: &mut Story, number: u64, at_ns: u64, asked_ns: u64) {
+    s.write(0, 10, a(), (4 * number, 4), (at_ns, asked_ns));
+    s.read(1, 20, a(), (4 * number, 4), (at_ns + 2, at_ns + 6));
+    s.write(1, 20, b(), (4 * number, 4), (at_ns + 8, at_ns + 12));
+    s.read(2, 11, b(), (4 * number, 4), (at_ns + 16, at_ns + 22));
+}
+
+#[test]
+fn a_request_is_a_request_before_its_write_has_ended() {
+    // Thread 10 handed its bytes over and then lost the CPU: others were done before it was.
+    let mut s = Story::new();
+    trip(&mut s, 0, 100, 150);
+    assert_eq!(latencies(&s), [(100, 22)]);
+}
+
+#[test]
+fn an_answer_belongs_to_its_own_request() {
+    // Likewise, when there was a request before.
+    let mut s = Story::new();
+    trip(&mut s, 0, 100, 105);
+    trip(&mut s, 1, 200, 250);
+    trip(&mut s, 2, 300, 305);
+    assert_eq!(latencies(&s), [(100, 22), (200, 22), (300, 22)]);
+}
+
+#[test]
+fn an_answer_is_whole_before_its_last_write_has_ended() {
+    // The answer comes in two writes, of which the second ends after the next request begins.
+    let mut s = Story::new();
+    s.write(0, 10, a(), (0, 4), (100, 105));
+    s.read(1, 20, a(), (0, 4), (102, 106));
+    s.write(1, 20, b(), (0, 4), (108, 112));
+    s.read(0, 10, b(), (0, 4), (116, 120));
+    s.write(1, 20, b(), (4, 4), (122, 160));
+    s.read(0, 10, b(), (4, 4), (126, 130));
+    s.write(0, 10, a(), (4, 4), (140, 145));
+    assert_eq!(latencies(&s), [(100, 30)]);
+}
+
+#[test]
+fn a_child_waited_for_on_its_way_out_did_not_wait() {
+    let mut s = Story::new();
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.switch(20, 1, 90, IDLE, ASLEEP);
+    s.fork(103, 0, 10, 30, 100);
+    s.wake(106, 0, 10, 30, WAKING_NEW | WAKING_IN_SYSCALL);
+    s.switch(109, 1, IDLE, 30, RUNNABLE);
+    s.call(1, 30, CLONE, (103, 111), 0);
+    s.call(0, 10, CLONE, (100, 112), 30);
+    s.exec(120, 1, 30, "true");
+    s.call(1, 30, EXECVE, (114, 123), 0);
+    s.exit(150, 1, 30, 148);
+    // The wait finds the child while it is still leaving, first in its last call and then past the
+    // end of that: its last switch comes after.
+    s.call(0, 10, WAIT4, (155, 160), 30);
+    s.switch_in(162, 1, 30, IDLE, DEAD, (EXIT_GROUP, 148), None);
+    let answer = "
+        100-106 client kernel.exec
+        106-109 sh runqueue.wakeup by idle
+        109-111 sh kernel.exec
+        111-114 sh user
+        114-123 sh kernel.exec
+        123-148 true user
+        148-155 true kernel.exec
+        155-160 client kernel.exec
+    ";
+    assert_eq!(s.only(), expected(answer));
 }

@@ -102,13 +102,6 @@ fn show(pieces: &[Piece]) -> String {
 
 /// All laws, for one trace.
 fn check(trace: &Trace, copy_ns_per_byte: f64) -> Result<(), TestCaseError> {
-    if std::env::var("SHOW").is_ok() {
-        eprintln!("=== trace");
-        for e in &trace.events {
-            eprintln!("{} cpu{} {:?}", e.ts_ns, e.cpu, e.what);
-        }
-        eprintln!("{:#?}", trace.truth.asked);
-    }
     let truth: Vec<(Vec<Piece>, bool)> = (trace.truth.asked.iter())
         .map(|asked| reference::walk(&trace.truth, asked, copy_ns_per_byte))
         .collect();
@@ -259,29 +252,4 @@ proptest! {
         let paused = explain(trace.cpus, start_ns, &with_pauses(&events, places), 0.0);
         prop_assert_eq!(plain, paused);
     }
-}
-
-#[test]
-fn zz_replay() {
-    let Ok(path) = std::env::var("REPLAY") else { return };
-    let numbers = std::fs::read_to_string(path)
-        .unwrap()
-        .split_whitespace()
-        .map(|n| n.parse().unwrap())
-        .collect();
-    let trace = simulate(numbers);
-    let answers = explain(trace.cpus, trace.truth.start_ns, &trace.events, 0.0);
-    for (request, segments) in &answers {
-        eprintln!(
-            "{} {:?}+{}\n{}",
-            request.request_id,
-            request.start_ns,
-            request.latency_ns,
-            table(segments)
-        );
-        for s in segments {
-            eprintln!("   {} {:?} {:?}", s.start_ns, s.detail, s.cause);
-        }
-    }
-    check(&trace, 0.0).unwrap();
 }

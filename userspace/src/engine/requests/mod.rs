@@ -6,7 +6,7 @@ mod exec;
 mod pipe;
 mod stdio;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use super::event::{Call, Event, Object, What, TYPE_FIFO};
 use super::syscall::{NR_EXECVE, NR_EXECVEAT, NR_WAIT4};
@@ -24,9 +24,14 @@ pub struct Found {
     pub goal: Goal,
 }
 
+/// Reads remembered for a write that is still under way.
+const RECENT_READS: usize = 64;
+
 #[derive(Default)]
 pub struct Detector {
     turns: HashMap<(ProcessId, Object), Turn>,
+    /// The latest reads of each process.
+    recent_reads: HashMap<ProcessId, VecDeque<(Object, Transfer)>>,
     /// Closed turns whose answer is not settled yet.
     unsettled: Vec<Turn>,
     children: HashMap<ProcessId, Child>,
@@ -77,6 +82,7 @@ impl Detector {
                 let process = world.thread(thread).process;
                 let mine: Vec<_> =
                     self.turns.keys().filter(|(owner, _)| *owner == process).copied().collect();
+                self.recent_reads.remove(&process);
                 for key in mine {
                     let turn = self.turns.remove(&key).expect("just listed");
                     self.close(turn, event.ts_ns);
@@ -125,6 +131,11 @@ impl Detector {
             if io.is_write {
                 self.write(world, process, io.object, transfer);
             } else {
+                let recent = self.recent_reads.entry(process).or_default();
+                if recent.len() == RECENT_READS {
+                    recent.pop_front();
+                }
+                recent.push_back((io.object, transfer));
                 for turn in self.turns.values_mut().filter(|turn| turn.process == process) {
                     if turn.object != io.object {
                         turn.reads.push((io.object, transfer));

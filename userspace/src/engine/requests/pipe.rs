@@ -60,9 +60,17 @@ impl Detector {
                 turn.to = turn.to.max(bytes.to);
                 return;
             }
-            let turn = self.turns.remove(&key).expect("present");
+            let mut turn = self.turns.remove(&key).expect("present");
+            turn.reads.retain(|(_, read)| read.exit_ns <= bytes.enter_ns);
             self.close(turn, bytes.enter_ns);
         }
+        // A call's record comes when it ends: an answer read meanwhile, by another thread, is this
+        // message's.
+        let recent = self.recent_reads.get(&process).into_iter().flatten();
+        let reads = recent
+            .filter(|(on, read)| *on != object && read.exit_ns > bytes.enter_ns)
+            .copied()
+            .collect();
         let turn = Turn {
             object,
             client: bytes.thread,
@@ -70,7 +78,7 @@ impl Detector {
             start_ns: bytes.enter_ns,
             from: bytes.from,
             to: bytes.to,
-            reads: Vec::new(),
+            reads,
             closed_ns: None,
             parent: self.enclosing(world, process),
         };
@@ -127,7 +135,7 @@ impl Detector {
             };
         };
         let request_channel = &world.channels[&turn.object];
-        let mut open = false;
+        let mut uncovered = Vec::new();
         let mut found: Option<(Object, u64, u64, u64, ThreadId)> = None;
         for (object, read) in &turn.reads {
             let Some(channel) = world.channels.get(object) else { continue };
@@ -154,15 +162,17 @@ impl Detector {
                         }
                     }
                 }
-                None => open = true,
+                None => uncovered.push(*object),
             }
         }
         match found {
+            // More of the answer was read than its writer's records tell of as yet.
+            Some((object, ..)) if uncovered.contains(&object) => Answer::Open,
             Some(found) if self.answers_elsewhere(world, turn, server, found.0) => Answer::None,
             Some((object, from, to, end_ns, client)) => {
                 Answer::Found { server, object, from, to, end_ns, client }
             }
-            None if open => Answer::Open,
+            None if !uncovered.is_empty() => Answer::Open,
             None => Answer::Missing,
         }
     }
