@@ -303,7 +303,10 @@ impl<'w> Walk<'w> {
             return Ok(None);
         }
         let t = self.world.thread(thread);
-        let slept = t.off_before(at_ns).is_some_and(|off| off.start_ns >= call.enter_ns);
+        let slept = (t.off.iter().rev())
+            .skip_while(|off| off.start_ns >= call.exit_ns)
+            .take_while(|off| off.start_ns >= call.enter_ns)
+            .any(|off| matches!(off.why, Why::Slept { .. }));
         if slept || piece.start_ns > call.enter_ns {
             return Ok(None);
         }

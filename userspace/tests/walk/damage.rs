@@ -72,7 +72,7 @@ fn garble(what: &mut What, number: u64) {
             _ => {
                 if let Some(call) = call {
                     (call.enter_ns, call.nr) = (ns, (number % 450) as u16);
-                    call.object = (number % 2 == 0).then_some(object);
+                    call.object = number.is_multiple_of(2).then_some(object);
                 }
             }
         },
@@ -109,8 +109,8 @@ fn garble(what: &mut What, number: u64) {
             4 => call.unfinished = !call.unfinished,
             5 => call.reaped = !call.reaped,
             _ => match &mut call.io {
-                Some(io) if number % 2 == 0 => io.offset = number / 2,
-                Some(io) => (io.object, io.is_write) = (object, number % 3 == 0),
+                Some(io) if number.is_multiple_of(2) => io.offset = number / 2,
+                Some(io) => (io.object, io.is_write) = (object, number.is_multiple_of(3)),
                 None => {}
             },
         },

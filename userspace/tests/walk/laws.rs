@@ -8,7 +8,7 @@ use rpcprobe::model::{
 
 use super::damage::{damaged, wrongs};
 use super::programs::{simulate, Trace};
-use super::reference::{self, merged, without_copies, Piece};
+use super::reference::{self, merged, roughly, Piece};
 use super::story::{explain, table, Answers};
 use super::truth::Asked;
 
@@ -113,12 +113,12 @@ fn check(trace: &Trace, copy_ns_per_byte: f64) -> Result<(), TestCaseError> {
     }
     prop_assert_eq!(found(&answers), performed(trace));
     prop_assert!(answers.iter().all(|(request, _)| request.complete), "nothing was left undone");
-    for (asked, (truth, copies_certain)) in trace.truth.asked.iter().zip(&truth) {
+    for (asked, (truth, certain)) in trace.truth.asked.iter().zip(&truth) {
         let (_, segments) = answer_to(&answers, asked);
         let engine = engine_pieces(segments);
-        let same = match copies_certain {
+        let same = match certain {
             true => engine == *truth,
-            false => without_copies(&engine) == without_copies(truth),
+            false => roughly(&engine) == roughly(truth),
         };
         if !same {
             let what = reference::describe(&trace.truth, asked);

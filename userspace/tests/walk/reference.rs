@@ -62,9 +62,9 @@ struct Walk<'t> {
     /// again and again would be followed twice as often for each time.
     vain: BTreeSet<(TaskNo, u64)>,
     steps: u64,
-    /// Came through a transfer that had not ended when the request did: the engine may have to
-    /// explain it without knowing how many bytes it moved.
-    saw_open_transfer: bool,
+    /// Came through a transfer, fault or interrupt that had not ended when the request did: its
+    /// record may come too late for the engine.
+    saw_unended: bool,
 }
 
 enum Step {
@@ -73,7 +73,7 @@ enum Step {
     Joined(TaskNo, u64),
 }
 
-/// The segments of a request, and whether what is copied in it is certain.
+/// The segments of a request, and whether the engine can know all of them.
 pub fn walk(truth: &Truth, asked: &Asked, copy_ns_per_byte: f64) -> (Vec<Piece>, bool) {
     let mut walk = Walk {
         truth,
@@ -85,7 +85,7 @@ pub fn walk(truth: &Truth, asked: &Asked, copy_ns_per_byte: f64) -> (Vec<Piece>,
         through: None,
         vain: BTreeSet::new(),
         steps: 0,
-        saw_open_transfer: false,
+        saw_unended: false,
     };
     let (mut task, mut at_ns) = (asked.client, asked.end_ns);
     let mut joined = 0;
@@ -113,13 +113,14 @@ pub fn walk(truth: &Truth, asked: &Asked, copy_ns_per_byte: f64) -> (Vec<Piece>,
         category: said.category,
         by: said.by.map(|by| truth.tasks[by].tid),
     });
-    (merged(pieces), !walk.saw_open_transfer)
+    (merged(pieces), !walk.saw_unended)
 }
 
-/// Copies as the rest of the call that makes them.
-pub fn without_copies(pieces: &[Piece]) -> Vec<Piece> {
-    merged(pieces.iter().cloned().map(|piece| match piece.category {
-        Category::Copy => Piece { category: Category::KernelPipe, ..piece },
+/// With all time on a CPU alike.
+pub fn roughly(pieces: &[Piece]) -> Vec<Piece> {
+    merged(pieces.iter().cloned().map(|piece| match piece.category.name() {
+        "fault" | "interrupt" | "copy" => Piece { category: Category::User, ..piece },
+        kernel if kernel.starts_with("kernel.") => Piece { category: Category::User, ..piece },
         _ => piece,
     }))
 }
@@ -148,12 +149,24 @@ impl<'t> Walk<'t> {
             }
             Doing::Away(away) => return self.away(task, away, at_ns),
             Doing::User => Category::User,
-            Doing::Fault => Category::Fault,
-            Doing::Softirq | Doing::Hardirq => Category::Interrupt,
+            Doing::Fault | Doing::Softirq | Doing::Hardirq => {
+                self.saw_unended |= !self.ends_in_time(task, at_ns);
+                match tick.doing {
+                    Doing::Fault => Category::Fault,
+                    _ => Category::Interrupt,
+                }
+            }
             Doing::Call => return self.in_call(task, tick.call.expect("in a call"), at_ns),
         };
         self.say(task, 1, category);
         Step::Go(task, at_ns - 1)
+    }
+
+    /// Whether the fault or interrupt a task is in ends before the request does.
+    fn ends_in_time(&self, task: TaskNo, at_ns: u64) -> bool {
+        (at_ns + 1..=self.asked.end_ns).any(|later_ns| {
+            matches!(self.truth.before(task, later_ns).doing, Doing::User | Doing::Call)
+        })
     }
 
     // ---- on the CPU, in a system call ---------------------------------------------------------
@@ -218,7 +231,7 @@ impl<'t> Walk<'t> {
     /// A write copies when it begins, a read just before it ends.
     fn copies(&mut self, call: &Call, at_ns: u64) -> bool {
         let Some(transfer) = call.transfer else { return false };
-        self.saw_open_transfer |= call.exit_ns > self.asked.end_ns;
+        self.saw_unended |= call.exit_ns > self.asked.end_ns;
         let bytes = (transfer.to - transfer.from) as f64;
         let copy_ns = (bytes * self.copy_ns_per_byte).round() as u64;
         if transfer.is_write {
