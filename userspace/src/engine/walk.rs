@@ -77,6 +77,8 @@ struct Walk<'w> {
     members: HashSet<ThreadId>,
     /// Wake-ups that were followed in vain: (waker, time).
     dead_ends: HashSet<(ThreadId, u64)>,
+    /// Reads whose message was crossed already, by thread and entry: once is enough.
+    crossed: HashSet<(ThreadId, u64)>,
     /// Where a thread's first read of a message found the bytes ready while it was being woken
     /// for them: the sleep to look out for, by thread.
     expected: HashMap<ThreadId, Transfer>,
@@ -103,6 +105,7 @@ pub fn walk(world: &World, goal: &Goal, settings: Settings) -> Result<Vec<Segmen
         out: Vec::new(),
         members: HashSet::from([goal.client]),
         dead_ends: HashSet::new(),
+        crossed: HashSet::new(),
         expected: HashMap::new(),
         steps: 0,
     };
@@ -190,8 +193,12 @@ impl<'w> Walk<'w> {
         };
         // A read that found its bytes ready is where a message came in.
         if let Level::Call(call) = piece.level {
-            if let Some(step) = self.read_without_sleep(thread, call, piece.start_ns, at_ns) {
-                return Ok(step);
+            let read = (thread, call.enter_ns);
+            if !self.crossed.contains(&read) {
+                if let Some(step) = self.read_without_sleep(thread, call, piece.start_ns, at_ns) {
+                    self.crossed.insert(read);
+                    return Ok(step);
+                }
             }
             if let Some(step) = self.wait_without_sleep(thread, call, &piece, at_ns)? {
                 return Ok(step);
@@ -368,7 +375,8 @@ impl<'w> Walk<'w> {
                     }
                 }
             };
-            let start_ns = start_ns.max(from_ns);
+            // Time lines out of order must not hold it up.
+            let start_ns = if start_ns < at_ns { start_ns.max(from_ns) } else { from_ns };
             let cause = Some(cause);
             let detail = Some(detail.to_string());
             let evidence = Evidence::Measured;

@@ -707,6 +707,30 @@ fn a_reader_that_wakes_its_writer_is_no_circle() {
 }
 
 #[test]
+fn a_reader_that_wakes_its_writer_and_stays_awake_is_no_circle() {
+    let mut s = Story::new();
+    asked(&mut s);
+    // Likewise, but the client is still on its CPU when the bytes come.
+    let fsync = 74;
+    s.switch_in(116, 1, 20, IDLE, DISK, (fsync, 114), None);
+    s.wake(122, 0, 10, 20, WAKING_SOFTIRQ | WAKING_IN_SYSCALL);
+    s.switch(124, 1, IDLE, 20, RUNNABLE);
+    s.call(1, 20, fsync, (114, 126), 0);
+    s.write(1, 20, b(), (0, 4), (130, 140));
+    s.read(0, 10, b(), (0, 4), (115, 150));
+    let answer = "
+        100-110 client kernel.pipe
+        110-115 client user
+        115-122 client kernel.pipe
+        122-124 server runqueue.wakeup by idle
+        124-126 server kernel.vfs
+        126-130 server user
+        130-150 client kernel.pipe
+    ";
+    assert_eq!(s.only(), expected(answer));
+}
+
+#[test]
 fn a_dead_end_may_lead_somewhere_once_others_have_joined() {
     let mut s = Story::new();
     // Thread 22 reads the request and leaves it in memory; thread 20, which computes all along,
@@ -806,6 +830,14 @@ fn an_answer_belongs_to_its_own_request() {
     trip(&mut s, 1, 200, 250);
     trip(&mut s, 2, 300, 305);
     assert_eq!(latencies(&s), [(100, 22), (200, 22), (300, 22)]);
+}
+
+#[test]
+fn a_question_in_two_writes_is_one_before_the_second_has_ended() {
+    let mut s = Story::new();
+    s.write(0, 10, a(), (0, 4), (90, 95));
+    trip(&mut s, 1, 100, 150);
+    assert_eq!(latencies(&s), [(90, 32)]);
 }
 
 #[test]

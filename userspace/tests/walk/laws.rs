@@ -18,7 +18,11 @@ fn cases(share: u32) -> ProptestConfig {
         std::env::var("RPCPROBE_PROPERTY_CASES").ok().and_then(|n| n.parse().ok());
     let cases = all.unwrap_or(10_000).div_ceil(share);
     // Found failures belong into golden.rs, as traces one can read.
-    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+    // The same traces every run, so that a failure is of the change at hand; another seed gives
+    // others.
+    let seed = std::env::var("RPCPROBE_PROPERTY_SEED").ok().and_then(|n| n.parse().ok());
+    let rng_seed = proptest::test_runner::RngSeed::Fixed(seed.unwrap_or(1));
+    ProptestConfig { cases, rng_seed, failure_persistence: None, ..ProptestConfig::default() }
 }
 
 pub fn numbers() -> impl Strategy<Value = Vec<u16>> {

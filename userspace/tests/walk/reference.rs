@@ -173,7 +173,7 @@ impl<'t> Walk<'t> {
 
     fn in_call(&mut self, task: TaskNo, no: CallNo, at_ns: u64) -> Step {
         let call = &self.truth.calls[no];
-        let mut arrival = self.arrival(task, no, at_ns);
+        let mut arrival = self.arrival(task, no);
         if let Some(write) = arrival.map(|write| &self.truth.calls[write]) {
             if write.exit_ns > call.enter_ns && write.enter_ns.max(call.enter_ns) >= at_ns {
                 if self.through == Some(no) {
@@ -242,12 +242,14 @@ impl<'t> Walk<'t> {
     }
 
     /// If this is where a message came in, found ready or being written: its write.
-    fn arrival(&mut self, task: TaskNo, no: CallNo, at_ns: u64) -> Option<CallNo> {
+    fn arrival(&mut self, task: TaskNo, no: CallNo) -> Option<CallNo> {
         let read = &self.truth.calls[no];
         let (bytes, write) = self.brought(read)?;
         let slept =
             self.truth.tasks[task].aways.iter().map(|&away| &self.truth.aways[away]).any(|away| {
-                away.from_ns >= read.enter_ns && away.from_ns < at_ns && away.why == Why::Pipe
+                away.from_ns >= read.enter_ns
+                    && away.from_ns < read.exit_ns
+                    && away.why == Why::Pipe
             });
         let ours = self.is_ours(&bytes);
         // Bytes of a hand-off lead back to a member.

@@ -56,7 +56,8 @@ impl Detector {
     ) {
         let key = (process, object);
         if let Some(turn) = self.turns.get_mut(&key) {
-            if turn.reads.is_empty() {
+            // A call's record comes when it ends: the answer may have been read before.
+            if !turn.reads.iter().any(|(_, read)| read.exit_ns <= bytes.enter_ns) {
                 turn.to = turn.to.max(bytes.to);
                 return;
             }
@@ -66,9 +67,18 @@ impl Detector {
         }
         // A call's record comes when it ends: an answer read meanwhile, by another thread, is this
         // message's.
+        let answers = |on: &Object, read: &Transfer| {
+            let Some(channel) = world.channels.get(on) else { return false };
+            match Channel::find(&channel.writes, read.to - 1) {
+                Some(write) => write.enter_ns > bytes.enter_ns,
+                None => true, // told later
+            }
+        };
         let recent = self.recent_reads.get(&process).into_iter().flatten();
         let reads = recent
-            .filter(|(on, read)| *on != object && read.exit_ns > bytes.enter_ns)
+            .filter(|(on, read)| {
+                *on != object && read.exit_ns > bytes.enter_ns && answers(on, read)
+            })
             .copied()
             .collect();
         let turn = Turn {
