@@ -601,7 +601,10 @@ impl<'w> Walk<'w> {
         }
         let channel = self.world.channels.get(&io.object)?;
         let last = io.offset + call.ret as u64 - 1;
-        Channel::find(&channel.writes, last).map(|write| (io.object, *write))
+        // Bytes of writers that race may be counted to the wrong one; never to a later one.
+        Channel::find(&channel.writes, last)
+            .filter(|write| write.enter_ns < call.exit_ns)
+            .map(|write| (io.object, *write))
     }
 
     /// Whether the call's bytes belong to the request's messages.
