@@ -46,7 +46,7 @@ test-rust: build
 	@if $(SUDO) $(RPCPROBE) doctor >/dev/null 2>&1; then require=1; else require=0; fi; \
 	echo "kernel tests required: $$require"; \
 	RPCPROBE_REQUIRE_KERNEL=$$require \
-	CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(if $(SUDO),sudo -E,)" \
+	$(if $(SUDO),CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="sudo -E") \
 	$(CARGO) test --locked --manifest-path userspace/Cargo.toml
 
 lint: deps-lint deps-build $(VENV)/bin/ruff

@@ -331,6 +331,7 @@ impl Machine {
         task.call = Some((self.truth.calls.len() - 1, sys));
         task.levels.push((Doing::Call, self.now_ns));
         task.moved = 0;
+        task.moved_from = None;
     }
 
     fn leave_call(&mut self, cpu: usize, no: TaskNo, moved: &Moved) {
@@ -354,6 +355,7 @@ impl Machine {
                     Some(Io { object, fd, is_write, offset: if count > 0 { *counter } else { 0 } });
                 if count > 0 {
                     let (from, to) = (*counter, *counter + count as u64);
+                    self.truth.miscounted |= self.tasks[no].moved_from != Some(from);
                     *counter = to;
                     self.truth.calls[call].transfer =
                         Some(Transfer { pipe: number, is_write, from, to });
@@ -388,6 +390,8 @@ impl Machine {
             return;
         }
         let now = room.min(left);
+        task.moved_from.get_or_insert(self.pipes[pipe].put);
+        self.pipes[pipe].put += now;
         self.pipes[pipe].held += now;
         task.moved += now as i64;
         let (before, after) = (self.tape.pick(4), self.tape.length(3));
@@ -414,6 +418,8 @@ impl Machine {
         *held -= now;
         let left = *held;
         self.tasks[no].moved = now as i64;
+        self.tasks[no].moved_from = Some(self.pipes[pipe].taken);
+        self.pipes[pipe].taken += now;
         let mut ops = Vec::new();
         if now > 0 {
             ops.push(Op::Run(self.tape.length(3)));

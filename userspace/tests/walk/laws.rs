@@ -106,15 +106,18 @@ fn show(pieces: &[Piece]) -> String {
 
 /// All laws, for one trace.
 fn check(trace: &Trace, copy_ns_per_byte: f64) -> Result<(), TestCaseError> {
-    let truth: Vec<(Vec<Piece>, bool)> = (trace.truth.asked.iter())
-        .map(|asked| reference::walk(&trace.truth, asked, copy_ns_per_byte))
-        .collect();
     let answers = explain(trace.cpus, trace.truth.start_ns, &trace.events, copy_ns_per_byte);
     for (request, segments) in &answers {
         if let Err(fault) = check_segments(request, segments) {
             return Err(TestCaseError::fail(format!("{fault}\n{}", table(segments))));
         }
     }
+    if trace.truth.miscounted {
+        return Ok(());
+    }
+    let truth: Vec<(Vec<Piece>, bool)> = (trace.truth.asked.iter())
+        .map(|asked| reference::walk(&trace.truth, asked, copy_ns_per_byte))
+        .collect();
     prop_assert_eq!(found(&answers), performed(trace));
     prop_assert!(answers.iter().all(|(request, _)| request.complete), "nothing was left undone");
     for (asked, (truth, certain)) in trace.truth.asked.iter().zip(&truth) {

@@ -79,6 +79,8 @@ pub struct Task {
     pub acts: VecDeque<Act>,
     /// Bytes the call under way moved, or the pid it collected.
     pub moved: i64,
+    /// Where in the pipe they begin.
+    pub moved_from: Option<u64>,
     pub futex_woken: bool,
     /// Fired when the task is gone.
     pub gone: usize,
@@ -105,6 +107,7 @@ impl Task {
             ran_ns: 0,
             acts: VecDeque::new(),
             moved: 0,
+            moved_from: None,
             futex_woken: false,
             gone: 0,
             vfork: None,
@@ -144,6 +147,9 @@ pub struct Pipe {
     /// As the kernel side counts: at the exits.
     pub written: u64,
     pub read: u64,
+    /// As it is.
+    pub put: u64,
+    pub taken: u64,
 }
 
 pub struct Machine {

@@ -124,6 +124,9 @@ pub struct Truth {
     /// Who ran on each CPU, by time since the start; `None` until its first switch.
     pub cpus: Vec<Vec<Option<TaskNo>>>,
     pub asked: Vec<Asked>,
+    /// Calls that raced on a pipe ended in another order than that of their bytes: the kernel side,
+    /// which counts when they end, takes the bytes of one for those of another.
+    pub miscounted: bool,
 }
 
 impl Truth {
