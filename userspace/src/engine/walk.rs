@@ -82,6 +82,9 @@ struct Walk<'w> {
     /// Where a thread's first read of a message found the bytes ready while it was being woken
     /// for them: the sleep to look out for, by thread.
     expected: HashMap<ThreadId, Transfer>,
+    /// The read (thread, entry) the walk is on its way back through, from a time when its bytes had
+    /// begun to come.
+    through: Option<(ThreadId, u64)>,
     steps: usize,
 }
 
@@ -107,6 +110,7 @@ pub fn walk(world: &World, goal: &Goal, settings: Settings) -> Result<Vec<Segmen
         dead_ends: HashSet::new(),
         crossed: HashSet::new(),
         expected: HashMap::new(),
+        through: None,
         steps: 0,
     };
     walk.run()?;
@@ -147,6 +151,7 @@ impl<'w> Walk<'w> {
                 Step::Joined(t, ns) => {
                     self.members.insert(t);
                     self.dead_ends.clear();
+                    self.through = None;
                     joined_at = self.out.len();
                     (thread, at_ns) = (t, ns);
                 }
@@ -276,11 +281,16 @@ impl<'w> Walk<'w> {
         }
         // When the bytes were there at the latest; a write still under way when the read began
         // handed them over during the read.
+        let read = (thread, call.enter_ns);
         if write.exit_ns > call.enter_ns {
             let handed_ns = write.enter_ns.max(call.enter_ns);
             if handed_ns >= at_ns {
-                return Some(Step::Joined(write.thread, at_ns)); // written while it had no CPU
+                // Written while it had no CPU; or else the walk came to the thread, which woke
+                // somebody, while it still waited for the bytes.
+                let had_them = self.through == Some(read);
+                return had_them.then_some(Step::Joined(write.thread, at_ns));
             }
+            self.through = Some(read);
             if handed_ns < piece_start_ns {
                 return None; // an interrupt or fault splits the read: take the pieces first
             }
@@ -476,6 +486,7 @@ impl<'w> Walk<'w> {
             return Ok(None);
         }
         let mark = self.out.len();
+        let (through, expected) = (self.through.take(), self.expected.clone());
         let (mut thread, mut at_ns) = (waker, woken_ns);
         while at_ns > self.goal.start_ns && self.steps <= MAX_STEPS {
             match self.step(thread, at_ns, depth)? {
@@ -488,6 +499,7 @@ impl<'w> Walk<'w> {
             }
         }
         self.out.truncate(mark);
+        (self.through, self.expected) = (through, expected);
         self.dead_ends.insert((waker, woken_ns));
         Ok(None)
     }
