@@ -6,10 +6,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::event::{Call, Object, TYPE_FIFO};
+use super::event::{Call, Object, TYPE_FIFO, TYPE_TCP};
+use super::syscall::SOFTIRQ_NET_RX;
 use super::tile::{self, InCall, Level};
 use super::wait;
-use super::world::{Channel, Off, ProcessId, ThreadId, Transfer, Why, World, IDLE};
+use super::world::{Channel, Off, ProcessId, ThreadId, Transfer, Wake, Why, World, IDLE};
 use crate::model::{Category, Evidence, Segment, Side};
 
 /// `detail` of a `queue.pipe` segment.
@@ -81,7 +82,7 @@ struct Walk<'w> {
     crossed: HashSet<(ThreadId, u64)>,
     /// Where a thread's first read of a message found the bytes ready while it was being woken
     /// for them: the sleep to look out for, by thread.
-    expected: HashMap<ThreadId, Transfer>,
+    expected: HashMap<ThreadId, (Object, Transfer)>,
     /// The read (thread, entry) the walk is on its way back through, from a time when its bytes had
     /// begun to come.
     through: Option<(ThreadId, u64)>,
@@ -216,7 +217,15 @@ impl<'w> Walk<'w> {
     // ---- on the CPU ---------------------------------------------------------------------------
 
     fn on_cpu(&mut self, thread: ThreadId, piece: &tile::Piece<'_>, end_ns: u64) {
-        let (category, detail) = tile::describe(&piece.level);
+        let (mut category, mut detail) = tile::describe(&piece.level);
+        if let Level::Softirq(span) = piece.level {
+            let t = self.world.thread(thread);
+            if span.number == SOFTIRQ_NET_RX && tile::in_tcp_call(t, span.end_ns) {
+                // Its own packet, on its way to the socket's other end.
+                category = Category::WireStack;
+                detail = Some("receive stack".into());
+            }
+        }
         let copy = match piece.level {
             Level::Call(call) => tile::modelled_copy(call, self.settings.copy_ns_per_byte),
             _ => None,
@@ -276,7 +285,7 @@ impl<'w> Walk<'w> {
                 })
         });
         if woken {
-            self.expected.insert(thread, write);
+            self.expected.insert(thread, (object, write));
             return None;
         }
         // When the bytes were there at the latest; a write still under way when the read began
@@ -303,7 +312,7 @@ impl<'w> Walk<'w> {
         }
         let piece = tile::Piece { start_ns: call.enter_ns, level: Level::Call(call) };
         self.on_cpu(thread, &piece, at_ns);
-        self.queue(thread, write.exit_ns, call.enter_ns, Category::QueuePipe, UNREAD);
+        self.queue(thread, write.exit_ns, call.enter_ns, queue_category(object), UNREAD);
         Some(Step::Joined(write.thread, write.exit_ns))
     }
 
@@ -425,6 +434,13 @@ impl<'w> Walk<'w> {
             return Ok(Step::Go(thread, begin_ns));
         };
         let woken_ns = wake.at_ns.max(off.start_ns).clamp(begin_ns, at_ns);
+        let message = self.message_edge(thread, off, wake, at_ns);
+        if let Some((_, sender, handed_ns)) = message.filter(|(.., ns)| *ns > wake.at_ns) {
+            // It had been woken for something else, and was still waiting for a CPU.
+            let handed_ns = handed_ns.max(begin_ns);
+            self.run_queue(thread, off, handed_ns, at_ns, Category::RunqueueWakeup);
+            return Ok(Step::Joined(sender, handed_ns));
+        }
         self.run_queue(thread, off, woken_ns, at_ns, Category::RunqueueWakeup);
 
         // A wake-up that came before the switch-out found the thread on its way to sleep: its last
@@ -432,10 +448,15 @@ impl<'w> Walk<'w> {
         let edge_ns = wake.at_ns.clamp(self.goal.start_ns, woken_ns);
 
         // A message of this request, or a thread already at work for it.
-        if let Some((sender, handed_ns)) = self.message_edge(thread, off, wake.waker, wake.at_ns) {
+        if let Some((object, sender, handed_ns)) = message {
             self.awake(thread, edge_ns, woken_ns)?;
-            self.queue(thread, handed_ns.min(edge_ns), edge_ns, Category::QueuePipe, UNREAD);
-            return Ok(Step::Joined(sender, handed_ns.min(edge_ns)));
+            let handed_ns = handed_ns.min(edge_ns);
+            let (category, detail) = match object.type_bits {
+                TYPE_TCP => (Category::WireStack, "sent, not yet delivered"),
+                _ => (queue_category(object), UNREAD),
+            };
+            self.queue(thread, handed_ns, edge_ns, category, detail);
+            return Ok(Step::Joined(sender, handed_ns));
         }
         let waker_is_member = self.members.contains(&wake.waker) && wake.waker != thread;
         let inside = edge_ns > self.goal.start_ns;
@@ -504,19 +525,21 @@ impl<'w> Walk<'w> {
         Ok(None)
     }
 
-    /// The sleep ended because bytes of this request reached the thread: who sent them, and when.
+    /// The sleep ended because bytes of this request reached the thread: on which channel, who sent
+    /// them, and when.
     fn message_edge(
         &mut self,
         thread: ThreadId,
         off: &Off,
-        waker: ThreadId,
-        woken_ns: u64,
-    ) -> Option<(ThreadId, u64)> {
-        let by_waker = off.wake.is_some_and(|wake| wake.by_waker());
-        if let Some(write) = self.expected.get(&thread).copied() {
+        wake: Wake,
+        at_ns: u64,
+    ) -> Option<(Object, ThreadId, u64)> {
+        let Wake { at_ns: woken_ns, waker, .. } = wake;
+        let by_waker = wake.by_waker();
+        if let Some((object, write)) = self.expected.get(&thread).copied() {
             if by_waker && write.thread == waker && within(woken_ns, &write) {
                 self.expected.remove(&thread);
-                return Some((waker, woken_ns));
+                return Some((object, waker, woken_ns));
             }
         }
         if !waits_for_bytes(off) {
@@ -535,12 +558,20 @@ impl<'w> Walk<'w> {
         }
         let handed_ns = if by_waker && write.thread == waker && within(woken_ns, &write) {
             woken_ns
-        } else if write.enter_ns > woken_ns {
+        } else if write.enter_ns >= at_ns {
             return None; // an earlier, vain wake-up
+        } else if write.enter_ns > woken_ns {
+            // Woken in vain, it had not come to a CPU when they came.
+            let writer = self.world.thread(write.thread);
+            let away = writer.off_before(at_ns).is_some_and(|off| off.end_ns >= at_ns);
+            if write.exit_ns > at_ns && away {
+                return None; // it may have written them later
+            }
+            write.exit_ns.min(at_ns)
         } else {
             write.exit_ns.min(woken_ns.max(write.enter_ns))
         };
-        Some((write.thread, handed_ns))
+        Some((object, write.thread, handed_ns))
     }
 
     /// The wait `[from_ns, to_ns)` of `thread`, kept as one wait; see [`wait::explain`].
@@ -607,12 +638,9 @@ impl<'w> Walk<'w> {
 
     /// For a read from a pipe: the write that brought its last byte, when its writer is traced.
     fn writer_of(&self, call: &Call) -> Option<(Object, Transfer)> {
-        let io = call.io?;
-        if io.is_write || io.object.type_bits != TYPE_FIFO || call.ret <= 0 || call.unfinished {
-            return None;
-        }
+        let io = call.transfer().filter(|io| !io.is_write)?;
         let channel = self.world.channels.get(&io.object)?;
-        let last = io.offset + call.ret as u64 - 1;
+        let last = io.offset.saturating_add(io.bytes) - 1;
         // Bytes of writers that race may be counted to the wrong one; never to a later one.
         Channel::find(&channel.writes, last)
             .filter(|write| write.enter_ns < call.exit_ns)
@@ -622,7 +650,7 @@ impl<'w> Walk<'w> {
     /// Whether the call's bytes belong to the request's messages.
     fn is_ours(&self, object: Object, call: &Call) -> bool {
         let Some(io) = call.io else { return false };
-        let (from, to) = (io.offset, io.offset + call.ret.max(0) as u64);
+        let (from, to) = (io.offset, io.offset.saturating_add(io.bytes));
         self.goal.messages.iter().any(|m| m.object == object && m.from < to && from < m.to)
     }
 
@@ -726,6 +754,14 @@ impl<'w> Walk<'w> {
 /// that reading it may bring.
 fn waits_for_bytes(off: &Off) -> bool {
     matches!(off.why, Why::Slept { uninterruptible: false, .. })
+}
+
+/// What it is called when bytes wait in a channel.
+fn queue_category(object: Object) -> Category {
+    match object.type_bits {
+        TYPE_FIFO => Category::QueuePipe,
+        _ => Category::QueueSocket,
+    }
 }
 
 /// Whether an instant lies in the call that made the transfer.

@@ -198,6 +198,8 @@ pub struct Channel {
     pub first_write_ns: Option<u64>,
     /// A request was found on it: a write without an answer is then an incomplete one.
     pub carries_requests: bool,
+    /// What people call it.
+    pub name: Option<Rc<str>>,
 }
 
 impl Channel {
@@ -315,7 +317,8 @@ impl World {
 
     /// Entry of the oldest call some traced thread sleeps in that may be sending.
     pub fn oldest_write_under_way_ns(&self) -> u64 {
-        let writes = [1, 18, 20, 296, 328]; // write, pwrite64, writev, pwritev, pwritev2
+        // write, pwrite64, writev, sendfile, sendto, sendmsg, pwritev, sendmmsg, pwritev2
+        let writes = [1, 18, 20, 40, 44, 46, 296, 307, 328];
         (self.threads.iter())
             .filter_map(|thread| thread.open_call)
             .filter(|call| writes.contains(&call.nr))
@@ -546,6 +549,10 @@ impl World {
                 self.threads[id as usize].throttles.push_back(ts_ns);
                 None
             }
+            What::Channel { object, name } => {
+                self.channels.entry(*object).or_default().name = Some(name.as_ref().into());
+                None
+            }
             What::Task { tid, tgid, kthread, comm } => {
                 if !self.by_tid.contains_key(tid) {
                     let id = self.add_thread(*tid, *tgid, comm, self.start_ns, false);
@@ -630,13 +637,10 @@ impl World {
     }
 
     fn record_transfer(&mut self, thread: ThreadId, call: &Call) {
-        let Some(io) = call.io else { return };
-        if io.object.type_bits != super::event::TYPE_FIFO || call.ret <= 0 || call.unfinished {
-            return;
-        }
+        let Some(io) = call.transfer() else { return };
         let transfer = Transfer {
             from: io.offset,
-            to: io.offset + call.ret as u64,
+            to: io.offset.saturating_add(io.bytes),
             thread,
             enter_ns: call.enter_ns,
             exit_ns: call.exit_ns,

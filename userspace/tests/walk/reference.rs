@@ -320,11 +320,18 @@ impl<'t> Walk<'t> {
         }
         let wakeup = away.wakeup.expect("all sleeps end");
         let woken_ns = wakeup.at_ns.max(begin_ns).min(at_ns);
+        let message = self.message(task, away, wakeup, at_ns);
+        if let Some((writer, handed_ns)) = message.filter(|(_, ns)| *ns > wakeup.at_ns) {
+            // Written when something else had woken it and it was still waiting for a CPU.
+            let handed_ns = handed_ns.max(begin_ns);
+            self.run_queue(task, away, handed_ns, at_ns, Category::RunqueueWakeup);
+            return Step::Joined(writer, handed_ns);
+        }
         self.run_queue(task, away, woken_ns, at_ns, Category::RunqueueWakeup);
         // Woken on its way to sleep, it took its last steps itself.
         let edge_ns = wakeup.at_ns.max(self.asked.start_ns).min(woken_ns);
         let said = self.said.len();
-        if let Some((writer, handed_ns)) = self.message(task, away, wakeup) {
+        if let Some((writer, handed_ns)) = message {
             self.last_steps(task, edge_ns, woken_ns);
             // Bytes ready before another woke it for them.
             let handed_ns = handed_ns.min(edge_ns);
@@ -363,7 +370,13 @@ impl<'t> Walk<'t> {
     }
 
     /// The sleep ended because bytes of this request came: who wrote them, and up to when.
-    fn message(&mut self, task: TaskNo, away: &Away, wakeup: Wakeup) -> Option<(TaskNo, u64)> {
+    fn message(
+        &mut self,
+        task: TaskNo,
+        away: &Away,
+        wakeup: Wakeup,
+        at_ns: u64,
+    ) -> Option<(TaskNo, u64)> {
         if let Some(&write) = self.expected.get(&task) {
             if self.woke(Some(wakeup), write) {
                 self.expected.remove(&task);
@@ -375,11 +388,18 @@ impl<'t> Walk<'t> {
         }
         let (bytes, no) = self.brought(&self.truth.calls[away.call?])?;
         let write = &self.truth.calls[no];
-        if !self.is_ours(&bytes) || write.enter_ns > wakeup.at_ns {
+        if !self.is_ours(&bytes) || write.enter_ns >= at_ns {
             return None;
         }
         if self.woke(Some(wakeup), no) {
             return Some((write.task, wakeup.at_ns));
+        }
+        if write.enter_ns > wakeup.at_ns {
+            let away = matches!(self.truth.before(write.task, at_ns).doing, Doing::Away(_));
+            if write.exit_ns > at_ns && away {
+                return None; // it may have written them later
+            }
+            return Some((write.task, write.exit_ns.min(at_ns)));
         }
         Some((write.task, write.exit_ns.min(wakeup.at_ns)))
     }

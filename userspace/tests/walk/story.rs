@@ -40,6 +40,12 @@ pub fn condition(address: u64) -> Object {
 
 const FUTEX_WAIT_PRIVATE: u32 = 128;
 const FUTEX_WAIT_BITSET_PRIVATE: u32 = 128 | 9;
+/// `(offset, bytes)` moved.
+pub fn io(object: Object, fd: i32, is_write: bool, (offset, bytes): (u64, i64)) -> Io {
+    let bytes = u64::try_from(bytes).unwrap_or(0);
+    Io { object, fd, is_write, offset, bytes, reverse: None }
+}
+
 /// What a mutex has in its word while somebody waits for it.
 pub const MUTEX_LOCKED: i32 = 2;
 
@@ -154,7 +160,7 @@ impl Story {
         bytes: (u64, i64),
         span: (u64, u64),
     ) {
-        let io = Io { object, fd: 6, is_write: true, offset: bytes.0 };
+        let io = io(object, 6, true, bytes);
         self.ended(cpu, tid, WRITE, span, bytes.1, Some(io));
     }
 
@@ -167,7 +173,7 @@ impl Story {
         bytes: (u64, i64),
         span: (u64, u64),
     ) {
-        let io = Io { object, fd: 5, is_write: false, offset: bytes.0 };
+        let io = io(object, 5, false, bytes);
         self.ended(cpu, tid, READ, span, bytes.1, Some(io));
     }
 

@@ -3,19 +3,19 @@
 //! One file a kind; each adds its part to [`Detector`].
 
 mod exec;
-mod pipe;
 mod stdio;
+mod turns;
 
 use std::collections::{HashMap, VecDeque};
 
-use super::event::{Call, Event, Object, What, TYPE_FIFO};
+use super::event::{Call, Event, Object, What};
 use super::syscall::{NR_EXECVE, NR_EXECVEAT, NR_WAIT4};
 use super::walk::Goal;
 use super::world::{ProcessId, ThreadId, Transfer, World};
 use crate::model::{End, Request};
 use exec::{exec_goal, Child};
-use pipe::Turn;
 use stdio::Stdio;
+use turns::Turn;
 
 /// A request with a known end, ready to be walked.
 #[derive(Debug)]
@@ -117,19 +117,16 @@ impl Detector {
             self.reap(world, thread, call);
         }
         let Some(io) = call.io else { return };
-        if call.ret <= 0 || call.unfinished {
-            return;
-        }
-        if io.object.type_bits == TYPE_FIFO {
+        if call.transfer().is_some() {
             let transfer = Transfer {
                 from: io.offset,
-                to: io.offset + call.ret as u64,
+                to: io.offset.saturating_add(io.bytes),
                 thread,
                 enter_ns: call.enter_ns,
                 exit_ns: call.exit_ns,
             };
             if io.is_write {
-                self.write(world, process, io.object, transfer);
+                self.write(world, process, &io, transfer);
             } else {
                 let recent = self.recent_reads.entry(process).or_default();
                 if recent.len() == RECENT_READS {
@@ -137,13 +134,15 @@ impl Detector {
                 }
                 recent.push_back((io.object, transfer));
                 for turn in self.turns.values_mut().filter(|turn| turn.process == process) {
-                    if turn.object != io.object {
+                    if turn.may_be_answered_on(io.object) {
                         turn.reads.push((io.object, transfer));
                     }
                 }
             }
         }
-        self.stdio_call(world, process, thread, call);
+        if call.ret > 0 && !call.unfinished {
+            self.stdio_call(world, process, thread, call);
+        }
     }
 
     /// No more events will come: decides everything still open.
