@@ -91,7 +91,7 @@ pub fn record(
     let rings = Rings::new(&maps)?;
     // Calibration's own records go; what comes from here on belongs to the capture.
     let Ok(()) = rings.drain(|_, _| {}, |_, _| Ok::<(), std::convert::Infallible>(()));
-    let lost_before = probe.untold_losses(cpus)?;
+    let lost_before = probe.untold_losses()?;
 
     manifest.start_ns = clock::monotonic_ns();
     manifest.start_utc = clock::utc_now();
@@ -120,7 +120,7 @@ pub fn record(
 
     manifest.duration_ns = end_ns - manifest.start_ns;
     manifest.command.wait_status = Some(status.raw());
-    let untold: Vec<Loss> = (probe.untold_losses(cpus)?.into_iter())
+    let untold: Vec<Loss> = (probe.untold_losses()?.into_iter())
         .filter(|loss| !lost_before.contains(loss))
         .map(|(cpu, count, first_ns, last_ns)| Loss { cpu, count, first_ns, last_ns })
         .collect();
@@ -133,6 +133,7 @@ pub fn record(
 /// The file, until the first error; from then on records are only taken out of the rings, so that
 /// the failure stays ours.
 struct Sink {
+    cpus: u32,
     writer: Option<Writer<BufWriter<File>>>,
     failure: Option<anyhow::Error>,
     /// Losses the records told of.
@@ -141,7 +142,7 @@ struct Sink {
 
 impl Sink {
     fn start(file: BufWriter<File>, cpus: u32, start_ns: u64) -> Sink {
-        let mut sink = Sink { writer: None, failure: None, losses: Vec::new() };
+        let mut sink = Sink { cpus, writer: None, failure: None, losses: Vec::new() };
         let tasks = snapshot::tasks();
         let started = Writer::new(file, cpus, start_ns).and_then(|mut writer| {
             writer.user_records(tasks.iter().map(|task| &task[..]))?;
@@ -192,7 +193,9 @@ impl Sink {
         counts: &mut crate::capture::manifest::Counts,
     ) -> Result<()> {
         if let Some(mut writer) = self.writer.take() {
-            for loss in untold {
+            // Of a CPU beyond our rings the manifest alone tells.
+            let with_ring = untold.iter().filter(|loss| loss.cpu < self.cpus);
+            for loss in with_ring {
                 let hdr = RecHdr { ts_ns: end_ns, tid: 0, kind: REC_LOST, flags: 0, aux: 0 };
                 let lost = RecLost {
                     hdr,
