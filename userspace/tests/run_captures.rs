@@ -306,6 +306,22 @@ fn lost_records_are_counted_and_mark_what_they_touch() {
     assert!(said(["records", "lost"]) && said(["incomplete", "lost"]), "{report}");
 }
 
+/// Calibration loses records with small rings, before the capture begins.
+#[test]
+fn losses_before_the_capture_are_none_of_its_own() {
+    let Some(_turn) = needs_kernel() else { return };
+    let capture = Capture::of(&["--ring-kib", "4"], &["true"], Stdio::null()).succeeded();
+    let manifest = capture.manifest();
+    for loss in &manifest.losses {
+        assert!(manifest.start_ns <= loss.first_ns && loss.first_ns <= loss.last_ns, "{loss:?}");
+    }
+    // The events say the same, so attributing again does.
+    let output =
+        rpcprobe([OsStr::new("attribute"), OsStr::new("-q"), capture.path().as_os_str()]).output();
+    assert!(output.unwrap().status.success());
+    assert_eq!(capture.manifest().losses, manifest.losses);
+}
+
 #[test]
 fn scope_target_is_a_whole_capture_and_says_what_it_cannot_name() {
     let Some(_turn) = needs_kernel() else { return };
