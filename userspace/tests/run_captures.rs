@@ -298,8 +298,15 @@ fn lost_records_are_counted_and_mark_what_they_touch() {
                 && request.start_ns <= loss.last_ns
         });
         assert!(!(touched && request.complete), "{request:?}");
+        assert_eq!(request.records_lost > 0, touched, "{request:?}");
     }
-    assert!(requests.iter().any(|(request, _)| !request.complete));
+    let reasons: HashSet<_> = (requests.iter().filter(|(request, _)| request.records_lost > 0))
+        .filter_map(|(request, _)| request.reason.clone())
+        .collect();
+    assert!(!reasons.is_empty());
+    // The number is beside the reason, so that a reason can be shared.
+    let counted = |reason: &String| reason.contains(|letter: char| letter.is_ascii_digit());
+    assert!(!reasons.iter().any(counted), "{reasons:?}");
     let report = capture.report();
     let first_lines: Vec<_> = report.lines().take(6).collect();
     let said = |words: [&str; 2]| first_lines.iter().any(|l| words.iter().all(|w| l.contains(w)));

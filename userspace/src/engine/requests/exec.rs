@@ -61,6 +61,7 @@ impl Detector {
             latency_ns: end_ns.saturating_sub(child.start_ns),
             complete: false,
             reason: None,
+            records_lost: 0, // set when it is judged
             client: Some(end_of(world, client, child.start_ns)),
             server: Some(end_of(world, p.leader, end_ns)),
             channel: None,
@@ -110,6 +111,7 @@ impl Detector {
             latency_ns: end_ns - start_ns,
             complete: thread.exited_ns.is_some(),
             reason: thread.exited_ns.is_none().then(|| "the capture ended before it did".into()),
+            records_lost: 0, // set when it is judged
             client: None,
             server: Some(end_of(world, root, end_ns)),
             channel: None,
