@@ -117,6 +117,7 @@ fn write_tables(
         copy_ns_per_byte: manifest.calibration.copy_ns_per_byte,
         losses: &manifest.losses,
         whole_machine: manifest.options.scope == "machine",
+        target_pid: Some(manifest.command.pid).filter(|pid| *pid != 0),
         allow_truncated,
     };
     let tally = pass(input, &given, &mut sink).with_context(|| events.display().to_string())?;
@@ -169,6 +170,8 @@ pub struct Given<'a> {
     pub losses: &'a [Loss],
     /// All context switches were recorded, not only those of traced threads.
     pub whole_machine: bool,
+    /// The target, which was released when the capture began; needed if its first records are lost.
+    pub target_pid: Option<u32>,
     pub allow_truncated: bool,
 }
 
@@ -203,6 +206,9 @@ pub fn pass(
     let mut engine = Engine::new(header.cpus, header.start_ns, given.copy_ns_per_byte);
     engine.world.losses = given.losses.to_vec();
     engine.world.whole_machine = given.whole_machine;
+    if let Some(pid) = given.target_pid {
+        engine.expect_target(pid);
+    }
     let mut tally = Tally::default();
     while let Some(item) = reader.next_record()? {
         let Some(event) = event::decode(item.cpu, &item.record)? else { continue };

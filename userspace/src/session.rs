@@ -91,12 +91,14 @@ pub fn record(
     let rings = Rings::new(&maps)?;
     // Calibration's own records go; what comes from here on belongs to the capture.
     let Ok(()) = rings.drain(|_, _| {}, |_, _| Ok::<(), std::convert::Infallible>(()));
+    let file = BufWriter::with_capacity(1 << 20, dir.create_file(EVENTS)?);
+    let tasks = snapshot::tasks();
     let lost_before = untold_losses(&probe)?;
 
+    // Nothing slow between this and the release: it stands for both.
     manifest.start_ns = clock::monotonic_ns();
     manifest.start_utc = clock::utc_now();
-    let file = BufWriter::with_capacity(1 << 20, dir.create_file(EVENTS)?);
-    let mut sink = Sink::start(file, cpus, manifest.start_ns, lost_before);
+    let mut sink = Sink::start(file, &tasks, cpus, manifest.start_ns, lost_before);
     target.release().map_err(Refused::Target)?;
     let_go_of_pipes();
 
@@ -142,10 +144,15 @@ struct Sink {
 }
 
 impl Sink {
-    fn start(file: BufWriter<File>, cpus: u32, start_ns: u64, lost_before: Vec<Loss>) -> Sink {
+    fn start(
+        file: BufWriter<File>,
+        tasks: &[Vec<u8>],
+        cpus: u32,
+        start_ns: u64,
+        lost_before: Vec<Loss>,
+    ) -> Sink {
         let mut sink =
             Sink { cpus, writer: None, failure: None, start_ns, lost_before, losses: Vec::new() };
-        let tasks = snapshot::tasks();
         let started = Writer::new(file, cpus, start_ns).and_then(|mut writer| {
             writer.user_records(tasks.iter().map(|task| &task[..]))?;
             Ok(writer)

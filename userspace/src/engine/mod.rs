@@ -13,7 +13,7 @@ use anyhow::Result;
 
 use crate::model::{Request, Segment};
 use event::Event;
-use requests::{Detector, Found};
+use requests::{Detector, Found, KnownTarget};
 use walk::{NotYet, Settings};
 use world::{ThreadId, World};
 
@@ -50,6 +50,11 @@ impl Engine {
             events: 0,
             held: Vec::new(),
         }
+    }
+
+    /// Tells the target's pid beforehand: it was released when the capture began.
+    pub fn expect_target(&mut self, pid: u32) {
+        self.detector.target = Some(KnownTarget { pid, released_ns: self.world.start_ns });
     }
 
     /// Takes the next event.

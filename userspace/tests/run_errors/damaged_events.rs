@@ -1,15 +1,18 @@
 //! Event files that broke off, were changed, or never were any.
 
 use std::fs;
-use std::process::Output;
+use std::process::{Output, Stdio};
 
 use rpcprobe::attribute::{pass, Given};
 use rpcprobe::capture::format::CPU_USER;
 use rpcprobe::capture::reader::Reader;
 use rpcprobe::capture::writer::Writer;
-use rpcprobe::model::{check_conservation, Request, Segment};
+use rpcprobe::model::{check_conservation, Kind, Request, Segment};
+use rpcprobe::records::{
+    RecHdr, REC_EXEC, REC_SYSCALL, REC_SYSCALL_IO, REC_SYSCALL_PATH, REC_TASK,
+};
 
-use crate::common::capture::{contents, Capture};
+use crate::common::capture::{contents, kinds, Capture};
 use crate::common::{assert_no_crash, assert_refused, needs_kernel, text};
 use crate::noise::{noise, Dice};
 use crate::{on, small_capture};
@@ -137,7 +140,7 @@ fn hostile_records_do_no_harm() {
                 }
             }
         }
-        let events = events_of(&hostile);
+        let events = events_of(&hostile, 1);
         let read = std::panic::catch_unwind(|| {
             let mut sink = |request: &Request, segments: &[Segment]| {
                 if request.complete {
@@ -156,6 +159,42 @@ fn hostile_records_do_no_harm() {
     }
 }
 
+/// Records are lost most easily at the begin, when nobody has emptied the rings yet.
+#[test]
+fn a_target_is_listed_whichever_of_its_first_records_are_missing() {
+    let Some(_turn) = needs_kernel() else { return };
+    let capture = Capture::of(&[], &["true"], Stdio::null()).succeeded();
+    let whole = capture.checked();
+    assert_eq!(kinds(&whole), [(Kind::Process, 1)].into());
+    let manifest = capture.manifest();
+    let is_execve = |hdr: &RecHdr| {
+        let call = [REC_SYSCALL, REC_SYSCALL_IO, REC_SYSCALL_PATH].contains(&hdr.kind);
+        call && i64::from(hdr.aux) == libc::SYS_execve
+    };
+    let is_exec = |hdr: &RecHdr| hdr.kind == REC_EXEC;
+    let all = records(&capture);
+    let header = |record: &[u8]| rpcprobe::records::read::<RecHdr>(record).expect("a header").0;
+    // One for each directory in PATH; the last one succeeded.
+    let execves = all.iter().map(|(_, record)| header(record)).filter(is_execve);
+    let executed_ns = execves.map(|hdr| hdr.ts_ns).max().expect("an execve()");
+    let is_early = |hdr: &RecHdr| hdr.kind != REC_TASK && hdr.ts_ns <= executed_ns;
+    type Lost<'a> = &'a dyn Fn(&RecHdr) -> bool;
+    for lost in [&is_execve as Lost, &|hdr| is_execve(hdr) || is_exec(hdr), &is_early] {
+        let left: Vec<_> =
+            all.iter().filter(|(_, record)| !lost(&header(record))).cloned().collect();
+        assert!(left.len() < all.len());
+        let events = events_of(&left, manifest.start_ns);
+        let output = attribute_with(&capture, &events, &[]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let requests = capture.checked();
+        assert_eq!(kinds(&requests), [(Kind::Process, 1)].into());
+        let (request, _) = &requests[0];
+        assert_eq!(request.server.as_ref().map(|end| end.pid), Some(manifest.command.pid));
+        assert_eq!((request.complete, request.start_ns), (false, manifest.start_ns));
+        assert!(request.reason.as_deref().is_some_and(|reason| reason.contains("execve()")));
+    }
+}
+
 /// All records of a capture in order, with their CPUs.
 fn records(capture: &Capture) -> Vec<(u32, Vec<u8>)> {
     let file = fs::File::open(capture.file("events.bin")).unwrap();
@@ -167,12 +206,12 @@ fn records(capture: &Capture) -> Vec<(u32, Vec<u8>)> {
     records
 }
 
-/// An event file of these records.
-fn events_of(records: &[(u32, Vec<u8>)]) -> Vec<u8> {
+/// An event file of these records, of a capture that began at `start_ns`.
+fn events_of(records: &[(u32, Vec<u8>)], start_ns: u64) -> Vec<u8> {
     let cpus =
         1 + records.iter().map(|(cpu, _)| *cpu).filter(|&cpu| cpu != CPU_USER).max().unwrap();
     let from_user = records.iter().filter(|(cpu, _)| *cpu == CPU_USER);
-    let mut writer = Writer::new(Vec::new(), cpus, 1).unwrap();
+    let mut writer = Writer::new(Vec::new(), cpus, start_ns).unwrap();
     writer.user_records(from_user.map(|(_, record)| &record[..])).unwrap();
     for (cpu, record) in records.iter().filter(|(cpu, _)| *cpu != CPU_USER) {
         writer.push(*cpu, record);
