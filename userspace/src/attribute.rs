@@ -70,7 +70,8 @@ fn write_json(file: File, manifest: &Manifest) -> Result<()> {
     Ok(out.flush()?)
 }
 
-fn tmp(name: &str) -> String {
+/// The name of a file of the capture while it is being written.
+pub(crate) fn tmp(name: &str) -> String {
     format!("{name}.tmp")
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use zerocopy::IntoBytes;
 
-use crate::attribute::EVENTS;
+use crate::attribute::{tmp, EVENTS};
 use crate::capture::manifest::{Command, Host, Loss, Manifest, Options, FORMAT_VERSION};
 use crate::capture::writer::Writer;
 use crate::clock;
@@ -91,7 +91,8 @@ pub fn record(
     let rings = Rings::new(&maps)?;
     // Calibration's own records go; what comes from here on belongs to the capture.
     let Ok(()) = rings.drain(|_, _| {}, |_, _| Ok::<(), std::convert::Infallible>(()));
-    let file = BufWriter::with_capacity(1 << 20, dir.create_file(EVENTS)?);
+    dir.remove_file(tmp(EVENTS))?;
+    let file = BufWriter::with_capacity(1 << 20, dir.create_file(tmp(EVENTS))?);
     let tasks = snapshot::tasks();
     let lost_before = untold_losses(&probe)?;
 
@@ -100,6 +101,11 @@ pub fn record(
     manifest.start_utc = clock::utc_now();
     let mut sink = Sink::start(file, &tasks, cpus, manifest.start_ns, lost_before);
     target.release().map_err(Refused::Target)?;
+    // The program runs. Up to here a former capture had to stay: there might not have been another.
+    let taken_over = take_over(dir);
+    if taken_over.is_err() {
+        sink.writer = None;
+    }
     let_go_of_pipes();
 
     // On a crowded machine whoever empties the rings must not be the one who waits. Only this
@@ -126,7 +132,12 @@ pub fn record(
         untold_losses(&probe)?.into_iter().filter_map(|loss| sink.ours(loss)).collect();
     manifest.losses = std::mem::take(&mut sink.losses);
     manifest.losses.extend_from_slice(&untold);
-    let failure = sink.finish(end_ns, &untold, &mut manifest.counts).err();
+    let finished = sink.finish(end_ns, &untold, &mut manifest.counts);
+    let part = "holds only a part; `rpcprobe attribute --allow-truncated` reads it";
+    let failure = match taken_over {
+        Ok(()) => finished.with_context(|| format!("{} {part}", dir.path().display())).err(),
+        Err(error) => Some(error.context("nothing was captured")),
+    };
     Ok(Outcome { manifest, status, failure })
 }
 
@@ -235,6 +246,15 @@ impl Sink {
             None => Ok(()),
         }
     }
+}
+
+/// Puts the events that are being written in the place of a former capture.
+fn take_over(dir: &OutputDir) -> Result<()> {
+    let taken_over = dir.remove_former().and_then(|()| dir.replace_file(EVENTS, tmp(EVENTS)));
+    if taken_over.is_err() {
+        let _ = dir.remove_file(tmp(EVENTS));
+    }
+    taken_over
 }
 
 /// Standard input and output are the target's: its pipes must end when it closes them, so we must

@@ -51,10 +51,7 @@ pub fn run(args: RunArgs) -> Result<i32> {
 
 fn finish(dir: &OutputDir, outcome: session::Outcome, quiet: bool, json: bool) -> Result<()> {
     if let Some(failure) = outcome.failure {
-        return Err(failure.context(format!(
-            "{} holds only a part; `rpcprobe attribute --allow-truncated` reads it",
-            dir.path().display()
-        )));
+        return Err(failure);
     }
     let mut manifest = outcome.manifest;
     attribute::attribute(dir, &mut manifest, false)

@@ -12,7 +12,8 @@ use anyhow::{anyhow, bail, Result};
 
 use super::{reason, Owner};
 
-/// The files of a capture; each can also exist with `.tmp` appended while it is being replaced.
+/// The files of a capture, the one first that makes it whole; each can also exist with `.tmp`
+/// appended while it is being written.
 pub const CAPTURE_FILES: [&str; 4] =
     ["manifest.json", "events.bin", "requests.parquet", "segments.parquet"];
 
@@ -30,7 +31,8 @@ pub struct OutputDir {
 impl OutputDir {
     /// Creates the directory, as `owner`. Its parent must exist.
     ///
-    /// With `force` the directory may exist if it is empty or a capture; its files are removed.
+    /// With `force` the directory may exist if it is empty or a capture, which stays as it is:
+    /// [`OutputDir::remove_former`] makes room when it is sure that there will be another.
     ///
     /// # Errors
     ///
@@ -64,15 +66,13 @@ impl OutputDir {
         if out.owner.uid != 0 && found.uid() != out.owner.uid {
             bail!("{shown} belongs to uid {}, not to uid {}", found.uid(), out.owner.uid);
         }
-        let names = out.names()?;
-        if let Some(name) = names.iter().find(|name| !is_capture_file(name)) {
-            bail!(
-                "{shown} holds {}, which is not part of a capture; not overwriting it",
-                name.to_string_lossy()
-            );
-        }
-        for name in names {
-            out.remove_file(&name)?;
+        for (name, is_dir) in out.entries()? {
+            if is_dir || !is_capture_file(&name) {
+                bail!(
+                    "{shown} holds {}, which is not part of a capture; not overwriting it",
+                    name.to_string_lossy()
+                );
+            }
         }
         Ok(out)
     }
@@ -93,11 +93,23 @@ impl OutputDir {
         Ok(OutputDir { owner, path, dir, made: false })
     }
 
-    /// Leaves nothing behind of a capture that never began: its files go, and the directory if
-    /// [`OutputDir::create`] made it. Best effort: there is a better error to report already.
+    /// Removes the capture that was here before. Files with `.tmp` appended are of the one to
+    /// come. A symbolic link is removed itself, not what it leads to.
+    ///
+    /// # Errors
+    ///
+    /// The owner may not remove one of its files. If that is the first, all are still there; in any
+    /// case what is left is not taken for a whole capture unless it is one.
+    pub fn remove_former(&self) -> Result<()> {
+        CAPTURE_FILES.iter().try_for_each(|name| self.remove_file(name))
+    }
+
+    /// Leaves nothing behind of a capture that never began: what it had started to write goes, and
+    /// the directory if [`OutputDir::create`] made it. Best effort: there is a better error to
+    /// report already.
     pub fn discard(self) {
-        for name in self.names().unwrap_or_default() {
-            let _ = self.remove_file(&name);
+        for name in CAPTURE_FILES {
+            let _ = self.remove_file(format!("{name}.tmp"));
         }
         if self.made {
             // Refused unless empty, so a directory exchanged for another loses nothing.
@@ -183,14 +195,16 @@ impl OutputDir {
         }
     }
 
-    /// What the directory holds.
-    fn names(&self) -> Result<Vec<OsString>> {
+    /// What the directory holds: names, and whether each is a directory.
+    fn entries(&self) -> Result<Vec<(OsString, bool)>> {
         // By way of the descriptor: the path may lead elsewhere by now.
         let listing = format!("/proc/self/fd/{}", self.dir.as_raw_fd());
-        let names = self.owner.run(|| -> io::Result<Vec<OsString>> {
-            fs::read_dir(listing)?.map(|entry| Ok(entry?.file_name())).collect()
+        let entries = self.owner.run(|| -> io::Result<Vec<_>> {
+            fs::read_dir(listing)?
+                .map(|entry| entry.and_then(|e| Ok((e.file_name(), e.file_type()?.is_dir()))))
+                .collect()
         })?;
-        names.map_err(|error| anyhow!("cannot list {}: {}", self.path.display(), reason(&error)))
+        entries.map_err(|error| anyhow!("cannot list {}: {}", self.path.display(), reason(&error)))
     }
 
     fn open_at(&self, name: &OsStr, flags: libc::c_int) -> io::Result<File> {
@@ -318,8 +332,22 @@ mod tests {
         );
         out.create_file("events.bin").unwrap();
         out.create_file("manifest.json.tmp").unwrap();
-        let out = OutputDir::create(me(), &path, true).unwrap();
+        fs::write(path.join("manifest.json"), "old").unwrap();
+        let again = OutputDir::create(me(), &path, true).unwrap();
+        assert_eq!(fs::read_dir(&path).unwrap().count(), 3);
+        again.remove_former().unwrap();
+        assert_eq!(fs::read_dir(&path).unwrap().count(), 1, "of the one to come");
+        again.discard();
         assert_eq!(fs::read_dir(&path).unwrap().count(), 0);
+
+        fs::create_dir(path.join("manifest.json")).unwrap();
+        assert_eq!(
+            message(OutputDir::create(me(), &path, true)),
+            format!(
+                "{shown} holds manifest.json, which is not part of a capture; not overwriting it"
+            )
+        );
+        fs::remove_dir(path.join("manifest.json")).unwrap();
 
         out.create_file("events.bin").unwrap();
         fs::write(path.join("thesis.tex"), "").unwrap();
@@ -328,6 +356,20 @@ mod tests {
             format!("{shown} holds thesis.tex, which is not part of a capture; not overwriting it")
         );
         assert!(path.join("events.bin").exists());
+    }
+
+    #[test]
+    fn what_a_planted_link_leads_to_is_not_removed() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (path, victim) = (scratch.path().join("out"), scratch.path().join("victim"));
+        let out = OutputDir::create(me(), &path, false).unwrap();
+        fs::write(&victim, "precious").unwrap();
+        for name in CAPTURE_FILES {
+            symlink(&victim, path.join(name)).unwrap();
+        }
+        out.remove_former().unwrap();
+        assert_eq!(fs::read_dir(&path).unwrap().count(), 0);
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
     }
 
     #[test]

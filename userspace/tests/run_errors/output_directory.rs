@@ -2,11 +2,14 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::process::Command;
 
 use tempfile::TempDir;
 
 use crate::common::capture::{contents, run, Capture, NAME};
-use crate::common::{assert_refused, needs_kernel, open_directory, rpcprobe, text};
+use crate::common::{
+    assert_refused, needs_kernel, open_directory, rpcprobe, text, unaffected, RPCPROBE,
+};
 use crate::{assert_nothing_left, try_run};
 
 #[test]
@@ -26,6 +29,72 @@ fn a_capture_is_overwritten_only_by_force() {
     assert_eq!(capture.manifest().labels.get("run").map(|label| &label[..]), Some("second"));
     assert_eq!(contents(&at).len(), 4);
     capture.checked();
+}
+
+/// A former capture stays until the program runs.
+#[test]
+fn a_run_that_does_not_start_takes_nothing_away() {
+    let Some(_turn) = needs_kernel() else { return };
+    let parent = TempDir::new().unwrap();
+    let at = parent.path().join(NAME);
+    assert!(try_run(parent.path(), &[], &["true"]).status.success());
+    let plain = parent.path().join("plain");
+    fs::write(&plain, "#!/bin/sh\n").unwrap();
+    let first = contents(&at);
+    for (options, program, btf, code) in [
+        (&["--force"][..], "no-such-command-anywhere", None, 127),
+        (&["--force"], plain.to_str().unwrap(), None, 126),
+        (&["--force", "-u", "nobody-of-that-name"], "true", None, 1),
+        (&["--force"], "true", Some("/nonexistent"), 1),
+    ] {
+        let mut command = run(parent.path(), options, &[program]);
+        let output = command.envs(btf.map(|btf| ("RPCPROBE_BTF", btf))).output().unwrap();
+        assert_refused(&output, code, &[]);
+        assert!(contents(&at) == first, "{program} {btf:?}: something has changed");
+    }
+    assert!(try_run(parent.path(), &["--force"], &["true"]).status.success());
+    assert!(contents(&at) != first);
+}
+
+#[test]
+fn force_removes_planted_links_and_not_what_they_lead_to() {
+    let Some(_turn) = needs_kernel() else { return };
+    let parent = TempDir::new().unwrap();
+    let (at, victim) = (parent.path().join(NAME), parent.path().join("victim"));
+    fs::create_dir(&at).unwrap();
+    fs::write(&victim, "precious").unwrap();
+    for name in ["manifest.json", "events.bin", "requests.parquet", "segments.parquet"] {
+        symlink(&victim, at.join(name)).unwrap();
+        symlink(&victim, at.join(format!("{name}.tmp"))).unwrap();
+    }
+    let output = try_run(parent.path(), &["--force"], &["true"]);
+    let capture = Capture::in_directory(parent, output).succeeded();
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+    for file in fs::read_dir(&at).unwrap().map(Result::unwrap) {
+        assert!(file.file_type().unwrap().is_file(), "{file:?}");
+    }
+    assert_eq!(contents(&at).len(), 4);
+    capture.checked();
+}
+
+/// Found out when the program runs already: it goes on, and the former capture is still whole.
+#[test]
+fn a_former_capture_that_cannot_be_removed_stays_whole() {
+    let Some(_turn) = needs_kernel() else { return };
+    let parent = TempDir::new().unwrap();
+    let at = parent.path().join(NAME);
+    assert!(try_run(parent.path(), &[], &["true"]).status.success());
+    let first = contents(&at);
+    // What is mounted on cannot be removed in that mount namespace.
+    let script = "mount --bind \"$AT/manifest.json\" \"$AT/manifest.json\" || exit 99
+        \"$RPCPROBE\" run --force -q -o \"$AT\" -- sh -c 'echo ran; exit 3'";
+    let mut unshare = Command::new("unshare");
+    unaffected(&mut unshare);
+    unshare.args(["-m", "sh", "-c", script]).env("AT", &at).env("RPCPROBE", RPCPROBE);
+    let output = unshare.output().expect("unshare runs");
+    assert_refused(&output, 3, &["nothing was captured", "manifest.json"]);
+    assert_eq!(text(&output.stdout), "ran\n");
+    assert!(contents(&at) == first, "something has changed");
 }
 
 #[test]
