@@ -132,10 +132,17 @@ pub fn record(
         untold_losses(&probe)?.into_iter().filter_map(|loss| sink.ours(loss)).collect();
     manifest.losses = std::mem::take(&mut sink.losses);
     manifest.losses.extend_from_slice(&untold);
+    manifest.counts.records_lost = manifest.losses.iter().map(|loss| loss.count).sum();
     let finished = sink.finish(end_ns, &untold, &mut manifest.counts);
-    let part = "holds only a part; `rpcprobe attribute --allow-truncated` reads it";
+    let shown = dir.path().display();
+    let part = || {
+        format!(
+            "{shown} holds the events only up to then; if need be make room, then `rpcprobe \
+             attribute --allow-truncated {shown}`"
+        )
+    };
     let failure = match taken_over {
-        Ok(()) => finished.with_context(|| format!("{} {part}", dir.path().display())).err(),
+        Ok(()) => finished.with_context(part).err(),
         Err(error) => Some(error.context("nothing was captured")),
     };
     Ok(Outcome { manifest, status, failure })

@@ -1,6 +1,7 @@
 //! `manifest.json`: what a capture is, how it was taken, and what it lost.
 //!
-//! Written last and by rename, so a directory with a manifest holds a whole capture.
+//! Written by rename once the events are whole, so a directory with a manifest can be attributed; and
+//! again, with figures, when it has been.
 
 use std::collections::BTreeMap;
 

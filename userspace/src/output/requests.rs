@@ -10,8 +10,8 @@ use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch};
 use arrow_schema::{DataType, Field, Schema};
 
 use super::{
-    bools, decode_rows, file_writer, open, rows, to_i64, write_batch, CategorySums, FileWriter,
-    Ints, RequestRow, Rows, Texts, BATCH_ROWS,
+    bools, decode_rows, file_writer, open, rows, to_i64, told, write_batch, CategorySums,
+    FileWriter, Ints, RequestRow, Rows, Texts, BATCH_ROWS,
 };
 use crate::model::{category_ns, Category, End, Kind, Request, Segment};
 
@@ -150,7 +150,7 @@ impl RequestWriter {
 
     pub(super) fn finish(mut self) -> Result<()> {
         self.encode()?;
-        self.file.close()?;
+        self.file.close().map_err(told)?;
         Ok(())
     }
 

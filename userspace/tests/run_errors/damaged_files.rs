@@ -57,7 +57,9 @@ fn damaged_tables_are_named() {
             assert_refused(&{ output }.arg("1").output().unwrap(), 1, &[path.to_str().unwrap()]);
         }
         fs::remove_file(&path).unwrap();
-        assert_refused(&on(&capture.path(), &["report"]), 1, &[path.to_str().unwrap()]);
+        let words = [path.to_str().unwrap(), "`rpcprobe attribute"];
+        assert_refused(&on(&capture.path(), &["report"]), 1, &words);
+        assert_refused(&on(&capture.path(), &["requests"]), 1, &words);
         // What can be computed again is.
         assert!(on(&capture.path(), &["attribute", "-q"]).status.success());
         assert!(on(&capture.path(), &["report"]).status.success());
