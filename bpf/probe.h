@@ -145,8 +145,10 @@ static __always_inline void *reserve(u64 bytes, u64 now_ns)
 {
     u32 cpu = bpf_get_smp_processor_id();
     void *ring = ring_of_cpu(cpu);
-    if (!ring)
+    if (!ring) {
+        note_loss(cpu, now_ns);
         return 0;
+    }
     report_loss(ring, cpu, now_ns);
     void *record = bpf_ringbuf_reserve(ring, bytes, 0);
     if (!record)
@@ -159,8 +161,10 @@ static __always_inline void output(void *record, u64 bytes, u64 now_ns)
 {
     u32 cpu = bpf_get_smp_processor_id();
     void *ring = ring_of_cpu(cpu);
-    if (!ring)
+    if (!ring) {
+        note_loss(cpu, now_ns);
         return;
+    }
     report_loss(ring, cpu, now_ns);
     if (bpf_ringbuf_output(ring, record, bytes, BPF_RB_NO_WAKEUP) != 0)
         note_loss(cpu, now_ns);

@@ -19,12 +19,12 @@ pub const MANIFEST: &str = "manifest.json";
 pub const REQUESTS: &str = "requests.parquet";
 pub const SEGMENTS: &str = "segments.parquet";
 
-/// Attributes the events in `dir`, replaces its Parquet files, and brings `manifest` up to date
-/// (in memory; see [`write_manifest`]).
+/// Attributes the events in `dir`, brings `manifest` up to date, and replaces the Parquet files and
+/// `manifest.json`: all three or none, so that they agree.
 ///
 /// # Errors
 /// Damaged or truncated events, naming the file and where; files that cannot be written. The
-/// former Parquet files then stay as they were.
+/// former files then stay as they were.
 pub fn attribute(dir: &OutputDir, manifest: &mut Manifest, allow_truncated: bool) -> Result<()> {
     let events = dir.open_file(EVENTS)?;
     let size_bytes = events.metadata().map_or(0, |metadata| metadata.len());
@@ -32,18 +32,9 @@ pub fn attribute(dir: &OutputDir, manifest: &mut Manifest, allow_truncated: bool
     let input = BufReader::with_capacity(1 << 20, progress.wrap_read(events));
     let written = write_tables(dir, manifest, input, allow_truncated);
     progress.finish_and_clear();
-    match written {
-        Ok(()) => {
-            dir.replace_file(REQUESTS, tmp(REQUESTS))?;
-            dir.replace_file(SEGMENTS, tmp(SEGMENTS))
-        }
-        Err(error) => {
-            for name in [REQUESTS, SEGMENTS] {
-                let _ = dir.remove_file(tmp(name));
-            }
-            Err(error)
-        }
-    }
+    let names = [MANIFEST, REQUESTS, SEGMENTS];
+    // The manifest first: tables that are missing are noticed, figures that are missing are not.
+    keep(dir, &names, written.and_then(|()| write_json(dir, manifest)))
 }
 
 /// Writes `manifest.json` whole or not at all.
@@ -51,26 +42,41 @@ pub fn attribute(dir: &OutputDir, manifest: &mut Manifest, allow_truncated: bool
 /// # Errors
 /// The file cannot be written.
 pub fn write_manifest(dir: &OutputDir, manifest: &Manifest) -> Result<()> {
-    let name = tmp(MANIFEST);
-    let _ = dir.remove_file(&name);
-    let file = dir.create_file(&name)?;
-    let written = write_json(file, manifest);
-    if written.is_err() {
-        let _ = dir.remove_file(&name);
+    keep(dir, &[MANIFEST], write_json(dir, manifest))
+}
+
+/// Puts files in place if all of them could be written, and leaves nothing of them otherwise.
+fn keep(dir: &OutputDir, names: &[&str], written: Result<()>) -> Result<()> {
+    let kept =
+        written.and_then(|()| names.iter().try_for_each(|name| dir.replace_file(name, tmp(name))));
+    if kept.is_err() {
+        for name in names {
+            let _ = dir.remove_file(tmp(name));
+        }
     }
-    written.with_context(|| format!("cannot write {}", dir.path().join(MANIFEST).display()))?;
-    dir.replace_file(MANIFEST, name)
+    kept
 }
 
-fn write_json(file: File, manifest: &Manifest) -> Result<()> {
+fn write_json(dir: &OutputDir, manifest: &Manifest) -> Result<()> {
     use std::io::Write;
-    let mut out = BufWriter::new(file);
-    serde_json::to_writer_pretty(&mut out, manifest)?;
-    writeln!(out)?;
-    Ok(out.flush()?)
+    let file = create_tmp(dir, MANIFEST)?;
+    let write = || -> Result<()> {
+        let mut out = BufWriter::new(file);
+        serde_json::to_writer_pretty(&mut out, manifest)?;
+        writeln!(out)?;
+        Ok(out.into_inner().map_err(|error| error.into_error())?.sync_data()?)
+    };
+    write().with_context(|| format!("cannot write {}", dir.path().join(MANIFEST).display()))
 }
 
-fn tmp(name: &str) -> String {
+/// A file to be put in place by [`keep`]; what an interrupted run has left of it is removed.
+fn create_tmp(dir: &OutputDir, name: &str) -> Result<File> {
+    let _ = dir.remove_file(tmp(name));
+    dir.create_file(tmp(name))
+}
+
+/// The name of a file of the capture while it is being written.
+pub(crate) fn tmp(name: &str) -> String {
     format!("{name}.tmp")
 }
 
@@ -92,12 +98,11 @@ fn write_tables(
     input: impl Read,
     allow_truncated: bool,
 ) -> Result<()> {
-    for name in [REQUESTS, SEGMENTS] {
-        let _ = dir.remove_file(tmp(name));
-    }
-    let requests = BufWriter::new(dir.create_file(tmp(REQUESTS))?);
-    let segments = BufWriter::new(dir.create_file(tmp(SEGMENTS))?);
-    let mut writer = output::Writer::new(requests, segments)?;
+    let unwritten = || format!("cannot write the tables of {}", dir.path().display());
+    let files = [create_tmp(dir, REQUESTS)?, create_tmp(dir, SEGMENTS)?];
+    let [requests, segments] = [files[0].try_clone()?, files[1].try_clone()?].map(BufWriter::new);
+    let mut writer = output::Writer::new(requests, segments).with_context(unwritten)?;
+    let mut failure = None;
 
     let counts = &mut manifest.counts;
     counts.requests = 0;
@@ -110,17 +115,28 @@ fn write_tables(
         counts.requests += 1;
         counts.requests_incomplete += u64::from(!request.complete);
         *counts.requests_by_kind.entry(request.kind.name().into()).or_default() += 1;
-        writer.push(request, segments)
+        writer.push(request, segments).map_err(|error| {
+            failure = Some(error);
+            anyhow::anyhow!("the pass ends here")
+        })
     };
     let events = dir.path().join(EVENTS);
     let given = Given {
         copy_ns_per_byte: manifest.calibration.copy_ns_per_byte,
         losses: &manifest.losses,
         whole_machine: manifest.options.scope == "machine",
+        target_pid: Some(manifest.command.pid).filter(|pid| *pid != 0),
         allow_truncated,
     };
-    let tally = pass(input, &given, &mut sink).with_context(|| events.display().to_string())?;
-    writer.finish()?;
+    let passed = pass(input, &given, &mut sink);
+    // What cannot be written is no fault of the events.
+    if let Some(failure) = failure {
+        return Err(failure).with_context(unwritten);
+    }
+    let tally = passed.with_context(|| events.display().to_string())?;
+    writer.finish().with_context(unwritten)?;
+    // Some file systems find out only now that there is no room.
+    files.iter().try_for_each(File::sync_data).with_context(unwritten)?;
 
     counts.records = tally.records;
     counts.records_late = tally.late;
@@ -169,6 +185,8 @@ pub struct Given<'a> {
     pub losses: &'a [Loss],
     /// All context switches were recorded, not only those of traced threads.
     pub whole_machine: bool,
+    /// The target, which was released when the capture began; needed if its first records are lost.
+    pub target_pid: Option<u32>,
     pub allow_truncated: bool,
 }
 
@@ -203,6 +221,9 @@ pub fn pass(
     let mut engine = Engine::new(header.cpus, header.start_ns, given.copy_ns_per_byte);
     engine.world.losses = given.losses.to_vec();
     engine.world.whole_machine = given.whole_machine;
+    if let Some(pid) = given.target_pid {
+        engine.expect_target(pid);
+    }
     let mut tally = Tally::default();
     while let Some(item) = reader.next_record()? {
         let Some(event) = event::decode(item.cpu, &item.record)? else { continue };

@@ -13,7 +13,7 @@ use anyhow::Result;
 
 use crate::model::{Request, Segment};
 use event::Event;
-use requests::{Detector, Found};
+use requests::{Detector, Found, KnownTarget};
 use walk::{NotYet, Settings};
 use world::{ThreadId, World};
 
@@ -50,6 +50,11 @@ impl Engine {
             events: 0,
             held: Vec::new(),
         }
+    }
+
+    /// Tells the target's pid beforehand: it was released when the capture began.
+    pub fn expect_target(&mut self, pid: u32) {
+        self.detector.target = Some(KnownTarget { pid, released_ns: self.world.start_ns });
     }
 
     /// Takes the next event.
@@ -170,9 +175,10 @@ impl Engine {
             .filter(|loss| loss.first_ns <= end_ns && request.start_ns <= loss.last_ns)
             .map(|loss| loss.count)
             .sum();
+        request.records_lost = lost;
         if lost > 0 && request.complete {
             request.complete = false;
-            request.reason = Some(format!("{lost} records were lost while it was under way"));
+            request.reason = Some("records were lost while it was under way".into());
         }
         request
     }
@@ -186,5 +192,61 @@ impl Engine {
             .min(self.world.now_ns.saturating_sub(KEEP_NS))
             .min(self.world.oldest_write_under_way_ns());
         self.world.forget_before(horizon_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::capture::manifest::Loss;
+    use crate::model::Kind;
+
+    fn request(start_ns: u64, latency_ns: u64) -> Request {
+        Request {
+            request_id: 1,
+            parent_request_id: None,
+            kind: Kind::Pipe,
+            start_ns,
+            latency_ns,
+            complete: true,
+            reason: None,
+            records_lost: 0,
+            client: None,
+            server: None,
+            channel: None,
+            stream_id: None,
+            xid: None,
+            method: None,
+            status: None,
+            request_bytes: None,
+            response_bytes: None,
+        }
+    }
+
+    /// However many records: the same reason, so that reports can group by it.
+    #[test]
+    fn lost_records_are_a_reason_and_a_number() {
+        let mut engine = Engine::new(2, 0, 0.0);
+        let loss = |cpu, count, first_ns, last_ns| Loss { cpu, count, first_ns, last_ns };
+        engine.world.losses = vec![loss(0, 7, 100, 110), loss(1, 5, 105, 200)];
+        let judged = |start_ns, latency_ns| {
+            let request = engine.judged(request(start_ns, latency_ns));
+            (request.complete, request.reason, request.records_lost)
+        };
+        let reason = Some("records were lost while it was under way".to_owned());
+        assert_eq!(judged(90, 9), (true, None, 0));
+        assert_eq!(judged(90, 10), (false, reason.clone(), 7));
+        assert_eq!(judged(100, 10), (false, reason.clone(), 12));
+        assert_eq!(judged(200, 10), (false, reason, 5));
+        assert_eq!(judged(201, 10), (true, None, 0));
+
+        // A better reason stays; the number is told all the same.
+        let unanswered = Request {
+            complete: false,
+            reason: Some("its server ended".into()),
+            ..request(100, 10)
+        };
+        let judged = engine.judged(unanswered);
+        assert_eq!((judged.reason.as_deref(), judged.records_lost), (Some("its server ended"), 12));
     }
 }

@@ -315,6 +315,11 @@ impl World {
         self.by_tid.get(&tid).copied()
     }
 
+    /// The first owner of a tid, alive or not.
+    pub fn first_thread_of_tid(&self, tid: u32) -> Option<ThreadId> {
+        self.threads.iter().position(|thread| thread.tid == tid).map(|id| id as ThreadId)
+    }
+
     /// Entry of the oldest call some traced thread sleeps in that may be sending.
     pub fn oldest_write_under_way_ns(&self) -> u64 {
         // write, pwrite64, writev, sendfile, sendto, sendmsg, pwritev, sendmmsg, pwritev2

@@ -17,7 +17,8 @@ use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::statistics::Statistics;
 
 use super::{
-    decode_rows, file_writer, open, rows, to_i64, write_batch, FileWriter, Ints, Texts, BATCH_ROWS,
+    decode_rows, file_writer, open, rows, to_i64, told, write_batch, FileWriter, Ints, Texts,
+    BATCH_ROWS,
 };
 use crate::model::{Category, Evidence, Segment, Side};
 
@@ -169,7 +170,7 @@ impl SegmentWriter {
 
     pub(super) fn finish(mut self) -> Result<()> {
         self.encode()?;
-        self.file.close()?;
+        self.file.close().map_err(told)?;
         Ok(())
     }
 

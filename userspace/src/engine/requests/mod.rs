@@ -24,6 +24,14 @@ pub struct Found {
     pub goal: Goal,
 }
 
+/// What is known of the target without any record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KnownTarget {
+    pub pid: u32,
+    /// When it was let go, just before it called execve().
+    pub released_ns: u64,
+}
+
 /// Reads remembered for a write that is still under way.
 const RECENT_READS: usize = 64;
 
@@ -38,6 +46,8 @@ pub struct Detector {
     stdio: HashMap<ProcessId, Stdio>,
     /// The first traced process, and when its program began.
     pub root: Option<(ThreadId, u64)>,
+    /// The target as whoever started it knows it, should the records of its begin be lost.
+    pub target: Option<KnownTarget>,
     next_id: u64,
     pub found: Vec<Found>,
     /// Lower-grade requests, used when there are no others.
@@ -103,7 +113,9 @@ impl Detector {
         let turns = self.turns.values().chain(&self.unsettled).map(|turn| turn.start_ns);
         let children = self.children.values().map(|child| child.start_ns);
         let fallbacks = self.stdio.values().map(|turn| turn.start_ns);
-        let root = self.root.filter(|_| !self.found_primary).map(|(_, start_ns)| start_ns);
+        let known_ns = self.target.map(|target| target.released_ns);
+        let root = known_ns.or(self.root.map(|(_, start_ns)| start_ns));
+        let root = root.filter(|_| !self.found_primary);
         turns.chain(children).chain(fallbacks).chain(root).min().unwrap_or(u64::MAX)
     }
 

@@ -247,6 +247,7 @@ impl Detector {
             latency_ns: end_ns - turn.start_ns,
             complete: true,
             reason: None,
+            records_lost: 0, // set when it is judged
             client: Some(end_of(world, client, end_ns)),
             server: server_thread.map(|thread| end_of(world, thread, end_ns)),
             channel: Some(turn.channel_name(world, Some(object))),
@@ -347,6 +348,7 @@ impl Detector {
             latency_ns: end_ns - turn.start_ns,
             complete: false,
             reason: Some(reason),
+            records_lost: 0, // set when it is judged
             client: Some(end_of(world, turn.client, end_ns)),
             server: Some(end_of(world, read.thread, end_ns)),
             channel: Some(turn.channel_name(world, None)),
