@@ -292,19 +292,23 @@ impl<'w> Walk<'w> {
         // handed them over during the read.
         let read = (thread, call.enter_ns);
         if write.exit_ns > call.enter_ns {
-            let handed_ns = write.enter_ns.max(call.enter_ns);
-            if handed_ns >= at_ns {
-                // Written while it had no CPU; or else the walk came to the thread, which woke
-                // somebody, while it still waited for the bytes.
-                let had_them = self.through == Some(read);
-                return had_them.then_some(Step::Joined(write.thread, at_ns));
+            let begun_ns = write.enter_ns.max(call.enter_ns);
+            if begun_ns >= at_ns && self.through != Some(read) {
+                // The walk came to the thread, which woke somebody, while it still waited.
+                return None;
             }
             self.through = Some(read);
-            if handed_ns < piece_start_ns {
+            if begun_ns < piece_start_ns {
                 return None; // an interrupt or fault splits the read: take the pieces first
             }
-            let piece = tile::Piece { start_ns: handed_ns, level: Level::Call(call) };
-            self.on_cpu(thread, &piece, at_ns);
+            // Written while it had no CPU, or in this piece.
+            let begun_ns = begun_ns.min(at_ns);
+            if begun_ns < at_ns {
+                let piece = tile::Piece { start_ns: begun_ns, level: Level::Call(call) };
+                self.on_cpu(thread, &piece, at_ns);
+            }
+            let handed_ns = self.handed_by(&write, begun_ns);
+            self.queue(thread, handed_ns, begun_ns, queue_category(object), UNREAD);
             return Some(Step::Joined(write.thread, handed_ns));
         }
         if piece_start_ns > call.enter_ns {
@@ -562,16 +566,21 @@ impl<'w> Walk<'w> {
             return None; // an earlier, vain wake-up
         } else if write.enter_ns > woken_ns {
             // Woken in vain, it had not come to a CPU when they came.
-            let writer = self.world.thread(write.thread);
-            let away = writer.off_before(at_ns).is_some_and(|off| off.end_ns >= at_ns);
-            if write.exit_ns > at_ns && away {
-                return None; // it may have written them later
-            }
             write.exit_ns.min(at_ns)
         } else {
             write.exit_ns.min(woken_ns.max(write.enter_ns))
         };
-        Some((object, write.thread, handed_ns))
+        Some((object, write.thread, self.handed_by(&write, handed_ns)))
+    }
+
+    /// When a write handed its bytes over, if not after `latest_ns`: a writer that is off its CPU
+    /// then had done so before it left.
+    fn handed_by(&self, write: &Transfer, latest_ns: u64) -> u64 {
+        let away = self.world.thread(write.thread).off_before(latest_ns);
+        match away.filter(|off| off.end_ns >= latest_ns && off.start_ns > write.enter_ns) {
+            Some(off) => off.start_ns,
+            None => latest_ns,
+        }
     }
 
     /// The wait `[from_ns, to_ns)` of `thread`, kept as one wait; see [`wait::explain`].

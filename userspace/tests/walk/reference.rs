@@ -177,7 +177,7 @@ impl<'t> Walk<'t> {
         if let Some(write) = arrival.map(|write| &self.truth.calls[write]) {
             if write.exit_ns > call.enter_ns && write.enter_ns.max(call.enter_ns) >= at_ns {
                 if self.through == Some(no) {
-                    return Step::Joined(write.task, at_ns);
+                    return self.under_way(task, write, at_ns);
                 }
                 // The walk came to the task while it still waited for the bytes.
                 arrival = None;
@@ -193,7 +193,7 @@ impl<'t> Walk<'t> {
             if write.exit_ns > call.enter_ns {
                 // Under way when the read began.
                 if before_ns <= write.enter_ns.max(call.enter_ns) {
-                    return Step::Joined(write.task, before_ns);
+                    return self.under_way(task, write, before_ns);
                 }
             } else if before_ns == call.enter_ns {
                 // Over by then: until the read, the bytes were in the queue.
@@ -395,13 +395,27 @@ impl<'t> Walk<'t> {
             return Some((write.task, wakeup.at_ns));
         }
         if write.enter_ns > wakeup.at_ns {
-            let away = matches!(self.truth.before(write.task, at_ns).doing, Doing::Away(_));
-            if write.exit_ns > at_ns && away {
-                return None; // it may have written them later
-            }
-            return Some((write.task, write.exit_ns.min(at_ns)));
+            return Some((write.task, self.handed_by(write, write.exit_ns.min(at_ns))));
         }
-        Some((write.task, write.exit_ns.min(wakeup.at_ns)))
+        Some((write.task, self.handed_by(write, write.exit_ns.min(wakeup.at_ns))))
+    }
+
+    /// Crosses over to a write that had not ended at `at_ns`.
+    fn under_way(&mut self, task: TaskNo, write: &Call, at_ns: u64) -> Step {
+        let handed_ns = self.handed_by(write, at_ns);
+        self.say(task, at_ns - handed_ns, Category::QueuePipe);
+        Step::Joined(write.task, handed_ns)
+    }
+
+    /// The bytes were written by `latest_ns`; a writer without a CPU writes nothing.
+    fn handed_by(&self, write: &Call, latest_ns: u64) -> u64 {
+        let mut at_ns = latest_ns;
+        while at_ns > write.enter_ns
+            && matches!(self.truth.before(write.task, at_ns).doing, Doing::Away(_))
+        {
+            at_ns -= 1;
+        }
+        at_ns
     }
 
     /// Follows a waker back until an edge leads to a member; leaves nothing behind if none does.
