@@ -10,6 +10,8 @@ pub const READ: u16 = 0;
 pub const WRITE: u16 = 1;
 pub const POLL: u16 = 7;
 pub const NANOSLEEP: u16 = 35;
+pub const SENDTO: u16 = 44;
+pub const RECVFROM: u16 = 45;
 pub const CLONE: u16 = 56;
 pub const EXECVE: u16 = 59;
 pub const WAIT4: u16 = 61;
@@ -26,6 +28,16 @@ pub const IDLE: u32 = 0;
 
 pub fn pipe(ino: u64) -> Object {
     Object { dev: 15, ino, type_bits: TYPE_FIFO }
+}
+
+/// One direction of a connection, as transfers name it.
+pub fn connection(number: u64, type_bits: u16) -> Object {
+    Object { dev: 0, ino: number, type_bits }
+}
+
+/// The socket behind a descriptor, as sleeps name it.
+pub fn socket(ino: u64, type_bits: u16) -> Object {
+    Object { dev: 9, ino, type_bits }
 }
 
 /// A mutex another thread holds, as glibc waits for it.
@@ -175,6 +187,19 @@ impl Story {
     ) {
         let io = io(object, 5, false, bytes);
         self.ended(cpu, tid, READ, span, bytes.1, Some(io));
+    }
+
+    /// `(offset, bytes)` moved through a connection's direction; `reverse` is the other.
+    pub fn moved(
+        &mut self,
+        cpu: u32,
+        tid: u32,
+        (nr, object, reverse): (u16, Object, Object),
+        bytes: (u64, i64),
+        span: (u64, u64),
+    ) {
+        let moved = io(object, 5, nr == SENDTO, bytes);
+        self.ended(cpu, tid, nr, span, bytes.1, Some(Io { reverse: Some(reverse), ..moved }));
     }
 
     fn ended(
