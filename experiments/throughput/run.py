@@ -181,7 +181,9 @@ def main() -> int:
                 capture(options.rpcprobe, name, source)
                 good &= measure(options, name, source, scratch)
     aim = AIM_EVENTS_PER_SECOND / 1e6
-    print(f"{'pass' if good else 'FAIL'}: time linear, memory flat, every repetition's requests found")
+    print(
+        f"{'pass' if good else 'FAIL'}: time linear, memory flat, every repetition's requests found"
+    )
     print(f"aimed for, not required: {aim:.0f} M events a second a core")
     return 0 if good else 1
 
