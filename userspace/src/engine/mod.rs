@@ -2,6 +2,7 @@
 //! ([`walk`]). Streaming: one pass, and what no open request can reach is forgotten.
 
 pub mod event;
+mod recent;
 pub mod requests;
 pub mod syscall;
 pub mod tile;

@@ -2,6 +2,7 @@
 //! hard interrupt. The levels exclude each other: an inner level's time is never an outer's.
 
 use super::event::{Call, Object, TYPE_FIFO};
+use super::recent::last_before;
 use super::syscall;
 use super::world::{Span, Thread};
 use crate::model::Category;
@@ -89,8 +90,7 @@ pub fn piece_before(
         (&thread.softirqs, Level::Softirq),
         (&thread.faults, Level::Fault),
     ] {
-        let after = spans.partition_point(|span| span.start_ns < at_ns);
-        let Some(span) = after.checked_sub(1).and_then(|index| spans.get(index)) else { continue };
+        let Some(span) = last_before(spans, |span| span.start_ns < at_ns) else { continue };
         if span.end_ns >= at_ns && span.end_ns > span.start_ns {
             return Some(Piece { start_ns: start_ns.max(span.start_ns), level: level(*span) });
         }

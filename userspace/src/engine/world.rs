@@ -1,9 +1,12 @@
 //! Timelines: what every thread and CPU did, kept for as long as an open request may need it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::rc::Rc;
 
+use rustc_hash::FxHashMap;
+
 use super::event::{Block, Call, Event, Object, OpenCall, What};
+use super::recent::{count_before, last_before};
 use super::syscall;
 use crate::capture::manifest::Loss;
 use crate::records::{
@@ -135,20 +138,17 @@ impl Thread {
 
     /// The CPU it was on, or came back to next, at that time.
     pub fn cpu_at(&self, at_ns: u64) -> Option<u32> {
-        let after = self.cpus.partition_point(|(from_ns, _)| *from_ns <= at_ns);
-        self.cpus.get(after.checked_sub(1)?).map(|(_, cpu)| *cpu)
+        last_before(&self.cpus, |(from_ns, _)| *from_ns <= at_ns).map(|(_, cpu)| *cpu)
     }
 
     /// The span off the CPU that covers the instant just before `at_ns`, or the latest before it.
     pub fn off_before(&self, at_ns: u64) -> Option<&Off> {
-        let after = self.off.partition_point(|off| off.start_ns < at_ns);
-        self.off.get(after.checked_sub(1)?)
+        last_before(&self.off, |off| off.start_ns < at_ns)
     }
 
     /// The latest call that began before `at_ns`.
     pub fn call_before(&self, at_ns: u64) -> Option<&Call> {
-        let after = self.calls.partition_point(|call| call.enter_ns < at_ns);
-        self.calls.get(after.checked_sub(1)?)
+        last_before(&self.calls, |call| call.enter_ns < at_ns)
     }
 }
 
@@ -207,14 +207,13 @@ impl Channel {
         from: u64,
         to: u64,
     ) -> impl Iterator<Item = &Transfer> {
-        let first = list.partition_point(|t| t.to <= from);
+        let first = count_before(list, |t| t.to <= from);
         list.range(first..).take_while(move |t| t.from < to)
     }
 
     /// The transfer in `list` that moved byte `at`.
     pub fn find(list: &VecDeque<Transfer>, at: u64) -> Option<&Transfer> {
-        let index = list.partition_point(|t| t.to <= at);
-        list.get(index).filter(|t| t.from <= at)
+        list.get(count_before(list, |t| t.to <= at)).filter(|t| t.from <= at)
     }
 }
 
@@ -230,19 +229,19 @@ pub struct Journal {
 impl Journal {
     /// Whether a commit was under way: locking, flushing or logging.
     pub fn commits_at(&self, at_ns: u64) -> bool {
-        let after = self.phases.partition_point(|(since_ns, ..)| *since_ns <= at_ns);
-        after.checked_sub(1).is_some_and(|index| matches!(self.phases[index].2, 1..=4))
+        let last = last_before(&self.phases, |(since_ns, ..)| *since_ns <= at_ns);
+        last.is_some_and(|(_, _, phase)| matches!(phase, 1..=4))
     }
 }
 
 pub struct World {
     pub threads: Vec<Thread>,
     pub processes: Vec<Process>,
-    by_tid: HashMap<u32, ThreadId>,
-    by_tgid: HashMap<u32, ProcessId>,
+    by_tid: FxHashMap<u32, ThreadId>,
+    by_tgid: FxHashMap<u32, ProcessId>,
     /// Who ran on each CPU: from when, who.
     pub cpus: Vec<VecDeque<(u64, ThreadId)>>,
-    pub channels: HashMap<Object, Channel>,
+    pub channels: FxHashMap<Object, Channel>,
     /// Known beforehand, or told of so far.
     pub losses: Vec<Loss>,
     /// Switches of all threads are recorded, so a gap in a CPU's chain is a missed one.
@@ -250,9 +249,9 @@ pub struct World {
     /// Context switches that left no record; see `check_switch_chain`.
     pub missed_switches: u64,
     /// Completed block requests by number.
-    pub blocks: HashMap<u32, Block>,
+    pub blocks: FxHashMap<u32, Block>,
     /// Commits of each journal, by its thread.
-    pub journals: HashMap<ThreadId, Journal>,
+    pub journals: FxHashMap<ThreadId, Journal>,
     /// Time of the latest event.
     pub now_ns: u64,
     pub start_ns: u64,
@@ -267,12 +266,12 @@ impl World {
         let mut world = World {
             threads: Vec::new(),
             processes: vec![Process::default()],
-            by_tid: HashMap::new(),
-            by_tgid: HashMap::from([(0, 0)]),
+            by_tid: FxHashMap::default(),
+            by_tgid: FxHashMap::from_iter([(0, 0)]),
             cpus: vec![VecDeque::new(); cpus as usize],
-            channels: HashMap::new(),
-            blocks: HashMap::new(),
-            journals: HashMap::new(),
+            channels: FxHashMap::default(),
+            blocks: FxHashMap::default(),
+            journals: FxHashMap::default(),
             losses: Vec::new(),
             whole_machine: true,
             missed_switches: 0,
@@ -646,7 +645,7 @@ impl World {
             channel.first_write_ns.get_or_insert(call.enter_ns);
         }
         let list = if io.is_write { &mut channel.writes } else { &mut channel.reads };
-        let at = list.partition_point(|t| t.from <= transfer.from);
+        let at = count_before(list, |t| t.from <= transfer.from);
         list.insert(at, transfer);
     }
 

@@ -6,7 +6,9 @@ mod exec;
 mod pipe;
 mod stdio;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+
+use rustc_hash::FxHashMap;
 
 use super::event::{Call, Event, Object, What, TYPE_FIFO};
 use super::syscall::{NR_EXECVE, NR_EXECVEAT, NR_WAIT4};
@@ -29,13 +31,13 @@ const RECENT_READS: usize = 64;
 
 #[derive(Default)]
 pub struct Detector {
-    turns: HashMap<(ProcessId, Object), Turn>,
+    turns: FxHashMap<(ProcessId, Object), Turn>,
     /// The latest reads of each process.
-    recent_reads: HashMap<ProcessId, VecDeque<(Object, Transfer)>>,
+    recent_reads: FxHashMap<ProcessId, VecDeque<(Object, Transfer)>>,
     /// Closed turns whose answer is not settled yet.
     unsettled: Vec<Turn>,
-    children: HashMap<ProcessId, Child>,
-    stdio: HashMap<ProcessId, Stdio>,
+    children: FxHashMap<ProcessId, Child>,
+    stdio: FxHashMap<ProcessId, Stdio>,
     /// The first traced process, and when its program began.
     pub root: Option<(ThreadId, u64)>,
     next_id: u64,
