@@ -2,6 +2,8 @@
 //! ([`walk`]). Streaming: one pass, and what no open request can reach is forgotten.
 
 pub mod event;
+mod forget;
+mod lives;
 mod recent;
 pub mod requests;
 pub mod syscall;
@@ -14,6 +16,7 @@ use anyhow::Result;
 
 use crate::model::{Request, Segment};
 use event::Event;
+use forget::Held;
 use requests::{Detector, Found};
 use walk::{NotYet, Settings};
 use world::{ThreadId, World};
@@ -179,13 +182,23 @@ impl Engine {
     }
 
     fn forget(&mut self) {
-        let waiting = self.waiting.iter().map(|waiting| waiting.found.goal.start_ns).min();
+        let goals = || self.waiting.iter().map(|waiting| &waiting.found.goal);
+        let waiting = goals().map(|goal| goal.start_ns).min();
         let horizon_ns = self
             .detector
-            .horizon_ns()
+            .horizon_ns(self.world.now_ns)
             .min(waiting.unwrap_or(u64::MAX))
             .min(self.world.now_ns.saturating_sub(KEEP_NS))
             .min(self.world.oldest_write_under_way_ns());
-        self.world.forget_before(horizon_ns);
+        let mut held = Held::default();
+        self.detector.hold(&mut held);
+        for goal in goals() {
+            held.threads.insert(goal.client);
+            held.processes.insert(goal.client_process);
+            held.processes.extend(goal.server_process.into_iter().chain(goal.child));
+            held.channels.extend(goal.messages.iter().map(|message| message.object));
+        }
+        held.threads.extend(self.waiting.iter().map(|waiting| waiting.on));
+        self.world.forget_before(horizon_ns, held);
     }
 }

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use rustc_hash::FxHashMap;
 
 use super::event::{Block, Call, Event, Object, OpenCall, What};
+use super::lives::Lives;
 use super::recent::{count_before, last_before};
 use super::syscall;
 use crate::capture::manifest::Loss;
@@ -24,6 +25,9 @@ pub const IDLE: ThreadId = 0;
 
 /// "Not yet": the end of a span that is still open.
 pub const NEVER: u64 = u64::MAX;
+
+/// A thread's last context switch comes soon after its exit, if its record is not lost.
+const LAST_STEPS_NS: u64 = 1_000_000_000;
 
 /// Why a thread is not on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,12 +102,14 @@ pub struct Thread {
     pub tid: u32,
     pub process: ProcessId,
     /// Names over time: from when, what.
-    pub names: Vec<(u64, Rc<str>)>,
+    pub names: VecDeque<(u64, Rc<str>)>,
     pub traced: bool,
     pub kthread: bool,
     pub born_ns: u64,
     /// Fate: time of `sched_process_exit`.
     pub exited_ns: Option<u64>,
+    /// From when on nothing more happens to it.
+    pub gone_ns: u64,
     pub off: VecDeque<Off>,
     pub calls: VecDeque<Call>,
     pub faults: VecDeque<Span>,
@@ -129,8 +135,8 @@ pub struct Thread {
 impl Thread {
     /// The name at that time.
     pub fn name_at(&self, at_ns: u64) -> Rc<str> {
-        let after = self.names.partition_point(|(from_ns, _)| *from_ns <= at_ns);
-        match self.names.get(after.saturating_sub(1)) {
+        let last = last_before(&self.names, |(from_ns, _)| *from_ns <= at_ns);
+        match last.or(self.names.front()) {
             Some((_, name)) => Rc::clone(name),
             None => "?".into(),
         }
@@ -167,7 +173,7 @@ pub struct Program {
 pub struct Process {
     pub tgid: u32,
     pub parent: Option<ProcessId>,
-    pub programs: Vec<Program>,
+    pub programs: VecDeque<Program>,
     /// When its first thread exited and with what status.
     pub exited_ns: Option<u64>,
     pub exit_code: Option<i32>,
@@ -235,10 +241,10 @@ impl Journal {
 }
 
 pub struct World {
-    pub threads: Vec<Thread>,
-    pub processes: Vec<Process>,
-    by_tid: FxHashMap<u32, ThreadId>,
-    by_tgid: FxHashMap<u32, ProcessId>,
+    pub threads: Lives<Thread>,
+    pub processes: Lives<Process>,
+    pub(super) by_tid: FxHashMap<u32, ThreadId>,
+    pub(super) by_tgid: FxHashMap<u32, ProcessId>,
     /// Who ran on each CPU: from when, who.
     pub cpus: Vec<VecDeque<(u64, ThreadId)>>,
     pub channels: FxHashMap<Object, Channel>,
@@ -264,8 +270,8 @@ const EXIT_DEAD_OR_ZOMBIE: u16 = 0x10 | 0x20 | 0x80;
 impl World {
     pub fn new(cpus: u32, start_ns: u64) -> World {
         let mut world = World {
-            threads: Vec::new(),
-            processes: vec![Process::default()],
+            threads: Lives::default(),
+            processes: Lives::default(),
             by_tid: FxHashMap::default(),
             by_tgid: FxHashMap::from_iter([(0, 0)]),
             cpus: vec![VecDeque::new(); cpus as usize],
@@ -278,9 +284,11 @@ impl World {
             now_ns: start_ns,
             start_ns,
         };
+        world.processes.push(Process::default());
         world.threads.push(Thread {
-            names: vec![(0, "idle".into())],
+            names: VecDeque::from([(0, "idle".into())]),
             kthread: true,
+            gone_ns: NEVER,
             ..Thread::default()
         });
         world.by_tid.insert(0, IDLE);
@@ -316,7 +324,7 @@ impl World {
     pub fn oldest_write_under_way_ns(&self) -> u64 {
         let writes = [1, 18, 20, 296, 328]; // write, pwrite64, writev, pwritev, pwritev2
         (self.threads.iter())
-            .filter_map(|thread| thread.open_call)
+            .filter_map(|(_, thread)| thread.open_call)
             .filter(|call| writes.contains(&call.nr))
             .map(|call| call.enter_ns)
             .min()
@@ -335,11 +343,11 @@ impl World {
         now_ns: u64,
         new_process: bool,
     ) -> ThreadId {
-        let id = self.threads.len() as ThreadId;
+        let id = self.threads.next() as ThreadId;
         let process = match self.by_tgid.get(&tgid) {
             Some(&process) if !new_process => process,
             _ => {
-                let process = self.processes.len() as ProcessId;
+                let process = self.processes.next() as ProcessId;
                 self.processes.push(Process { tgid, leader: id, ..Process::default() });
                 self.by_tgid.insert(tgid, process);
                 process
@@ -351,14 +359,23 @@ impl World {
         self.threads.push(Thread {
             tid,
             process,
-            names: vec![(0, comm.into())],
+            names: VecDeque::from([(0, comm.into())]),
             born_ns: now_ns,
             known_from_ns: now_ns,
             settled_ns: now_ns,
+            gone_ns: NEVER,
             ..Thread::default()
         });
-        self.by_tid.insert(tid, id);
+        self.give_tid(tid, id);
         id
+    }
+
+    /// Whoever had the tid so far is dead.
+    fn give_tid(&mut self, tid: u32, id: ThreadId) {
+        if let Some(former) = self.by_tid.insert(tid, id).filter(|former| *former != id) {
+            let former = &mut self.threads[former as usize];
+            former.gone_ns = former.gone_ns.min(self.now_ns);
+        }
     }
 
     /// Applies one event; returns the thread whose past it settled, if any.
@@ -437,18 +454,18 @@ impl World {
                 let id = self.thread_of_tid(exec.old_tid);
                 if exec.old_tid != exec.tid {
                     // A thread other than the leader called exec: it takes over the leader's tid.
-                    self.by_tid.insert(exec.tid, id);
+                    self.give_tid(exec.tid, id);
                     self.threads[id as usize].tid = exec.tid;
                 }
                 let thread = &mut self.threads[id as usize];
-                thread.names.push((ts_ns, exec.comm.as_ref().into()));
+                thread.names.push_back((ts_ns, exec.comm.as_ref().into()));
                 thread.traced |= exec.traced;
                 let traced = thread.traced;
                 let process = &mut self.processes[thread.process as usize];
                 process.leader = id;
                 process.traced |= traced;
                 if traced {
-                    process.programs.push(Program {
+                    process.programs.push_back(Program {
                         exec_ns: ts_ns,
                         entry: exec.entry,
                         interp_base: exec.interp_base,
@@ -462,6 +479,7 @@ impl World {
                 let id = self.thread_of_tid(*tid);
                 let thread = &mut self.threads[id as usize];
                 thread.exited_ns = Some(ts_ns);
+                thread.gone_ns = ts_ns.saturating_add(LAST_STEPS_NS);
                 thread.settled_ns = thread.settled_ns.max(ts_ns);
                 let process = &mut self.processes[thread.process as usize];
                 process.exited_ns.get_or_insert(ts_ns);
@@ -471,7 +489,7 @@ impl World {
             }
             What::Rename { tid, comm } => {
                 let id = self.thread_of_tid(*tid);
-                self.threads[id as usize].names.push((ts_ns, comm.as_ref().into()));
+                self.threads[id as usize].names.push_back((ts_ns, comm.as_ref().into()));
                 None
             }
             What::Call { tid, call } => {
@@ -502,7 +520,7 @@ impl World {
                 };
                 thread.faults.push_back(span);
                 let process = thread.process as usize;
-                if let Some(program) = self.processes[process].programs.last_mut() {
+                if let Some(program) = self.processes[process].programs.back_mut() {
                     // The first instruction of the program is on a page nobody has touched yet
                     // in this address space: its fault marks the hand-over.
                     let page = |address: u64| address & !0xfff;
@@ -586,6 +604,9 @@ impl World {
         }
         let thread = &mut self.threads[id as usize];
         thread.on_cpu = None;
+        if why == Why::Dead {
+            thread.gone_ns = ts_ns;
+        }
         let early = thread.early_wake.take();
         // An early wake-up belongs to this sleep only if it came in the same system call.
         let begun_ns = call.map_or(ts_ns.saturating_sub(100_000), |call| call.enter_ns);
@@ -649,48 +670,6 @@ impl World {
         list.insert(at, transfer);
     }
 
-    /// Forgets what no walk that begins at or after `horizon_ns` can reach.
-    pub fn forget_before(&mut self, horizon_ns: u64) {
-        fn trim<T>(list: &mut VecDeque<T>, keep: usize, gone: impl Fn(&T) -> bool) -> bool {
-            let mut trimmed = false;
-            while list.len() > keep && list.front().is_some_and(&gone) {
-                list.pop_front();
-                trimmed = true;
-            }
-            trimmed
-        }
-        for thread in &mut self.threads {
-            let mut trimmed = trim(&mut thread.off, 1, |off| off.end_ns < horizon_ns);
-            trimmed |= trim(&mut thread.calls, 1, |call| call.exit_ns < horizon_ns);
-            trim(&mut thread.faults, 1, |span| span.end_ns < horizon_ns);
-            trim(&mut thread.softirqs, 1, |span| span.end_ns < horizon_ns);
-            trim(&mut thread.hardirqs, 1, |span| span.end_ns < horizon_ns);
-            trim(&mut thread.contentions, 0, |span| span.end_ns < horizon_ns);
-            trim(&mut thread.throttles, 0, |at_ns| *at_ns < horizon_ns);
-            while thread.cpus.len() > 1 && thread.cpus[1].0 < horizon_ns {
-                thread.cpus.pop_front();
-            }
-            if trimmed {
-                thread.known_from_ns = thread.known_from_ns.max(horizon_ns);
-            }
-        }
-        for runs in &mut self.cpus {
-            while runs.len() > 1 && runs[1].0 < horizon_ns {
-                runs.pop_front();
-            }
-        }
-        self.blocks.retain(|_, block| block.done_ns >= horizon_ns);
-        for journal in self.journals.values_mut() {
-            while journal.phases.len() > 1 && journal.phases[1].0 < horizon_ns {
-                journal.phases.pop_front();
-            }
-        }
-        for channel in self.channels.values_mut() {
-            trim(&mut channel.writes, 1, |t| t.exit_ns < horizon_ns);
-            trim(&mut channel.reads, 1, |t| t.exit_ns < horizon_ns);
-        }
-    }
-
     /// Part of a process's life the thread was in at that time, by what it ran.
     pub fn phase_at(&self, id: ThreadId, at_ns: u64) -> Option<&'static str> {
         let thread = self.thread(id);
@@ -722,7 +701,7 @@ impl World {
             return Some("wait");
         }
         let process = &self.processes[thread.process as usize];
-        let begun = process.programs.partition_point(|program| program.exec_ns <= at_ns);
+        let begun = count_before(&process.programs, |program| program.exec_ns <= at_ns);
         match begun.checked_sub(1).map(|index| &process.programs[index]) {
             // Forked and not yet exec'd: still setting up the new program.
             None if process.parent.is_some() && !process.programs.is_empty() => Some("fork"),
