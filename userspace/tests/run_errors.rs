@@ -484,7 +484,7 @@ fn records(capture: &Capture) -> Vec<(u32, Vec<u8>)> {
     let mut reader = Reader::new(std::io::BufReader::new(file), false).unwrap();
     let mut records = Vec::new();
     while let Some(item) = reader.next_record().unwrap() {
-        records.push((item.cpu, item.record));
+        records.push((item.cpu, item.record.to_vec()));
     }
     records
 }

@@ -63,7 +63,7 @@ impl Engine {
     pub fn push(
         &mut self,
         event: &Event,
-        sink: &mut impl FnMut(&Request, &[Segment]) -> Result<()>,
+        sink: &mut impl FnMut(Request, Vec<Segment>) -> Result<()>,
     ) -> Result<()> {
         let settled = self.world.apply(event);
         self.detector.observe(&self.world, event);
@@ -101,7 +101,7 @@ impl Engine {
     pub fn finish(
         &mut self,
         end_ns: Option<u64>,
-        sink: &mut impl FnMut(&Request, &[Segment]) -> Result<()>,
+        sink: &mut impl FnMut(Request, Vec<Segment>) -> Result<()>,
     ) -> Result<()> {
         self.settings.no_more_records = true;
         if let Some(end_ns) = end_ns {
@@ -122,7 +122,7 @@ impl Engine {
             held.sort_by_key(|(request, _)| (request.start_ns, u64::MAX - request.latency_ns));
             for (mut request, segments) in held {
                 request.request_id = self.detector.new_id();
-                sink(&request, &segments)?;
+                sink(request, segments)?;
             }
         }
         Ok(())
@@ -131,7 +131,7 @@ impl Engine {
     fn explain(
         &mut self,
         found: Found,
-        sink: &mut impl FnMut(&Request, &[Segment]) -> Result<()>,
+        sink: &mut impl FnMut(Request, Vec<Segment>) -> Result<()>,
     ) -> Result<()> {
         match self.walked(&found) {
             Ok(segments) => {
@@ -141,7 +141,7 @@ impl Engine {
                     }
                 }
                 let request = self.judged(found.request);
-                sink(&request, &segments)
+                sink(request, segments)
             }
             Err(NotYet(on)) => {
                 self.waiting.push(Waiting { found, on });
