@@ -461,9 +461,9 @@ fn hostile_records_do_no_harm() {
         }
         let events = events_of(&hostile);
         let read = std::panic::catch_unwind(|| {
-            let mut sink = |request: &Request, segments: &[Segment]| {
+            let mut sink = |request: Request, segments: Vec<Segment>| {
                 if request.complete {
-                    check_conservation(request, segments).expect("the law of conservation");
+                    check_conservation(&request, &segments).expect("the law of conservation");
                 }
                 Ok(())
             };
