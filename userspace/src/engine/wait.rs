@@ -141,7 +141,7 @@ fn place(world: &World, thread: ThreadId, off: &Off) -> String {
     }
     match tile::call_at(world.thread(thread), off.end_ns) {
         InCall::Closed(call) => tile::describe_call(call),
-        _ => syscall::name(call.nr),
+        _ => syscall::name(call.nr).into_owned(),
     }
 }
 

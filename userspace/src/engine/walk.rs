@@ -106,7 +106,7 @@ pub fn walk(world: &World, goal: &Goal, settings: Settings) -> Result<Vec<Segmen
         world,
         goal,
         settings,
-        out: Vec::new(),
+        out: Vec::with_capacity(32),
         members: FxHashSet::from_iter([goal.client]),
         dead_ends: FxHashSet::default(),
         crossed: FxHashSet::default(),
