@@ -1,18 +1,24 @@
 //! From `events.bin` to the two Parquet files and the figures of the manifest.
 
+mod ahead;
+mod behind;
+
 use std::fs::File;
 use std::io::{BufReader, BufWriter, IsTerminal, Read};
+use std::thread;
 
-use anyhow::{Context, Result};
+use anyhow::{anyhow, Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::capture::manifest::{Loss, Manifest};
 use crate::capture::reader::Reader;
 use crate::engine::event::{self, Event, What};
 use crate::engine::Engine;
-use crate::model::{check_conservation, Request, Segment};
+use crate::model::{Request, Segment};
 use crate::output;
 use crate::owner::OutputDir;
+use ahead::Ahead;
+use behind::Behind;
 
 pub const EVENTS: &str = "events.bin";
 pub const MANIFEST: &str = "manifest.json";
@@ -95,32 +101,18 @@ fn progress(size_bytes: u64) -> ProgressBar {
 fn write_tables(
     dir: &OutputDir,
     manifest: &mut Manifest,
-    input: impl Read,
+    input: impl Read + Send,
     allow_truncated: bool,
 ) -> Result<()> {
     let unwritten = || format!("cannot write the tables of {}", dir.path().display());
     let files = [create_tmp(dir, REQUESTS)?, create_tmp(dir, SEGMENTS)?];
     let [requests, segments] = [files[0].try_clone()?, files[1].try_clone()?].map(BufWriter::new);
-    let mut writer = output::Writer::new(requests, segments).with_context(unwritten)?;
-    let mut failure = None;
-
-    let counts = &mut manifest.counts;
-    counts.requests = 0;
-    counts.requests_incomplete = 0;
-    counts.requests_by_kind.clear();
-    let mut sink = |request: &Request, segments: &[Segment]| -> Result<()> {
-        if let Err(fault) = check_conservation(request, segments) {
-            anyhow::bail!("internal error, law of conservation broken: {fault}");
-        }
-        counts.requests += 1;
-        counts.requests_incomplete += u64::from(!request.complete);
-        *counts.requests_by_kind.entry(request.kind.name().into()).or_default() += 1;
-        writer.push(request, segments).map_err(|error| {
-            failure = Some(error);
-            anyhow::anyhow!("the pass ends here")
-        })
+    let writer = output::Writer::new(requests, segments).with_context(unwritten)?;
+    let mut behind = Behind::start(writer);
+    let mut sink = |request: Request, segments: Vec<Segment>| match behind.push(request, segments) {
+        true => Ok(()),
+        false => Err(anyhow!("the tables cannot be written")),
     };
-    let events = dir.path().join(EVENTS);
     let given = Given {
         copy_ns_per_byte: manifest.calibration.copy_ns_per_byte,
         losses: &manifest.losses,
@@ -129,15 +121,16 @@ fn write_tables(
         allow_truncated,
     };
     let passed = pass(input, &given, &mut sink);
-    // What cannot be written is no fault of the events.
-    if let Some(failure) = failure {
-        return Err(failure).with_context(unwritten);
-    }
-    let tally = passed.with_context(|| events.display().to_string())?;
-    writer.finish().with_context(unwritten)?;
+    // First: why it could not be written is worth more than that it could not.
+    let written = behind.finish().with_context(unwritten)?;
+    let tally = passed.with_context(|| dir.path().join(EVENTS).display().to_string())?;
     // Some file systems find out only now that there is no room.
     files.iter().try_for_each(File::sync_data).with_context(unwritten)?;
 
+    let counts = &mut manifest.counts;
+    counts.requests = written.requests;
+    counts.requests_incomplete = written.incomplete;
+    counts.requests_by_kind = written.by_kind;
     counts.records = tally.records;
     counts.records_late = tally.late;
     counts.switches_missed = tally.switches_missed;
@@ -199,7 +192,7 @@ pub fn losses(input: impl Read, allow_truncated: bool) -> Result<Vec<Loss>> {
     let mut losses = Vec::new();
     while let Some(item) = reader.next_record()? {
         if let Some(Event { cpu, what: What::Lost { count, first_ns, last_ns }, .. }) =
-            event::decode(item.cpu, &item.record)?
+            event::decode(item.cpu, item.record)?
         {
             losses.push(Loss { cpu, count, first_ns, last_ns });
         }
@@ -212,11 +205,11 @@ pub fn losses(input: impl Read, allow_truncated: bool) -> Result<Vec<Loss>> {
 /// # Errors
 /// Damaged or truncated input, or whatever `sink` returns.
 pub fn pass(
-    input: impl Read,
+    input: impl Read + Send,
     given: &Given<'_>,
-    sink: &mut impl FnMut(&Request, &[Segment]) -> Result<()>,
+    sink: &mut impl FnMut(Request, Vec<Segment>) -> Result<()>,
 ) -> Result<Tally> {
-    let mut reader = Reader::new(input, given.allow_truncated)?;
+    let reader = Reader::new(input, given.allow_truncated)?;
     let header = reader.header;
     let mut engine = Engine::new(header.cpus, header.start_ns, given.copy_ns_per_byte);
     engine.world.losses = given.losses.to_vec();
@@ -225,20 +218,37 @@ pub fn pass(
         engine.expect_target(pid);
     }
     let mut tally = Tally::default();
-    while let Some(item) = reader.next_record()? {
-        let Some(event) = event::decode(item.cpu, &item.record)? else { continue };
+    let end = thread::scope(|scope| -> Result<ahead::End> {
+        let mut ahead = Ahead::start(scope, reader);
+        while let Some(events) = ahead.next_batch() {
+            for event in &events {
+                tally.count(event, &engine);
+                engine.push(event, sink)?;
+            }
+        }
+        ahead.end()
+    })?;
+    engine.finish(end.end_ns, sink)?;
+    // A traced thread's absence from the CPU is two switches, out and in.
+    tally.switches /= 2;
+    tally.records = end.records;
+    tally.late = end.late;
+    tally.switches_missed = engine.world.missed_switches;
+    tally.truncated_at = end.truncated_at;
+    Ok(tally)
+}
+
+impl Tally {
+    /// Counts an event the engine has yet to see.
+    fn count(&mut self, event: &Event, engine: &Engine) {
+        let traced = |tid| u64::from(engine.world.is_traced_tid(tid));
         match &event.what {
-            What::Call { .. } => tally.syscalls += 1,
-            What::Fault { .. } => tally.faults += 1,
-            What::Irq { .. } => tally.interrupts += 1,
-            What::Switch { prev, next, .. } => {
-                let traced = |tid| engine.world.is_traced_tid(tid);
-                tally.switches += u64::from(traced(*prev)) + u64::from(traced(*next));
-            }
-            What::Waking { waker, .. } => {
-                tally.wakings += u64::from(engine.world.is_traced_tid(*waker));
-            }
-            What::Lost { count, first_ns, last_ns } => tally.losses.push(Loss {
+            What::Call { .. } => self.syscalls += 1,
+            What::Fault { .. } => self.faults += 1,
+            What::Irq { .. } => self.interrupts += 1,
+            What::Switch { prev, next, .. } => self.switches += traced(*prev) + traced(*next),
+            What::Waking { waker, .. } => self.wakings += traced(*waker),
+            What::Lost { count, first_ns, last_ns } => self.losses.push(Loss {
                 cpu: event.cpu,
                 count: *count,
                 first_ns: *first_ns,
@@ -246,14 +256,5 @@ pub fn pass(
             }),
             _ => {}
         }
-        engine.push(&event, sink)?;
     }
-    engine.finish(reader.end_ns(), sink)?;
-    // A traced thread's absence from the CPU is two switches, out and in.
-    tally.switches /= 2;
-    tally.records = reader.records;
-    tally.late = reader.late;
-    tally.switches_missed = engine.world.missed_switches;
-    tally.truncated_at = reader.truncated_at;
-    Ok(tally)
 }

@@ -351,7 +351,7 @@ fn texts(capture: &Capture) -> Vec<Vec<u8>> {
     let events = fs::File::open(capture.file("events.bin")).unwrap();
     let mut reader = Reader::new(events, false).unwrap();
     while let Some(item) = reader.next_record().unwrap() {
-        texts.push(item.record);
+        texts.push(item.record.to_vec());
     }
     texts
 }

@@ -2,6 +2,9 @@
 //! ([`walk`]). Streaming: one pass, and what no open request can reach is forgotten.
 
 pub mod event;
+mod forget;
+mod lives;
+mod recent;
 pub mod requests;
 pub mod syscall;
 pub mod tile;
@@ -13,6 +16,7 @@ use anyhow::Result;
 
 use crate::model::{Request, Segment};
 use event::Event;
+use forget::Held;
 use requests::{Detector, Found, KnownTarget};
 use walk::{NotYet, Settings};
 use world::{ThreadId, World};
@@ -64,7 +68,7 @@ impl Engine {
     pub fn push(
         &mut self,
         event: &Event,
-        sink: &mut impl FnMut(&Request, &[Segment]) -> Result<()>,
+        sink: &mut impl FnMut(Request, Vec<Segment>) -> Result<()>,
     ) -> Result<()> {
         let settled = self.world.apply(event);
         self.detector.observe(&self.world, event);
@@ -102,7 +106,7 @@ impl Engine {
     pub fn finish(
         &mut self,
         end_ns: Option<u64>,
-        sink: &mut impl FnMut(&Request, &[Segment]) -> Result<()>,
+        sink: &mut impl FnMut(Request, Vec<Segment>) -> Result<()>,
     ) -> Result<()> {
         self.settings.no_more_records = true;
         if let Some(end_ns) = end_ns {
@@ -123,7 +127,7 @@ impl Engine {
             held.sort_by_key(|(request, _)| (request.start_ns, u64::MAX - request.latency_ns));
             for (mut request, segments) in held {
                 request.request_id = self.detector.new_id();
-                sink(&request, &segments)?;
+                sink(request, segments)?;
             }
         }
         Ok(())
@@ -132,7 +136,7 @@ impl Engine {
     fn explain(
         &mut self,
         found: Found,
-        sink: &mut impl FnMut(&Request, &[Segment]) -> Result<()>,
+        sink: &mut impl FnMut(Request, Vec<Segment>) -> Result<()>,
     ) -> Result<()> {
         match self.walked(&found) {
             Ok(segments) => {
@@ -142,7 +146,7 @@ impl Engine {
                     }
                 }
                 let request = self.judged(found.request);
-                sink(&request, &segments)
+                sink(request, segments)
             }
             Err(NotYet(on)) => {
                 self.waiting.push(Waiting { found, on });
@@ -184,14 +188,24 @@ impl Engine {
     }
 
     fn forget(&mut self) {
-        let waiting = self.waiting.iter().map(|waiting| waiting.found.goal.start_ns).min();
+        let goals = || self.waiting.iter().map(|waiting| &waiting.found.goal);
+        let waiting = goals().map(|goal| goal.start_ns).min();
         let horizon_ns = self
             .detector
-            .horizon_ns()
+            .horizon_ns(self.world.now_ns)
             .min(waiting.unwrap_or(u64::MAX))
             .min(self.world.now_ns.saturating_sub(KEEP_NS))
             .min(self.world.oldest_write_under_way_ns());
-        self.world.forget_before(horizon_ns);
+        let mut held = Held::default();
+        self.detector.hold(&mut held);
+        for goal in goals() {
+            held.threads.insert(goal.client);
+            held.processes.insert(goal.client_process);
+            held.processes.extend(goal.server_process.into_iter().chain(goal.child));
+            held.channels.extend(goal.messages.iter().map(|message| message.object));
+        }
+        held.threads.extend(self.waiting.iter().map(|waiting| waiting.on));
+        self.world.forget_before(horizon_ns, held);
     }
 }
 

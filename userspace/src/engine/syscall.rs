@@ -1,5 +1,7 @@
 //! What a system call is for: its name and the category of the kernel time it spends.
 
+use std::borrow::Cow;
+
 use super::event::{Object, TYPE_FIFO, TYPE_SOCKET, TYPE_TCP, TYPE_UNIX};
 use crate::model::Category;
 
@@ -16,10 +18,10 @@ pub const NR_EXECVEAT: u16 = 322;
 pub const SOFTIRQ_NET_RX: u16 = 3;
 
 /// The name, or `syscall_N`.
-pub fn name(nr: u16) -> String {
+pub fn name(nr: u16) -> Cow<'static, str> {
     match syscalls::x86_64::Sysno::new(usize::from(nr)) {
-        Some(number) => number.name().to_string(),
-        None => format!("syscall_{nr}"),
+        Some(number) => Cow::Borrowed(number.name()),
+        None => Cow::Owned(format!("syscall_{nr}")),
     }
 }
 

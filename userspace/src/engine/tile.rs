@@ -1,7 +1,10 @@
 //! What a thread on a CPU was doing: the innermost of user code, system call, page fault, softirq,
 //! hard interrupt. The levels exclude each other: an inner level's time is never an outer's.
 
+use std::fmt::{Display, Write};
+
 use super::event::{Call, Object, TYPE_TCP};
+use super::recent::last_before;
 use super::syscall;
 use super::world::{Span, Thread};
 use crate::model::Category;
@@ -99,8 +102,7 @@ pub fn piece_before(
         (&thread.softirqs, Level::Softirq),
         (&thread.faults, Level::Fault),
     ] {
-        let after = spans.partition_point(|span| span.start_ns < at_ns);
-        let Some(span) = after.checked_sub(1).and_then(|index| spans.get(index)) else { continue };
+        let Some(span) = last_before(spans, |span| span.start_ns < at_ns) else { continue };
         if span.end_ns >= at_ns && span.end_ns > span.start_ns {
             return Some(Piece { start_ns: start_ns.max(span.start_ns), level: level(*span) });
         }
@@ -126,12 +128,7 @@ pub fn describe(level: &Level<'_>) -> (Category, Option<String>) {
             (syscall::category(call.nr, object), Some(describe_call(call)))
         }
         Level::OpenCall { nr, object } => {
-            let name = syscall::name(*nr);
-            let detail = match object {
-                Some(object) => format!("{name} {object}"),
-                None => name,
-            };
-            (syscall::category(*nr, *object), Some(detail))
+            (syscall::category(*nr, *object), Some(named(*nr, object.as_ref())))
         }
         Level::Fault(span) => {
             let major = span.number & u16::from(FAULT_MAJOR) != 0;
@@ -149,12 +146,20 @@ pub fn describe(level: &Level<'_>) -> (Category, Option<String>) {
 
 /// `write pipe:[123]`, `openat /etc/ld.so.cache`, `brk`.
 pub fn describe_call(call: &Call) -> String {
-    let name = syscall::name(call.nr);
     match (&call.io, &call.path) {
-        (Some(io), _) => format!("{name} {}", io.object),
-        (None, Some(path)) => format!("{name} {path}"),
-        (None, None) => name,
+        (Some(io), _) => named(call.nr, Some(&io.object)),
+        (None, path) => named(call.nr, path.as_ref()),
     }
+}
+
+/// A call's name, and what it was applied to. Made for nearly every segment: in one allocation.
+fn named(nr: u16, what: Option<&impl Display>) -> String {
+    let mut text = String::with_capacity(48);
+    text.push_str(&syscall::name(nr));
+    if let Some(what) = what {
+        let _ = write!(text, " {what}"); // a String takes everything
+    }
+    text
 }
 
 /// Part of a call in which its payload is copied, as modelled: a write copies when it begins, a

@@ -2,6 +2,7 @@
 //! ended it did meanwhile.
 
 use super::event::{Block, OpenCall, TYPE_FIFO};
+use super::recent::{count_before, last_before};
 use super::syscall::{self, Waits};
 use super::tile::{self, InCall};
 use super::world::{Off, ThreadId, Why, World, IDLE};
@@ -144,15 +145,14 @@ fn place(world: &World, thread: ThreadId, off: &Off) -> String {
     }
     match tile::call_at(world.thread(thread), off.end_ns) {
         InCall::Closed(call) => tile::describe_call(call),
-        _ => syscall::name(call.nr),
+        _ => syscall::name(call.nr).into_owned(),
     }
 }
 
 /// The kernel lock the sleep was for: it lies within a contention.
 fn kernel_lock(world: &World, thread: ThreadId, off: &Off) -> Option<&'static str> {
     let contentions = &world.thread(thread).contentions;
-    let after = contentions.partition_point(|span| span.start_ns <= off.start_ns);
-    let span = contentions.get(after.checked_sub(1)?)?;
+    let span = last_before(contentions, |span| span.start_ns <= off.start_ns)?;
     if span.end_ns < off.end_ns {
         return None;
     }
@@ -169,8 +169,8 @@ fn kernel_lock(world: &World, thread: ThreadId, off: &Off) -> Option<&'static st
 /// Whether the thread was told to pause since it last ran before this sleep.
 fn throttled(world: &World, thread: ThreadId, off: &Off) -> bool {
     let t = world.thread(thread);
-    let after = t.throttles.partition_point(|at_ns| *at_ns <= off.start_ns);
-    let Some(told_ns) = after.checked_sub(1).map(|index| t.throttles[index]) else { return false };
+    let told = last_before(&t.throttles, |at_ns| *at_ns <= off.start_ns);
+    let Some(&told_ns) = told else { return false };
     let former = t.off_before(off.start_ns).map_or(0, |former| former.end_ns);
     told_ns >= former && matches!(off.why, Why::Slept { .. })
 }
@@ -213,7 +213,7 @@ fn commit(
     let mut spent: Vec<(&'static str, u64)> = Vec::new();
     let mut transaction = None;
     let mut at_ns = from_ns;
-    let first = journal.phases.partition_point(|(since_ns, ..)| *since_ns <= from_ns);
+    let first = count_before(&journal.phases, |(since_ns, ..)| *since_ns <= from_ns);
     for index in first.saturating_sub(1)..journal.phases.len() {
         let (since_ns, number, phase) = journal.phases[index];
         if since_ns >= to_ns {

@@ -4,9 +4,10 @@
 //! back, or crosses an edge to the thread that made it wait. Every step lowers the time or uses up
 //! an edge, so the walk ends; segments are emitted back to back, so they tile the request.
 
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::event::{Call, Object, TYPE_FIFO, TYPE_TCP};
+use super::recent::count_before;
 use super::syscall::SOFTIRQ_NET_RX;
 use super::tile::{self, InCall, Level};
 use super::wait;
@@ -75,14 +76,14 @@ struct Walk<'w> {
     /// Latest first.
     out: Vec<Raw>,
     /// Threads whose work for this request is established.
-    members: HashSet<ThreadId>,
+    members: FxHashSet<ThreadId>,
     /// Wake-ups that were followed in vain: (waker, time).
-    dead_ends: HashSet<(ThreadId, u64)>,
+    dead_ends: FxHashSet<(ThreadId, u64)>,
     /// Reads whose message was crossed already, by thread and entry: once is enough.
-    crossed: HashSet<(ThreadId, u64)>,
+    crossed: FxHashSet<(ThreadId, u64)>,
     /// Where a thread's first read of a message found the bytes ready while it was being woken
     /// for them: the sleep to look out for, by thread.
-    expected: HashMap<ThreadId, (Object, Transfer)>,
+    expected: FxHashMap<ThreadId, (Object, Transfer)>,
     /// The read (thread, entry) the walk is on its way back through, from a time when its bytes had
     /// begun to come.
     through: Option<(ThreadId, u64)>,
@@ -106,11 +107,11 @@ pub fn walk(world: &World, goal: &Goal, settings: Settings) -> Result<Vec<Segmen
         world,
         goal,
         settings,
-        out: Vec::new(),
-        members: HashSet::from([goal.client]),
-        dead_ends: HashSet::new(),
-        crossed: HashSet::new(),
-        expected: HashMap::new(),
+        out: Vec::with_capacity(32),
+        members: FxHashSet::from_iter([goal.client]),
+        dead_ends: FxHashSet::default(),
+        crossed: FxHashSet::default(),
+        expected: FxHashMap::default(),
         through: None,
         steps: 0,
     };
@@ -623,7 +624,7 @@ impl<'w> Walk<'w> {
         let runs = off.cpu.and_then(|cpu| self.world.cpus.get(cpu as usize));
         let mut at_ns = to_ns;
         if let Some(runs) = runs {
-            let mut index = runs.partition_point(|(since_ns, _)| *since_ns < to_ns);
+            let mut index = count_before(runs, |(since_ns, _)| *since_ns < to_ns);
             while at_ns > from_ns && index > 0 {
                 index -= 1;
                 let (since_ns, who) = runs[index];

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{anyhow, bail, ensure, Context, Result};
+use arrow_array::builder::{Int64Builder, StringBuilder};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array, BooleanArray, Int64Array, RecordBatch, StringArray};
@@ -145,6 +146,16 @@ impl<T> Iterator for Rows<T> {
             }
         }
     }
+}
+
+/// A column of numbers with room for a batch.
+fn ints() -> Int64Builder {
+    Int64Builder::with_capacity(BATCH_ROWS)
+}
+
+/// A column of short texts with room for a batch.
+fn texts() -> StringBuilder {
+    StringBuilder::with_capacity(BATCH_ROWS, BATCH_ROWS * 16)
 }
 
 type FileWriter = ArrowWriter<Box<dyn Write + Send>>;

@@ -17,8 +17,8 @@ use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::statistics::Statistics;
 
 use super::{
-    decode_rows, file_writer, open, rows, to_i64, told, write_batch, FileWriter, Ints, Texts,
-    BATCH_ROWS,
+    decode_rows, file_writer, ints, open, rows, texts, to_i64, told, write_batch, FileWriter, Ints,
+    Texts, BATCH_ROWS,
 };
 use crate::model::{Category, Evidence, Segment, Side};
 
@@ -107,7 +107,6 @@ fn schema() -> Schema {
 }
 
 /// Rows not yet encoded.
-#[derive(Default)]
 struct Columns {
     request_id: Int64Builder,
     seq: Int64Builder,
@@ -124,6 +123,28 @@ struct Columns {
     by: StringBuilder,
     evidence: StringBuilder,
     phase: StringBuilder,
+}
+
+impl Default for Columns {
+    fn default() -> Columns {
+        Columns {
+            request_id: ints(),
+            seq: ints(),
+            start_ns: ints(),
+            duration_ns: ints(),
+            category: texts(),
+            side: texts(),
+            pid: ints(),
+            tid: ints(),
+            comm: texts(),
+            cpu: ints(),
+            detail: texts(),
+            cause: texts(),
+            by: texts(),
+            evidence: texts(),
+            phase: texts(),
+        }
+    }
 }
 
 pub(super) struct SegmentWriter {
@@ -176,7 +197,7 @@ impl SegmentWriter {
 
     fn encode(&mut self) -> Result<()> {
         self.rows = 0;
-        let c = &mut self.columns;
+        let mut c = std::mem::take(&mut self.columns);
         let batch = RecordBatch::try_new(
             self.schema.clone(),
             vec![

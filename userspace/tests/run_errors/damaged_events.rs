@@ -142,9 +142,9 @@ fn hostile_records_do_no_harm() {
         }
         let events = events_of(&hostile, 1);
         let read = std::panic::catch_unwind(|| {
-            let mut sink = |request: &Request, segments: &[Segment]| {
+            let mut sink = |request: Request, segments: Vec<Segment>| {
                 if request.complete {
-                    check_conservation(request, segments).expect("the law of conservation");
+                    check_conservation(&request, &segments).expect("the law of conservation");
                 }
                 Ok(())
             };
@@ -201,7 +201,7 @@ fn records(capture: &Capture) -> Vec<(u32, Vec<u8>)> {
     let mut reader = Reader::new(std::io::BufReader::new(file), false).unwrap();
     let mut records = Vec::new();
     while let Some(item) = reader.next_record().unwrap() {
-        records.push((item.cpu, item.record));
+        records.push((item.cpu, item.record.to_vec()));
     }
     records
 }

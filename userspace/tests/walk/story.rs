@@ -73,8 +73,8 @@ pub type Answers = Vec<(Request, Vec<Segment>)>;
 pub fn explain(cpus: u32, start_ns: u64, events: &[Event], copy_ns_per_byte: f64) -> Answers {
     let mut engine = Engine::new(cpus, start_ns, copy_ns_per_byte);
     let mut answers = Vec::new();
-    let mut sink = |request: &Request, segments: &[Segment]| {
-        answers.push((request.clone(), segments.to_vec()));
+    let mut sink = |request: Request, segments: Vec<Segment>| {
+        answers.push((request, segments));
         Ok(())
     };
     for event in events {

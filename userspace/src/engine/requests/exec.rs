@@ -67,7 +67,7 @@ impl Detector {
             channel: None,
             stream_id: None,
             xid: None,
-            method: p.programs.last().and_then(|program| program.path.as_deref().map(Into::into)),
+            method: p.programs.back().and_then(|program| program.path.as_deref().map(Into::into)),
             status: p.exit_code,
             request_bytes: None,
             response_bytes: None,
@@ -124,7 +124,7 @@ impl Detector {
             channel: None,
             stream_id: None,
             xid: None,
-            method: process.programs.last().and_then(|p| p.path.as_deref().map(Into::into)),
+            method: process.programs.back().and_then(|p| p.path.as_deref().map(Into::into)),
             status: process.exit_code,
             request_bytes: None,
             response_bytes: None,
@@ -234,9 +234,9 @@ mod tests {
         engine.expect_target(TARGET);
         engine.world.losses = losses.to_vec();
         let mut found = Vec::new();
-        let mut sink = |request: &Request, segments: &[_]| {
-            check_conservation(request, segments).expect("the law of conservation");
-            found.push(request.clone());
+        let mut sink = |request: Request, segments: Vec<_>| {
+            check_conservation(&request, &segments).expect("the law of conservation");
+            found.push(request);
             Ok(())
         };
         for event in events {
@@ -296,7 +296,7 @@ mod tests {
         let mut engine = Engine::new(1, RELEASED_NS, 0.0);
         engine.expect_target(7);
         let mut found = Vec::new();
-        let mut sink = |request: &Request, _: &[_]| {
+        let mut sink = |request: Request, _: Vec<_>| {
             found.push((request.start_ns, request.complete));
             Ok(())
         };

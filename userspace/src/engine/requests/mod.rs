@@ -6,9 +6,12 @@ mod exec;
 mod stdio;
 mod turns;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+
+use rustc_hash::FxHashMap;
 
 use super::event::{Call, Event, Object, What};
+use super::forget::Held;
 use super::syscall::{NR_EXECVE, NR_EXECVEAT, NR_WAIT4};
 use super::walk::Goal;
 use super::world::{ProcessId, ThreadId, Transfer, World};
@@ -32,18 +35,21 @@ pub struct KnownTarget {
     pub released_ns: u64,
 }
 
+/// How long a child that has not run a program is waited for: one that never does, a worker, must
+/// not keep all that happened since its fork.
+const FORK_PATIENCE_NS: u64 = 10_000_000_000;
 /// Reads remembered for a write that is still under way.
 const RECENT_READS: usize = 64;
 
 #[derive(Default)]
 pub struct Detector {
-    turns: HashMap<(ProcessId, Object), Turn>,
+    turns: FxHashMap<(ProcessId, Object), Turn>,
     /// The latest reads of each process.
-    recent_reads: HashMap<ProcessId, VecDeque<(Object, Transfer)>>,
+    recent_reads: FxHashMap<ProcessId, VecDeque<(Object, Transfer)>>,
     /// Closed turns whose answer is not settled yet.
     unsettled: Vec<Turn>,
-    children: HashMap<ProcessId, Child>,
-    stdio: HashMap<ProcessId, Stdio>,
+    children: FxHashMap<ProcessId, Child>,
+    stdio: FxHashMap<ProcessId, Stdio>,
     /// The first traced process, and when its program began.
     pub root: Option<(ThreadId, u64)>,
     /// The target as whoever started it knows it, should the records of its begin be lost.
@@ -109,14 +115,37 @@ impl Detector {
     }
 
     /// The earliest instant an open request may still need.
-    pub fn horizon_ns(&self) -> u64 {
+    pub fn horizon_ns(&self, now_ns: u64) -> u64 {
         let turns = self.turns.values().chain(&self.unsettled).map(|turn| turn.start_ns);
-        let children = self.children.values().map(|child| child.start_ns);
+        let may_be_one = |child: &&Child| {
+            child.runs_program || child.start_ns.saturating_add(FORK_PATIENCE_NS) > now_ns
+        };
+        let children = self.children.values().filter(may_be_one).map(|child| child.start_ns);
         let fallbacks = self.stdio.values().map(|turn| turn.start_ns);
         let known_ns = self.target.map(|target| target.released_ns);
         let root = known_ns.or(self.root.map(|(_, start_ns)| start_ns));
         let root = root.filter(|_| !self.found_primary);
         turns.chain(children).chain(fallbacks).chain(root).min().unwrap_or(u64::MAX)
+    }
+
+    /// Adds whom open requests speak of.
+    pub fn hold(&self, held: &mut Held) {
+        for turn in self.turns.values().chain(&self.unsettled) {
+            held.threads.insert(turn.client);
+            held.processes.insert(turn.process);
+            held.processes.extend(turn.parent);
+            held.channels.insert(turn.object);
+            held.channels.extend(turn.reads.iter().map(|(object, _)| *object));
+            held.threads.extend(turn.reads.iter().map(|(_, read)| read.thread));
+        }
+        for (process, reads) in &self.recent_reads {
+            held.processes.insert(*process);
+            held.threads.extend(reads.iter().map(|(_, read)| read.thread));
+        }
+        held.processes.extend(self.children.keys().chain(self.stdio.keys()));
+        held.threads.extend(self.children.values().map(|child| child.parent));
+        held.threads.extend(self.stdio.values().map(|turn| turn.thread));
+        held.threads.extend(self.root.map(|(thread, _)| thread));
     }
 
     fn call(&mut self, world: &World, thread: ThreadId, call: &Call) {
