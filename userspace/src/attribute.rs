@@ -13,7 +13,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::capture::manifest::{Loss, Manifest};
 use crate::capture::reader::Reader;
 use crate::engine::event::{self, Event, What};
-use crate::engine::Engine;
+use crate::engine::{Engine, Rates};
 use crate::model::{Request, Segment};
 use crate::output;
 use crate::owner::OutputDir;
@@ -114,7 +114,10 @@ fn write_tables(
         false => Err(anyhow!("the tables cannot be written")),
     };
     let given = Given {
-        copy_ns_per_byte: manifest.calibration.copy_ns_per_byte,
+        rates: Rates {
+            copy_ns_per_byte: manifest.calibration.copy_ns_per_byte,
+            fault_outside_ns: manifest.calibration.fault_outside_ns as u64,
+        },
         losses: &manifest.losses,
         whole_machine: manifest.options.scope == "machine",
         target_pid: Some(manifest.command.pid).filter(|pid| *pid != 0),
@@ -171,8 +174,7 @@ pub struct Tally {
 /// What a pass is told beforehand.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Given<'a> {
-    /// The calibrated rate behind modelled copies.
-    pub copy_ns_per_byte: f64,
+    pub rates: Rates,
     /// Losses already known: a loss is told of by a later record, when the requests it touches may
     /// have been judged.
     pub losses: &'a [Loss],
@@ -211,7 +213,7 @@ pub fn pass(
 ) -> Result<Tally> {
     let reader = Reader::new(input, given.allow_truncated)?;
     let header = reader.header;
-    let mut engine = Engine::new(header.cpus, header.start_ns, given.copy_ns_per_byte);
+    let mut engine = Engine::new(header.cpus, header.start_ns, given.rates);
     engine.world.losses = given.losses.to_vec();
     engine.world.whole_machine = given.whole_machine;
     if let Some(pid) = given.target_pid {

@@ -62,7 +62,8 @@ pub fn record(
 ) -> Result<Outcome, Refused> {
     let calibrator = Calibrator::start().context("cannot calibrate")?;
     let mut probe = Probe::attach(config)?;
-    let calibration = calibrator.compare(&probe).context("cannot calibrate")?;
+    let (mut calibration, mut fault_gaps) =
+        calibrator.compare(&probe).context("cannot calibrate")?;
     let mut target = Target::spawn(spec)?;
     probe.trace(target.pid() as u32)?;
 
@@ -83,14 +84,16 @@ pub fn record(
             ring_bytes_per_cpu: u64::from(config.ring_bytes_per_cpu),
         },
         hooks: probe.hooks.clone(),
-        calibration,
         ..Manifest::default()
     };
 
     let maps = std::mem::take(&mut probe.rings);
     let rings = Rings::new(&maps)?;
-    // Calibration's own records go; what comes from here on belongs to the capture.
-    let Ok(()) = rings.drain(|_, _| {}, |_, _| Ok::<(), std::convert::Infallible>(()));
+    // Calibration's own records end here; what comes from here on belongs to the capture.
+    let Ok(()) = rings
+        .drain(|_, record| fault_gaps.see(record), |_, _| Ok::<(), std::convert::Infallible>(()));
+    calibration.fault_outside_ns = fault_gaps.median_ns();
+    manifest.calibration = calibration;
     dir.remove_file(tmp(EVENTS))?;
     let file = BufWriter::with_capacity(1 << 20, dir.create_file(tmp(EVENTS))?);
     let tasks = snapshot::tasks();

@@ -18,6 +18,7 @@ use crate::model::{Request, Segment};
 use event::Event;
 use forget::Held;
 use requests::{Detector, Found, KnownTarget};
+pub use walk::Rates;
 use walk::{NotYet, Settings};
 use world::{ThreadId, World};
 
@@ -44,13 +45,12 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// `copy_ns_per_byte`: the calibrated rate behind modelled copies.
-    pub fn new(cpus: u32, start_ns: u64, copy_ns_per_byte: f64) -> Engine {
+    pub fn new(cpus: u32, start_ns: u64, rates: Rates) -> Engine {
         Engine {
             world: World::new(cpus, start_ns),
             detector: Detector::default(),
             waiting: Vec::new(),
-            settings: Settings { copy_ns_per_byte, no_more_records: false },
+            settings: Settings { rates, no_more_records: false },
             events: 0,
             held: Vec::new(),
         }
@@ -240,7 +240,7 @@ mod tests {
     /// However many records: the same reason, so that reports can group by it.
     #[test]
     fn lost_records_are_a_reason_and_a_number() {
-        let mut engine = Engine::new(2, 0, 0.0);
+        let mut engine = Engine::new(2, 0, Rates::default());
         let loss = |cpu, count, first_ns, last_ns| Loss { cpu, count, first_ns, last_ns };
         engine.world.losses = vec![loss(0, 7, 100, 110), loss(1, 5, 105, 200)];
         let judged = |start_ns, latency_ns| {

@@ -7,7 +7,7 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::event::{Call, Object, TYPE_FIFO, TYPE_TCP};
-use super::recent::count_before;
+use super::recent::{count_before, last_before};
 use super::syscall::SOFTIRQ_NET_RX;
 use super::tile::{self, InCall, Level};
 use super::wait;
@@ -44,9 +44,17 @@ pub struct Message {
 #[derive(Debug, PartialEq, Eq)]
 pub struct NotYet(pub ThreadId);
 
+/// Calibrated figures behind what is modelled.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rates {
+    pub copy_ns_per_byte: f64,
+    /// Of a page fault, outside its recorded begin and end.
+    pub fault_outside_ns: u64,
+}
+
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    pub copy_ns_per_byte: f64,
+    pub rates: Rates,
     /// The capture is over: what is not known will never be.
     pub no_more_records: bool,
 }
@@ -227,22 +235,30 @@ impl<'w> Walk<'w> {
                 detail = Some("receive stack".into());
             }
         }
-        let copy = match piece.level {
-            Level::Call(call) => tile::modelled_copy(call, self.settings.copy_ns_per_byte),
-            _ => None,
-        };
-        let (copy_from, copy_to) = match copy {
-            Some((from, to)) => {
-                (from.clamp(piece.start_ns, end_ns), to.clamp(piece.start_ns, end_ns))
+        let (mut fault_to, mut copy) = (piece.start_ns, None);
+        if let Level::User | Level::Call(_) = piece.level {
+            // Entry to and return from a fault cannot be bracketed: they count from its end on.
+            let faults = &self.world.thread(thread).faults;
+            let fault = last_before(faults, |span| span.start_ns < piece.start_ns);
+            if fault.is_some_and(|fault| fault.end_ns == piece.start_ns) {
+                fault_to =
+                    end_ns.min(piece.start_ns.saturating_add(self.settings.rates.fault_outside_ns));
             }
+        }
+        if let Level::Call(call) = piece.level {
+            copy = tile::modelled_copy(call, self.settings.rates.copy_ns_per_byte);
+        }
+        let (copy_from, copy_to) = match copy {
+            Some((from, to)) => (from.clamp(fault_to, end_ns), to.clamp(fault_to, end_ns)),
             None => (end_ns, end_ns),
         };
-        for (from_ns, to_ns, category, evidence) in [
-            (copy_to, end_ns, category, Evidence::Measured),
-            (copy_from, copy_to, Category::Copy, Evidence::Modelled),
-            (piece.start_ns, copy_from, category, Evidence::Measured),
+        let fault_detail = (fault_to > piece.start_ns).then(|| "entry and return".to_string());
+        for (from_ns, to_ns, category, detail, evidence) in [
+            (copy_to, end_ns, category, detail.clone(), Evidence::Measured),
+            (copy_from, copy_to, Category::Copy, detail.clone(), Evidence::Modelled),
+            (fault_to, copy_from, category, detail, Evidence::Measured),
+            (piece.start_ns, fault_to, Category::Fault, fault_detail, Evidence::Modelled),
         ] {
-            let detail = detail.clone();
             self.emit(thread, from_ns, to_ns, category, detail, None, None, None, evidence);
         }
     }

@@ -7,6 +7,7 @@ use rpcprobe::attribute::{pass, Given};
 use rpcprobe::capture::format::CPU_USER;
 use rpcprobe::capture::reader::Reader;
 use rpcprobe::capture::writer::Writer;
+use rpcprobe::engine::Rates;
 use rpcprobe::model::{check_conservation, Kind, Request, Segment};
 use rpcprobe::records::{
     RecHdr, REC_EXEC, REC_SYSCALL, REC_SYSCALL_IO, REC_SYSCALL_PATH, REC_TASK,
@@ -148,7 +149,10 @@ fn hostile_records_do_no_harm() {
                 }
                 Ok(())
             };
-            let given = Given { copy_ns_per_byte: 0.1, ..Given::default() };
+            let given = Given {
+                rates: Rates { copy_ns_per_byte: 0.1, fault_outside_ns: 500 },
+                ..Given::default()
+            };
             let _ = pass(&events[..], &given, &mut sink);
         });
         if read.is_err() {

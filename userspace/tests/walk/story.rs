@@ -3,7 +3,7 @@
 use rpcprobe::engine::event::{
     Call, Event, Exec, Io, Object, OpenCall, What, TYPE_FIFO, TYPE_FUTEX,
 };
-use rpcprobe::engine::Engine;
+use rpcprobe::engine::{Engine, Rates};
 use rpcprobe::model::{check_conservation, Request, Segment};
 
 pub const READ: u16 = 0;
@@ -71,7 +71,11 @@ pub type Answers = Vec<(Request, Vec<Segment>)>;
 
 /// Runs a trace through the engine as an attribution does.
 pub fn explain(cpus: u32, start_ns: u64, events: &[Event], copy_ns_per_byte: f64) -> Answers {
-    let mut engine = Engine::new(cpus, start_ns, copy_ns_per_byte);
+    answers(cpus, start_ns, events, Rates { copy_ns_per_byte, ..Rates::default() })
+}
+
+fn answers(cpus: u32, start_ns: u64, events: &[Event], rates: Rates) -> Answers {
+    let mut engine = Engine::new(cpus, start_ns, rates);
     let mut answers = Vec::new();
     let mut sink = |request: Request, segments: Vec<Segment>| {
         answers.push((request, segments));
@@ -260,6 +264,16 @@ impl Story {
         let mut events = self.events.clone();
         events.sort_by_key(|event| event.ts_ns);
         events
+    }
+
+    /// The only request's segments, its faults taking that much outside their records.
+    pub fn only_with_faults_of(&self, fault_outside_ns: u64) -> Vec<Segment> {
+        let rates = Rates { fault_outside_ns, ..Rates::default() };
+        let mut answers = answers(4, 0, &self.events(), rates);
+        assert_eq!(answers.len(), 1, "one request: {answers:#?}");
+        let (request, segments) = answers.remove(0);
+        check_conservation(&request, &segments).expect("the law");
+        segments
     }
 
     /// The engine's complete requests, each checked for conservation.

@@ -196,7 +196,7 @@ mod tests {
     use crate::capture::manifest::Loss;
     use crate::engine::event::{Call, Event, What};
     use crate::engine::syscall::{NR_EXECVE, NR_EXIT_GROUP};
-    use crate::engine::Engine;
+    use crate::engine::{Engine, Rates};
     use crate::model::{check_conservation, Kind, Request};
 
     const RELEASED_NS: u64 = 1_000;
@@ -230,7 +230,7 @@ mod tests {
 
     /// The only request of a capture with these events and losses.
     fn process(events: &[Event], losses: &[Loss]) -> Request {
-        let mut engine = Engine::new(1, RELEASED_NS, 0.0);
+        let mut engine = Engine::new(1, RELEASED_NS, Rates::default());
         engine.expect_target(TARGET);
         engine.world.losses = losses.to_vec();
         let mut found = Vec::new();
@@ -293,7 +293,7 @@ mod tests {
     #[test]
     fn another_number_for_the_target_does_not_matter() {
         let events = [task(7), call(TARGET, NR_EXECVE, 1_100, 1_500), exit(TARGET, 5_000)];
-        let mut engine = Engine::new(1, RELEASED_NS, 0.0);
+        let mut engine = Engine::new(1, RELEASED_NS, Rates::default());
         engine.expect_target(7);
         let mut found = Vec::new();
         let mut sink = |request: Request, _: Vec<_>| {
