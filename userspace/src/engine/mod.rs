@@ -6,6 +6,7 @@ mod forget;
 mod lives;
 mod recent;
 pub mod requests;
+pub mod serve;
 pub mod syscall;
 pub mod tile;
 pub mod wait;
@@ -140,9 +141,10 @@ impl Engine {
     ) -> Result<()> {
         match self.walked(&found) {
             Ok(segments) => {
-                for message in &found.goal.messages {
+                for (index, message) in found.goal.messages.iter().enumerate() {
                     if let Some(channel) = self.world.channels.get_mut(&message.object) {
                         channel.carries_requests = true;
+                        channel.answers |= index > 0;
                     }
                 }
                 let request = self.judged(found.request);

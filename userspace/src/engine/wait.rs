@@ -1,7 +1,7 @@
 //! What a wait that is kept as one wait was for: its category, and what the thread or device that
 //! ended it did meanwhile.
 
-use super::event::{Block, OpenCall, TYPE_FIFO};
+use super::event::{Block, Object, OpenCall, TYPE_FIFO};
 use super::recent::{count_before, last_before};
 use super::syscall::{self, Waits};
 use super::tile::{self, InCall};
@@ -108,9 +108,19 @@ pub fn explain(
             };
             whole(Category::Lock, detail, activity(waker), waker)
         }
-        // Not woken by a task: the timeout.
-        Waits::Readiness if !by_waker => whole(Category::Sleep, detail, None, None),
+        Waits::Readiness if !by_waker => match became_ready(world, thread, off) {
+            // A packet, seen by whoever the interrupt hit.
+            Some(ready) if ready.is_socket() => {
+                whole(Category::IdlePeer, format!("{detail} until {ready} was ready"), None, None)
+            }
+            // Not woken by a task: a timeout, or a timer's descriptor.
+            _ => whole(Category::Sleep, detail, None, None),
+        },
         Waits::Readiness | Waits::Peer if !traced => {
+            let detail = match became_ready(world, thread, off) {
+                Some(ready) if object != Some(ready) => format!("{detail} until {ready} was ready"),
+                _ => detail,
+            };
             whole(Category::IdlePeer, detail, activity(waker), waker)
         }
         Waits::Peer if object.is_some_and(|o| o.type_bits == TYPE_FIFO) && is_write(nr) => {
@@ -130,6 +140,19 @@ pub fn explain(
             whole(Category::Unattributed, detail, activity(waker), waker)
         }
     }
+}
+
+/// What a poll(), select() or epoll_wait() that ended with something ready had waited for: what the
+/// thread read, wrote or accepted on next.
+fn became_ready(world: &World, thread: ThreadId, off: &Off) -> Option<Object> {
+    let t = world.thread(thread);
+    let InCall::Closed(polled) = tile::call_at(t, off.end_ns) else { return None };
+    let polls = syscall::waits(polled.nr, None) == Waits::Readiness;
+    if !polls || polled.ret <= 0 || polled.unfinished {
+        return None;
+    }
+    let next = count_before(&t.calls, |call| call.enter_ns < polled.exit_ns);
+    t.calls.range(next..).find_map(|call| call.io).map(|io| io.object)
 }
 
 /// write, writev, pwrite64, pwritev, pwritev2, sendto, sendmsg, sendmmsg, sendfile

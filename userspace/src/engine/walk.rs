@@ -8,6 +8,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::event::{Call, Object, TYPE_FIFO, TYPE_TCP};
 use super::recent::{count_before, last_before};
+use super::serve;
 use super::syscall::SOFTIRQ_NET_RX;
 use super::tile::{self, InCall, Level};
 use super::wait;
@@ -16,6 +17,9 @@ use crate::model::{Category, Evidence, Segment, Side};
 
 /// `detail` of a `queue.pipe` segment.
 const UNREAD: &str = "bytes ready, not yet read";
+
+/// `detail` of a `queue.app` segment inside a server.
+const UNSERVED: &str = "received, not yet served";
 
 /// What to explain.
 #[derive(Clone, Debug)]
@@ -217,6 +221,11 @@ impl<'w> Walk<'w> {
             }
             if let Some(step) = self.wait_without_sleep(thread, call, &piece, at_ns)? {
                 return Ok(step);
+            }
+            let taken = serve::waiting_inside(self.world, self.goal, thread, call);
+            if let Some((reader, read_ns)) = taken.filter(|(_, read_ns)| *read_ns < at_ns) {
+                self.queue(thread, read_ns, at_ns, Category::QueueApp, UNSERVED);
+                return Ok(Step::Joined(reader, read_ns));
             }
         }
         self.on_cpu(thread, &piece, at_ns);

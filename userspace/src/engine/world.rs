@@ -204,6 +204,8 @@ pub struct Channel {
     pub first_write_ns: Option<u64>,
     /// A request was found on it: a write without an answer is then an incomplete one.
     pub carries_requests: bool,
+    /// Of those, the answers.
+    pub answers: bool,
     /// What people call it.
     pub name: Option<Rc<str>>,
 }
