@@ -173,7 +173,7 @@ impl Engine {
         let lost: u64 = (self.world.losses.iter())
             .filter(|loss| loss.first_ns <= end_ns && request.start_ns <= loss.last_ns)
             .map(|loss| loss.count)
-            .sum();
+            .fold(0, u64::saturating_add);
         if lost > 0 && request.complete {
             request.complete = false;
             request.reason = Some(format!("{lost} records were lost while it was under way"));

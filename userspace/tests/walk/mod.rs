@@ -1,5 +1,7 @@
 mod damage;
+mod encode;
 mod golden;
+mod hostile;
 mod kernel;
 mod laws;
 mod machine;

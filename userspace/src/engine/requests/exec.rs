@@ -107,7 +107,7 @@ impl Detector {
             parent_request_id: None,
             kind: Kind::Process,
             start_ns,
-            latency_ns: end_ns - start_ns,
+            latency_ns: end_ns.saturating_sub(start_ns),
             complete: thread.exited_ns.is_some(),
             reason: thread.exited_ns.is_none().then(|| "the capture ended before it did".into()),
             client: None,

@@ -81,7 +81,7 @@ impl Detector {
             parent_request_id: None,
             kind: Kind::Stdio,
             start_ns: turn.start_ns,
-            latency_ns: end_ns - turn.start_ns,
+            latency_ns: end_ns.saturating_sub(turn.start_ns),
             complete: true,
             reason: None,
             client: None,
