@@ -53,7 +53,11 @@ pub type Answers = Vec<(Request, Vec<Segment>)>;
 
 /// Runs a trace through the engine as an attribution does.
 pub fn explain(cpus: u32, start_ns: u64, events: &[Event], copy_ns_per_byte: f64) -> Answers {
-    let mut engine = Engine::new(cpus, start_ns, copy_ns_per_byte);
+    explain_with(Engine::new(cpus, start_ns, copy_ns_per_byte), events)
+}
+
+/// Runs a trace through this engine.
+pub fn explain_with(mut engine: Engine, events: &[Event]) -> Answers {
     let mut answers = Vec::new();
     let mut sink = |request: Request, segments: Vec<Segment>| {
         answers.push((request, segments));
