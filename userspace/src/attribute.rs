@@ -147,7 +147,8 @@ fn write_tables(
             manifest.losses.push(loss);
         }
     }
-    counts.records_lost = manifest.losses.iter().map(|loss| loss.count).sum();
+    counts.records_lost =
+        manifest.losses.iter().map(|loss| loss.count).fold(0, u64::saturating_add);
     let cut = "the events break off at byte ";
     manifest.warnings.retain(|warning| !warning.starts_with(cut));
     if let Some(offset) = tally.truncated_at {

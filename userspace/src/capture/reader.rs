@@ -170,6 +170,9 @@ impl<R: Read> Reader<R> {
         if header.cpus == 0 || header.cpus > 65_536 {
             bail!("damaged header: {} CPUs", header.cpus);
         }
+        if header.start_ns > i64::MAX as u64 {
+            bail!("damaged header: a start at {} ns", header.start_ns);
+        }
         Ok(Reader {
             input,
             offset: bytes.len() as u64,
@@ -194,7 +197,7 @@ impl<R: Read> Reader<R> {
 
     /// When the capture ended; known once all records have been read.
     pub fn end_ns(&self) -> Option<u64> {
-        self.ended.map(|end| end.watermark_ns)
+        self.ended.map(|end| end.watermark_ns.min(i64::MAX as u64))
     }
 
     /// The next record in time order, `None` at the end.

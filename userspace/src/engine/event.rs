@@ -267,12 +267,19 @@ pub struct Event {
     pub what: What,
 }
 
+/// Most a time or a pipe's offset can be: two of them add up without overflow, and each fits the
+/// INT64 of the tables.
+const MOST: u64 = i64::MAX as u64;
+
 /// Decodes one record. `Ok(None)`: a kind this version does not know.
 ///
 /// # Errors
-/// The record is shorter than its kind.
+/// The record is shorter than its kind, or says what cannot be.
 pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
     let (hdr, _) = read::<RecHdr>(record).context("a record without header")?;
+    if hdr.ts_ns > MOST {
+        bail!("a record of the impossible time {} ns", hdr.ts_ns);
+    }
     let what = match hdr.kind {
         REC_LOST => {
             let r: RecLost = whole(record)?;
@@ -286,7 +293,7 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
             let r: RecSwitchSys = whole(record)?;
             let object =
                 (r.ino != 0).then_some(Object { dev: r.dev, ino: r.ino, type_bits: r.object_type });
-            let call = OpenCall { nr: r.nr, enter_ns: r.enter_ns, object, fd: r.fd };
+            let call = OpenCall { nr: r.nr, enter_ns: r.enter_ns.min(hdr.ts_ns), object, fd: r.fd };
             switch(&hdr, r.next_tid, Some(call))
         }
         REC_WAKING => {
@@ -300,7 +307,7 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
                 child: r.child_tid,
                 child_tgid: r.child_tgid,
                 flags: hdr.flags,
-                enter_ns: r.enter_ns,
+                enter_ns: r.enter_ns.min(hdr.ts_ns),
                 comm: text(&r.comm).into(),
             }
         }
@@ -332,6 +339,9 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
         REC_SYSCALL => call(&hdr, &whole::<RecSyscall>(record)?, None, None),
         REC_SYSCALL_IO => {
             let r: RecSyscallIo = whole(record)?;
+            if r.offset > MOST {
+                bail!("a record of the impossible offset {}", r.offset);
+            }
             let io = Io {
                 object: Object { dev: r.dev, ino: r.ino, type_bits: r.object_type },
                 fd: r.fd,
@@ -393,6 +403,9 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
         REC_THROTTLE => What::Throttle { tid: hdr.tid },
         REC_SYSCALL_SOCKET => {
             let r: RecSyscallSocket = whole(record)?;
+            if r.end > MOST {
+                bail!("a record of the impossible offset {}", r.end);
+            }
             let bytes = u64::from(r.bytes).min(r.end);
             let io = Io {
                 object: connection(r.channel, r.object_type),

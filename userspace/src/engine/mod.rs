@@ -13,6 +13,8 @@ pub mod wait;
 pub mod walk;
 pub mod world;
 
+use std::collections::VecDeque;
+
 use anyhow::Result;
 
 use crate::model::{Request, Segment};
@@ -28,6 +30,10 @@ const FORGET_EVERY: u64 = 1 << 16;
 /// History kept whatever the open requests: a write under way may turn out to begin one.
 const KEEP_NS: u64 = 1_000_000_000;
 
+/// Most events kept for a request that stays open, about 200 bytes each: what runs for hours must
+/// not take all memory.
+const MOST_HISTORY_EVENTS: u64 = 1 << 23;
+
 /// A found request whose walk waits for a record of a thread.
 struct Waiting {
     found: Found,
@@ -41,6 +47,11 @@ pub struct Engine {
     waiting: Vec<Waiting>,
     settings: Settings,
     events: u64,
+    most_history_events: u64,
+    /// How many events there had been, and when, at each round of forgetting that still counts.
+    rounds: VecDeque<(u64, u64)>,
+    /// What was before had to be forgotten although requests were open.
+    given_up_ns: u64,
     /// Stdin/stdout turns already explained, held until it is known that nothing better comes.
     held: Vec<(Request, Vec<Segment>)>,
 }
@@ -53,6 +64,9 @@ impl Engine {
             waiting: Vec::new(),
             settings: Settings { rates, no_more_records: false },
             events: 0,
+            most_history_events: MOST_HISTORY_EVENTS,
+            rounds: VecDeque::new(),
+            given_up_ns: 0,
             held: Vec::new(),
         }
     }
@@ -60,6 +74,11 @@ impl Engine {
     /// Tells the target's pid beforehand: it was released when the capture began.
     pub fn expect_target(&mut self, pid: u32) {
         self.detector.target = Some(KnownTarget { pid, released_ns: self.world.start_ns });
+    }
+
+    /// Keeps no more events than that for any request.
+    pub fn limit_history(&mut self, events: u64) {
+        self.most_history_events = events;
     }
 
     /// Takes the next event.
@@ -174,13 +193,19 @@ impl Engine {
         walk::walk(&self.world, &found.goal, settings)
     }
 
-    /// Marks a request that lost records touch.
+    /// Marks a request that lost records touch, or that outlived what could be kept.
     fn judged(&self, mut request: Request) -> Request {
+        if request.start_ns < self.given_up_ns && request.complete {
+            request.complete = false;
+            let most = self.most_history_events;
+            request.reason =
+                Some(format!("its begin was forgotten, more than {most} events before"));
+        }
         let end_ns = request.start_ns + request.latency_ns;
         let lost: u64 = (self.world.losses.iter())
             .filter(|loss| loss.first_ns <= end_ns && request.start_ns <= loss.last_ns)
             .map(|loss| loss.count)
-            .sum();
+            .fold(0, u64::saturating_add);
         request.records_lost = lost;
         if lost > 0 && request.complete {
             request.complete = false;
@@ -190,6 +215,14 @@ impl Engine {
     }
 
     fn forget(&mut self) {
+        self.rounds.push_back((self.events, self.world.now_ns));
+        while let Some(&(events, at_ns)) = self.rounds.front() {
+            if events + self.most_history_events >= self.events {
+                break;
+            }
+            self.given_up_ns = at_ns;
+            self.rounds.pop_front();
+        }
         let goals = || self.waiting.iter().map(|waiting| &waiting.found.goal);
         let waiting = goals().map(|goal| goal.start_ns).min();
         let horizon_ns = self
@@ -197,7 +230,8 @@ impl Engine {
             .horizon_ns(self.world.now_ns)
             .min(waiting.unwrap_or(u64::MAX))
             .min(self.world.now_ns.saturating_sub(KEEP_NS))
-            .min(self.world.oldest_write_under_way_ns());
+            .min(self.world.oldest_write_under_way_ns())
+            .max(self.given_up_ns);
         let mut held = Held::default();
         self.detector.hold(&mut held);
         for goal in goals() {

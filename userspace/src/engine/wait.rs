@@ -264,7 +264,7 @@ fn commit(
         add(&mut spent, "between commits", to_ns - at_ns);
     }
     let whole_ns = (to_ns - from_ns).max(1);
-    let share = |ns: u64| ns * 100 / whole_ns;
+    let share = |ns: u64| percent(ns, whole_ns);
     let mut phrases: Vec<String> =
         spent.iter().map(|(name, ns)| format!("{name} {} %", share(*ns))).collect();
     let (device_ns, started_by) = device_time(world, journal_thread, from_ns, to_ns);
@@ -320,6 +320,10 @@ fn add(list: &mut Vec<(&'static str, u64)>, name: &'static str, ns: u64) {
     }
 }
 
+fn percent(part_ns: u64, whole_ns: u64) -> u64 {
+    (u128::from(part_ns) * 100 / u128::from(whole_ns)) as u64
+}
+
 /// How a thread spent an interval, in one phrase.
 fn activity(world: &World, thread: ThreadId, from_ns: u64, to_ns: u64) -> String {
     let t = world.thread(thread);
@@ -329,9 +333,9 @@ fn activity(world: &World, thread: ThreadId, from_ns: u64, to_ns: u64) -> String
         .rev()
         .take_while(|off| off.end_ns > from_ns)
         .map(|off| off.end_ns.min(to_ns).saturating_sub(off.start_ns.max(from_ns)))
-        .sum();
+        .fold(0, u64::saturating_add);
     let whole_ns = (to_ns - from_ns).max(1);
-    let percent = (whole_ns.saturating_sub(off_ns)) * 100 / whole_ns;
+    let percent = percent(whole_ns.saturating_sub(off_ns), whole_ns);
     format!("{} on CPU {percent} % of the time", t.name_at(to_ns))
 }
 

@@ -173,8 +173,8 @@ impl<'w> Walk<'w> {
         }
         // The request began in its client. A walk that ends elsewhere has lost the thread.
         if self.world.thread(thread).process != self.goal.client_process {
-            let end_ns = self.out.get(joined_at).map_or(self.goal.end_ns, |raw| raw.end_ns);
             self.out.truncate(joined_at);
+            let end_ns = self.out.last().map_or(self.goal.end_ns, |raw| raw.start_ns);
             self.give_up(thread, end_ns, "nothing shows how the request reached this thread");
         }
         Ok(())

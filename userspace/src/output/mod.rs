@@ -26,7 +26,7 @@ use parquet::arrow::arrow_reader::{
 use parquet::arrow::{ArrowWriter, ProjectionMask};
 use parquet::basic::{Compression, Encoding};
 use parquet::errors::ParquetError;
-use parquet::file::properties::WriterProperties;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
 
 use crate::model::{Category, Request, Segment};
@@ -160,21 +160,23 @@ fn texts() -> StringBuilder {
 
 type FileWriter = ArrowWriter<Box<dyn Write + Send>>;
 
-/// `increasing`: columns of ever new values, for which a dictionary is a waste.
-fn file_writer(
-    sink: Box<dyn Write + Send>,
-    schema: Arc<Schema>,
-    increasing: &[&str],
-) -> Result<FileWriter> {
+/// Encodings that cost little to write. Numbers hardly repeat: a dictionary of them is a waste.
+/// Texts do; but the least and greatest of them, asked of every page, help nobody.
+fn file_writer(sink: Box<dyn Write + Send>, schema: Arc<Schema>) -> Result<FileWriter> {
     let mut properties = WriterProperties::builder()
         .set_created_by(concat!("rpcprobe ", env!("CARGO_PKG_VERSION")).to_string())
         .set_compression(Compression::SNAPPY)
+        .set_statistics_enabled(EnabledStatistics::Chunk)
         .set_max_row_group_row_count(Some(ROW_GROUP_ROWS));
-    for name in increasing {
-        let column = ColumnPath::from(*name);
-        properties = properties
-            .set_column_dictionary_enabled(column.clone(), false)
-            .set_column_encoding(column, Encoding::DELTA_BINARY_PACKED);
+    for field in schema.fields() {
+        // Not parsed as a path: dots in category names are no nesting.
+        let column = ColumnPath::new(vec![field.name().clone()]);
+        properties = match field.data_type() {
+            DataType::Int64 => properties
+                .set_column_dictionary_enabled(column.clone(), false)
+                .set_column_encoding(column, Encoding::DELTA_BINARY_PACKED),
+            _ => properties.set_column_statistics_enabled(column, EnabledStatistics::None),
+        };
     }
     ArrowWriter::try_new(sink, schema, Some(properties.build())).map_err(told)
 }

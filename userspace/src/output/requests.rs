@@ -113,7 +113,7 @@ pub(super) struct RequestWriter {
 impl RequestWriter {
     pub(super) fn new(sink: Box<dyn Write + Send>) -> Result<RequestWriter> {
         let schema = Arc::new(schema());
-        let file = file_writer(sink, schema.clone(), &["request_id", "start_ns", "latency_ns"])?;
+        let file = file_writer(sink, schema.clone())?;
         Ok(RequestWriter { file, schema, columns: Columns::default(), rows: 0 })
     }
 

@@ -157,8 +157,7 @@ pub(super) struct SegmentWriter {
 impl SegmentWriter {
     pub(super) fn new(sink: Box<dyn Write + Send>) -> Result<SegmentWriter> {
         let schema = Arc::new(schema());
-        let increasing = ["request_id", "seq", "start_ns", "duration_ns"];
-        let file = file_writer(sink, schema.clone(), &increasing)?;
+        let file = file_writer(sink, schema.clone())?;
         Ok(SegmentWriter { file, schema, columns: Columns::default(), rows: 0 })
     }
 

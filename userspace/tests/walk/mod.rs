@@ -1,6 +1,8 @@
 mod damage;
+mod encode;
 mod golden;
 mod golden_sockets;
+mod hostile;
 mod kernel;
 mod laws;
 mod machine;

@@ -71,11 +71,12 @@ pub type Answers = Vec<(Request, Vec<Segment>)>;
 
 /// Runs a trace through the engine as an attribution does.
 pub fn explain(cpus: u32, start_ns: u64, events: &[Event], copy_ns_per_byte: f64) -> Answers {
-    answers(cpus, start_ns, events, Rates { copy_ns_per_byte, ..Rates::default() })
+    let rates = Rates { copy_ns_per_byte, ..Rates::default() };
+    explain_with(Engine::new(cpus, start_ns, rates), events)
 }
 
-fn answers(cpus: u32, start_ns: u64, events: &[Event], rates: Rates) -> Answers {
-    let mut engine = Engine::new(cpus, start_ns, rates);
+/// Runs a trace through this engine.
+pub fn explain_with(mut engine: Engine, events: &[Event]) -> Answers {
     let mut answers = Vec::new();
     let mut sink = |request: Request, segments: Vec<Segment>| {
         answers.push((request, segments));
@@ -269,7 +270,7 @@ impl Story {
     /// The only request's segments, its faults taking that much outside their records.
     pub fn only_with_faults_of(&self, fault_outside_ns: u64) -> Vec<Segment> {
         let rates = Rates { fault_outside_ns, ..Rates::default() };
-        let mut answers = answers(4, 0, &self.events(), rates);
+        let mut answers = explain_with(Engine::new(4, 0, rates), &self.events());
         assert_eq!(answers.len(), 1, "one request: {answers:#?}");
         let (request, segments) = answers.remove(0);
         check_conservation(&request, &segments).expect("the law");

@@ -115,7 +115,7 @@ impl Detector {
             parent_request_id: None,
             kind: Kind::Process,
             start_ns,
-            latency_ns: end_ns - start_ns,
+            latency_ns: end_ns.saturating_sub(start_ns),
             complete: reason.is_none(),
             reason: reason.map(Into::into),
             records_lost: 0, // set when it is judged

@@ -186,6 +186,9 @@ impl Detector {
         let mut found: Option<(Object, u64, u64, u64, ThreadId)> = None;
         for (object, read) in &turn.reads {
             let Some(channel) = world.channels.get(object) else { continue };
+            if read.exit_ns <= turn.start_ns {
+                continue; // records out of order
+            }
             match Channel::find(&channel.writes, read.to - 1) {
                 Some(write) => {
                     if world.thread(write.thread).process != server {
