@@ -158,14 +158,14 @@ impl Engine {
         found: Found,
         sink: &mut impl FnMut(Request, Vec<Segment>) -> Result<()>,
     ) -> Result<()> {
+        for (index, message) in found.goal.messages.iter().enumerate() {
+            if let Some(channel) = self.world.channels.get_mut(&message.object) {
+                channel.carries_requests = true;
+                channel.answers |= index > 0;
+            }
+        }
         match self.walked(&found) {
             Ok(segments) => {
-                for (index, message) in found.goal.messages.iter().enumerate() {
-                    if let Some(channel) = self.world.channels.get_mut(&message.object) {
-                        channel.carries_requests = true;
-                        channel.answers |= index > 0;
-                    }
-                }
                 let request = self.judged(found.request);
                 sink(request, segments)
             }
