@@ -9,7 +9,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::event::{Call, Object, TYPE_FIFO, TYPE_TCP};
 use super::recent::{count_before, last_before};
 use super::serve;
-use super::syscall::SOFTIRQ_NET_RX;
+use super::syscall::{waits, Waits, SOFTIRQ_NET_RX};
 use super::tile::{self, InCall, Level};
 use super::wait;
 use super::world::{Channel, Off, ProcessId, ThreadId, Transfer, Wake, Why, World, IDLE};
@@ -488,6 +488,12 @@ impl<'w> Walk<'w> {
             self.queue(thread, handed_ns, edge_ns, category, detail);
             return Ok(Step::Joined(sender, handed_ns));
         }
+        if let Some(last) = self.slept_on(thread, off) {
+            // Woken for nothing: one wait with the sleep after it, and for what ended that.
+            let merged = Off { wake: last.wake, ..off.clone() };
+            self.charge(thread, &merged, begin_ns, woken_ns, None);
+            return Ok(Step::Go(thread, begin_ns));
+        }
         let waker_is_member = self.members.contains(&wake.waker) && wake.waker != thread;
         let inside = edge_ns > self.goal.start_ns;
         // A lock convoy is contention, not delegation, even if we woke the holder earlier.
@@ -508,6 +514,19 @@ impl<'w> Walk<'w> {
         }
         self.charge(thread, off, begin_ns, woken_ns, None);
         Ok(Step::Go(thread, begin_ns))
+    }
+
+    /// The last sleep in the call of `off`, if there is a later one and the call has one thing only to
+    /// wait for. (A read or write may have got some of its bytes in between.)
+    fn slept_on(&self, thread: ThreadId, off: &Off) -> Option<&'w Off> {
+        let call = off.call?;
+        if !matches!(waits(call.nr, call.object), Waits::Futex | Waits::Readiness | Waits::Child) {
+            return None;
+        }
+        let sleeps = self.world.thread(thread).off.iter().rev();
+        sleeps
+            .take_while(|later| later.start_ns >= off.end_ns)
+            .find(|later| waits_for_bytes(later) && later.call.is_some_and(|c| c == call))
     }
 
     /// What `thread` did on its CPU in `[from_ns, to_ns)`.

@@ -714,6 +714,40 @@ fn entry_and_return_of_a_fault_count_from_its_end_and_are_modelled() {
 }
 
 #[test]
+fn a_wake_up_for_nothing_does_not_split_a_wait() {
+    let mut s = Story::new();
+    asked(&mut s);
+    // The server polls until a timeout at 140; at 130 noise wakes it for something it did not ask for.
+    s.sleep_in(120, 0, (10, IDLE), (READ, 115), b());
+    s.switch_in(120, 1, 20, IDLE, ASLEEP, (POLL, 115), None);
+    s.wake(130, 2, 90, 20, WAKING_IN_SYSCALL);
+    s.switch(131, 1, IDLE, 20, RUNNABLE);
+    s.switch_in(133, 1, 20, IDLE, ASLEEP, (POLL, 115), None);
+    s.wake(140, 1, IDLE, 20, WAKING_HARDIRQ);
+    s.switch(141, 1, IDLE, 20, RUNNABLE);
+    s.call(1, 20, POLL, (115, 143), 0);
+    s.wake(155, 1, 20, 10, WAKING_IN_SYSCALL);
+    s.write(1, 20, b(), (0, 4), (150, 160));
+    s.switch(158, 0, IDLE, 10, RUNNABLE);
+    s.read(0, 10, b(), (0, 4), (115, 162));
+    let rest = "
+        113-115 server user
+        115-120 server kernel.poll
+        120-130 server sleep
+        130-131 server runqueue.wakeup by idle
+        131-133 server kernel.poll
+        133-140 server sleep
+        140-141 server runqueue.wakeup by idle
+        141-143 server kernel.poll
+        143-150 server user
+        150-155 server kernel.pipe
+        155-158 client runqueue.wakeup by idle
+        158-162 client kernel.pipe
+    ";
+    assert_eq!(s.only(), expected(&[ASKED, rest].concat()));
+}
+
+#[test]
 fn a_reader_that_wakes_its_writer_is_no_circle() {
     let mut s = Story::new();
     asked(&mut s);

@@ -370,6 +370,11 @@ impl<'t> Walk<'t> {
             self.say(task, edge_ns - handed_ns, Category::QueuePipe);
             return Step::Joined(writer, handed_ns);
         }
+        if let Some(last) = self.slept_on(task, away) {
+            let wakeup = last.wakeup.expect("all sleeps end");
+            self.say(task, woken_ns - begin_ns, self.charged(last, wakeup));
+            return Step::Go(task, begin_ns);
+        }
         let traced = self.truth.tasks[wakeup.waker].traced;
         if wakeup.own && traced && edge_ns > self.asked.start_ns && away.why != Why::Mutex {
             self.last_steps(task, edge_ns, woken_ns);
@@ -383,6 +388,17 @@ impl<'t> Walk<'t> {
         }
         self.say(task, woken_ns - begin_ns, self.charged(away, wakeup));
         Step::Go(task, begin_ns)
+    }
+
+    /// The last sleep for the same reason in the same call, if this one ended for nothing.
+    fn slept_on(&self, task: TaskNo, away: &Away) -> Option<&'t Away> {
+        if !matches!(away.why, Why::Mutex | Why::Condition | Why::Readiness | Why::Child) {
+            return None;
+        }
+        let aways = self.truth.tasks[task].aways.iter().rev().map(|&no| &self.truth.aways[no]);
+        aways
+            .take_while(|later| later.from_ns >= away.to_ns)
+            .find(|later| later.call.is_some() && later.call == away.call && later.why == away.why)
     }
 
     /// What the task did on its CPU between a wake-up and its switch-out.
