@@ -162,7 +162,10 @@ fn is_write(nr: u16) -> bool {
 
 /// Where the thread slept: `fsync`, `read file:[12]`, `openat /path`.
 fn place(world: &World, thread: ThreadId, off: &Off) -> String {
-    let Some(call) = off.call else { return "a page fault".into() };
+    let Some(call) = off.call else {
+        let kthread = world.thread(thread).kthread;
+        return if kthread { "a kernel thread" } else { "a page fault" }.into();
+    };
     if let Some(object) = call.object {
         return format!("{} {object}", syscall::name(call.nr));
     }
@@ -325,7 +328,7 @@ fn percent(part_ns: u64, whole_ns: u64) -> u64 {
 }
 
 /// How a thread spent an interval, in one phrase.
-fn activity(world: &World, thread: ThreadId, from_ns: u64, to_ns: u64) -> String {
+pub fn activity(world: &World, thread: ThreadId, from_ns: u64, to_ns: u64) -> String {
     let t = world.thread(thread);
     let off_ns: u64 = t
         .off

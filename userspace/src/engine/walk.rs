@@ -9,10 +9,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::event::{Call, Object, TYPE_FIFO, TYPE_TCP};
 use super::recent::{count_before, last_before};
 use super::serve;
-use super::syscall::{waits, Waits, SOFTIRQ_NET_RX};
+use super::syscall::{waits, waits_for_writeback, Waits, SOFTIRQ_NET_RX};
 use super::tile::{self, InCall, Level};
 use super::wait;
-use super::world::{Channel, Off, ProcessId, ThreadId, Transfer, Wake, Why, World, IDLE};
+use super::world::{Channel, Off, ProcessId, ThreadId, Transfer, Wake, Why, Work, World, IDLE};
 use crate::model::{Category, Evidence, Segment, Side};
 
 /// `detail` of a `queue.pipe` segment.
@@ -494,6 +494,14 @@ impl<'w> Walk<'w> {
             self.charge(thread, &merged, begin_ns, woken_ns, None);
             return Ok(Step::Go(thread, begin_ns));
         }
+        if wake.by_waker() && edge_ns > self.goal.start_ns {
+            let mark = self.out.len();
+            self.awake(thread, edge_ns, woken_ns)?;
+            if let Some((t, ns)) = self.work_edge(off, wake.waker, edge_ns, depth)? {
+                return Ok(Step::Joined(t, ns));
+            }
+            self.out.truncate(mark);
+        }
         let waker_is_member = self.members.contains(&wake.waker) && wake.waker != thread;
         let inside = edge_ns > self.goal.start_ns;
         // A lock convoy is contention, not delegation, even if we woke the holder earlier.
@@ -514,6 +522,78 @@ impl<'w> Walk<'w> {
         }
         self.charge(thread, off, begin_ns, woken_ns, None);
         Ok(Step::Go(thread, begin_ns))
+    }
+
+    /// The waker is a kernel worker, doing what somebody who leads back to a member had queued: through
+    /// its work to that one, and when it was queued.
+    fn work_edge(
+        &mut self,
+        off: &Off,
+        worker: ThreadId,
+        woken_ns: u64,
+        depth: usize,
+    ) -> Result<Option<(ThreadId, u64)>, NotYet> {
+        // To wait for writeback has a category of its own.
+        if off.call.is_some_and(|call| waits_for_writeback(call.nr)) {
+            return Ok(None);
+        }
+        let works = &self.world.thread(worker).works;
+        let Some(&Work { queued_ns, started_ns, ended_ns, queuer }) =
+            last_before(works, |work| work.started_ns < woken_ns)
+        else {
+            return Ok(None);
+        };
+        if ended_ns < woken_ns || queued_ns <= self.goal.start_ns {
+            return Ok(None);
+        }
+        let mark = self.out.len();
+        self.at_work(worker, started_ns, woken_ns);
+        let detail = Some("given to a kernel worker, not yet begun".into());
+        let cause = Some(wait::activity(self.world, worker, queued_ns, started_ns));
+        let (category, evidence) = (Category::QueueApp, Evidence::Measured);
+        self.emit(worker, queued_ns, started_ns, category, detail, cause, None, None, evidence);
+        if self.members.contains(&queuer) {
+            return Ok(Some((queuer, queued_ns)));
+        }
+        if depth < MAX_DEPTH {
+            if let Some(found) = self.explore(queuer, queued_ns, depth + 1)? {
+                self.members.insert(queuer);
+                return Ok(Some(found));
+            }
+        }
+        self.out.truncate(mark);
+        Ok(None)
+    }
+
+    /// What a kernel worker did in `[from_ns, to_ns)`.
+    fn at_work(&mut self, worker: ThreadId, from_ns: u64, to_ns: u64) {
+        let mut at_ns = to_ns;
+        while at_ns > from_ns {
+            let off = self.world.thread(worker).off_before(at_ns);
+            match off.filter(|off| off.end_ns >= at_ns) {
+                Some(off) if off.why == Why::Preempted => {
+                    let begin_ns = off.start_ns.max(from_ns);
+                    self.run_queue(worker, off, begin_ns, at_ns, Category::RunqueuePreempted);
+                    at_ns = begin_ns;
+                }
+                Some(off) => {
+                    let begin_ns = off.start_ns.max(from_ns);
+                    let woken_ns = off.runnable_ns().unwrap_or(at_ns).clamp(begin_ns, at_ns);
+                    self.run_queue(worker, off, woken_ns, at_ns, Category::RunqueueWakeup);
+                    self.charge(worker, off, begin_ns, woken_ns, None);
+                    at_ns = begin_ns;
+                }
+                None => {
+                    let begin_ns = off.map_or(from_ns, |off| off.end_ns.max(from_ns));
+                    let detail = Some("at work for the request".into());
+                    let (category, evidence) = (Category::KernelOther, Evidence::Measured);
+                    self.emit(
+                        worker, begin_ns, at_ns, category, detail, None, None, None, evidence,
+                    );
+                    at_ns = begin_ns;
+                }
+            }
+        }
     }
 
     /// The last sleep in the call of `off`, if there is a later one and the call has one thing only to

@@ -102,6 +102,11 @@ pub fn record(event: &Event) -> Vec<u8> {
         What::Throttle { tid } => {
             RecThrottle { hdr: hdr(*tid, REC_THROTTLE, 0, 0) }.as_bytes().to_vec()
         }
+        What::Work { tid, queuer, queued_ns, started_ns } => {
+            let hdr = hdr(*tid, REC_WORK, 0, 0);
+            let (queued_ns, started_ns, queuer_tid) = (*queued_ns, *started_ns, *queuer);
+            RecWork { hdr, queued_ns, started_ns, queuer_tid, pad: 0 }.as_bytes().to_vec()
+        }
         What::Channel { object, name } => {
             let hdr = hdr(0, REC_UNIX_CHANNEL, 0, 0);
             let (channel, path_bytes) = (object.ino, name.len() as u32);
