@@ -10,6 +10,10 @@
 
 #define COMM_BYTES 16
 #define PATH_BYTES 256
+#define KERNEL_FRAMES 32
+#define USER_FRAMES 64
+#define BUILD_ID_BYTES 20
+#define MAPPING_PATH_BYTES 4096
 
 enum record_kind {
     REC_LOST = 1,       /* records that found the ring full */
@@ -30,6 +34,9 @@ enum record_kind {
     REC_JOURNAL = 16,    /* a jbd2 commit enters a phase */
     REC_CONTENTION = 17, /* a traced thread got a kernel lock it had to wait for */
     REC_THROTTLE = 18,   /* a traced thread is about to be throttled for dirtying pages */
+    REC_STACK = 19,      /* where a traced thread goes to sleep */
+    REC_SAMPLE = 20,     /* where the CPU clock found a traced thread */
+    REC_MAPPING = 21,    /* code appears in a traced process; written by user space */
 };
 
 /* Every record: when, who was current, what. The CPU is that of the ring. */
@@ -203,4 +210,35 @@ struct rec_contention { /* hdr.ts_ns: end; hdr.aux: LCB_F_* (include/trace/event
 
 struct rec_throttle {
     struct rec_hdr hdr;
+};
+
+/* Addresses of code, innermost first. As many as there is room for: deeper ones were left out. */
+struct rec_stack { /* hdr.ts_ns: that of the switch; hdr.aux: how many frames */
+    struct rec_hdr hdr;
+    u64 frames[KERNEL_FRAMES]; /* sent up to hdr.aux */
+};
+
+struct rec_sample { /* hdr.tid: the thread that had the CPU */
+    struct rec_hdr hdr;
+    u64 interrupted_ns; /* when the clock's interrupt began */
+    u32 kernel_frames;  /* 0: it was in user mode */
+    u32 user_frames;
+    u64 frames[KERNEL_FRAMES + USER_FRAMES]; /* the kernel's, then the program's: sent as counted */
+};
+
+#define MAPPING_EXEC 1 /* the process has a new, empty address space: no other field matters */
+
+struct rec_mapping {
+    struct rec_hdr hdr;
+    u32 tgid;
+    u32 path_bytes;
+    u64 start;
+    u64 bytes;
+    u64 file_offset;
+    u64 ino; /* of the file, with dev; 0 where its build id says more */
+    u32 dev; /* major << 20 | minor */
+    u32 build_id_bytes;
+    u8 build_id[BUILD_ID_BYTES];
+    u8 pad[4];
+    char path[MAPPING_PATH_BYTES]; /* sent up to path_bytes */
 };

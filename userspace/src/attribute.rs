@@ -1,7 +1,9 @@
 //! From `events.bin` to the two Parquet files and the figures of the manifest.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, IsTerminal, Read};
+use std::rc::Rc;
 
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -9,15 +11,19 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::capture::manifest::{Loss, Manifest};
 use crate::capture::reader::Reader;
 use crate::engine::event::{self, Event, What};
+use crate::engine::stacks::Stacks;
 use crate::engine::Engine;
 use crate::model::{check_conservation, Request, Segment};
 use crate::output;
 use crate::owner::OutputDir;
+use crate::symbols::Symbols;
 
 pub const EVENTS: &str = "events.bin";
 pub const MANIFEST: &str = "manifest.json";
 pub const REQUESTS: &str = "requests.parquet";
 pub const SEGMENTS: &str = "segments.parquet";
+pub const STACKS: &str = "stacks.parquet";
+pub const SYMBOLS: &str = "symbols.parquet";
 
 /// Attributes the events in `dir`, replaces its Parquet files, and brings `manifest` up to date
 /// (in memory; see [`write_manifest`]).
@@ -33,12 +39,9 @@ pub fn attribute(dir: &OutputDir, manifest: &mut Manifest, allow_truncated: bool
     let written = write_tables(dir, manifest, input, allow_truncated);
     progress.finish_and_clear();
     match written {
-        Ok(()) => {
-            dir.replace_file(REQUESTS, tmp(REQUESTS))?;
-            dir.replace_file(SEGMENTS, tmp(SEGMENTS))
-        }
+        Ok(tables) => tables.iter().try_for_each(|name| dir.replace_file(name, tmp(name))),
         Err(error) => {
-            for name in [REQUESTS, SEGMENTS] {
+            for name in [REQUESTS, SEGMENTS, STACKS] {
                 let _ = dir.remove_file(tmp(name));
             }
             Err(error)
@@ -86,13 +89,14 @@ fn progress(size_bytes: u64) -> ProgressBar {
     ProgressBar::new(size_bytes).with_style(style)
 }
 
+/// Writes the tables under their temporary names; returns which.
 fn write_tables(
     dir: &OutputDir,
     manifest: &mut Manifest,
     input: impl Read,
     allow_truncated: bool,
-) -> Result<()> {
-    for name in [REQUESTS, SEGMENTS] {
+) -> Result<&'static [&'static str]> {
+    for name in [REQUESTS, SEGMENTS, STACKS] {
         let _ = dir.remove_file(tmp(name));
     }
     let requests = BufWriter::new(dir.create_file(tmp(REQUESTS))?);
@@ -113,7 +117,13 @@ fn write_tables(
         writer.push(request, segments)
     };
     let events = dir.path().join(EVENTS);
+    // Whatever became of its names, a capture without stacks has none to look for.
+    let symbols = match dir.open_file(SYMBOLS) {
+        Ok(_) => Rc::new(output::read_symbols(&dir.path().join(SYMBOLS))?),
+        Err(_) => Rc::default(),
+    };
     let given = Given {
+        symbols: Some(&symbols),
         copy_ns_per_byte: manifest.calibration.copy_ns_per_byte,
         losses: &manifest.losses,
         whole_machine: manifest.options.scope == "machine",
@@ -130,6 +140,9 @@ fn write_tables(
     counts.wakings = tally.wakings;
     counts.faults = tally.faults;
     counts.interrupts = tally.interrupts;
+    counts.sleep_stacks = tally.sleep_stacks;
+    counts.samples = tally.samples;
+    counts.sampling_ns = tally.sampling_ns;
     for loss in tally.losses {
         if !manifest.losses.contains(&loss) {
             manifest.losses.push(loss);
@@ -141,7 +154,11 @@ fn write_tables(
     if let Some(offset) = tally.truncated_at {
         manifest.warnings.push(format!("{cut}{offset}: what came later is missing"));
     }
-    Ok(())
+    if counts.sleep_stacks + counts.samples == 0 {
+        return Ok(&[REQUESTS, SEGMENTS]);
+    }
+    output::write_stacks(dir.create_file(tmp(STACKS))?, &tally.stacks)?;
+    Ok(&[REQUESTS, SEGMENTS, STACKS])
 }
 
 /// What one pass over the events counted.
@@ -155,6 +172,12 @@ pub struct Tally {
     pub wakings: u64,
     pub faults: u64,
     pub interrupts: u64,
+    pub sleep_stacks: u64,
+    pub samples: u64,
+    /// Time in the interrupts that took samples.
+    pub sampling_ns: u64,
+    /// Those that segments refer to.
+    pub stacks: Stacks,
     pub losses: Vec<Loss>,
     pub truncated_at: Option<u64>,
 }
@@ -169,6 +192,8 @@ pub struct Given<'a> {
     pub losses: &'a [Loss],
     /// All context switches were recorded, not only those of traced threads.
     pub whole_machine: bool,
+    /// Names of what stacks lead to.
+    pub symbols: Option<&'a Rc<Symbols>>,
     pub allow_truncated: bool,
 }
 
@@ -203,13 +228,23 @@ pub fn pass(
     let mut engine = Engine::new(header.cpus, header.start_ns, given.copy_ns_per_byte);
     engine.world.losses = given.losses.to_vec();
     engine.world.whole_machine = given.whole_machine;
+    engine.world.stacks.symbols = given.symbols.map(Rc::clone).unwrap_or_default();
     let mut tally = Tally::default();
+    let mut sampling = Sampling::default();
     while let Some(item) = reader.next_record()? {
         let Some(event) = event::decode(item.cpu, &item.record)? else { continue };
         match &event.what {
             What::Call { .. } => tally.syscalls += 1,
             What::Fault { .. } => tally.faults += 1,
-            What::Irq { .. } => tally.interrupts += 1,
+            What::Irq { enter_ns, hard, .. } => {
+                tally.interrupts += 1;
+                tally.sampling_ns += sampling.ended(&event, *enter_ns, *hard);
+            }
+            What::Stack { .. } => tally.sleep_stacks += 1,
+            What::Sample { interrupted_ns, .. } => {
+                tally.samples += 1;
+                sampling.begun.insert(event.cpu, *interrupted_ns);
+            }
             What::Switch { prev, next, .. } => {
                 let traced = |tid| engine.world.is_traced_tid(tid);
                 tally.switches += u64::from(traced(*prev)) + u64::from(traced(*next));
@@ -234,5 +269,26 @@ pub fn pass(
     tally.late = reader.late;
     tally.switches_missed = engine.world.missed_switches;
     tally.truncated_at = reader.truncated_at;
+    tally.stacks = std::mem::take(&mut engine.world.stacks);
     Ok(tally)
+}
+
+/// Finds the interrupts that took samples: their time is what sampling costs.
+#[derive(Default)]
+struct Sampling {
+    /// By CPU: begin of the interrupt that took its last sample.
+    begun: HashMap<u32, u64>,
+}
+
+impl Sampling {
+    /// Time of an interrupt that ended, if it took a sample.
+    fn ended(&mut self, event: &Event, enter_ns: u64, hard: bool) -> u64 {
+        match self.begun.get(&event.cpu) {
+            Some(&begun_ns) if hard && begun_ns == enter_ns => {
+                self.begun.remove(&event.cpu);
+                event.ts_ns.saturating_sub(enter_ns)
+            }
+            _ => 0,
+        }
+    }
 }

@@ -16,8 +16,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{anyhow, bail, Context, Result};
 
 /// The files of a capture; each can also exist with `.tmp` appended while it is being replaced.
-pub const CAPTURE_FILES: [&str; 4] =
-    ["manifest.json", "events.bin", "requests.parquet", "segments.parquet"];
+pub const CAPTURE_FILES: [&str; 6] = [
+    "manifest.json",
+    "events.bin",
+    "requests.parquet",
+    "segments.parquet",
+    "stacks.parquet",
+    "symbols.parquet",
+];
 
 /// What the system says about an error, without Rust's " (os error N)".
 pub(crate) fn reason(error: &io::Error) -> String {
@@ -175,6 +181,30 @@ impl Owner {
         let _restored_on_drop = Switched::to(self)
             .with_context(|| format!("cannot access files as uid {} gid {}", self.uid, self.gid))?;
         Ok(work())
+    }
+
+    /// Makes this whole process, which must have one thread, one of this user: there is no way back.
+    ///
+    /// # Errors
+    ///
+    /// The system does not let us. Whatever was given up by then stays given up.
+    pub fn become_for_good(&self) -> Result<()> {
+        // SAFETY: these only return or take ids.
+        let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
+        if (uid, gid) == (self.uid, self.gid) {
+            return Ok(());
+        }
+        set_groups(&self.groups)
+            .map_err(|error| anyhow!("cannot set the groups: {}", reason(&error)))?;
+        // SAFETY: as above.
+        let done = unsafe {
+            libc::setresgid(self.gid, self.gid, self.gid) == 0
+                && libc::setresuid(self.uid, self.uid, self.uid) == 0
+        };
+        if !done {
+            bail!("cannot become uid {}: {}", self.uid, reason(&io::Error::last_os_error()));
+        }
+        Ok(())
     }
 
     /// Like [`Owner::run`] for work that can fail by itself.

@@ -6,6 +6,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 pub const COMM_BYTES: usize = 16;
 pub const PATH_BYTES: usize = 256;
+pub const KERNEL_FRAMES: usize = 32;
+pub const USER_FRAMES: usize = 64;
+pub const BUILD_ID_BYTES: usize = 20;
+pub const MAPPING_PATH_BYTES: usize = 4096;
 
 pub const REC_LOST: u8 = 1;
 pub const REC_SWITCH: u8 = 2;
@@ -25,6 +29,9 @@ pub const REC_BLOCK: u8 = 15;
 pub const REC_JOURNAL: u8 = 16;
 pub const REC_CONTENTION: u8 = 17;
 pub const REC_THROTTLE: u8 = 18;
+pub const REC_STACK: u8 = 19;
+pub const REC_SAMPLE: u8 = 20;
+pub const REC_MAPPING: u8 = 21;
 
 pub const SWITCH_PREEMPT: u8 = 1;
 pub const SWITCH_IOWAIT: u8 = 2;
@@ -45,6 +52,8 @@ pub const SYSCALL_WRITE: u8 = 4;
 
 pub const FAULT_MAJOR: u8 = 1;
 pub const FAULT_KERNEL: u8 = 2;
+
+pub const MAPPING_EXEC: u8 = 1;
 
 pub const IRQ_HARD: u8 = 1;
 /// `hdr.aux` of hard interrupts that have a vector but no IRQ number.
@@ -142,6 +151,24 @@ records! {
     /// `hdr.ts_ns`: the lock was got; `hdr.aux`: LCB_F_* flags.
     struct RecContention { hdr: RecHdr, enter_ns: u64, lock: u64 }
     struct RecThrottle { hdr: RecHdr }
+    /// `hdr.ts_ns`: that of the switch; `hdr.aux`: how many addresses follow.
+    struct RecStack { hdr: RecHdr }
+    /// Followed by the addresses: the kernel's, then the program's.
+    struct RecSample { hdr: RecHdr, interrupted_ns: u64, kernel_frames: u32, user_frames: u32 }
+    /// Followed by `path_bytes` bytes of the file's path.
+    struct RecMapping {
+        hdr: RecHdr,
+        tgid: u32,
+        path_bytes: u32,
+        start: u64,
+        bytes: u64,
+        file_offset: u64,
+        ino: u64,
+        dev: u32,
+        build_id_bytes: u32,
+        build_id: [u8; BUILD_ID_BYTES],
+        pad: [u8; 4],
+    }
 }
 
 /// Reads the record struct at the front of `bytes`, and what follows it.

@@ -12,11 +12,13 @@ use crate::attribute::EVENTS;
 use crate::capture::manifest::{Command, Host, Loss, Manifest, Options, FORMAT_VERSION};
 use crate::capture::writer::Writer;
 use crate::clock;
-use crate::owner::OutputDir;
+use crate::owner::{OutputDir, Owner};
 use crate::probe::calibrate::Calibrator;
+use crate::probe::mappings::Mappings;
 use crate::probe::rings::Rings;
 use crate::probe::{snapshot, Config, Probe};
 use crate::records::{self, RecHdr, RecLost, REC_LOST};
+use crate::symbols;
 use crate::target::{SpawnError, Spec, State, Target, WaitStatus};
 
 /// Between two looks at the rings. They hold many times what arrives meanwhile.
@@ -81,6 +83,7 @@ pub fn record(
             scope: if config.scope_target { "target" } else { "machine" }.into(),
             paths: config.keep_paths,
             ring_bytes_per_cpu: u64::from(config.ring_bytes_per_cpu),
+            stacks: config.stacks,
         },
         hooks: probe.hooks.clone(),
         calibration,
@@ -97,6 +100,14 @@ pub fn record(
     manifest.start_utc = clock::utc_now();
     let file = BufWriter::with_capacity(1 << 20, dir.create_file(EVENTS)?);
     let mut sink = Sink::start(file, cpus, manifest.start_ns);
+    if config.stacks.is_some() {
+        match Mappings::listen(manifest.command.pid, config.keep_paths) {
+            Ok(mappings) => sink.mappings = Some(mappings),
+            Err(error) => {
+                manifest.warnings.push(format!("frames of programs have no names: {error:#}"));
+            }
+        }
+    }
     target.release().map_err(Refused::Target)?;
     let_go_of_pipes();
 
@@ -127,6 +138,13 @@ pub fn record(
     manifest.losses = std::mem::take(&mut sink.losses);
     manifest.losses.extend_from_slice(&untold);
     let failure = sink.finish(end_ns, &untold, &mut manifest.counts).err();
+    if config.stacks.is_some() && failure.is_none() {
+        // While the probe is there: its programs are part of the stacks.
+        match symbols::write(dir, &reader_of_code(dir, spec)) {
+            Ok(warnings) => manifest.warnings.extend(warnings),
+            Err(error) => manifest.warnings.push(format!("stacks have no names: {error:#}")),
+        }
+    }
     Ok(Outcome { manifest, status, failure })
 }
 
@@ -137,11 +155,13 @@ struct Sink {
     failure: Option<anyhow::Error>,
     /// Losses the records told of.
     losses: Vec<Loss>,
+    /// With `--stacks` only.
+    mappings: Option<Mappings>,
 }
 
 impl Sink {
     fn start(file: BufWriter<File>, cpus: u32, start_ns: u64) -> Sink {
-        let mut sink = Sink { writer: None, failure: None, losses: Vec::new() };
+        let mut sink = Sink { writer: None, failure: None, losses: Vec::new(), mappings: None };
         let tasks = snapshot::tasks();
         let started = Writer::new(file, cpus, start_ns).and_then(|mut writer| {
             writer.user_records(tasks.iter().map(|task| &task[..]))?;
@@ -159,10 +179,29 @@ impl Sink {
             let Ok(()) = rings.drain(|_, _| {}, |_, _| Ok::<(), std::convert::Infallible>(()));
             return;
         };
+        let drained = match self.mappings.take() {
+            Some(mut mappings) => {
+                let drained = self.drain_both(rings, &mut mappings, &mut writer);
+                self.mappings = Some(mappings);
+                drained
+            }
+            None => self.drain_rings(rings, &mut writer),
+        };
+        match drained {
+            Ok(()) => self.writer = Some(writer),
+            Err(error) => self.fail(error),
+        }
+    }
+
+    fn drain_rings(
+        &mut self,
+        rings: &Rings<'_>,
+        writer: &mut Writer<BufWriter<File>>,
+    ) -> std::io::Result<()> {
         // One writer, two closures that never run at the same time.
-        let cell = std::cell::RefCell::new(&mut writer);
+        let cell = std::cell::RefCell::new(writer);
         let losses = &mut self.losses;
-        let drained = rings.drain(
+        rings.drain(
             |cpu, record| {
                 losses.extend(loss(cpu, record));
                 cell.borrow_mut().push(cpu, record);
@@ -171,11 +210,38 @@ impl Sink {
                 Some(watermark_ns) => cell.borrow_mut().flush(cpu, watermark_ns, BLOCK_LAG_NS),
                 None => Ok(()),
             },
-        );
-        match drained {
-            Ok(()) => self.writer = Some(writer),
-            Err(error) => self.fail(error),
+        )
+    }
+
+    /// The rings, and what the kernel told of code before them: its records go where their times
+    /// belong, so no CPU is called complete before both have been taken.
+    fn drain_both(
+        &mut self,
+        rings: &Rings<'_>,
+        mappings: &mut Mappings,
+        writer: &mut Writer<BufWriter<File>>,
+    ) -> std::io::Result<()> {
+        let taken_ns = mappings.take();
+        let mut watermarks = Vec::new();
+        rings.drain(
+            |cpu, record| {
+                self.losses.extend(loss(cpu, record));
+                mappings.see(record);
+                writer.push(cpu, record);
+            },
+            |cpu, watermark_ns| {
+                watermarks.extend(watermark_ns.map(|watermark_ns| (cpu, watermark_ns)));
+                Ok::<(), std::io::Error>(())
+            },
+        )?;
+        for (cpu, record) in mappings.records() {
+            self.losses.extend(loss(cpu, &record));
+            writer.push(cpu, &record);
         }
+        for (cpu, watermark_ns) in watermarks {
+            writer.flush(cpu, watermark_ns.min(taken_ns), BLOCK_LAG_NS)?;
+        }
+        Ok(())
     }
 
     fn fail(&mut self, error: std::io::Error) {
@@ -217,6 +283,15 @@ impl Sink {
             Some(failure) => Err(failure),
             None => Ok(()),
         }
+    }
+}
+
+/// As whom to read the files that the target's mappings name: the user who asked. Where that is root,
+/// the user the target ran as, so that its files lead nowhere it could not have gone itself.
+fn reader_of_code(dir: &OutputDir, spec: &Spec) -> Owner {
+    match &spec.user {
+        Some(user) if dir.owner().uid == 0 => Owner::of(user.uid, user.gid),
+        _ => dir.owner().clone(),
     }
 }
 

@@ -3,6 +3,8 @@
 
 pub mod event;
 pub mod requests;
+pub mod space;
+pub mod stacks;
 pub mod syscall;
 pub mod tile;
 pub mod wait;

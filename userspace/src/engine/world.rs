@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 use super::event::{Block, Call, Event, Object, OpenCall, What};
+use super::stacks::Stacks;
 use super::syscall;
 use crate::capture::manifest::Loss;
 use crate::records::{
@@ -253,6 +254,8 @@ pub struct World {
     pub blocks: HashMap<u32, Block>,
     /// Commits of each journal, by its thread.
     pub journals: HashMap<ThreadId, Journal>,
+    /// Where threads slept and ran, if that was captured.
+    pub stacks: Stacks,
     /// Time of the latest event.
     pub now_ns: u64,
     pub start_ns: u64,
@@ -273,6 +276,7 @@ impl World {
             channels: HashMap::new(),
             blocks: HashMap::new(),
             journals: HashMap::new(),
+            stacks: Stacks::default(),
             losses: Vec::new(),
             whole_machine: true,
             missed_switches: 0,
@@ -431,6 +435,7 @@ impl World {
                     let process = &mut self.processes[thread.process as usize];
                     process.parent = Some(parent_process);
                     process.traced = thread.traced;
+                    self.stacks.forked(parent_process, thread.process);
                 }
                 None
             }
@@ -544,6 +549,23 @@ impl World {
             What::Throttle { tid } => {
                 let id = self.thread_of_tid(*tid);
                 self.threads[id as usize].throttles.push_back(ts_ns);
+                None
+            }
+            What::Stack { tid, kernel } => {
+                let id = self.thread_of_tid(*tid);
+                self.stacks.slept(id, ts_ns, kernel);
+                None
+            }
+            What::Sample { tid, interrupted_ns, kernel, user } => {
+                let id = self.thread_of_tid(*tid);
+                let process = self.thread(id).process;
+                self.stacks.sampled(id, process, *interrupted_ns, kernel, user);
+                None
+            }
+            What::Mapping(mapping) => {
+                if let Some(process) = self.process_of_tgid(mapping.tgid) {
+                    self.stacks.mapped(process, mapping.code.as_ref());
+                }
                 None
             }
             What::Task { tid, tgid, kthread, comm } => {
@@ -681,6 +703,11 @@ impl World {
             }
         }
         self.blocks.retain(|_, block| block.done_ns >= horizon_ns);
+        let (threads, processes) = (&self.threads, &self.processes);
+        self.stacks.forget_before(horizon_ns, |process| {
+            let leader = processes[process as usize].leader;
+            threads[leader as usize].exited_ns.is_some_and(|exited_ns| exited_ns < horizon_ns)
+        });
         for journal in self.journals.values_mut() {
             while journal.phases.len() > 1 && journal.phases[1].0 < horizon_ns {
                 journal.phases.pop_front();

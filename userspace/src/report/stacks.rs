@@ -1,0 +1,98 @@
+//! The stack under a segment of a time line.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, HashSet};
+use std::io::Write;
+
+use anyhow::Result;
+
+use super::text::{escape, SAMPLED};
+use super::units::{count, format_exact};
+use crate::model::{Segment, Taken};
+use crate::output::ShownFrame;
+use crate::symbols::is_way_to_sleep;
+
+/// Stacks by number, as segments refer to them.
+pub type ShownStacks = BTreeMap<u64, Vec<ShownFrame>>;
+
+/// Frames shown of a stack unless all are wanted.
+const MAX_FRAMES: usize = 12;
+
+/// The numbers of the stacks that these segments show.
+pub fn stack_ids(segments: &[Segment]) -> HashSet<u64> {
+    segments.iter().filter_map(|segment| Some(segment.stack?.stack_id)).collect()
+}
+
+/// Writes the stack of a segment, if it has one, innermost function first. `last` is the sampled
+/// stack written last: one in the same functions is not written again, unless `all`.
+pub(super) fn stack<'s>(
+    out: &mut dyn Write,
+    segment: &Segment,
+    stacks: &'s ShownStacks,
+    all: bool,
+    last: &Cell<Option<&'s [ShownFrame]>>,
+) -> Result<()> {
+    let Some(used) = segment.stack else { return Ok(()) };
+    let Some(frames) = stacks.get(&used.stack_id) else { return Ok(()) };
+    let again = match used.taken {
+        Taken::Sampled { .. } => {
+            let former = last.replace(Some(frames));
+            !all && former.is_some_and(|former| functions(former).eq(functions(frames)))
+        }
+        Taken::AtSleep => false,
+    };
+    let heading = match used.taken {
+        Taken::AtSleep => "where it went to sleep:".to_string(),
+        Taken::Sampled { same, all } if same == all => {
+            format!("{}{SAMPLED} found it in:", count(all, "sample"))
+        }
+        Taken::Sampled { same, all } => {
+            format!("{} of {}{SAMPLED} found it in:", format_exact(same), count(all, "sample"))
+        }
+    };
+    if again {
+        writeln!(out, "      {} the same functions", heading.trim_end_matches(':'))?;
+        return Ok(());
+    }
+    writeln!(out, "      {heading}")?;
+    // A sleep begins in the scheduler, which says nothing of it.
+    let skipped = match used.taken {
+        Taken::AtSleep if !all => {
+            frames.iter().take_while(|frame| is_way_to_sleep(&frame.function)).count()
+        }
+        _ => 0,
+    };
+    let shown = if all { frames.len() } else { MAX_FRAMES };
+    for frame in frames.iter().skip(skipped).take(shown) {
+        writeln!(out, "        {}", line(frame, all))?;
+    }
+    match frames.len().saturating_sub(skipped + shown) {
+        0 => {}
+        more => writeln!(out, "        … {}; --all shows each", count(more as u64, "more frame"))?,
+    }
+    Ok(())
+}
+
+fn functions(frames: &[ShownFrame]) -> impl Iterator<Item = &str> {
+    frames.iter().map(|frame| &*frame.function)
+}
+
+/// `function (file.c:12), inlined`; `whole_paths`: not only the last part of the file's path.
+fn line(frame: &ShownFrame, whole_paths: bool) -> String {
+    let mut line = escape(&frame.function);
+    if let Some(file) = &frame.file {
+        let name = file.rsplit('/').next().unwrap_or(file);
+        line += &format!(" ({}", escape(if whole_paths { file } else { name }));
+        if let Some(number) = frame.line {
+            line += &format!(":{number}");
+        }
+        line += ")";
+    }
+    if frame.kernel {
+        line += " [kernel]";
+    }
+    if frame.inlined {
+        line += ", inlined";
+    }
+    line
+}

@@ -1,0 +1,251 @@
+//! `--stacks` on the real kernel: what stacks lead to, and what they do when it is not there.
+
+mod common;
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use common::capture::{run, stdin_from, Capture};
+use common::process::{child_named, until, Talking};
+use common::{frpc, needs_kernel, rpcprobe, text};
+use rpcprobe::capture::reader::Reader;
+use rpcprobe::model::{Category, Segment, Taken};
+use rpcprobe::output::{read_stacks, ShownFrame};
+use rpcprobe::records::{RecHdr, REC_MAPPING, REC_SAMPLE, REC_STACK};
+use tempfile::TempDir;
+
+const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stacks/waits.c");
+
+/// The program, compiled with frames and these flags, in a directory of its own.
+fn program(flags: &[&str]) -> (TempDir, PathBuf) {
+    let directory = common::open_directory();
+    let program = directory.path().join("waits");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O2", "-fno-omit-frame-pointer", "-mno-omit-leaf-frame-pointer"]);
+    compiler.args(flags).arg(SOURCE).arg("-o").arg(&program).arg("-lpthread");
+    assert!(compiler.status().expect("cc runs").success());
+    (directory, program)
+}
+
+/// Whether the process waits in read() on its standard input.
+fn reads_input(pid: i32) -> bool {
+    let call = fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
+    call.starts_with("0 0x0 ")
+}
+
+type Shown = (Segment, Vec<ShownFrame>);
+
+/// The segments that show a stack, with it.
+fn shown(capture: &Capture) -> Vec<Shown> {
+    let segments: Vec<Segment> =
+        capture.checked().into_iter().flat_map(|(_, segments)| segments).collect();
+    let ids: HashSet<u64> = segments.iter().filter_map(|s| Some(s.stack?.stack_id)).collect();
+    let stacks = read_stacks(&capture.file("stacks.parquet"), &ids).expect("stacks.parquet");
+    let with_stack = segments.into_iter().filter(|segment| segment.stack.is_some());
+    with_stack
+        .map(|segment| {
+            let stack = stacks[&segment.stack.expect("just checked").stack_id].clone();
+            (segment, stack)
+        })
+        .collect()
+}
+
+fn is_sampled(segment: &Segment) -> bool {
+    segment.stack.is_some_and(|used| matches!(used.taken, Taken::Sampled { .. }))
+}
+
+fn has(frames: &[ShownFrame], part: &str) -> bool {
+    frames.iter().any(|frame| frame.function.contains(part))
+}
+
+/// Sampled frames of the program itself, or of what had its path.
+fn own_frames(capture: &Capture) -> Vec<ShownFrame> {
+    let sampled = shown(capture).into_iter().filter(|(segment, _)| is_sampled(segment));
+    let frames = sampled.flat_map(|(_, frames)| frames);
+    frames.filter(|frame| frame.module.as_ref().is_some_and(|m| m.ends_with("waits"))).collect()
+}
+
+/// Runs the loop of a program, then this command in its directory, all in one capture.
+fn loop_and(program: &Path, then: &str) -> Capture {
+    let script = format!("cd {} && ./waits loop && {then}", program.parent().unwrap().display());
+    Capture::of(&["--stacks"], &["sh", "-c", &script], Stdio::null()).succeeded()
+}
+
+#[test]
+fn waits_show_the_kernel_function_they_sleep_in() {
+    let Some(_turn) = needs_kernel() else { return };
+    let (_directory, program) = program(&["-g"]);
+    let parent = TempDir::new().unwrap();
+    let mut target = Talking::to(run(parent.path(), &["--stacks"], &[program.to_str().unwrap()]));
+    let pid = child_named(target.pid(), "waits");
+    until("the program waits for input", || reads_input(pid));
+    target.say("");
+    let capture = Capture::in_directory(parent, target.end()).succeeded();
+    let shown = shown(&capture);
+    for (category, function) in [
+        (Category::Sleep, "nanosleep"),
+        (Category::Lock, "futex_wait"),
+        (Category::IdlePeer, "pipe_read"),
+    ] {
+        let (_, frames) = (shown.iter())
+            .filter(|(segment, _)| segment.category == category)
+            .max_by_key(|(segment, _)| segment.duration_ns)
+            .unwrap_or_else(|| panic!("no {category} with a stack"));
+        assert!(has(frames, function), "{category}: {frames:?}");
+        assert!(frames.iter().all(|frame| frame.kernel), "{frames:?}");
+    }
+    for (segment, _) in &shown {
+        let run_queue = [Category::RunqueueWakeup, Category::RunqueuePreempted];
+        assert!(!run_queue.contains(&segment.category), "{segment:?}");
+    }
+}
+
+#[test]
+fn samples_name_functions_inlined_ones_and_lines() {
+    let Some(_turn) = needs_kernel() else { return };
+    let (_directory, program) = program(&["-g"]);
+    let capture = loop_and(&program, "true");
+    let mut frames = own_frames(&capture).into_iter();
+    let inlined = frames.find(|frame| frame.function == "spin_inlined").expect("the inlined loop");
+    assert!(inlined.inlined && inlined.file.as_ref().unwrap().ends_with("waits.c"), "{inlined:?}");
+    let source = fs::read_to_string(SOURCE).unwrap();
+    let line = 1 + source.lines().position(|line| line.contains("line of the loop")).unwrap();
+    let lines = (line - 1..=line).map(|line| Some(line as u32));
+    assert!(lines.clone().any(|line| line == inlined.line), "{inlined:?}");
+    let around = frames.next().expect("what it is inlined in");
+    assert_eq!((&*around.function, around.inlined), ("work_named", false));
+    assert_eq!(frames.next().expect("the caller").function, "main");
+
+    let path = capture.path();
+    let path = path.to_str().unwrap();
+    let id = &capture.rows()[0].request.request_id.to_string();
+    for row in capture.rows() {
+        let id = row.request.request_id.to_string();
+        let json = rpcprobe(["explain", "--json", path, &id]).output().unwrap();
+        let told: serde_json::Value = serde_json::from_slice(&json.stdout).expect("JSON");
+        assert_eq!(told["conserved"], true);
+    }
+    let told = text(&rpcprobe(["explain", "--all", path, id]).output().unwrap().stdout);
+    assert!(told.contains("spin_inlined (") && told.contains("waits.c:"), "{told}");
+    assert!(told.contains("sample* found it in:"), "{told}");
+    assert!(told.contains("* in whole or in part sampled"), "{told}");
+    assert!(told.contains("timer interrupt, taking a sample"), "{told}");
+
+    let counts = capture.manifest().counts;
+    assert!(counts.samples > 0 && counts.sampling_ns > 0, "{counts:?}");
+}
+
+#[test]
+fn without_debug_data_the_function_is_named_without_names_the_place() {
+    let Some(_turn) = needs_kernel() else { return };
+    let (_directory, plain) = program(&[]);
+    let frames = own_frames(&loop_and(&plain, "true"));
+    assert!(has(&frames, "work_named"), "{frames:?}");
+    assert!(!has(&frames, "spin_inlined") && frames.iter().all(|frame| frame.file.is_none()));
+
+    let (_directory, stripped) = program(&["-s"]);
+    let frames = own_frames(&loop_and(&stripped, "true"));
+    assert!(!frames.is_empty());
+    for frame in &frames {
+        assert!(frame.function.starts_with("[waits+0x") && frame.file.is_none(), "{frame:?}");
+    }
+}
+
+#[test]
+fn other_files_in_place_of_the_program_lend_it_no_names() {
+    let Some(_turn) = needs_kernel() else { return };
+    for build_id in ["-Wl,--build-id", "-Wl,--build-id=none"] {
+        // A FIFO must not hold the capture up either.
+        for then in ["rm waits", "cp /bin/sh other && mv other waits", "rm waits && mkfifo waits"] {
+            let (_directory, program) = program(&["-g", build_id]);
+            let frames = own_frames(&loop_and(&program, then));
+            assert!(!frames.is_empty());
+            for frame in &frames {
+                assert!(frame.function.starts_with("[waits+0x"), "{then}: {frame:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn names_outlive_what_they_were_read_from() {
+    let Some(_turn) = needs_kernel() else { return };
+    let (directory, program) = program(&["-g", "-Wl,--build-id=none"]);
+    let capture = loop_and(&program, "true");
+    let before = (capture.tables(), fs::read(capture.file("stacks.parquet")).unwrap());
+    assert!(has(&own_frames(&capture), "spin_inlined"));
+    drop(directory);
+    let again = rpcprobe(["attribute", "-q"]).arg(capture.path()).output().unwrap();
+    assert!(again.status.success(), "{}", text(&again.stderr));
+    let after = (capture.tables(), fs::read(capture.file("stacks.parquet")).unwrap());
+    assert!(before == after, "other rows than before");
+}
+
+#[test]
+fn processes_too_short_to_look_at_have_names() {
+    let Some(_turn) = needs_kernel() else { return };
+    let evaluate = format!("for i in $(seq 100); do echo '+ 1 2' | {} -m 1; done", frpc("frpc"));
+    let options = ["--stacks=5000"];
+    let capture = Capture::of(&options, &["sh", "-c", &evaluate], Stdio::null()).succeeded();
+    let sampled: Vec<_> = shown(&capture).into_iter().filter(|(s, _)| is_sampled(s)).collect();
+    let in_program = |frame: &ShownFrame| frame.module.as_ref().is_some_and(|m| m.contains("ld-"));
+    let frames: Vec<_> = sampled.iter().flat_map(|(_, f)| f).filter(|f| in_program(f)).collect();
+    assert!(frames.iter().any(|frame| !frame.function.starts_with('[')), "{frames:?}");
+}
+
+#[test]
+fn without_the_option_there_is_nothing_of_it() {
+    let Some(_turn) = needs_kernel() else { return };
+    let run = |options: &[&str]| {
+        let stdin = stdin_from(frpc("expressions.txt"));
+        Capture::of(options, &[&frpc("frpc"), "-m", "3"], stdin).succeeded()
+    };
+    let kinds_of = |capture: &Capture| -> HashSet<u8> {
+        let events = fs::File::open(capture.file("events.bin")).unwrap();
+        let mut reader = Reader::new(events, false).unwrap();
+        let mut kinds = HashSet::new();
+        while let Some(item) = reader.next_record().unwrap() {
+            kinds.insert(rpcprobe::records::read::<RecHdr>(&item.record).unwrap().0.kind);
+        }
+        kinds
+    };
+    let of_stacks = [REC_STACK, REC_SAMPLE, REC_MAPPING];
+    let capture = run(&[]);
+    assert!(kinds_of(&capture).is_disjoint(&of_stacks.into()));
+    assert!(capture.segments().values().flatten().all(|segment| segment.stack.is_none()));
+    for name in ["stacks.parquet", "symbols.parquet"] {
+        assert!(!capture.file(name).exists());
+    }
+    let manifest = capture.manifest();
+    assert_eq!(manifest.options.stacks, None);
+    assert!(manifest.hooks.iter().all(|hook| hook.name != "sw:cpu-clock"), "{:?}", manifest.hooks);
+
+    let only_samples = kinds_of(&run(&["--stacks", "--sleep-stacks", "none"]));
+    assert!(!only_samples.contains(&REC_STACK) && only_samples.contains(&REC_MAPPING));
+    let only_sleeps = run(&["--stacks=0"]);
+    let kinds = kinds_of(&only_sleeps);
+    assert!(kinds.contains(&REC_STACK) && !kinds.contains(&REC_SAMPLE), "{kinds:?}");
+    assert_eq!(only_sleeps.checked().len(), 300);
+}
+
+#[test]
+fn no_paths_holds_for_stacks() {
+    let Some(_turn) = needs_kernel() else { return };
+    let (_directory, program) = program(&["-g"]);
+    let command = [program.to_str().unwrap(), "loop"];
+    let capture = Capture::of(&["--stacks", "--no-paths"], &command, Stdio::null()).succeeded();
+    let shown = shown(&capture);
+    assert!(shown.iter().any(|(segment, _)| is_sampled(segment)));
+    for (_, frames) in shown {
+        for frame in frames {
+            assert!(!format!("{frame:?}").contains('/'), "{frame:?}");
+        }
+    }
+    let events = fs::File::open(capture.file("events.bin")).unwrap();
+    let mut reader = Reader::new(events, false).unwrap();
+    while let Some(item) = reader.next_record().unwrap() {
+        assert!(!item.record.windows(5).any(|part| part == b"/waits"[..5].as_ref()));
+    }
+}
