@@ -2,14 +2,16 @@
 
 mod common;
 
-use std::collections::HashSet;
-use std::fs;
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{chown, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use common::capture::{run, stdin_from, Capture};
 use common::process::{child_named, until, Talking};
 use common::{frpc, needs_kernel, rpcprobe, text};
+use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions};
 use rpcprobe::capture::reader::Reader;
 use rpcprobe::model::{Category, Segment, Taken};
 use rpcprobe::output::{read_stacks, ShownFrame};
@@ -247,5 +249,77 @@ fn no_paths_holds_for_stacks() {
     let mut reader = Reader::new(events, false).unwrap();
     while let Some(item) = reader.next_record().unwrap() {
         assert!(!item.record.windows(5).any(|part| part == b"/waits"[..5].as_ref()));
+    }
+}
+
+/// Instructions of the programs a capture has loaded, by name.
+fn loaded(options: &[&str]) -> HashMap<String, usize> {
+    let parent = TempDir::new().unwrap();
+    let mut target = Talking::to(run(parent.path(), options, &["cat"]));
+    target.say("loaded?");
+    assert_eq!(target.hear(), "loaded?");
+    // Others on this machine may have the same programs: these are those of its descriptors.
+    let descriptors = fs::read_dir(format!("/proc/{}/fdinfo", target.pid())).unwrap();
+    let ids: HashSet<u32> = (descriptors.flatten())
+        .filter_map(|descriptor| fs::read_to_string(descriptor.path()).ok())
+        .filter_map(|info| {
+            let id = info.lines().find_map(|line| line.strip_prefix("prog_id:"))?;
+            id.trim().parse().ok()
+        })
+        .collect();
+    let with_instructions = ProgInfoQueryOptions::default().include_xlated_prog_insns(true);
+    let programs = ProgInfoIter::with_query_opts(with_instructions)
+        .filter(|program| ids.contains(&program.id))
+        .map(|program| (program.name.to_string_lossy().into(), program.xlated_prog_insns.len()));
+    let programs = programs.collect();
+    assert!(target.end().status.success());
+    programs
+}
+
+#[test]
+fn without_the_option_none_of_its_code_is_in_the_kernel() {
+    let Some(_turn) = needs_kernel() else { return };
+    let (without, with) = (loaded(&[]), loaded(&["--stacks"]));
+    assert!(without.len() > 20, "{without:?}");
+    assert!(with.contains_key("on_cpu_clock") && !without.contains_key("on_cpu_clock"));
+    assert_eq!(with.len(), without.len() + 1);
+    assert!(with["on_sched_switch"] > without["on_sched_switch"], "{with:?} {without:?}");
+    for (program, bytes) in &without {
+        assert!(program == "on_sched_switch" || with[program] == *bytes, "{program}");
+    }
+    assert_eq!(loaded(&["--stacks=0", "--sleep-stacks", "none"]), without);
+}
+
+#[test]
+fn damaged_debug_data_costs_names_and_nothing_else() {
+    let Some(_turn) = needs_kernel() else { return };
+    for (section, function) in [(".debug_abbrev", "work_named"), (".debug_info", "work_named")] {
+        let (directory, program) = program(&["-g"]);
+        // Like the program, its build id too, but for what the section says.
+        let (junk, damaged) = (directory.path().join("junk"), directory.path().join("damaged"));
+        fs::write(&junk, [0xa5; 4000]).unwrap();
+        let mut damage = Command::new("objcopy");
+        damage.arg("--update-section").arg(format!("{section}={}", junk.display()));
+        damage.arg(&program).arg(damaged);
+        assert!(damage.status().expect("objcopy runs").success());
+        let frames = own_frames(&loop_and(&program, "mv damaged waits"));
+        assert!(has(&frames, function), "{section}: {:?}", frames.first());
+    }
+}
+
+#[test]
+fn files_are_read_with_the_rights_of_who_asked() {
+    let Some(_turn) = needs_kernel() else { return };
+    let (directory, program) = program(&["-g"]);
+    for (mode, function) in [(0o755, "spin_inlined"), (0o700, "[waits+0x")] {
+        fs::set_permissions(directory.path(), Permissions::from_mode(mode)).unwrap();
+        let home = common::open_directory();
+        chown(home.path(), Some(common::NOBODY), Some(common::NOBODY)).unwrap();
+        let command = [program.to_str().unwrap(), "loop"];
+        let mut command = run(home.path(), &["--stacks"], &command);
+        command.env("SUDO_UID", "65534").env("SUDO_GID", "65534");
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        let capture = Capture::in_directory(home, output).succeeded();
+        assert!(has(&own_frames(&capture), function), "{mode:o}");
     }
 }

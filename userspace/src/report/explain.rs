@@ -6,7 +6,7 @@ use anyhow::Result;
 use comfy_table::Cell;
 
 use super::requests::{bytes, latency};
-use super::stacks::{stack, ShownStacks};
+use super::stacks::{stack, summary, ShownStacks};
 use super::text::{alarm, bold, end, escape, evidence_mark, indented, marks, table, tinted};
 use super::units::{count, format_at, format_exact, format_ns, format_share, format_start};
 use super::Style;
@@ -72,6 +72,7 @@ pub fn explain(
             lines.len()
         )?;
     }
+    summary(out, segments, stacks)?;
     let any = |evidence| segments.iter().any(|segment| segment.evidence == evidence);
     if any(Evidence::Modelled) {
         writeln!(out, "~ in whole or in part modelled, not measured")?;
@@ -397,6 +398,9 @@ mod tests {
         assert!(told.contains(sleep), "{told}");
         assert!(told.contains("… 9 more frames; --all shows each\n"), "{told}");
         assert!(told.contains("* in whole or in part sampled"), "{told}");
+        let summary = "3 samples*, where they found its threads:\n      2  \
+                       spin\\x07 (spin\\u{202e}.c:7), inlined < [prog+0x12]\n      1  elsewhere\n";
+        assert!(told.contains(summary), "{told}");
         assert!(told.contains("the latency exactly"), "{told}");
         let all = of(&row.request, &segments, true, PLAIN);
         assert!(all.contains("        schedule [kernel]\n"), "{all}");

@@ -17,6 +17,9 @@ pub type ShownStacks = BTreeMap<u64, Vec<ShownFrame>>;
 
 /// Frames shown of a stack unless all are wanted.
 const MAX_FRAMES: usize = 12;
+/// Groups of samples shown in the summary, and frames of each.
+const MAX_GROUPS: usize = 5;
+const GROUP_FRAMES: usize = 4;
 
 /// The numbers of the stacks that these segments show.
 pub fn stack_ids(segments: &[Segment]) -> HashSet<u64> {
@@ -69,6 +72,41 @@ pub(super) fn stack<'s>(
     match frames.len().saturating_sub(skipped + shown) {
         0 => {}
         more => writeln!(out, "        … {}; --all shows each", count(more as u64, "more frame"))?,
+    }
+    Ok(())
+}
+
+/// Writes where the samples of all segments found the request's threads, most frequent first. Each
+/// segment knows its most frequent functions only; what was found elsewhere is counted as that.
+pub(super) fn summary(
+    out: &mut dyn Write,
+    segments: &[Segment],
+    stacks: &ShownStacks,
+) -> Result<()> {
+    let mut groups: Vec<(&[ShownFrame], u64)> = Vec::new();
+    let mut all_samples = 0_u64;
+    for used in segments.iter().filter_map(|segment| segment.stack) {
+        let Taken::Sampled { same, all } = used.taken else { continue };
+        all_samples = all_samples.saturating_add(all);
+        let Some(frames) = stacks.get(&used.stack_id) else { continue };
+        match groups.iter_mut().find(|(known, _)| functions(known).eq(functions(frames))) {
+            Some((_, count)) => *count = count.saturating_add(same),
+            None => groups.push((frames, same)),
+        }
+    }
+    if all_samples == 0 {
+        return Ok(());
+    }
+    groups.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    writeln!(out, "{}{SAMPLED}, where they found its threads:", count(all_samples, "sample"))?;
+    let shown = &groups[..groups.len().min(MAX_GROUPS)];
+    for (frames, samples) in shown {
+        let frames: Vec<_> = frames.iter().take(GROUP_FRAMES).map(|f| line(f, false)).collect();
+        writeln!(out, "{:>7}  {}", format_exact(*samples), frames.join(" < "))?;
+    }
+    match all_samples.saturating_sub(shown.iter().map(|(_, samples)| samples).sum()) {
+        0 => {}
+        more => writeln!(out, "{:>7}  elsewhere", format_exact(more))?,
     }
     Ok(())
 }

@@ -4,7 +4,7 @@
 //! further ones with its debug data. So its files are read in a child process that has no more
 //! rights than the user asking, no descriptor of ours, and limits; what it does there stays there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -27,7 +27,7 @@ use crate::owner::Owner;
 const MAX_FILE_BYTES: u64 = 4 << 30;
 /// What the child may take: seconds (also for what blocks, such as a FIFO that a file gives as the
 /// place of its debug data), bytes of address space.
-const MAX_SECONDS: u32 = 60;
+const MAX_SECONDS: u32 = 30;
 const MAX_SPACE_BYTES: u64 = 16 << 30;
 /// Longest name that is kept: some languages make theirs of whole type trees.
 const MAX_NAME_BYTES: usize = 1024;
@@ -117,6 +117,7 @@ fn user_apart(files: &Files<'_>, reader: &Owner, symbols: &mut Symbols) -> Resul
     let pid = unsafe { libc::fork() };
     ensure!(pid >= 0, last_error("fork"));
     if pid == 0 {
+        std::panic::set_hook(Box::new(|_| {}));
         let done = std::panic::catch_unwind(|| {
             confine(&output, reader)?;
             look_into(files, File::from(output))
@@ -186,7 +187,8 @@ fn look_into(files: &Files<'_>, output: File) -> Result<()> {
     let mut output = BufWriter::new(output);
     for (file, (module, offsets)) in files.iter().enumerate() {
         // A file that cannot be read has no names: its frames say which file and where in it.
-        let Ok(found) = look_into_file(module, offsets) else { continue };
+        let found = std::panic::catch_unwind(|| look_into_file(module, offsets));
+        let Ok(Ok(found)) = found else { continue };
         for (offset, lines) in found {
             serde_json::to_writer(&mut output, &Answer { file, offset, lines })?;
             output.write_all(b"\n")?;
@@ -203,12 +205,21 @@ fn look_into_file(module: &Module, offsets: &BTreeMap<u64, Role>) -> Result<Vec<
     let shown =
         |(&offset, &role)| (role == Role::Certain || call_ends_at(&file, offset)).then_some(offset);
     let offsets: Vec<u64> = offsets.iter().filter_map(shown).collect();
-    let symbolizer = Symbolizer::new();
-    let source = Source::Elf(Elf::new(path));
-    let found = symbolizer.symbolize(&source, Input::FileOffset(&offsets))?;
+    let mut found = look_up(path, &offsets, true).unwrap_or_default();
+    // What debug data does not tell, or cannot for being damaged, the symbols may.
+    let known: HashSet<u64> = found.iter().map(|(offset, _)| *offset).collect();
+    let rest: Vec<u64> = offsets.into_iter().filter(|offset| !known.contains(offset)).collect();
+    found.extend(look_up(path, &rest, false)?);
     // The names are of the file that was checked only if it is there still.
     ensure!(checked(path, module)?.1 == before, "the file changed");
-    let named = offsets.into_iter().zip(found).filter_map(|(offset, found)| match found {
+    Ok(found)
+}
+
+fn look_up(path: &Path, offsets: &[u64], debug_syms: bool) -> Result<Vec<(u64, Vec<Line>)>> {
+    let symbolizer = Symbolizer::new();
+    let source = Source::Elf(Elf { debug_syms, ..Elf::new(path) });
+    let found = symbolizer.symbolize(&source, Input::FileOffset(offsets))?;
+    let named = offsets.iter().zip(found).filter_map(|(&offset, found)| match found {
         Symbolized::Sym(sym) => Some((offset, lines(&sym))),
         Symbolized::Unknown(_) => None,
     });
