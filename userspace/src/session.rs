@@ -98,7 +98,11 @@ pub fn record(
 
     manifest.start_ns = clock::monotonic_ns();
     manifest.start_utc = clock::utc_now();
-    let file = BufWriter::with_capacity(1 << 20, dir.create_file(EVENTS)?);
+    let file = dir.create_file(EVENTS)?;
+    if config.stacks.is_some() {
+        symbols::keep_private(&file)?;
+    }
+    let file = BufWriter::with_capacity(1 << 20, file);
     let mut sink = Sink::start(file, cpus, manifest.start_ns);
     if config.stacks.is_some() {
         match Mappings::listen(manifest.command.pid, config.keep_paths) {

@@ -160,8 +160,8 @@ impl Stacks {
 
     pub(super) fn forget_before(&mut self, horizon_ns: u64, gone: impl Fn(ProcessId) -> bool) {
         for stacks in self.samples.values_mut().chain(self.sleeps.values_mut()) {
-            // The last may be of a sleep that still lasts.
-            while stacks.len() > 1 && stacks.front().is_some_and(|(at_ns, _)| *at_ns < horizon_ns) {
+            // The last before the horizon may be of a sleep that reaches past it.
+            while stacks.len() > 1 && stacks[1].0 < horizon_ns {
                 stacks.pop_front();
             }
         }

@@ -30,7 +30,8 @@ pub struct ShownFrame {
     pub inlined: bool,
     /// Path of the file with the code; `None` for the kernel and the unknown.
     pub module: Option<String>,
-    /// Where in that file; for the kernel the address.
+    /// Where in that file, or the address of the unknown. `None` for the kernel: where it lies is a
+    /// secret between it and root.
     pub address: Option<String>,
 }
 
@@ -175,8 +176,10 @@ fn shown(stacks: &Stacks, frame: Frame) -> Vec<ShownFrame> {
         inlined: false,
         module: place.and_then(|place| Some(place.module?.path.to_string())),
         address: match frame {
-            Frame::Unknown(address) => Some(address_text(address)),
-            _ => place.map(|place| address_text(place.address)),
+            Frame::User { offset: address, .. } | Frame::Unknown(address) => {
+                Some(address_text(address))
+            }
+            Frame::Kernel(_) | Frame::Cut => None,
         },
     };
     let Some(place) = place else {
@@ -192,14 +195,15 @@ fn shown(stacks: &Stacks, frame: Frame) -> Vec<ShownFrame> {
                 ..nameless(line.function.clone())
             })
             .collect(),
-        None => {
-            let module = place.module.map_or("kernel", |module| {
+        None => vec![nameless(match place.module {
+            None => "[unknown]".into(),
+            Some(module) => {
                 let name = module.path.rsplit('/').next().unwrap_or(&module.path);
                 // The kernel's own names for what is no file come with brackets.
-                name.trim_start_matches('[').trim_end_matches(']')
-            });
-            vec![nameless(format!("[{module}+{:#x}]", place.address))]
-        }
+                let name = name.trim_start_matches('[').trim_end_matches(']');
+                format!("[{name}+{:#x}]", place.address)
+            }
+        })],
     }
 }
 

@@ -6,7 +6,7 @@ use anyhow::Result;
 use comfy_table::Cell;
 
 use super::requests::{bytes, latency};
-use super::stacks::{stack, summary, ShownStacks};
+use super::stacks::{stack, summary, Last, ShownStacks};
 use super::text::{alarm, bold, end, escape, evidence_mark, indented, marks, table, tinted};
 use super::units::{count, format_at, format_exact, format_ns, format_share, format_start};
 use super::Style;
@@ -57,7 +57,7 @@ pub fn explain(
     heading(out, manifest, request, style)?;
     writeln!(out)?;
     let lines = if all { singles(segments) } else { lines(segments) };
-    let last = std::cell::Cell::new(None);
+    let last = Last::default();
     let more = |out: &mut dyn Write, line: &[Segment]| match line {
         [one] => stack(out, one, stacks, all, &last),
         _ => Ok(()),

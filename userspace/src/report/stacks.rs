@@ -26,24 +26,33 @@ pub fn stack_ids(segments: &[Segment]) -> HashSet<u64> {
     segments.iter().filter_map(|segment| Some(segment.stack?.stack_id)).collect()
 }
 
-/// Writes the stack of a segment, if it has one, innermost function first. `last` is the sampled
-/// stack written last: one in the same functions is not written again, unless `all`.
+/// The stacks written last: at a sleep, and by samples.
+#[derive(Default)]
+pub(super) struct Last<'s>(Cell<[Option<&'s [ShownFrame]>; 2]>);
+
+impl<'s> Last<'s> {
+    /// Whether the last stack of that kind was in the same functions.
+    fn replace(&self, taken: Taken, frames: &'s [ShownFrame]) -> bool {
+        let mut last = self.0.get();
+        let kind = usize::from(taken != Taken::AtSleep);
+        let former = last[kind].replace(frames);
+        self.0.set(last);
+        former.is_some_and(|former| functions(former).eq(functions(frames)))
+    }
+}
+
+/// Writes the stack of a segment, if it has one, innermost function first. One in the same functions
+/// as the last is not written again, unless `all`.
 pub(super) fn stack<'s>(
     out: &mut dyn Write,
     segment: &Segment,
     stacks: &'s ShownStacks,
     all: bool,
-    last: &Cell<Option<&'s [ShownFrame]>>,
+    last: &Last<'s>,
 ) -> Result<()> {
     let Some(used) = segment.stack else { return Ok(()) };
     let Some(frames) = stacks.get(&used.stack_id) else { return Ok(()) };
-    let again = match used.taken {
-        Taken::Sampled { .. } => {
-            let former = last.replace(Some(frames));
-            !all && former.is_some_and(|former| functions(former).eq(functions(frames)))
-        }
-        Taken::AtSleep => false,
-    };
+    let again = last.replace(used.taken, frames) && !all;
     let heading = match used.taken {
         Taken::AtSleep => "where it went to sleep:".to_string(),
         Taken::Sampled { same, all } if same == all => {
@@ -54,7 +63,7 @@ pub(super) fn stack<'s>(
         }
     };
     if again {
-        writeln!(out, "      {} the same functions", heading.trim_end_matches(':'))?;
+        writeln!(out, "      {heading} the same functions")?;
         return Ok(());
     }
     writeln!(out, "      {heading}")?;

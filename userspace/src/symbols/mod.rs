@@ -8,9 +8,11 @@ pub mod places;
 pub mod resolve;
 
 use std::collections::HashMap;
+use std::fs::{File, Permissions};
 use std::io::BufReader;
+use std::os::unix::fs::PermissionsExt;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::attribute::{EVENTS, SYMBOLS};
@@ -26,8 +28,20 @@ use crate::owner::{OutputDir, Owner};
 pub fn write(dir: &OutputDir, reader: &Owner) -> Result<Vec<String>> {
     let events = BufReader::with_capacity(1 << 20, dir.open_file(EVENTS)?);
     let (symbols, warnings) = resolve::resolve(&places::places(events)?, reader);
-    output::write_symbols(dir.create_file(SYMBOLS)?, &symbols)?;
+    let file = dir.create_file(SYMBOLS)?;
+    keep_private(&file)?;
+    output::write_symbols(file, &symbols)?;
     Ok(warnings)
+}
+
+/// For files with kernel addresses: from them follows where the kernel lies, which it hides from
+/// the users of the machine.
+///
+/// # Errors
+/// The file's permissions cannot be changed.
+pub fn keep_private(file: &File) -> Result<()> {
+    let private = Permissions::from_mode(0o600);
+    file.set_permissions(private).context("cannot make a file private that has kernel addresses")
 }
 
 /// A function at a place.
