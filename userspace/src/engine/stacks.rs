@@ -4,6 +4,7 @@
 //! in a file when its record comes. Nothing here changes a duration or a category.
 
 use std::cell::RefCell;
+use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
@@ -201,19 +202,17 @@ impl Stacks {
         let samples = self.samples.get(&thread)?;
         // What ran was interrupted at an instant: it ran just before.
         let first = samples.partition_point(|(at_ns, _)| *at_ns <= start_ns);
-        let mut groups: Vec<(Vec<Function<'_>>, &Stack, u64)> = Vec::new();
-        let mut all = 0;
-        for (_, stack) in samples.range(first..).take_while(|(at_ns, _)| *at_ns <= end_ns) {
-            let functions: Vec<_> = stack.iter().flat_map(|frame| self.functions(*frame)).collect();
-            all += 1;
-            match groups.iter_mut().find(|(known, ..)| *known == functions) {
-                Some((.., same)) => *same += 1,
-                None => groups.push((functions, stack, 1)),
-            }
+        let mut groups: HashMap<Vec<Function<'_>>, (usize, u64)> = HashMap::new();
+        let range = samples.range(first..).take_while(|(at_ns, _)| *at_ns <= end_ns);
+        let found: Vec<&Stack> = range.map(|(_, stack)| stack).collect();
+        for (index, stack) in found.iter().enumerate() {
+            let functions = stack.iter().flat_map(|frame| self.functions(*frame)).collect();
+            groups.entry(functions).or_insert((index, 0)).1 += 1;
         }
-        let most = groups.iter().map(|(.., same)| *same).max()?;
-        let (_, stack, same) = groups.into_iter().find(|(.., same)| *same == most)?;
-        Some((stack, same, all))
+        // Of equals the one that came first.
+        let (first, same) =
+            groups.into_values().max_by_key(|&(first, same)| (same, Reverse(first)))?;
+        Some((found[first], same, found.len() as u64))
     }
 
     fn functions(&self, frame: Frame) -> Vec<Function<'_>> {
@@ -224,7 +223,7 @@ impl Stacks {
     }
 }
 
-#[derive(PartialEq)]
+#[derive(PartialEq, Eq, Hash)]
 enum Function<'s> {
     Named(&'s str),
     Nameless(Frame),
@@ -324,6 +323,7 @@ mod tests {
     #[test]
     fn extreme_records_do_no_harm() {
         let mut world = World::new(1, 0);
+        world.apply(&task(7));
         for record in [
             mapping(20, 0).as_bytes().to_vec(),
             sample(32, 64, 96),

@@ -551,15 +551,18 @@ impl World {
                 self.threads[id as usize].throttles.push_back(ts_ns);
                 None
             }
+            // Of a thread nobody has heard of, no segment will want them.
             What::Stack { tid, kernel } => {
-                let id = self.thread_of_tid(*tid);
-                self.stacks.slept(id, ts_ns, kernel);
+                if let Some(id) = self.thread_by_tid(*tid) {
+                    self.stacks.slept(id, ts_ns, kernel);
+                }
                 None
             }
             What::Sample { tid, interrupted_ns, kernel, user } => {
-                let id = self.thread_of_tid(*tid);
-                let process = self.thread(id).process;
-                self.stacks.sampled(id, process, *interrupted_ns, kernel, user);
+                if let Some(id) = self.thread_by_tid(*tid) {
+                    let process = self.thread(id).process;
+                    self.stacks.sampled(id, process, *interrupted_ns, kernel, user);
+                }
                 None
             }
             What::Mapping(mapping) => {

@@ -19,7 +19,7 @@ use crate::records::{
 };
 
 /// Of each CPU's side band; a power of two pages. A record has about 120 bytes.
-const BUFFER_BYTES: usize = 512 << 10;
+const BUFFER_BYTES: usize = 128 << 10;
 
 /// One thing the side band told.
 #[derive(Debug, PartialEq)]

@@ -10,7 +10,7 @@ use super::breakdown::Breakdown;
 use super::explain::sum;
 use super::requests::{is_modelled, select, Marks, RequestOptions};
 use super::stacks::ShownStacks;
-use crate::capture::manifest::{Command, Hook, Host, Loss, Manifest};
+use crate::capture::manifest::{Command, Hook, Host, Loss, Manifest, Stacks};
 use crate::model::{Category, Evidence, Request, Segment, Taken};
 use crate::output::{RequestRow, ShownFrame};
 
@@ -30,6 +30,11 @@ struct Capture<'a> {
     start_utc: &'a str,
     duration_ns: u64,
     scope: &'a str,
+    stacks: Option<Stacks>,
+    sleep_stacks: u64,
+    samples: u64,
+    /// The interrupts that took the samples; part of the probe's cost.
+    sampling_ns: u64,
     requests: u64,
     requests_incomplete: u64,
     records: u64,
@@ -110,6 +115,10 @@ pub fn report_json(out: &mut dyn Write, manifest: &Manifest, breakdown: &Breakdo
         start_utc: &manifest.start_utc,
         duration_ns: manifest.duration_ns,
         scope: &manifest.options.scope,
+        stacks: manifest.options.stacks,
+        sleep_stacks: counts.sleep_stacks,
+        samples: counts.samples,
+        sampling_ns: counts.sampling_ns,
         requests: breakdown.kinds.iter().map(|kind| kind.requests).sum(),
         requests_incomplete: breakdown.kinds.iter().map(|kind| kind.incomplete).sum(),
         records: counts.records,

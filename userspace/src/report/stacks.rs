@@ -1,7 +1,7 @@
 //! The stack under a segment of a time line.
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Write;
 
 use anyhow::Result;
@@ -92,28 +92,27 @@ pub(super) fn summary(
     segments: &[Segment],
     stacks: &ShownStacks,
 ) -> Result<()> {
-    let mut groups: Vec<(&[ShownFrame], u64)> = Vec::new();
+    let mut groups: HashMap<Vec<&str>, (&[ShownFrame], u64)> = HashMap::new();
     let mut all_samples = 0_u64;
     for used in segments.iter().filter_map(|segment| segment.stack) {
         let Taken::Sampled { same, all } = used.taken else { continue };
         all_samples = all_samples.saturating_add(all);
         let Some(frames) = stacks.get(&used.stack_id) else { continue };
-        match groups.iter_mut().find(|(known, _)| functions(known).eq(functions(frames))) {
-            Some((_, count)) => *count = count.saturating_add(same),
-            None => groups.push((frames, same)),
-        }
+        let group = groups.entry(functions(frames).collect()).or_insert((frames, 0));
+        group.1 = group.1.saturating_add(same);
     }
     if all_samples == 0 {
         return Ok(());
     }
-    groups.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let mut groups: Vec<_> = groups.into_iter().collect();
+    groups.sort_unstable_by(|(a, (_, m)), (b, (_, n))| n.cmp(m).then_with(|| a.cmp(b)));
     writeln!(out, "{}{SAMPLED}, where they found its threads:", count(all_samples, "sample"))?;
     let shown = &groups[..groups.len().min(MAX_GROUPS)];
-    for (frames, samples) in shown {
+    for (_, (frames, samples)) in shown {
         let frames: Vec<_> = frames.iter().take(GROUP_FRAMES).map(|f| line(f, false)).collect();
         writeln!(out, "{:>7}  {}", format_exact(*samples), frames.join(" < "))?;
     }
-    match all_samples.saturating_sub(shown.iter().map(|(_, samples)| samples).sum()) {
+    match all_samples.saturating_sub(shown.iter().map(|(_, (_, samples))| samples).sum()) {
         0 => {}
         more => writeln!(out, "{:>7}  elsewhere", format_exact(more))?,
     }

@@ -28,9 +28,14 @@ use crate::owner::{OutputDir, Owner};
 pub fn write(dir: &OutputDir, reader: &Owner) -> Result<Vec<String>> {
     let events = BufReader::with_capacity(1 << 20, dir.open_file(EVENTS)?);
     let (symbols, warnings) = resolve::resolve(&places::places(events)?, reader);
-    let file = dir.create_file(SYMBOLS)?;
-    keep_private(&file)?;
-    output::write_symbols(file, &symbols)?;
+    let tmp = format!("{SYMBOLS}.tmp");
+    let file = dir.create_file(&tmp)?;
+    let written = keep_private(&file).and_then(|()| output::write_symbols(file, &symbols));
+    if written.is_err() {
+        let _ = dir.remove_file(&tmp);
+    }
+    written?;
+    dir.replace_file(SYMBOLS, tmp)?;
     Ok(warnings)
 }
 

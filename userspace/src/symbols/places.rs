@@ -40,9 +40,8 @@ pub fn places(input: impl Read) -> Result<Places> {
         let stack = match &event.what {
             What::Stack { kernel, .. } => world.stacks.frames(None, kernel, &[]),
             What::Sample { tid, kernel, user, .. } => {
-                let thread = world.thread_of_tid(*tid);
-                let process = world.thread(thread).process;
-                world.stacks.frames(Some(process), kernel, user)
+                let process = world.thread_by_tid(*tid).map(|thread| world.thread(thread).process);
+                world.stacks.frames(process, kernel, user)
             }
             // All that says which thread is of which process, and what that has mapped.
             What::Fork { .. }

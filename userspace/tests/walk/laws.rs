@@ -13,7 +13,7 @@ use super::story::{explain, table, Answers};
 use super::truth::Asked;
 
 /// Traces a test takes; `share` of those asked for.
-fn cases(share: u32) -> ProptestConfig {
+pub fn cases(share: u32) -> ProptestConfig {
     let all: Option<u32> =
         std::env::var("RPCPROBE_PROPERTY_CASES").ok().and_then(|n| n.parse().ok());
     let cases = all.unwrap_or(10_000).div_ceil(share);

@@ -1,4 +1,5 @@
 mod damage;
+mod detail;
 mod golden;
 mod kernel;
 mod laws;
