@@ -3,6 +3,7 @@
 #include "stacks.bpf.c"
 #include "sched.bpf.c"
 #include "process.bpf.c"
+#include "sockets.bpf.c"
 #include "syscalls.bpf.c"
 #include "faults.bpf.c"
 #include "interrupts.bpf.c"

@@ -1,22 +1,28 @@
 //! From `events.bin` to the two Parquet files and the figures of the manifest.
 
+mod ahead;
+mod behind;
+
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, IsTerminal, Read};
 use std::rc::Rc;
+use std::thread;
 
-use anyhow::{Context, Result};
+use anyhow::{anyhow, Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::capture::manifest::{Loss, Manifest};
 use crate::capture::reader::Reader;
 use crate::engine::event::{self, Event, What};
 use crate::engine::stacks::Stacks;
-use crate::engine::Engine;
-use crate::model::{check_conservation, Request, Segment};
+use crate::engine::{Engine, Rates};
+use crate::model::{Request, Segment};
 use crate::output;
 use crate::owner::OutputDir;
 use crate::symbols::Symbols;
+use ahead::Ahead;
+use behind::Behind;
 
 pub const EVENTS: &str = "events.bin";
 pub const MANIFEST: &str = "manifest.json";
@@ -25,12 +31,12 @@ pub const SEGMENTS: &str = "segments.parquet";
 pub const STACKS: &str = "stacks.parquet";
 pub const SYMBOLS: &str = "symbols.parquet";
 
-/// Attributes the events in `dir`, replaces its Parquet files, and brings `manifest` up to date
-/// (in memory; see [`write_manifest`]).
+/// Attributes the events in `dir`, brings `manifest` up to date, and replaces the Parquet files and
+/// `manifest.json`: all three or none, so that they agree.
 ///
 /// # Errors
 /// Damaged or truncated events, naming the file and where; files that cannot be written. The
-/// former Parquet files then stay as they were.
+/// former files then stay as they were.
 pub fn attribute(dir: &OutputDir, manifest: &mut Manifest, allow_truncated: bool) -> Result<()> {
     let events = dir.open_file(EVENTS)?;
     let size_bytes = events.metadata().map_or(0, |metadata| metadata.len());
@@ -38,15 +44,15 @@ pub fn attribute(dir: &OutputDir, manifest: &mut Manifest, allow_truncated: bool
     let input = BufReader::with_capacity(1 << 20, progress.wrap_read(events));
     let written = write_tables(dir, manifest, input, allow_truncated);
     progress.finish_and_clear();
-    match written {
-        Ok(tables) => tables.iter().try_for_each(|name| dir.replace_file(name, tmp(name))),
-        Err(error) => {
-            for name in [REQUESTS, SEGMENTS, STACKS] {
-                let _ = dir.remove_file(tmp(name));
-            }
-            Err(error)
-        }
-    }
+    // The manifest first: tables that are missing are noticed, figures that are missing are not.
+    let mut names = vec![MANIFEST, REQUESTS, SEGMENTS];
+    names.extend(has_stacks(manifest).then_some(STACKS));
+    keep(dir, &names, written.and_then(|()| write_json(dir, manifest)))
+}
+
+/// Whether the capture has stacks, and so a table of them.
+fn has_stacks(manifest: &Manifest) -> bool {
+    manifest.counts.sleep_stacks + manifest.counts.samples > 0
 }
 
 /// Writes `manifest.json` whole or not at all.
@@ -54,26 +60,41 @@ pub fn attribute(dir: &OutputDir, manifest: &mut Manifest, allow_truncated: bool
 /// # Errors
 /// The file cannot be written.
 pub fn write_manifest(dir: &OutputDir, manifest: &Manifest) -> Result<()> {
-    let name = tmp(MANIFEST);
-    let _ = dir.remove_file(&name);
-    let file = dir.create_file(&name)?;
-    let written = write_json(file, manifest);
-    if written.is_err() {
-        let _ = dir.remove_file(&name);
+    keep(dir, &[MANIFEST], write_json(dir, manifest))
+}
+
+/// Puts files in place if all of them could be written, and leaves nothing of them otherwise.
+fn keep(dir: &OutputDir, names: &[&str], written: Result<()>) -> Result<()> {
+    let kept =
+        written.and_then(|()| names.iter().try_for_each(|name| dir.replace_file(name, tmp(name))));
+    if kept.is_err() {
+        for name in names {
+            let _ = dir.remove_file(tmp(name));
+        }
     }
-    written.with_context(|| format!("cannot write {}", dir.path().join(MANIFEST).display()))?;
-    dir.replace_file(MANIFEST, name)
+    kept
 }
 
-fn write_json(file: File, manifest: &Manifest) -> Result<()> {
+fn write_json(dir: &OutputDir, manifest: &Manifest) -> Result<()> {
     use std::io::Write;
-    let mut out = BufWriter::new(file);
-    serde_json::to_writer_pretty(&mut out, manifest)?;
-    writeln!(out)?;
-    Ok(out.flush()?)
+    let file = create_tmp(dir, MANIFEST)?;
+    let write = || -> Result<()> {
+        let mut out = BufWriter::new(file);
+        serde_json::to_writer_pretty(&mut out, manifest)?;
+        writeln!(out)?;
+        Ok(out.into_inner().map_err(|error| error.into_error())?.sync_data()?)
+    };
+    write().with_context(|| format!("cannot write {}", dir.path().join(MANIFEST).display()))
 }
 
-fn tmp(name: &str) -> String {
+/// A file to be put in place by [`keep`]; what an interrupted run has left of it is removed.
+fn create_tmp(dir: &OutputDir, name: &str) -> Result<File> {
+    let _ = dir.remove_file(tmp(name));
+    dir.create_file(tmp(name))
+}
+
+/// The name of a file of the capture while it is being written.
+pub(crate) fn tmp(name: &str) -> String {
     format!("{name}.tmp")
 }
 
@@ -89,34 +110,21 @@ fn progress(size_bytes: u64) -> ProgressBar {
     ProgressBar::new(size_bytes).with_style(style)
 }
 
-/// Writes the tables under their temporary names; returns which.
 fn write_tables(
     dir: &OutputDir,
     manifest: &mut Manifest,
-    input: impl Read,
+    input: impl Read + Send,
     allow_truncated: bool,
-) -> Result<&'static [&'static str]> {
-    for name in [REQUESTS, SEGMENTS, STACKS] {
-        let _ = dir.remove_file(tmp(name));
-    }
-    let requests = BufWriter::new(dir.create_file(tmp(REQUESTS))?);
-    let segments = BufWriter::new(dir.create_file(tmp(SEGMENTS))?);
-    let mut writer = output::Writer::new(requests, segments)?;
-
-    let counts = &mut manifest.counts;
-    counts.requests = 0;
-    counts.requests_incomplete = 0;
-    counts.requests_by_kind.clear();
-    let mut sink = |request: &Request, segments: &[Segment]| -> Result<()> {
-        if let Err(fault) = check_conservation(request, segments) {
-            anyhow::bail!("internal error, law of conservation broken: {fault}");
-        }
-        counts.requests += 1;
-        counts.requests_incomplete += u64::from(!request.complete);
-        *counts.requests_by_kind.entry(request.kind.name().into()).or_default() += 1;
-        writer.push(request, segments)
+) -> Result<()> {
+    let unwritten = || format!("cannot write the tables of {}", dir.path().display());
+    let files = [create_tmp(dir, REQUESTS)?, create_tmp(dir, SEGMENTS)?];
+    let [requests, segments] = [files[0].try_clone()?, files[1].try_clone()?].map(BufWriter::new);
+    let writer = output::Writer::new(requests, segments).with_context(unwritten)?;
+    let mut behind = Behind::start(writer);
+    let mut sink = |request: Request, segments: Vec<Segment>| match behind.push(request, segments) {
+        true => Ok(()),
+        false => Err(anyhow!("the tables cannot be written")),
     };
-    let events = dir.path().join(EVENTS);
     // Whatever became of its names, a capture without stacks has none to look for.
     let symbols = match dir.open_file(SYMBOLS) {
         Ok(_) => Rc::new(output::read_symbols(&dir.path().join(SYMBOLS))?),
@@ -124,14 +132,26 @@ fn write_tables(
     };
     let given = Given {
         symbols: Some(&symbols),
-        copy_ns_per_byte: manifest.calibration.copy_ns_per_byte,
+        rates: Rates {
+            copy_ns_per_byte: manifest.calibration.copy_ns_per_byte,
+            fault_outside_ns: manifest.calibration.fault_outside_ns as u64,
+        },
         losses: &manifest.losses,
         whole_machine: manifest.options.scope == "machine",
+        target_pid: Some(manifest.command.pid).filter(|pid| *pid != 0),
         allow_truncated,
     };
-    let tally = pass(input, &given, &mut sink).with_context(|| events.display().to_string())?;
-    writer.finish()?;
+    let passed = pass(input, &given, &mut sink);
+    // First: why it could not be written is worth more than that it could not.
+    let written = behind.finish().with_context(unwritten)?;
+    let tally = passed.with_context(|| dir.path().join(EVENTS).display().to_string())?;
+    // Some file systems find out only now that there is no room.
+    files.iter().try_for_each(File::sync_data).with_context(unwritten)?;
 
+    let counts = &mut manifest.counts;
+    counts.requests = written.requests;
+    counts.requests_incomplete = written.incomplete;
+    counts.requests_by_kind = written.by_kind;
     counts.records = tally.records;
     counts.records_late = tally.late;
     counts.switches_missed = tally.switches_missed;
@@ -148,17 +168,19 @@ fn write_tables(
             manifest.losses.push(loss);
         }
     }
-    counts.records_lost = manifest.losses.iter().map(|loss| loss.count).sum();
+    counts.records_lost =
+        manifest.losses.iter().map(|loss| loss.count).fold(0, u64::saturating_add);
     let cut = "the events break off at byte ";
     manifest.warnings.retain(|warning| !warning.starts_with(cut));
     if let Some(offset) = tally.truncated_at {
         manifest.warnings.push(format!("{cut}{offset}: what came later is missing"));
     }
-    if counts.sleep_stacks + counts.samples == 0 {
-        return Ok(&[REQUESTS, SEGMENTS]);
+    if has_stacks(manifest) {
+        let file = create_tmp(dir, STACKS)?;
+        let written = output::write_stacks(file.try_clone()?, &tally.stacks);
+        written.and_then(|()| Ok(file.sync_data()?)).with_context(unwritten)?;
     }
-    output::write_stacks(dir.create_file(tmp(STACKS))?, &tally.stacks)?;
-    Ok(&[REQUESTS, SEGMENTS, STACKS])
+    Ok(())
 }
 
 /// What one pass over the events counted.
@@ -178,6 +200,7 @@ pub struct Tally {
     pub sampling_ns: u64,
     /// Those that segments refer to.
     pub stacks: Stacks,
+    sampling: Sampling,
     pub losses: Vec<Loss>,
     pub truncated_at: Option<u64>,
 }
@@ -185,13 +208,14 @@ pub struct Tally {
 /// What a pass is told beforehand.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Given<'a> {
-    /// The calibrated rate behind modelled copies.
-    pub copy_ns_per_byte: f64,
+    pub rates: Rates,
     /// Losses already known: a loss is told of by a later record, when the requests it touches may
     /// have been judged.
     pub losses: &'a [Loss],
     /// All context switches were recorded, not only those of traced threads.
     pub whole_machine: bool,
+    /// The target, which was released when the capture began; needed if its first records are lost.
+    pub target_pid: Option<u32>,
     /// Names of what stacks lead to.
     pub symbols: Option<&'a Rc<Symbols>>,
     pub allow_truncated: bool,
@@ -206,7 +230,7 @@ pub fn losses(input: impl Read, allow_truncated: bool) -> Result<Vec<Loss>> {
     let mut losses = Vec::new();
     while let Some(item) = reader.next_record()? {
         if let Some(Event { cpu, what: What::Lost { count, first_ns, last_ns }, .. }) =
-            event::decode(item.cpu, &item.record)?
+            event::decode(item.cpu, item.record)?
         {
             losses.push(Loss { cpu, count, first_ns, last_ns });
         }
@@ -219,40 +243,60 @@ pub fn losses(input: impl Read, allow_truncated: bool) -> Result<Vec<Loss>> {
 /// # Errors
 /// Damaged or truncated input, or whatever `sink` returns.
 pub fn pass(
-    input: impl Read,
+    input: impl Read + Send,
     given: &Given<'_>,
-    sink: &mut impl FnMut(&Request, &[Segment]) -> Result<()>,
+    sink: &mut impl FnMut(Request, Vec<Segment>) -> Result<()>,
 ) -> Result<Tally> {
-    let mut reader = Reader::new(input, given.allow_truncated)?;
+    let reader = Reader::new(input, given.allow_truncated)?;
     let header = reader.header;
-    let mut engine = Engine::new(header.cpus, header.start_ns, given.copy_ns_per_byte);
+    let mut engine = Engine::new(header.cpus, header.start_ns, given.rates);
     engine.world.losses = given.losses.to_vec();
     engine.world.whole_machine = given.whole_machine;
     engine.world.stacks.symbols = given.symbols.map(Rc::clone).unwrap_or_default();
+    if let Some(pid) = given.target_pid {
+        engine.expect_target(pid);
+    }
     let mut tally = Tally::default();
-    let mut sampling = Sampling::default();
-    while let Some(item) = reader.next_record()? {
-        let Some(event) = event::decode(item.cpu, &item.record)? else { continue };
+    let end = thread::scope(|scope| -> Result<ahead::End> {
+        let mut ahead = Ahead::start(scope, reader);
+        while let Some(events) = ahead.next_batch() {
+            for event in &events {
+                tally.count(event, &engine);
+                engine.push(event, sink)?;
+            }
+        }
+        ahead.end()
+    })?;
+    engine.finish(end.end_ns, sink)?;
+    // A traced thread's absence from the CPU is two switches, out and in.
+    tally.switches /= 2;
+    tally.records = end.records;
+    tally.late = end.late;
+    tally.switches_missed = engine.world.missed_switches;
+    tally.truncated_at = end.truncated_at;
+    tally.stacks = std::mem::take(&mut engine.world.stacks);
+    Ok(tally)
+}
+
+impl Tally {
+    /// Counts an event the engine has yet to see.
+    fn count(&mut self, event: &Event, engine: &Engine) {
+        let traced = |tid| u64::from(engine.world.is_traced_tid(tid));
         match &event.what {
-            What::Call { .. } => tally.syscalls += 1,
-            What::Fault { .. } => tally.faults += 1,
+            What::Call { .. } => self.syscalls += 1,
+            What::Fault { .. } => self.faults += 1,
             What::Irq { enter_ns, hard, .. } => {
-                tally.interrupts += 1;
-                tally.sampling_ns += sampling.ended(&event, *enter_ns, *hard);
+                self.interrupts += 1;
+                self.sampling_ns += self.sampling.ended(event, *enter_ns, *hard);
             }
-            What::Stack { .. } => tally.sleep_stacks += 1,
+            What::Stack { .. } => self.sleep_stacks += 1,
             What::Sample { interrupted_ns, .. } => {
-                tally.samples += 1;
-                sampling.begun.insert(event.cpu, *interrupted_ns);
+                self.samples += 1;
+                self.sampling.begun.insert(event.cpu, *interrupted_ns);
             }
-            What::Switch { prev, next, .. } => {
-                let traced = |tid| engine.world.is_traced_tid(tid);
-                tally.switches += u64::from(traced(*prev)) + u64::from(traced(*next));
-            }
-            What::Waking { waker, .. } => {
-                tally.wakings += u64::from(engine.world.is_traced_tid(*waker));
-            }
-            What::Lost { count, first_ns, last_ns } => tally.losses.push(Loss {
+            What::Switch { prev, next, .. } => self.switches += traced(*prev) + traced(*next),
+            What::Waking { waker, .. } => self.wakings += traced(*waker),
+            What::Lost { count, first_ns, last_ns } => self.losses.push(Loss {
                 cpu: event.cpu,
                 count: *count,
                 first_ns: *first_ns,
@@ -260,21 +304,11 @@ pub fn pass(
             }),
             _ => {}
         }
-        engine.push(&event, sink)?;
     }
-    engine.finish(reader.end_ns(), sink)?;
-    // A traced thread's absence from the CPU is two switches, out and in.
-    tally.switches /= 2;
-    tally.records = reader.records;
-    tally.late = reader.late;
-    tally.switches_missed = engine.world.missed_switches;
-    tally.truncated_at = reader.truncated_at;
-    tally.stacks = std::mem::take(&mut engine.world.stacks);
-    Ok(tally)
 }
 
 /// Finds the interrupts that took samples: their time is what sampling costs.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Sampling {
     /// By CPU: begin of the interrupt that took its last sample.
     begun: HashMap<u32, u64>,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use zerocopy::IntoBytes;
 
-use crate::attribute::EVENTS;
+use crate::attribute::{tmp, EVENTS};
 use crate::capture::manifest::{Command, Host, Loss, Manifest, Options, FORMAT_VERSION};
 use crate::capture::writer::Writer;
 use crate::clock;
@@ -64,7 +64,8 @@ pub fn record(
 ) -> Result<Outcome, Refused> {
     let calibrator = Calibrator::start().context("cannot calibrate")?;
     let mut probe = Probe::attach(config)?;
-    let calibration = calibrator.compare(&probe).context("cannot calibrate")?;
+    let (mut calibration, mut fault_gaps) =
+        calibrator.compare(&probe).context("cannot calibrate")?;
     let mut target = Target::spawn(spec)?;
     probe.trace(target.pid() as u32)?;
 
@@ -86,33 +87,43 @@ pub fn record(
             stacks: config.stacks,
         },
         hooks: probe.hooks.clone(),
-        calibration,
         ..Manifest::default()
     };
 
     let maps = std::mem::take(&mut probe.rings);
     let rings = Rings::new(&maps)?;
-    // Calibration's own records go; what comes from here on belongs to the capture.
-    let Ok(()) = rings.drain(|_, _| {}, |_, _| Ok::<(), std::convert::Infallible>(()));
-    let lost_before = probe.untold_losses(cpus)?;
-
-    manifest.start_ns = clock::monotonic_ns();
-    manifest.start_utc = clock::utc_now();
-    let file = dir.create_file(EVENTS)?;
+    // Calibration's own records end here; what comes from here on belongs to the capture.
+    let Ok(()) = rings
+        .drain(|_, record| fault_gaps.see(record), |_, _| Ok::<(), std::convert::Infallible>(()));
+    calibration.fault_outside_ns = fault_gaps.median_ns();
+    manifest.calibration = calibration;
+    dir.remove_file(tmp(EVENTS))?;
+    let file = dir.create_file(tmp(EVENTS))?;
+    let mut mappings = None;
     if config.stacks.is_some() {
         symbols::keep_private(&file)?;
-    }
-    let file = BufWriter::with_capacity(1 << 20, file);
-    let mut sink = Sink::start(file, cpus, manifest.start_ns);
-    if config.stacks.is_some() {
         match Mappings::listen(manifest.command.pid, config.keep_paths) {
-            Ok(mappings) => sink.mappings = Some(mappings),
+            Ok(listening) => mappings = Some(listening),
             Err(error) => {
                 manifest.warnings.push(format!("frames of programs have no names: {error:#}"));
             }
         }
     }
+    let file = BufWriter::with_capacity(1 << 20, file);
+    let tasks = snapshot::tasks();
+    let lost_before = untold_losses(&probe)?;
+
+    // Nothing slow between this and the release: it stands for both.
+    manifest.start_ns = clock::monotonic_ns();
+    manifest.start_utc = clock::utc_now();
+    let mut sink = Sink::start(file, &tasks, cpus, manifest.start_ns, lost_before);
+    sink.mappings = mappings;
     target.release().map_err(Refused::Target)?;
+    // The program runs. Up to here a former capture had to stay: there might not have been another.
+    let taken_over = take_over(dir);
+    if taken_over.is_err() {
+        sink.writer = None;
+    }
     let_go_of_pipes();
 
     // On a crowded machine whoever empties the rings must not be the one who waits. Only this
@@ -135,13 +146,23 @@ pub fn record(
 
     manifest.duration_ns = end_ns - manifest.start_ns;
     manifest.command.wait_status = Some(status.raw());
-    let untold: Vec<Loss> = (probe.untold_losses(cpus)?.into_iter())
-        .filter(|loss| !lost_before.contains(loss))
-        .map(|(cpu, count, first_ns, last_ns)| Loss { cpu, count, first_ns, last_ns })
-        .collect();
+    let untold: Vec<Loss> =
+        untold_losses(&probe)?.into_iter().filter_map(|loss| sink.ours(loss)).collect();
     manifest.losses = std::mem::take(&mut sink.losses);
     manifest.losses.extend_from_slice(&untold);
-    let failure = sink.finish(end_ns, &untold, &mut manifest.counts).err();
+    manifest.counts.records_lost = manifest.losses.iter().map(|loss| loss.count).sum();
+    let finished = sink.finish(end_ns, &untold, &mut manifest.counts);
+    let shown = dir.path().display();
+    let part = || {
+        format!(
+            "{shown} holds the events only up to then; if need be make room, then `rpcprobe \
+             attribute --allow-truncated {shown}`"
+        )
+    };
+    let failure = match taken_over {
+        Ok(()) => finished.with_context(part).err(),
+        Err(error) => Some(error.context("nothing was captured")),
+    };
     if config.stacks.is_some() && failure.is_none() {
         // While the probe is there: its programs are part of the stacks.
         match symbols::write(dir, &reader_of_code(dir, spec)) {
@@ -155,8 +176,12 @@ pub fn record(
 /// The file, until the first error; from then on records are only taken out of the rings, so that
 /// the failure stays ours.
 struct Sink {
+    cpus: u32,
     writer: Option<Writer<BufWriter<File>>>,
     failure: Option<anyhow::Error>,
+    start_ns: u64,
+    /// Counted by the kernel side before the start, and not told of by then: calibration's.
+    lost_before: Vec<Loss>,
     /// Losses the records told of.
     losses: Vec<Loss>,
     /// With `--stacks` only.
@@ -164,9 +189,22 @@ struct Sink {
 }
 
 impl Sink {
-    fn start(file: BufWriter<File>, cpus: u32, start_ns: u64) -> Sink {
-        let mut sink = Sink { writer: None, failure: None, losses: Vec::new(), mappings: None };
-        let tasks = snapshot::tasks();
+    fn start(
+        file: BufWriter<File>,
+        tasks: &[Vec<u8>],
+        cpus: u32,
+        start_ns: u64,
+        lost_before: Vec<Loss>,
+    ) -> Sink {
+        let mut sink = Sink {
+            cpus,
+            writer: None,
+            failure: None,
+            start_ns,
+            lost_before,
+            losses: Vec::new(),
+            mappings: None,
+        };
         let started = Writer::new(file, cpus, start_ns).and_then(|mut writer| {
             writer.user_records(tasks.iter().map(|task| &task[..]))?;
             Ok(writer)
@@ -183,69 +221,55 @@ impl Sink {
             let Ok(()) = rings.drain(|_, _| {}, |_, _| Ok::<(), std::convert::Infallible>(()));
             return;
         };
-        let drained = match self.mappings.take() {
-            Some(mut mappings) => {
-                let drained = self.drain_both(rings, &mut mappings, &mut writer);
-                self.mappings = Some(mappings);
-                drained
-            }
-            None => self.drain_rings(rings, &mut writer),
-        };
+        let drained = self.drain_into(&mut writer, rings);
         match drained {
             Ok(()) => self.writer = Some(writer),
             Err(error) => self.fail(error),
         }
     }
 
-    fn drain_rings(
-        &mut self,
-        rings: &Rings<'_>,
-        writer: &mut Writer<BufWriter<File>>,
-    ) -> std::io::Result<()> {
-        // One writer, two closures that never run at the same time.
-        let cell = std::cell::RefCell::new(writer);
-        let losses = &mut self.losses;
-        rings.drain(
-            |cpu, record| {
-                losses.extend(loss(cpu, record));
-                cell.borrow_mut().push(cpu, record);
-            },
-            |cpu, watermark_ns| match watermark_ns {
-                Some(watermark_ns) => cell.borrow_mut().flush(cpu, watermark_ns, BLOCK_LAG_NS),
-                None => Ok(()),
-            },
-        )
-    }
-
     /// The rings, and what the kernel told of code before them: its records go where their times
     /// belong, so no CPU is called complete before both have been taken.
-    fn drain_both(
+    fn drain_into(
         &mut self,
-        rings: &Rings<'_>,
-        mappings: &mut Mappings,
         writer: &mut Writer<BufWriter<File>>,
+        rings: &Rings<'_>,
     ) -> std::io::Result<()> {
-        let taken_ns = mappings.take();
+        let mut mappings = self.mappings.take();
+        let taken_ns = mappings.as_mut().map_or(u64::MAX, Mappings::take);
         let mut watermarks = Vec::new();
-        rings.drain(
+        let Ok(()) = rings.drain(
             |cpu, record| {
-                self.losses.extend(loss(cpu, record));
-                mappings.see(record);
-                writer.push(cpu, record);
+                if let Some(mappings) = &mut mappings {
+                    mappings.see(record);
+                }
+                self.push(writer, cpu, record);
             },
             |cpu, watermark_ns| {
                 watermarks.extend(watermark_ns.map(|watermark_ns| (cpu, watermark_ns)));
-                Ok::<(), std::io::Error>(())
+                Ok::<(), std::convert::Infallible>(())
             },
-        )?;
-        for (cpu, record) in mappings.records() {
-            self.losses.extend(loss(cpu, &record));
-            writer.push(cpu, &record);
+        );
+        for (cpu, record) in mappings.iter_mut().flat_map(Mappings::records) {
+            self.push(writer, cpu, &record);
         }
-        for (cpu, watermark_ns) in watermarks {
-            writer.flush(cpu, watermark_ns.min(taken_ns), BLOCK_LAG_NS)?;
+        self.mappings = mappings;
+        watermarks.into_iter().try_for_each(|(cpu, watermark_ns)| {
+            writer.flush(cpu, watermark_ns.min(taken_ns), BLOCK_LAG_NS)
+        })
+    }
+
+    fn push(&mut self, writer: &mut Writer<BufWriter<File>>, cpu: u32, record: &[u8]) {
+        let Some((hdr, loss)) = loss(cpu, record) else { return writer.push(cpu, record) };
+        if let Some(loss) = self.ours(loss) {
+            writer.push(cpu, lost_record(hdr, &loss).as_bytes());
+            self.losses.push(loss);
         }
-        Ok(())
+    }
+
+    /// The part of a loss that belongs to the capture.
+    fn ours(&self, loss: Loss) -> Option<Loss> {
+        loss.since(self.start_ns, &self.lost_before)
     }
 
     fn fail(&mut self, error: std::io::Error) {
@@ -262,15 +286,11 @@ impl Sink {
         counts: &mut crate::capture::manifest::Counts,
     ) -> Result<()> {
         if let Some(mut writer) = self.writer.take() {
-            for loss in untold {
+            // Of a CPU beyond our rings the manifest alone tells.
+            let with_ring = untold.iter().filter(|loss| loss.cpu < self.cpus);
+            for loss in with_ring {
                 let hdr = RecHdr { ts_ns: end_ns, tid: 0, kind: REC_LOST, flags: 0, aux: 0 };
-                let lost = RecLost {
-                    hdr,
-                    count: loss.count,
-                    first_ns: loss.first_ns,
-                    last_ns: loss.last_ns,
-                };
-                writer.push(loss.cpu, lost.as_bytes());
+                writer.push(loss.cpu, lost_record(hdr, loss).as_bytes());
             }
             let written = (|| {
                 writer.flush_all(end_ns)?;
@@ -288,6 +308,15 @@ impl Sink {
             None => Ok(()),
         }
     }
+}
+
+/// Puts the events that are being written in the place of a former capture.
+fn take_over(dir: &OutputDir) -> Result<()> {
+    let taken_over = dir.remove_former().and_then(|()| dir.replace_file(EVENTS, tmp(EVENTS)));
+    if taken_over.is_err() {
+        let _ = dir.remove_file(tmp(EVENTS));
+    }
+    taken_over
 }
 
 /// As whom to read the files that the target's mappings name: the user who asked. Where that is root,
@@ -319,15 +348,20 @@ fn renice(nice: i32) -> i32 {
     }
 }
 
+fn untold_losses(probe: &Probe) -> Result<Vec<Loss>> {
+    let losses = probe.untold_losses()?.into_iter();
+    let named = |(cpu, count, first_ns, last_ns)| Loss { cpu, count, first_ns, last_ns };
+    Ok(losses.map(named).collect())
+}
+
 /// The loss a record tells of, if it is of that kind.
-fn loss(cpu: u32, record: &[u8]) -> Option<Loss> {
-    let (lost, _) = records::read::<RecLost>(record)?;
-    (lost.hdr.kind == REC_LOST).then_some(Loss {
-        cpu,
-        count: lost.count,
-        first_ns: lost.first_ns,
-        last_ns: lost.last_ns,
-    })
+fn loss(cpu: u32, record: &[u8]) -> Option<(RecHdr, Loss)> {
+    let (RecLost { hdr, count, first_ns, last_ns }, _) = records::read::<RecLost>(record)?;
+    (hdr.kind == REC_LOST).then_some((hdr, Loss { cpu, count, first_ns, last_ns }))
+}
+
+fn lost_record(hdr: RecHdr, loss: &Loss) -> RecLost {
+    RecLost { hdr, count: loss.count, first_ns: loss.first_ns, last_ns: loss.last_ns }
 }
 
 fn host(cpus: u32) -> Host {

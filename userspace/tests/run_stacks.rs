@@ -222,7 +222,7 @@ fn without_the_option_there_is_nothing_of_it() {
         let mut reader = Reader::new(events, false).unwrap();
         let mut kinds = HashSet::new();
         while let Some(item) = reader.next_record().unwrap() {
-            kinds.insert(rpcprobe::records::read::<RecHdr>(&item.record).unwrap().0.kind);
+            kinds.insert(rpcprobe::records::read::<RecHdr>(item.record).unwrap().0.kind);
         }
         kinds
     };

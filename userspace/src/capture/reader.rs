@@ -4,7 +4,8 @@
 //! checksummed, and damage is an error that names the offset.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::binary_heap::{BinaryHeap, PeekMut};
+use std::collections::VecDeque;
 use std::io::Read;
 
 use anyhow::{bail, Context, Result};
@@ -17,33 +18,123 @@ use crate::records::RecHdr;
 /// and its reservation, which on preemptible kernels can include a preemption.
 const SLACK_NS: u64 = 5_000_000;
 
-/// Records of one CPU that wait for their turn.
+/// Most unpacked bytes kept back because some CPU may still deliver an older record: far above
+/// what the largest rings hold, so that only a damaged file gets there.
+const MOST_WAITING_BYTES: u64 = 4 << 30;
+
+/// A record that waits for its turn: `ts_ns`, then order of arrival (ties keep the ring's order).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Pending {
+    ts_ns: u64,
+    sequence: u64,
+    place: Place,
+}
+
+/// Where a record lies: which block, from which byte on.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    block: u32,
+    at: u32,
+}
+
+/// Records of one CPU.
 #[derive(Default)]
 struct Queue {
-    heap: BinaryHeap<Reverse<Pending>>,
+    /// Nearly all: those in order of time as they come.
+    in_order: VecDeque<Pending>,
+    /// Those older than one before them.
+    stragglers: BinaryHeap<Reverse<Pending>>,
     watermark_ns: u64,
 }
 
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Pending {
-    ts_ns: u64,
-    /// Order of arrival: ties keep the ring's order.
-    sequence: u64,
-    record: Vec<u8>,
+impl Queue {
+    fn push(&mut self, pending: Pending) {
+        match self.in_order.back() {
+            Some(last) if pending.ts_ns < last.ts_ns => self.stragglers.push(Reverse(pending)),
+            _ => self.in_order.push_back(pending),
+        }
+    }
+
+    fn first(&self) -> Option<Pending> {
+        match (self.in_order.front(), self.stragglers.peek()) {
+            (Some(first), Some(Reverse(straggler))) => Some(*first.min(straggler)),
+            (first, straggler) => first.or(straggler.map(|Reverse(s)| s)).copied(),
+        }
+    }
+
+    fn pop(&mut self) {
+        match (self.in_order.front(), self.stragglers.peek()) {
+            (Some(first), Some(Reverse(straggler))) if straggler < first => {
+                self.stragglers.pop();
+            }
+            (None, _) => {
+                self.stragglers.pop();
+            }
+            _ => {
+                self.in_order.pop_front();
+            }
+        }
+    }
+}
+
+/// Unpacked blocks that still hold records to hand out; their memory is used again.
+#[derive(Default)]
+struct Blocks {
+    /// Bytes, and how many records are left in them.
+    blocks: Vec<(Vec<u8>, u64)>,
+    free: Vec<u32>,
+    waiting_bytes: u64,
+}
+
+impl Blocks {
+    /// A buffer of that size, to be filled.
+    fn take(&mut self, bytes: usize) -> u32 {
+        let block = self.free.pop().unwrap_or_else(|| {
+            self.blocks.push(Default::default());
+            self.blocks.len() as u32 - 1
+        });
+        self.blocks[block as usize].0.resize(bytes, 0);
+        self.waiting_bytes += bytes as u64;
+        block
+    }
+
+    /// One record less; the block's memory is free with the last.
+    fn release(&mut self, block: u32) {
+        let (bytes, left) = &mut self.blocks[block as usize];
+        *left = left.saturating_sub(1);
+        if *left == 0 {
+            self.waiting_bytes -= bytes.len() as u64;
+            self.free.push(block);
+        }
+    }
+
+    fn record(&self, place: Place) -> &[u8] {
+        let rest = &self.blocks[place.block as usize].0[place.at as usize..];
+        let length = usize::from(u16::from_le_bytes([rest[0], rest[1]]));
+        &rest[2..2 + length]
+    }
 }
 
 /// A record and where it came from.
-pub struct Item {
+pub struct Item<'r> {
     pub cpu: u32,
-    pub record: Vec<u8>,
+    pub record: &'r [u8],
 }
 
 pub struct Reader<R: Read> {
     input: R,
     offset: u64,
     pub header: FileHeader,
-    queues: HashMap<u32, Queue>,
-    user: std::collections::VecDeque<Vec<u8>>,
+    queues: Vec<Queue>,
+    /// The first record of each queue, and its CPU; also some that have been handed out since.
+    firsts: BinaryHeap<Reverse<(Pending, u32)>>,
+    /// No CPU will deliver a record older than this.
+    safe_ns: u64,
+    user: VecDeque<Place>,
+    blocks: Blocks,
+    /// The block of the record handed out last.
+    lent: Option<u32>,
+    stored: Vec<u8>,
     sequence: u64,
     ended: Option<BlockHeader>,
     last_ns: u64,
@@ -55,6 +146,7 @@ pub struct Reader<R: Read> {
     allow_truncated: bool,
     /// Set when the file had no end block: where it broke off.
     pub truncated_at: Option<u64>,
+    most_waiting_bytes: u64,
 }
 
 impl<R: Read> Reader<R> {
@@ -78,13 +170,20 @@ impl<R: Read> Reader<R> {
         if header.cpus == 0 || header.cpus > 65_536 {
             bail!("damaged header: {} CPUs", header.cpus);
         }
-        let queues = (0..header.cpus).map(|cpu| (cpu, Queue::default())).collect();
+        if header.start_ns > i64::MAX as u64 {
+            bail!("damaged header: a start at {} ns", header.start_ns);
+        }
         Ok(Reader {
             input,
             offset: bytes.len() as u64,
             header,
-            queues,
-            user: Default::default(),
+            queues: (0..header.cpus).map(|_| Queue::default()).collect(),
+            firsts: BinaryHeap::new(),
+            safe_ns: 0,
+            user: VecDeque::new(),
+            blocks: Blocks::default(),
+            lent: None,
+            stored: Vec::new(),
             sequence: 0,
             ended: None,
             last_ns: 0,
@@ -92,55 +191,66 @@ impl<R: Read> Reader<R> {
             late: 0,
             allow_truncated,
             truncated_at: None,
+            most_waiting_bytes: MOST_WAITING_BYTES,
         })
     }
 
     /// When the capture ended; known once all records have been read.
     pub fn end_ns(&self) -> Option<u64> {
-        self.ended.map(|end| end.watermark_ns)
+        self.ended.map(|end| end.watermark_ns.min(i64::MAX as u64))
     }
 
     /// The next record in time order, `None` at the end.
     ///
     /// # Errors
     /// Damage or truncation, naming the offset.
-    pub fn next_record(&mut self) -> Result<Option<Item>> {
-        loop {
-            if let Some(record) = self.user.pop_front() {
-                return Ok(Some(Item { cpu: CPU_USER, record }));
+    pub fn next_record(&mut self) -> Result<Option<Item<'_>>> {
+        if let Some(block) = self.lent.take() {
+            self.blocks.release(block);
+        }
+        let (cpu, place) = loop {
+            if let Some(place) = self.user.pop_front() {
+                break (CPU_USER, place);
             }
-            if let Some(cpu) = self.ready_cpu() {
-                let queue = self.queues.get_mut(&cpu).expect("known CPU");
-                let Reverse(pending) = queue.heap.pop().expect("ready");
+            if let Some((pending, cpu)) = self.next_in_time() {
                 if pending.ts_ns < self.last_ns {
                     self.late += 1;
                 } else {
                     self.last_ns = pending.ts_ns;
                 }
-                return Ok(Some(Item { cpu, record: pending.record }));
+                break (cpu, pending.place);
             }
             if self.ended.is_some() {
                 return Ok(None);
             }
             self.read_block()?;
-        }
+        };
+        self.lent = Some(place.block);
+        Ok(Some(Item { cpu, record: self.blocks.record(place) }))
     }
 
-    /// The CPU with the oldest record, if no CPU can still deliver an older one.
-    fn ready_cpu(&self) -> Option<u32> {
-        let mut oldest: Option<(u64, u64, u32)> = None;
-        let mut safe_ns = u64::MAX;
-        for (&cpu, queue) in &self.queues {
-            if let Some(Reverse(first)) = queue.heap.peek() {
-                let key = (first.ts_ns, first.sequence, cpu);
-                if oldest.is_none_or(|o| key < o) {
-                    oldest = Some(key);
+    /// The oldest record and its CPU, if no CPU can still deliver an older one.
+    fn next_in_time(&mut self) -> Option<(Pending, u32)> {
+        loop {
+            let mut top = self.firsts.peek_mut()?;
+            let Reverse((pending, cpu)) = *top;
+            let queue = &mut self.queues[cpu as usize];
+            if queue.first() != Some(pending) {
+                PeekMut::pop(top); // handed out already
+                continue;
+            }
+            if pending.ts_ns >= self.safe_ns && self.ended.is_none() {
+                return None;
+            }
+            queue.pop();
+            match queue.first() {
+                Some(next) => *top = Reverse((next, cpu)),
+                None => {
+                    PeekMut::pop(top);
                 }
             }
-            safe_ns = safe_ns.min(queue.watermark_ns.saturating_sub(SLACK_NS));
+            return Some((pending, cpu));
         }
-        let (ts_ns, _, cpu) = oldest?;
-        (self.ended.is_some() || ts_ns < safe_ns).then_some(cpu)
     }
 
     fn read_block(&mut self) -> Result<()> {
@@ -170,24 +280,36 @@ impl<R: Read> Reader<R> {
         if header.cpu != CPU_USER && header.cpu >= self.header.cpus {
             bail!("damaged at byte {at}: CPU {} of {}", header.cpu, self.header.cpus);
         }
-        let mut stored = vec![0; stored_bytes];
-        let got = read_fully(&mut self.input, &mut stored)?;
-        if got < stored.len() {
+        self.stored.resize(stored_bytes, 0);
+        let got = read_fully(&mut self.input, &mut self.stored)?;
+        if got < stored_bytes {
             return self.truncated(at, self.offset + got as u64);
         }
-        self.offset += stored.len() as u64;
-        if crc32fast::hash(&stored) != header.crc32 {
+        self.offset += stored_bytes as u64;
+        if crc32fast::hash(&self.stored) != header.crc32 {
             bail!("damaged at byte {at}: checksum of the block does not match");
         }
-        let raw = lz4_flex::block::decompress(&stored, raw_bytes)
+        if self.blocks.waiting_bytes > self.most_waiting_bytes {
+            bail!("damaged at byte {at}: some CPU's records never come");
+        }
+        let block = self.blocks.take(raw_bytes);
+        let raw = &mut self.blocks.blocks[block as usize].0;
+        let unpacked = lz4_flex::block::decompress_into(&self.stored, raw)
             .with_context(|| format!("damaged at byte {at}: the block does not unpack"))?;
-        self.take_records(&header, &raw).with_context(|| format!("damaged at byte {at}"))
+        if unpacked != raw_bytes {
+            bail!("damaged at byte {at}: {unpacked} bytes where {raw_bytes} were packed");
+        }
+        self.take_records(&header, block).with_context(|| format!("damaged at byte {at}"))
     }
 
-    fn take_records(&mut self, header: &BlockHeader, raw: &[u8]) -> Result<()> {
-        let mut rest = raw;
+    fn take_records(&mut self, header: &BlockHeader, block: u32) -> Result<()> {
+        let (raw, left) = &mut self.blocks.blocks[block as usize];
+        let mut queue = self.queues.get_mut(header.cpu as usize);
+        let former = queue.as_ref().and_then(|queue| queue.first());
+        let mut rest = &raw[..];
         let mut count = 0;
         while !rest.is_empty() {
+            let place = Place { block, at: (raw.len() - rest.len()) as u32 };
             let Some((length, after)) = rest.split_at_checked(2) else { bail!("half a record") };
             let length = usize::from(u16::from_le_bytes([length[0], length[1]]));
             let Some((record, after)) = after.split_at_checked(length) else {
@@ -198,23 +320,31 @@ impl<R: Read> Reader<R> {
             };
             rest = after;
             count += 1;
-            if header.cpu == CPU_USER {
-                self.user.push_back(record.to_vec());
-                continue;
+            match &mut queue {
+                Some(queue) => {
+                    self.sequence += 1;
+                    let sequence = self.sequence;
+                    queue.push(Pending { ts_ns: hdr.ts_ns, sequence, place });
+                }
+                None => self.user.push_back(place),
             }
-            self.sequence += 1;
-            let pending =
-                Pending { ts_ns: hdr.ts_ns, sequence: self.sequence, record: record.to_vec() };
-            let queue = self.queues.get_mut(&header.cpu).expect("checked");
-            queue.heap.push(Reverse(pending));
         }
         if count != header.records {
             bail!("{count} records where {} were written", header.records);
         }
         self.records += count;
-        if let Some(queue) = self.queues.get_mut(&header.cpu) {
-            queue.watermark_ns = queue.watermark_ns.max(header.watermark_ns);
+        *left = count;
+        if count == 0 {
+            self.blocks.release(block);
         }
+        if let Some(queue) = queue {
+            queue.watermark_ns = queue.watermark_ns.max(header.watermark_ns);
+            if let Some(first) = queue.first().filter(|first| Some(*first) != former) {
+                self.firsts.push(Reverse((first, header.cpu)));
+            }
+        }
+        let watermark_ns = self.queues.iter().map(|queue| queue.watermark_ns).min();
+        self.safe_ns = watermark_ns.unwrap_or(0).saturating_sub(SLACK_NS);
         Ok(())
     }
 
@@ -229,7 +359,7 @@ impl<R: Read> Reader<R> {
         self.ended = Some(BlockHeader {
             magic: BLOCK_MAGIC,
             cpu: CPU_END,
-            watermark_ns: self.queues.values().map(|q| q.watermark_ns).min().unwrap_or(0),
+            watermark_ns: self.queues.iter().map(|q| q.watermark_ns).min().unwrap_or(0),
             records: self.records,
             raw_bytes: 0,
             stored_bytes: 0,
@@ -282,7 +412,7 @@ mod tests {
         let mut reader = Reader::new(bytes, allow_truncated)?;
         let mut tids = Vec::new();
         while let Some(item) = reader.next_record()? {
-            tids.push(RecHdr::read_from_prefix(&item.record).unwrap().0.tid);
+            tids.push(RecHdr::read_from_prefix(item.record).unwrap().0.tid);
         }
         Ok(tids)
     }

@@ -20,15 +20,15 @@ pub fn explain(args: ExplainArgs) -> Result<i32> {
         .with_context(|| format!("{} is not the number of a request", id.to_string_lossy()))?;
     let dir = super::open(&dir)?;
     let manifest = super::manifest(&dir)?;
-    let rows = output::read_requests(&dir.path().join(REQUESTS))?;
+    let rows = output::read_requests(&super::table(&dir, REQUESTS)?)?;
     let Some(row) = rows.iter().find(|row| row.request.request_id == id) else {
         bail!("{} has no request {id}; it has {}", dir.path().display(), rows.len());
     };
-    let segments = output::read_segments_of(&dir.path().join(SEGMENTS), id)?;
+    let segments = output::read_segments_of(&super::table(&dir, SEGMENTS)?, id)?;
     let wanted = report::stack_ids(&segments);
     let stacks = match wanted.is_empty() {
         true => report::ShownStacks::new(),
-        false => output::read_stacks(&dir.path().join(STACKS), &wanted)?,
+        false => output::read_stacks(&super::table(&dir, STACKS)?, &wanted)?,
     };
     let stdout = std::io::stdout();
     let style = super::style(&stdout);

@@ -2,7 +2,11 @@
 //! ([`walk`]). Streaming: one pass, and what no open request can reach is forgotten.
 
 pub mod event;
+pub(crate) mod forget;
+mod lives;
+mod recent;
 pub mod requests;
+pub mod serve;
 pub mod space;
 pub mod stacks;
 pub mod syscall;
@@ -11,11 +15,15 @@ pub mod wait;
 pub mod walk;
 pub mod world;
 
+use std::collections::VecDeque;
+
 use anyhow::Result;
 
 use crate::model::{Request, Segment};
 use event::Event;
-use requests::{Detector, Found};
+use forget::Held;
+use requests::{Detector, Found, KnownTarget};
+pub use walk::Rates;
 use walk::{NotYet, Settings};
 use world::{ThreadId, World};
 
@@ -23,6 +31,10 @@ use world::{ThreadId, World};
 const FORGET_EVERY: u64 = 1 << 16;
 /// History kept whatever the open requests: a write under way may turn out to begin one.
 const KEEP_NS: u64 = 1_000_000_000;
+
+/// Most events kept for a request that stays open, about 200 bytes each: what runs for hours must
+/// not take all memory.
+const MOST_HISTORY_EVENTS: u64 = 1 << 23;
 
 /// A found request whose walk waits for a record of a thread.
 struct Waiting {
@@ -37,21 +49,38 @@ pub struct Engine {
     waiting: Vec<Waiting>,
     settings: Settings,
     events: u64,
+    most_history_events: u64,
+    /// How many events there had been, and when, at each round of forgetting that still counts.
+    rounds: VecDeque<(u64, u64)>,
+    /// What was before had to be forgotten although requests were open.
+    given_up_ns: u64,
     /// Stdin/stdout turns already explained, held until it is known that nothing better comes.
     held: Vec<(Request, Vec<Segment>)>,
 }
 
 impl Engine {
-    /// `copy_ns_per_byte`: the calibrated rate behind modelled copies.
-    pub fn new(cpus: u32, start_ns: u64, copy_ns_per_byte: f64) -> Engine {
+    pub fn new(cpus: u32, start_ns: u64, rates: Rates) -> Engine {
         Engine {
             world: World::new(cpus, start_ns),
             detector: Detector::default(),
             waiting: Vec::new(),
-            settings: Settings { copy_ns_per_byte, no_more_records: false },
+            settings: Settings { rates, no_more_records: false },
             events: 0,
+            most_history_events: MOST_HISTORY_EVENTS,
+            rounds: VecDeque::new(),
+            given_up_ns: 0,
             held: Vec::new(),
         }
+    }
+
+    /// Tells the target's pid beforehand: it was released when the capture began.
+    pub fn expect_target(&mut self, pid: u32) {
+        self.detector.target = Some(KnownTarget { pid, released_ns: self.world.start_ns });
+    }
+
+    /// Keeps no more events than that for any request.
+    pub fn limit_history(&mut self, events: u64) {
+        self.most_history_events = events;
     }
 
     /// Takes the next event.
@@ -61,7 +90,7 @@ impl Engine {
     pub fn push(
         &mut self,
         event: &Event,
-        sink: &mut impl FnMut(&Request, &[Segment]) -> Result<()>,
+        sink: &mut impl FnMut(Request, Vec<Segment>) -> Result<()>,
     ) -> Result<()> {
         let settled = self.world.apply(event);
         self.detector.observe(&self.world, event);
@@ -99,7 +128,7 @@ impl Engine {
     pub fn finish(
         &mut self,
         end_ns: Option<u64>,
-        sink: &mut impl FnMut(&Request, &[Segment]) -> Result<()>,
+        sink: &mut impl FnMut(Request, Vec<Segment>) -> Result<()>,
     ) -> Result<()> {
         self.settings.no_more_records = true;
         if let Some(end_ns) = end_ns {
@@ -120,7 +149,7 @@ impl Engine {
             held.sort_by_key(|(request, _)| (request.start_ns, u64::MAX - request.latency_ns));
             for (mut request, segments) in held {
                 request.request_id = self.detector.new_id();
-                sink(&request, &segments)?;
+                sink(request, segments)?;
             }
         }
         Ok(())
@@ -129,17 +158,18 @@ impl Engine {
     fn explain(
         &mut self,
         found: Found,
-        sink: &mut impl FnMut(&Request, &[Segment]) -> Result<()>,
+        sink: &mut impl FnMut(Request, Vec<Segment>) -> Result<()>,
     ) -> Result<()> {
         match self.walked(&found) {
             Ok(segments) => {
-                for message in &found.goal.messages {
+                for (index, message) in found.goal.messages.iter().enumerate() {
                     if let Some(channel) = self.world.channels.get_mut(&message.object) {
                         channel.carries_requests = true;
+                        channel.answers |= index > 0;
                     }
                 }
                 let request = self.judged(found.request);
-                sink(&request, &segments)
+                sink(request, segments)
             }
             Err(NotYet(on)) => {
                 self.waiting.push(Waiting { found, on });
@@ -165,28 +195,110 @@ impl Engine {
         walk::walk(&self.world, &found.goal, settings)
     }
 
-    /// Marks a request that lost records touch.
+    /// Marks a request that lost records touch, or that outlived what could be kept.
     fn judged(&self, mut request: Request) -> Request {
+        if request.start_ns < self.given_up_ns && request.complete {
+            request.complete = false;
+            let most = self.most_history_events;
+            request.reason =
+                Some(format!("its begin was forgotten, more than {most} events before"));
+        }
         let end_ns = request.start_ns + request.latency_ns;
         let lost: u64 = (self.world.losses.iter())
             .filter(|loss| loss.first_ns <= end_ns && request.start_ns <= loss.last_ns)
             .map(|loss| loss.count)
-            .sum();
+            .fold(0, u64::saturating_add);
+        request.records_lost = lost;
         if lost > 0 && request.complete {
             request.complete = false;
-            request.reason = Some(format!("{lost} records were lost while it was under way"));
+            request.reason = Some("records were lost while it was under way".into());
         }
         request
     }
 
     fn forget(&mut self) {
-        let waiting = self.waiting.iter().map(|waiting| waiting.found.goal.start_ns).min();
+        self.rounds.push_back((self.events, self.world.now_ns));
+        while let Some(&(events, at_ns)) = self.rounds.front() {
+            if events + self.most_history_events >= self.events {
+                break;
+            }
+            self.given_up_ns = at_ns;
+            self.rounds.pop_front();
+        }
+        let goals = || self.waiting.iter().map(|waiting| &waiting.found.goal);
+        let waiting = goals().map(|goal| goal.start_ns).min();
         let horizon_ns = self
             .detector
-            .horizon_ns()
+            .horizon_ns(self.world.now_ns)
             .min(waiting.unwrap_or(u64::MAX))
             .min(self.world.now_ns.saturating_sub(KEEP_NS))
-            .min(self.world.oldest_write_under_way_ns());
-        self.world.forget_before(horizon_ns);
+            .min(self.world.oldest_write_under_way_ns())
+            .max(self.given_up_ns);
+        let mut held = Held::default();
+        self.detector.hold(&mut held);
+        for goal in goals() {
+            held.threads.insert(goal.client);
+            held.processes.insert(goal.client_process);
+            held.processes.extend(goal.server_process.into_iter().chain(goal.child));
+            held.channels.extend(goal.messages.iter().map(|message| message.object));
+        }
+        held.threads.extend(self.waiting.iter().map(|waiting| waiting.on));
+        self.world.forget_before(horizon_ns, held);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::capture::manifest::Loss;
+    use crate::model::Kind;
+
+    fn request(start_ns: u64, latency_ns: u64) -> Request {
+        Request {
+            request_id: 1,
+            parent_request_id: None,
+            kind: Kind::Pipe,
+            start_ns,
+            latency_ns,
+            complete: true,
+            reason: None,
+            records_lost: 0,
+            client: None,
+            server: None,
+            channel: None,
+            stream_id: None,
+            xid: None,
+            method: None,
+            status: None,
+            request_bytes: None,
+            response_bytes: None,
+        }
+    }
+
+    /// However many records: the same reason, so that reports can group by it.
+    #[test]
+    fn lost_records_are_a_reason_and_a_number() {
+        let mut engine = Engine::new(2, 0, Rates::default());
+        let loss = |cpu, count, first_ns, last_ns| Loss { cpu, count, first_ns, last_ns };
+        engine.world.losses = vec![loss(0, 7, 100, 110), loss(1, 5, 105, 200)];
+        let judged = |start_ns, latency_ns| {
+            let request = engine.judged(request(start_ns, latency_ns));
+            (request.complete, request.reason, request.records_lost)
+        };
+        let reason = Some("records were lost while it was under way".to_owned());
+        assert_eq!(judged(90, 9), (true, None, 0));
+        assert_eq!(judged(90, 10), (false, reason.clone(), 7));
+        assert_eq!(judged(100, 10), (false, reason.clone(), 12));
+        assert_eq!(judged(200, 10), (false, reason, 5));
+        assert_eq!(judged(201, 10), (true, None, 0));
+
+        // A better reason stays; the number is told all the same.
+        let unanswered = Request {
+            complete: false,
+            reason: Some("its server ended".into()),
+            ..request(100, 10)
+        };
+        let judged = engine.judged(unanswered);
+        assert_eq!((judged.reason.as_deref(), judged.records_lost), (Some("its server ended"), 12));
     }
 }

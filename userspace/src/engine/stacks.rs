@@ -159,14 +159,24 @@ impl Stacks {
         Rc::make_mut(self.spaces.entry(process).or_default()).map(code.start, extent);
     }
 
-    pub(super) fn forget_before(&mut self, horizon_ns: u64, gone: impl Fn(ProcessId) -> bool) {
+    pub(super) fn forget_before(&mut self, horizon_ns: u64) {
         for stacks in self.samples.values_mut().chain(self.sleeps.values_mut()) {
             // The last before the horizon may be of a sleep that reaches past it.
             while stacks.len() > 1 && stacks[1].0 < horizon_ns {
                 stacks.pop_front();
             }
         }
-        self.spaces.retain(|process, _| !gone(*process));
+    }
+
+    /// Keeps what is of these threads and processes.
+    pub(super) fn retain(
+        &mut self,
+        thread: impl Fn(ThreadId) -> bool,
+        process: impl Fn(ProcessId) -> bool,
+    ) {
+        self.sleeps.retain(|id, _| thread(*id));
+        self.samples.retain(|id, _| thread(*id));
+        self.spaces.retain(|id, _| process(*id));
     }
 
     /// The kernel stack of a sleep.

@@ -1,7 +1,10 @@
 //! What a thread on a CPU was doing: the innermost of user code, system call, page fault, softirq,
 //! hard interrupt. The levels exclude each other: an inner level's time is never an outer's.
 
-use super::event::{Call, Object, TYPE_FIFO};
+use std::fmt::{Display, Write};
+
+use super::event::{Call, Object, TYPE_TCP};
+use super::recent::last_before;
 use super::syscall;
 use super::world::{Span, Thread};
 use crate::model::Category;
@@ -75,6 +78,16 @@ pub fn call_at(thread: &Thread, at_ns: u64) -> InCall<'_> {
     InCall::No { since_ns }
 }
 
+/// Whether the thread was, just before `at_ns`, in a system call on a TCP socket.
+pub fn in_tcp_call(thread: &Thread, at_ns: u64) -> bool {
+    let object = match call_at(thread, at_ns) {
+        InCall::Closed(call) => call.io.map(|io| io.object),
+        InCall::Open { object, .. } => object,
+        InCall::No { .. } | InCall::NotYetKnown { .. } => None,
+    };
+    object.is_some_and(|object| object.type_bits == TYPE_TCP)
+}
+
 /// The last piece before `at_ns`, not reaching back past `floor_ns`; the thread must have been on a
 /// CPU throughout. `None`: the record that tells is still to come (unless `no_more_records`).
 pub fn piece_before(
@@ -89,8 +102,7 @@ pub fn piece_before(
         (&thread.softirqs, Level::Softirq),
         (&thread.faults, Level::Fault),
     ] {
-        let after = spans.partition_point(|span| span.start_ns < at_ns);
-        let Some(span) = after.checked_sub(1).and_then(|index| spans.get(index)) else { continue };
+        let Some(span) = last_before(spans, |span| span.start_ns < at_ns) else { continue };
         if span.end_ns >= at_ns && span.end_ns > span.start_ns {
             return Some(Piece { start_ns: start_ns.max(span.start_ns), level: level(*span) });
         }
@@ -116,12 +128,7 @@ pub fn describe(level: &Level<'_>) -> (Category, Option<String>) {
             (syscall::category(call.nr, object), Some(describe_call(call)))
         }
         Level::OpenCall { nr, object } => {
-            let name = syscall::name(*nr);
-            let detail = match object {
-                Some(object) => format!("{name} {object}"),
-                None => name,
-            };
-            (syscall::category(*nr, *object), Some(detail))
+            (syscall::category(*nr, *object), Some(named(*nr, object.as_ref())))
         }
         Level::Fault(span) => {
             let major = span.number & u16::from(FAULT_MAJOR) != 0;
@@ -139,22 +146,27 @@ pub fn describe(level: &Level<'_>) -> (Category, Option<String>) {
 
 /// `write pipe:[123]`, `openat /etc/ld.so.cache`, `brk`.
 pub fn describe_call(call: &Call) -> String {
-    let name = syscall::name(call.nr);
     match (&call.io, &call.path) {
-        (Some(io), _) => format!("{name} {}", io.object),
-        (None, Some(path)) => format!("{name} {path}"),
-        (None, None) => name,
+        (Some(io), _) => named(call.nr, Some(&io.object)),
+        (None, path) => named(call.nr, path.as_ref()),
     }
 }
 
-/// Part of a call in which its payload is copied, as modelled: a write copies when it begins, a
-/// read just before it ends. `None` when it moved nothing through a pipe.
-pub fn modelled_copy(call: &Call, ns_per_byte: f64) -> Option<(u64, u64)> {
-    let io = call.io.filter(|io| io.object.type_bits == TYPE_FIFO)?;
-    if call.ret <= 0 || call.unfinished {
-        return None;
+/// A call's name, and what it was applied to. Made for nearly every segment: in one allocation.
+fn named(nr: u16, what: Option<&impl Display>) -> String {
+    let mut text = String::with_capacity(48);
+    text.push_str(&syscall::name(nr));
+    if let Some(what) = what {
+        let _ = write!(text, " {what}"); // a String takes everything
     }
-    let length_ns = ((call.ret as f64 * ns_per_byte).round() as u64)
+    text
+}
+
+/// Part of a call in which its payload is copied, as modelled: a write copies when it begins, a
+/// read just before it ends. `None` when it moved nothing through a channel.
+pub fn modelled_copy(call: &Call, ns_per_byte: f64) -> Option<(u64, u64)> {
+    let io = call.transfer()?;
+    let length_ns = ((io.bytes as f64 * ns_per_byte).round() as u64)
         .min(call.exit_ns.saturating_sub(call.enter_ns));
     if length_ns == 0 {
         return None;

@@ -1,7 +1,8 @@
 //! What a wait that is kept as one wait was for: its category, and what the thread or device that
 //! ended it did meanwhile.
 
-use super::event::{Block, OpenCall, TYPE_FIFO};
+use super::event::{Block, Object, OpenCall, TYPE_FIFO};
+use super::recent::{count_before, last_before};
 use super::syscall::{self, Waits};
 use super::tile::{self, InCall};
 use super::world::{Off, ThreadId, Why, World, IDLE};
@@ -121,14 +122,28 @@ pub fn explain(
             };
             whole(Category::Lock, detail, activity(waker), waker)
         }
-        // Not woken by a task: the timeout.
-        Waits::Readiness if !by_waker => whole(Category::Sleep, detail, None, None),
+        Waits::Readiness if !by_waker => match became_ready(world, thread, off) {
+            // A packet, seen by whoever the interrupt hit.
+            Some(ready) if ready.is_socket() => {
+                whole(Category::IdlePeer, format!("{detail} until {ready} was ready"), None, None)
+            }
+            // Not woken by a task: a timeout, or a timer's descriptor.
+            _ => whole(Category::Sleep, detail, None, None),
+        },
         Waits::Readiness | Waits::Peer if !traced => {
+            let detail = match became_ready(world, thread, off) {
+                Some(ready) if object != Some(ready) => format!("{detail} until {ready} was ready"),
+                _ => detail,
+            };
             whole(Category::IdlePeer, detail, activity(waker), waker)
         }
         Waits::Peer if object.is_some_and(|o| o.type_bits == TYPE_FIFO) && is_write(nr) => {
             let detail = format!("pipe full, {detail}");
             whole(Category::QueuePipe, detail, activity(waker), waker)
+        }
+        Waits::Peer if object.is_some_and(|o| o.is_socket()) && is_write(nr) => {
+            let detail = format!("socket buffer full, {detail}");
+            whole(Category::QueueSocket, detail, activity(waker), waker)
         }
         Waits::Readiness | Waits::Peer => {
             let detail = format!("{detail}: the peer's work began before this request");
@@ -141,9 +156,22 @@ pub fn explain(
     }
 }
 
-/// write, writev, pwrite64, pwritev, pwritev2
+/// What a poll(), select() or epoll_wait() that ended with something ready had waited for: what the
+/// thread read, wrote or accepted on next.
+fn became_ready(world: &World, thread: ThreadId, off: &Off) -> Option<Object> {
+    let t = world.thread(thread);
+    let InCall::Closed(polled) = tile::call_at(t, off.end_ns) else { return None };
+    let polls = syscall::waits(polled.nr, None) == Waits::Readiness;
+    if !polls || polled.ret <= 0 || polled.unfinished {
+        return None;
+    }
+    let next = count_before(&t.calls, |call| call.enter_ns < polled.exit_ns);
+    t.calls.range(next..).find_map(|call| call.io).map(|io| io.object)
+}
+
+/// write, writev, pwrite64, pwritev, pwritev2, sendto, sendmsg, sendmmsg, sendfile
 fn is_write(nr: u16) -> bool {
-    matches!(nr, 1 | 18 | 20 | 296 | 328)
+    matches!(nr, 1 | 18 | 20 | 40 | 44 | 46 | 296 | 307 | 328)
 }
 
 /// Where the thread slept: `fsync`, `read file:[12]`, `openat /path`.
@@ -154,15 +182,14 @@ fn place(world: &World, thread: ThreadId, off: &Off) -> String {
     }
     match tile::call_at(world.thread(thread), off.end_ns) {
         InCall::Closed(call) => tile::describe_call(call),
-        _ => syscall::name(call.nr),
+        _ => syscall::name(call.nr).into_owned(),
     }
 }
 
 /// The kernel lock the sleep was for: it lies within a contention.
 fn kernel_lock(world: &World, thread: ThreadId, off: &Off) -> Option<&'static str> {
     let contentions = &world.thread(thread).contentions;
-    let after = contentions.partition_point(|span| span.start_ns <= off.start_ns);
-    let span = contentions.get(after.checked_sub(1)?)?;
+    let span = last_before(contentions, |span| span.start_ns <= off.start_ns)?;
     if span.end_ns < off.end_ns {
         return None;
     }
@@ -179,8 +206,8 @@ fn kernel_lock(world: &World, thread: ThreadId, off: &Off) -> Option<&'static st
 /// Whether the thread was told to pause since it last ran before this sleep.
 fn throttled(world: &World, thread: ThreadId, off: &Off) -> bool {
     let t = world.thread(thread);
-    let after = t.throttles.partition_point(|at_ns| *at_ns <= off.start_ns);
-    let Some(told_ns) = after.checked_sub(1).map(|index| t.throttles[index]) else { return false };
+    let told = last_before(&t.throttles, |at_ns| *at_ns <= off.start_ns);
+    let Some(&told_ns) = told else { return false };
     let former = t.off_before(off.start_ns).map_or(0, |former| former.end_ns);
     told_ns >= former && matches!(off.why, Why::Slept { .. })
 }
@@ -223,7 +250,7 @@ fn commit(
     let mut spent: Vec<(&'static str, u64)> = Vec::new();
     let mut transaction = None;
     let mut at_ns = from_ns;
-    let first = journal.phases.partition_point(|(since_ns, ..)| *since_ns <= from_ns);
+    let first = count_before(&journal.phases, |(since_ns, ..)| *since_ns <= from_ns);
     for index in first.saturating_sub(1)..journal.phases.len() {
         let (since_ns, number, phase) = journal.phases[index];
         if since_ns >= to_ns {
@@ -251,7 +278,7 @@ fn commit(
         add(&mut spent, "between commits", to_ns - at_ns);
     }
     let whole_ns = (to_ns - from_ns).max(1);
-    let share = |ns: u64| ns * 100 / whole_ns;
+    let share = |ns: u64| percent(ns, whole_ns);
     let mut phrases: Vec<String> =
         spent.iter().map(|(name, ns)| format!("{name} {} %", share(*ns))).collect();
     let (device_ns, started_by) = device_time(world, journal_thread, from_ns, to_ns);
@@ -307,6 +334,10 @@ fn add(list: &mut Vec<(&'static str, u64)>, name: &'static str, ns: u64) {
     }
 }
 
+fn percent(part_ns: u64, whole_ns: u64) -> u64 {
+    (u128::from(part_ns) * 100 / u128::from(whole_ns)) as u64
+}
+
 /// How a thread spent an interval, in one phrase.
 fn activity(world: &World, thread: ThreadId, from_ns: u64, to_ns: u64) -> String {
     let t = world.thread(thread);
@@ -316,9 +347,9 @@ fn activity(world: &World, thread: ThreadId, from_ns: u64, to_ns: u64) -> String
         .rev()
         .take_while(|off| off.end_ns > from_ns)
         .map(|off| off.end_ns.min(to_ns).saturating_sub(off.start_ns.max(from_ns)))
-        .sum();
+        .fold(0, u64::saturating_add);
     let whole_ns = (to_ns - from_ns).max(1);
-    let percent = (whole_ns.saturating_sub(off_ns)) * 100 / whole_ns;
+    let percent = percent(whole_ns.saturating_sub(off_ns), whole_ns);
     format!("{} on CPU {percent} % of the time", t.name_at(to_ns))
 }
 

@@ -1,9 +1,13 @@
 //! Timelines: what every thread and CPU did, kept for as long as an open request may need it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::rc::Rc;
 
+use rustc_hash::FxHashMap;
+
 use super::event::{Block, Call, Event, Object, OpenCall, What};
+use super::lives::Lives;
+use super::recent::{count_before, last_before};
 use super::stacks::Stacks;
 use super::syscall;
 use crate::capture::manifest::Loss;
@@ -22,6 +26,9 @@ pub const IDLE: ThreadId = 0;
 
 /// "Not yet": the end of a span that is still open.
 pub const NEVER: u64 = u64::MAX;
+
+/// A thread's last context switch comes soon after its exit, if its record is not lost.
+const LAST_STEPS_NS: u64 = 1_000_000_000;
 
 /// Why a thread is not on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,12 +103,14 @@ pub struct Thread {
     pub tid: u32,
     pub process: ProcessId,
     /// Names over time: from when, what.
-    pub names: Vec<(u64, Rc<str>)>,
+    pub names: VecDeque<(u64, Rc<str>)>,
     pub traced: bool,
     pub kthread: bool,
     pub born_ns: u64,
     /// Fate: time of `sched_process_exit`.
     pub exited_ns: Option<u64>,
+    /// From when on nothing more happens to it.
+    pub gone_ns: u64,
     pub off: VecDeque<Off>,
     pub calls: VecDeque<Call>,
     pub faults: VecDeque<Span>,
@@ -127,8 +136,8 @@ pub struct Thread {
 impl Thread {
     /// The name at that time.
     pub fn name_at(&self, at_ns: u64) -> Rc<str> {
-        let after = self.names.partition_point(|(from_ns, _)| *from_ns <= at_ns);
-        match self.names.get(after.saturating_sub(1)) {
+        let last = last_before(&self.names, |(from_ns, _)| *from_ns <= at_ns);
+        match last.or(self.names.front()) {
             Some((_, name)) => Rc::clone(name),
             None => "?".into(),
         }
@@ -136,20 +145,17 @@ impl Thread {
 
     /// The CPU it was on, or came back to next, at that time.
     pub fn cpu_at(&self, at_ns: u64) -> Option<u32> {
-        let after = self.cpus.partition_point(|(from_ns, _)| *from_ns <= at_ns);
-        self.cpus.get(after.checked_sub(1)?).map(|(_, cpu)| *cpu)
+        last_before(&self.cpus, |(from_ns, _)| *from_ns <= at_ns).map(|(_, cpu)| *cpu)
     }
 
     /// The span off the CPU that covers the instant just before `at_ns`, or the latest before it.
     pub fn off_before(&self, at_ns: u64) -> Option<&Off> {
-        let after = self.off.partition_point(|off| off.start_ns < at_ns);
-        self.off.get(after.checked_sub(1)?)
+        last_before(&self.off, |off| off.start_ns < at_ns)
     }
 
     /// The latest call that began before `at_ns`.
     pub fn call_before(&self, at_ns: u64) -> Option<&Call> {
-        let after = self.calls.partition_point(|call| call.enter_ns < at_ns);
-        self.calls.get(after.checked_sub(1)?)
+        last_before(&self.calls, |call| call.enter_ns < at_ns)
     }
 }
 
@@ -168,7 +174,7 @@ pub struct Program {
 pub struct Process {
     pub tgid: u32,
     pub parent: Option<ProcessId>,
-    pub programs: Vec<Program>,
+    pub programs: VecDeque<Program>,
     /// When its first thread exited and with what status.
     pub exited_ns: Option<u64>,
     pub exit_code: Option<i32>,
@@ -199,6 +205,10 @@ pub struct Channel {
     pub first_write_ns: Option<u64>,
     /// A request was found on it: a write without an answer is then an incomplete one.
     pub carries_requests: bool,
+    /// Of those, the answers.
+    pub answers: bool,
+    /// What people call it.
+    pub name: Option<Rc<str>>,
 }
 
 impl Channel {
@@ -208,14 +218,13 @@ impl Channel {
         from: u64,
         to: u64,
     ) -> impl Iterator<Item = &Transfer> {
-        let first = list.partition_point(|t| t.to <= from);
+        let first = count_before(list, |t| t.to <= from);
         list.range(first..).take_while(move |t| t.from < to)
     }
 
     /// The transfer in `list` that moved byte `at`.
     pub fn find(list: &VecDeque<Transfer>, at: u64) -> Option<&Transfer> {
-        let index = list.partition_point(|t| t.to <= at);
-        list.get(index).filter(|t| t.from <= at)
+        list.get(count_before(list, |t| t.to <= at)).filter(|t| t.from <= at)
     }
 }
 
@@ -231,19 +240,19 @@ pub struct Journal {
 impl Journal {
     /// Whether a commit was under way: locking, flushing or logging.
     pub fn commits_at(&self, at_ns: u64) -> bool {
-        let after = self.phases.partition_point(|(since_ns, ..)| *since_ns <= at_ns);
-        after.checked_sub(1).is_some_and(|index| matches!(self.phases[index].2, 1..=4))
+        let last = last_before(&self.phases, |(since_ns, ..)| *since_ns <= at_ns);
+        last.is_some_and(|(_, _, phase)| matches!(phase, 1..=4))
     }
 }
 
 pub struct World {
-    pub threads: Vec<Thread>,
-    pub processes: Vec<Process>,
-    by_tid: HashMap<u32, ThreadId>,
-    by_tgid: HashMap<u32, ProcessId>,
+    pub threads: Lives<Thread>,
+    pub processes: Lives<Process>,
+    pub(super) by_tid: FxHashMap<u32, ThreadId>,
+    pub(super) by_tgid: FxHashMap<u32, ProcessId>,
     /// Who ran on each CPU: from when, who.
     pub cpus: Vec<VecDeque<(u64, ThreadId)>>,
-    pub channels: HashMap<Object, Channel>,
+    pub channels: FxHashMap<Object, Channel>,
     /// Known beforehand, or told of so far.
     pub losses: Vec<Loss>,
     /// Switches of all threads are recorded, so a gap in a CPU's chain is a missed one.
@@ -251,9 +260,9 @@ pub struct World {
     /// Context switches that left no record; see `check_switch_chain`.
     pub missed_switches: u64,
     /// Completed block requests by number.
-    pub blocks: HashMap<u32, Block>,
+    pub blocks: FxHashMap<u32, Block>,
     /// Commits of each journal, by its thread.
-    pub journals: HashMap<ThreadId, Journal>,
+    pub journals: FxHashMap<ThreadId, Journal>,
     /// Where threads slept and ran, if that was captured.
     pub stacks: Stacks,
     /// Time of the latest event.
@@ -268,14 +277,14 @@ const EXIT_DEAD_OR_ZOMBIE: u16 = 0x10 | 0x20 | 0x80;
 impl World {
     pub fn new(cpus: u32, start_ns: u64) -> World {
         let mut world = World {
-            threads: Vec::new(),
-            processes: vec![Process::default()],
-            by_tid: HashMap::new(),
-            by_tgid: HashMap::from([(0, 0)]),
+            threads: Lives::default(),
+            processes: Lives::default(),
+            by_tid: FxHashMap::default(),
+            by_tgid: FxHashMap::from_iter([(0, 0)]),
             cpus: vec![VecDeque::new(); cpus as usize],
-            channels: HashMap::new(),
-            blocks: HashMap::new(),
-            journals: HashMap::new(),
+            channels: FxHashMap::default(),
+            blocks: FxHashMap::default(),
+            journals: FxHashMap::default(),
             stacks: Stacks::default(),
             losses: Vec::new(),
             whole_machine: true,
@@ -283,9 +292,11 @@ impl World {
             now_ns: start_ns,
             start_ns,
         };
+        world.processes.push(Process::default());
         world.threads.push(Thread {
-            names: vec![(0, "idle".into())],
+            names: VecDeque::from([(0, "idle".into())]),
             kthread: true,
+            gone_ns: NEVER,
             ..Thread::default()
         });
         world.by_tid.insert(0, IDLE);
@@ -317,11 +328,18 @@ impl World {
         self.by_tid.get(&tid).copied()
     }
 
+    /// The first owner of a tid that is not forgotten, alive or not.
+    pub fn first_thread_of_tid(&self, tid: u32) -> Option<ThreadId> {
+        let owners = self.threads.iter().filter(|(_, thread)| thread.tid == tid);
+        owners.min_by_key(|(_, thread)| thread.born_ns).map(|(id, _)| id as ThreadId)
+    }
+
     /// Entry of the oldest call some traced thread sleeps in that may be sending.
     pub fn oldest_write_under_way_ns(&self) -> u64 {
-        let writes = [1, 18, 20, 296, 328]; // write, pwrite64, writev, pwritev, pwritev2
+        // write, pwrite64, writev, sendfile, sendto, sendmsg, pwritev, sendmmsg, pwritev2
+        let writes = [1, 18, 20, 40, 44, 46, 296, 307, 328];
         (self.threads.iter())
-            .filter_map(|thread| thread.open_call)
+            .filter_map(|(_, thread)| thread.open_call)
             .filter(|call| writes.contains(&call.nr))
             .map(|call| call.enter_ns)
             .min()
@@ -340,11 +358,11 @@ impl World {
         now_ns: u64,
         new_process: bool,
     ) -> ThreadId {
-        let id = self.threads.len() as ThreadId;
+        let id = self.threads.next() as ThreadId;
         let process = match self.by_tgid.get(&tgid) {
             Some(&process) if !new_process => process,
             _ => {
-                let process = self.processes.len() as ProcessId;
+                let process = self.processes.next() as ProcessId;
                 self.processes.push(Process { tgid, leader: id, ..Process::default() });
                 self.by_tgid.insert(tgid, process);
                 process
@@ -356,14 +374,23 @@ impl World {
         self.threads.push(Thread {
             tid,
             process,
-            names: vec![(0, comm.into())],
+            names: VecDeque::from([(0, comm.into())]),
             born_ns: now_ns,
             known_from_ns: now_ns,
             settled_ns: now_ns,
+            gone_ns: NEVER,
             ..Thread::default()
         });
-        self.by_tid.insert(tid, id);
+        self.give_tid(tid, id);
         id
+    }
+
+    /// Whoever had the tid so far is dead.
+    fn give_tid(&mut self, tid: u32, id: ThreadId) {
+        if let Some(former) = self.by_tid.insert(tid, id).filter(|former| *former != id) {
+            let former = &mut self.threads[former as usize];
+            former.gone_ns = former.gone_ns.min(self.now_ns);
+        }
     }
 
     /// Applies one event; returns the thread whose past it settled, if any.
@@ -443,18 +470,18 @@ impl World {
                 let id = self.thread_of_tid(exec.old_tid);
                 if exec.old_tid != exec.tid {
                     // A thread other than the leader called exec: it takes over the leader's tid.
-                    self.by_tid.insert(exec.tid, id);
+                    self.give_tid(exec.tid, id);
                     self.threads[id as usize].tid = exec.tid;
                 }
                 let thread = &mut self.threads[id as usize];
-                thread.names.push((ts_ns, exec.comm.as_ref().into()));
+                thread.names.push_back((ts_ns, exec.comm.as_ref().into()));
                 thread.traced |= exec.traced;
                 let traced = thread.traced;
                 let process = &mut self.processes[thread.process as usize];
                 process.leader = id;
                 process.traced |= traced;
                 if traced {
-                    process.programs.push(Program {
+                    process.programs.push_back(Program {
                         exec_ns: ts_ns,
                         entry: exec.entry,
                         interp_base: exec.interp_base,
@@ -468,6 +495,7 @@ impl World {
                 let id = self.thread_of_tid(*tid);
                 let thread = &mut self.threads[id as usize];
                 thread.exited_ns = Some(ts_ns);
+                thread.gone_ns = ts_ns.saturating_add(LAST_STEPS_NS);
                 thread.settled_ns = thread.settled_ns.max(ts_ns);
                 let process = &mut self.processes[thread.process as usize];
                 process.exited_ns.get_or_insert(ts_ns);
@@ -477,7 +505,7 @@ impl World {
             }
             What::Rename { tid, comm } => {
                 let id = self.thread_of_tid(*tid);
-                self.threads[id as usize].names.push((ts_ns, comm.as_ref().into()));
+                self.threads[id as usize].names.push_back((ts_ns, comm.as_ref().into()));
                 None
             }
             What::Call { tid, call } => {
@@ -508,7 +536,7 @@ impl World {
                 };
                 thread.faults.push_back(span);
                 let process = thread.process as usize;
-                if let Some(program) = self.processes[process].programs.last_mut() {
+                if let Some(program) = self.processes[process].programs.back_mut() {
                     // The first instruction of the program is on a page nobody has touched yet
                     // in this address space: its fault marks the hand-over.
                     let page = |address: u64| address & !0xfff;
@@ -549,6 +577,10 @@ impl World {
             What::Throttle { tid } => {
                 let id = self.thread_of_tid(*tid);
                 self.threads[id as usize].throttles.push_back(ts_ns);
+                None
+            }
+            What::Channel { object, name } => {
+                self.channels.entry(*object).or_default().name = Some(name.as_ref().into());
                 None
             }
             // Of a thread nobody has heard of, no segment will want them.
@@ -612,6 +644,9 @@ impl World {
         }
         let thread = &mut self.threads[id as usize];
         thread.on_cpu = None;
+        if why == Why::Dead {
+            thread.gone_ns = ts_ns;
+        }
         let early = thread.early_wake.take();
         // An early wake-up belongs to this sleep only if it came in the same system call.
         let begun_ns = call.map_or(ts_ns.saturating_sub(100_000), |call| call.enter_ns);
@@ -655,13 +690,10 @@ impl World {
     }
 
     fn record_transfer(&mut self, thread: ThreadId, call: &Call) {
-        let Some(io) = call.io else { return };
-        if io.object.type_bits != super::event::TYPE_FIFO || call.ret <= 0 || call.unfinished {
-            return;
-        }
+        let Some(io) = call.transfer() else { return };
         let transfer = Transfer {
             from: io.offset,
-            to: io.offset + call.ret as u64,
+            to: io.offset.saturating_add(io.bytes),
             thread,
             enter_ns: call.enter_ns,
             exit_ns: call.exit_ns,
@@ -671,55 +703,8 @@ impl World {
             channel.first_write_ns.get_or_insert(call.enter_ns);
         }
         let list = if io.is_write { &mut channel.writes } else { &mut channel.reads };
-        let at = list.partition_point(|t| t.from <= transfer.from);
+        let at = count_before(list, |t| t.from <= transfer.from);
         list.insert(at, transfer);
-    }
-
-    /// Forgets what no walk that begins at or after `horizon_ns` can reach.
-    pub fn forget_before(&mut self, horizon_ns: u64) {
-        fn trim<T>(list: &mut VecDeque<T>, keep: usize, gone: impl Fn(&T) -> bool) -> bool {
-            let mut trimmed = false;
-            while list.len() > keep && list.front().is_some_and(&gone) {
-                list.pop_front();
-                trimmed = true;
-            }
-            trimmed
-        }
-        for thread in &mut self.threads {
-            let mut trimmed = trim(&mut thread.off, 1, |off| off.end_ns < horizon_ns);
-            trimmed |= trim(&mut thread.calls, 1, |call| call.exit_ns < horizon_ns);
-            trim(&mut thread.faults, 1, |span| span.end_ns < horizon_ns);
-            trim(&mut thread.softirqs, 1, |span| span.end_ns < horizon_ns);
-            trim(&mut thread.hardirqs, 1, |span| span.end_ns < horizon_ns);
-            trim(&mut thread.contentions, 0, |span| span.end_ns < horizon_ns);
-            trim(&mut thread.throttles, 0, |at_ns| *at_ns < horizon_ns);
-            while thread.cpus.len() > 1 && thread.cpus[1].0 < horizon_ns {
-                thread.cpus.pop_front();
-            }
-            if trimmed {
-                thread.known_from_ns = thread.known_from_ns.max(horizon_ns);
-            }
-        }
-        for runs in &mut self.cpus {
-            while runs.len() > 1 && runs[1].0 < horizon_ns {
-                runs.pop_front();
-            }
-        }
-        self.blocks.retain(|_, block| block.done_ns >= horizon_ns);
-        let (threads, processes) = (&self.threads, &self.processes);
-        self.stacks.forget_before(horizon_ns, |process| {
-            let leader = processes[process as usize].leader;
-            threads[leader as usize].exited_ns.is_some_and(|exited_ns| exited_ns < horizon_ns)
-        });
-        for journal in self.journals.values_mut() {
-            while journal.phases.len() > 1 && journal.phases[1].0 < horizon_ns {
-                journal.phases.pop_front();
-            }
-        }
-        for channel in self.channels.values_mut() {
-            trim(&mut channel.writes, 1, |t| t.exit_ns < horizon_ns);
-            trim(&mut channel.reads, 1, |t| t.exit_ns < horizon_ns);
-        }
     }
 
     /// Part of a process's life the thread was in at that time, by what it ran.
@@ -753,7 +738,7 @@ impl World {
             return Some("wait");
         }
         let process = &self.processes[thread.process as usize];
-        let begun = process.programs.partition_point(|program| program.exec_ns <= at_ns);
+        let begun = count_before(&process.programs, |program| program.exec_ns <= at_ns);
         match begun.checked_sub(1).map(|index| &process.programs[index]) {
             // Forked and not yet exec'd: still setting up the new program.
             None if process.parent.is_some() && !process.programs.is_empty() => Some("fork"),

@@ -17,8 +17,8 @@ use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::statistics::Statistics;
 
 use super::{
-    decode_rows, file_writer, open_with, rows, to_i64, write_batch, FileWriter, Ints, Texts,
-    BATCH_ROWS,
+    decode_rows, file_writer, ints, open_with, rows, texts, to_i64, told, write_batch, FileWriter,
+    Ints, Texts, BATCH_ROWS,
 };
 use crate::model::{Category, Evidence, Segment, Side, StackUse, Taken};
 
@@ -120,7 +120,6 @@ fn schema() -> Schema {
 }
 
 /// Rows not yet encoded.
-#[derive(Default)]
 struct Columns {
     request_id: Int64Builder,
     seq: Int64Builder,
@@ -142,6 +141,31 @@ struct Columns {
     samples: Int64Builder,
 }
 
+impl Default for Columns {
+    fn default() -> Columns {
+        Columns {
+            request_id: ints(),
+            seq: ints(),
+            start_ns: ints(),
+            duration_ns: ints(),
+            category: texts(),
+            side: texts(),
+            pid: ints(),
+            tid: ints(),
+            comm: texts(),
+            cpu: ints(),
+            detail: texts(),
+            cause: texts(),
+            by: texts(),
+            evidence: texts(),
+            phase: texts(),
+            stack_id: ints(),
+            stack_samples: ints(),
+            samples: ints(),
+        }
+    }
+}
+
 pub(super) struct SegmentWriter {
     file: FileWriter,
     schema: Arc<Schema>,
@@ -152,8 +176,7 @@ pub(super) struct SegmentWriter {
 impl SegmentWriter {
     pub(super) fn new(sink: Box<dyn Write + Send>) -> Result<SegmentWriter> {
         let schema = Arc::new(schema());
-        let increasing = ["request_id", "seq", "start_ns", "duration_ns"];
-        let file = file_writer(sink, schema.clone(), &increasing)?;
+        let file = file_writer(sink, schema.clone())?;
         Ok(SegmentWriter { file, schema, columns: Columns::default(), rows: 0 })
     }
 
@@ -195,13 +218,13 @@ impl SegmentWriter {
 
     pub(super) fn finish(mut self) -> Result<()> {
         self.encode()?;
-        self.file.close()?;
+        self.file.close().map_err(told)?;
         Ok(())
     }
 
     fn encode(&mut self) -> Result<()> {
         self.rows = 0;
-        let c = &mut self.columns;
+        let mut c = std::mem::take(&mut self.columns);
         let batch = RecordBatch::try_new(
             self.schema.clone(),
             vec![

@@ -275,7 +275,7 @@ impl Lines {
 
 fn write(sink: impl Write + Send + 'static, schema: Schema, columns: Vec<ArrayRef>) -> Result<()> {
     let schema = Arc::new(schema);
-    let mut file = file_writer(Box::new(sink), schema.clone(), &[])?;
+    let mut file = file_writer(Box::new(sink), schema.clone())?;
     file.write(&RecordBatch::try_new(schema, columns)?)?;
     file.close()?;
     Ok(())

@@ -15,7 +15,7 @@ use std::os::unix::fs::PermissionsExt;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::attribute::{EVENTS, SYMBOLS};
+use crate::attribute::{tmp, EVENTS, SYMBOLS};
 use crate::engine::event::Module;
 use crate::output;
 use crate::owner::{OutputDir, Owner};
@@ -28,7 +28,8 @@ use crate::owner::{OutputDir, Owner};
 pub fn write(dir: &OutputDir, reader: &Owner) -> Result<Vec<String>> {
     let events = BufReader::with_capacity(1 << 20, dir.open_file(EVENTS)?);
     let (symbols, warnings) = resolve::resolve(&places::places(events)?, reader);
-    let tmp = format!("{SYMBOLS}.tmp");
+    let tmp = tmp(SYMBOLS);
+    dir.remove_file(&tmp)?;
     let file = dir.create_file(&tmp)?;
     let written = keep_private(&file).and_then(|()| output::write_symbols(file, &symbols));
     if written.is_err() {

@@ -7,6 +7,7 @@ use anyhow::Result;
 
 use crate::capture::reader::Reader;
 use crate::engine::event::{self, Module, What};
+use crate::engine::forget::Held;
 use crate::engine::stacks::Frame;
 use crate::engine::world::World;
 
@@ -24,6 +25,8 @@ pub enum Role {
 
 /// How often to forget what is over, in events.
 const FORGET_EVERY: u64 = 1 << 16;
+/// How long what is over is kept: records of an end may come in any order.
+const KEEP_NS: u64 = 1_000_000_000;
 
 /// Every place in the stacks of `events.bin`.
 ///
@@ -36,7 +39,7 @@ pub fn places(input: impl Read) -> Result<Places> {
     let mut places = Places::new();
     let mut events = 0_u64;
     while let Some(item) = reader.next_record()? {
-        let Some(event) = event::decode(item.cpu, &item.record)? else { continue };
+        let Some(event) = event::decode(item.cpu, item.record)? else { continue };
         let stack = match &event.what {
             What::Stack { kernel, .. } => world.stacks.frames(None, kernel, &[]),
             What::Sample { tid, kernel, user, .. } => {
@@ -52,7 +55,7 @@ pub fn places(input: impl Read) -> Result<Places> {
                 world.apply(&event);
                 events += 1;
                 if events.is_multiple_of(FORGET_EVERY) {
-                    world.forget_before(event.ts_ns);
+                    world.forget_before(event.ts_ns.saturating_sub(KEEP_NS), Held::default());
                 }
                 continue;
             }

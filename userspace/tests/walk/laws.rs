@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 use rpcprobe::engine::event::{Event, What};
+use rpcprobe::engine::{Engine, Rates};
 use rpcprobe::model::{
     category_ns, check_conservation, Category, Evidence, Kind, Request, Segment,
 };
@@ -9,7 +10,7 @@ use rpcprobe::model::{
 use super::damage::{damaged, wrongs};
 use super::programs::{simulate, Trace};
 use super::reference::{self, merged, roughly, Piece};
-use super::story::{explain, table, Answers};
+use super::story::{explain, explain_with, table, Answers};
 use super::truth::Asked;
 
 /// Traces a test takes; `share` of those asked for.
@@ -50,10 +51,12 @@ pub fn check_segments(request: &Request, segments: &[Segment]) -> Result<(), Str
     if sum != request.latency_ns {
         return Err(format!("categories add up to {sum} ns of {}", request.latency_ns));
     }
-    let modelled = segments.iter().find(|segment| {
-        (segment.evidence == Evidence::Modelled) != (segment.category == Category::Copy)
+    let mislabelled = segments.iter().find(|segment| match segment.category {
+        Category::Copy => segment.evidence != Evidence::Modelled,
+        Category::Fault => segment.evidence == Evidence::Sampled,
+        _ => segment.evidence != Evidence::Measured,
     });
-    match modelled {
+    match mislabelled {
         Some(segment) => Err(format!("{} is {}", segment.category, segment.evidence)),
         None => Ok(()),
     }
@@ -258,5 +261,29 @@ proptest! {
         let plain = explain(trace.cpus, start_ns, &events, 0.0);
         let paused = explain(trace.cpus, start_ns, &with_pauses(&events, places), 0.0);
         prop_assert_eq!(plain, paused);
+    }
+
+    #[test]
+    fn what_had_to_be_forgotten_is_told(numbers in numbers(), places: [prop::sample::Index; 2]) {
+        let trace = simulate(numbers);
+        let events = with_pauses(&slowed(&trace), places);
+        let mut engine = Engine::new(trace.cpus, trace.truth.start_ns, Rates::default());
+        engine.limit_history(FORGETS_EVERY as u64 / 2);
+        let answers = explain_with(engine, &events);
+        for (request, segments) in &answers {
+            if let Err(fault) = check_segments(request, segments) {
+                return Err(TestCaseError::fail(format!("{fault}\n{}", table(segments))));
+            }
+        }
+        // Nothing is taken for whole that is not: what is complete is as it would have been.
+        let plain = explain(trace.cpus, trace.truth.start_ns, &slowed(&trace), 0.0);
+        for (request, segments) in answers.iter().filter(|(request, _)| request.complete) {
+            let same = |(other, others): &&(Request, Vec<Segment>)| {
+                (other.kind, other.start_ns) == (request.kind, request.start_ns)
+                    && other.latency_ns == request.latency_ns
+                    && others == segments
+            };
+            prop_assert!(plain.iter().find(same).is_some(), "{}", table(segments));
+        }
     }
 }

@@ -1,6 +1,9 @@
 mod damage;
 mod detail;
+mod encode;
 mod golden;
+mod golden_sockets;
+mod hostile;
 mod kernel;
 mod laws;
 mod machine;

@@ -3,19 +3,22 @@
 //! One file a kind; each adds its part to [`Detector`].
 
 mod exec;
-mod pipe;
 mod stdio;
+mod turns;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
-use super::event::{Call, Event, Object, What, TYPE_FIFO};
+use rustc_hash::FxHashMap;
+
+use super::event::{Call, Event, Object, What};
+use super::forget::Held;
 use super::syscall::{NR_EXECVE, NR_EXECVEAT, NR_WAIT4};
 use super::walk::Goal;
 use super::world::{ProcessId, ThreadId, Transfer, World};
 use crate::model::{End, Request};
 use exec::{exec_goal, Child};
-use pipe::Turn;
 use stdio::Stdio;
+use turns::Turn;
 
 /// A request with a known end, ready to be walked.
 #[derive(Debug)]
@@ -24,20 +27,33 @@ pub struct Found {
     pub goal: Goal,
 }
 
+/// What is known of the target without any record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KnownTarget {
+    pub pid: u32,
+    /// When it was let go, just before it called execve().
+    pub released_ns: u64,
+}
+
+/// How long a child that has not run a program is waited for: one that never does, a worker, must
+/// not keep all that happened since its fork.
+const FORK_PATIENCE_NS: u64 = 10_000_000_000;
 /// Reads remembered for a write that is still under way.
 const RECENT_READS: usize = 64;
 
 #[derive(Default)]
 pub struct Detector {
-    turns: HashMap<(ProcessId, Object), Turn>,
+    turns: FxHashMap<(ProcessId, Object), Turn>,
     /// The latest reads of each process.
-    recent_reads: HashMap<ProcessId, VecDeque<(Object, Transfer)>>,
+    recent_reads: FxHashMap<ProcessId, VecDeque<(Object, Transfer)>>,
     /// Closed turns whose answer is not settled yet.
     unsettled: Vec<Turn>,
-    children: HashMap<ProcessId, Child>,
-    stdio: HashMap<ProcessId, Stdio>,
+    children: FxHashMap<ProcessId, Child>,
+    stdio: FxHashMap<ProcessId, Stdio>,
     /// The first traced process, and when its program began.
     pub root: Option<(ThreadId, u64)>,
+    /// The target as whoever started it knows it, should the records of its begin be lost.
+    pub target: Option<KnownTarget>,
     next_id: u64,
     pub found: Vec<Found>,
     /// Lower-grade requests, used when there are no others.
@@ -99,12 +115,37 @@ impl Detector {
     }
 
     /// The earliest instant an open request may still need.
-    pub fn horizon_ns(&self) -> u64 {
+    pub fn horizon_ns(&self, now_ns: u64) -> u64 {
         let turns = self.turns.values().chain(&self.unsettled).map(|turn| turn.start_ns);
-        let children = self.children.values().map(|child| child.start_ns);
+        let may_be_one = |child: &&Child| {
+            child.runs_program || child.start_ns.saturating_add(FORK_PATIENCE_NS) > now_ns
+        };
+        let children = self.children.values().filter(may_be_one).map(|child| child.start_ns);
         let fallbacks = self.stdio.values().map(|turn| turn.start_ns);
-        let root = self.root.filter(|_| !self.found_primary).map(|(_, start_ns)| start_ns);
+        let known_ns = self.target.map(|target| target.released_ns);
+        let root = known_ns.or(self.root.map(|(_, start_ns)| start_ns));
+        let root = root.filter(|_| !self.found_primary);
         turns.chain(children).chain(fallbacks).chain(root).min().unwrap_or(u64::MAX)
+    }
+
+    /// Adds whom open requests speak of.
+    pub fn hold(&self, held: &mut Held) {
+        for turn in self.turns.values().chain(&self.unsettled) {
+            held.threads.insert(turn.client);
+            held.processes.insert(turn.process);
+            held.processes.extend(turn.parent);
+            held.channels.insert(turn.object);
+            held.channels.extend(turn.reads.iter().map(|(object, _)| *object));
+            held.threads.extend(turn.reads.iter().map(|(_, read)| read.thread));
+        }
+        for (process, reads) in &self.recent_reads {
+            held.processes.insert(*process);
+            held.threads.extend(reads.iter().map(|(_, read)| read.thread));
+        }
+        held.processes.extend(self.children.keys().chain(self.stdio.keys()));
+        held.threads.extend(self.children.values().map(|child| child.parent));
+        held.threads.extend(self.stdio.values().map(|turn| turn.thread));
+        held.threads.extend(self.root.map(|(thread, _)| thread));
     }
 
     fn call(&mut self, world: &World, thread: ThreadId, call: &Call) {
@@ -117,19 +158,16 @@ impl Detector {
             self.reap(world, thread, call);
         }
         let Some(io) = call.io else { return };
-        if call.ret <= 0 || call.unfinished {
-            return;
-        }
-        if io.object.type_bits == TYPE_FIFO {
+        if call.transfer().is_some() {
             let transfer = Transfer {
                 from: io.offset,
-                to: io.offset + call.ret as u64,
+                to: io.offset.saturating_add(io.bytes),
                 thread,
                 enter_ns: call.enter_ns,
                 exit_ns: call.exit_ns,
             };
             if io.is_write {
-                self.write(world, process, io.object, transfer);
+                self.write(world, process, &io, transfer);
             } else {
                 let recent = self.recent_reads.entry(process).or_default();
                 if recent.len() == RECENT_READS {
@@ -137,13 +175,15 @@ impl Detector {
                 }
                 recent.push_back((io.object, transfer));
                 for turn in self.turns.values_mut().filter(|turn| turn.process == process) {
-                    if turn.object != io.object {
+                    if turn.may_be_answered_on(io.object) {
                         turn.reads.push((io.object, transfer));
                     }
                 }
             }
         }
-        self.stdio_call(world, process, thread, call);
+        if call.ret > 0 && !call.unfinished {
+            self.stdio_call(world, process, thread, call);
+        }
     }
 
     /// No more events will come: decides everything still open.

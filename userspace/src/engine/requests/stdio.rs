@@ -38,7 +38,7 @@ impl Detector {
             (0, false) => {
                 if let Some(turn) = self.stdio.get_mut(&process) {
                     if turn.end_ns.is_none() {
-                        turn.request_bytes += call.ret as u64;
+                        turn.request_bytes = turn.request_bytes.saturating_add(call.ret as u64);
                         return;
                     }
                     let turn = self.stdio.remove(&process).expect("present");
@@ -64,7 +64,7 @@ impl Detector {
                 if let Some(turn) = self.stdio.get_mut(&process) {
                     turn.end_ns = Some(call.exit_ns);
                     turn.thread = thread;
-                    turn.response_bytes += call.ret as u64;
+                    turn.response_bytes = turn.response_bytes.saturating_add(call.ret as u64);
                 }
             }
             _ => {}
@@ -81,9 +81,10 @@ impl Detector {
             parent_request_id: None,
             kind: Kind::Stdio,
             start_ns: turn.start_ns,
-            latency_ns: end_ns - turn.start_ns,
+            latency_ns: end_ns.saturating_sub(turn.start_ns),
             complete: true,
             reason: None,
+            records_lost: 0, // set when it is judged
             client: None,
             server: Some(end_of(world, turn.thread, end_ns)),
             channel: Some(turn.input.to_string()),

@@ -1,0 +1,193 @@
+//! Events as the records the kernel side would have sent: the reverse of `event::decode`.
+
+use rpcprobe::engine::event::{Call, Event, Io, What};
+use rpcprobe::records::*;
+use zerocopy::IntoBytes;
+
+/// The record of an event.
+pub fn record(event: &Event) -> Vec<u8> {
+    let hdr = |tid, kind, flags, aux| RecHdr { ts_ns: event.ts_ns, tid, kind, flags, aux };
+    match &event.what {
+        What::Lost { count, first_ns, last_ns } => {
+            let hdr = hdr(0, REC_LOST, 0, 0);
+            let (count, first_ns, last_ns) = (*count, *first_ns, *last_ns);
+            RecLost { hdr, count, first_ns, last_ns }.as_bytes().to_vec()
+        }
+        What::Switch { prev, next, state, preempt, iowait, call } => {
+            let flags = u8::from(*preempt) * SWITCH_PREEMPT + u8::from(*iowait) * SWITCH_IOWAIT;
+            let Some(call) = call else {
+                let hdr = hdr(*prev, REC_SWITCH, flags, *state);
+                return RecSwitch { hdr, next_tid: *next, pad: 0 }.as_bytes().to_vec();
+            };
+            RecSwitchSys {
+                hdr: hdr(*prev, REC_SWITCH_SYS, flags, *state),
+                next_tid: *next,
+                nr: call.nr,
+                object_type: call.object.map_or(0, |object| object.type_bits),
+                enter_ns: call.enter_ns,
+                ino: call.object.map_or(0, |object| object.ino),
+                dev: call.object.map_or(0, |object| object.dev),
+                fd: call.fd,
+            }
+            .as_bytes()
+            .to_vec()
+        }
+        What::Waking { waker, wakee, flags, block } => {
+            let hdr = hdr(*waker, REC_WAKING, *flags, 0);
+            RecWaking { hdr, wakee_tid: *wakee, block: *block }.as_bytes().to_vec()
+        }
+        What::Fork { parent, child, child_tgid, flags, enter_ns, comm } => RecFork {
+            hdr: hdr(*parent, REC_FORK, *flags, 0),
+            child_tid: *child,
+            child_tgid: *child_tgid,
+            enter_ns: *enter_ns,
+            comm: name(comm),
+        }
+        .as_bytes()
+        .to_vec(),
+        What::Exec(exec) => {
+            let path = exec.path.as_deref().unwrap_or_default();
+            let flags = if exec.traced { TASK_TRACED } else { 0 };
+            let fixed = RecExec {
+                hdr: hdr(exec.tid, REC_EXEC, flags, 0),
+                old_tid: exec.old_tid,
+                path_bytes: path.len() as u32,
+                entry: exec.entry,
+                interp_base: exec.interp_base,
+                comm: name(&exec.comm),
+            };
+            [fixed.as_bytes(), path.as_bytes()].concat()
+        }
+        What::Exit { tid, tgid, code, traced } => {
+            let hdr = hdr(*tid, REC_EXIT, if *traced { TASK_TRACED } else { 0 }, 0);
+            RecExit { hdr, tgid: *tgid, exit_code: *code }.as_bytes().to_vec()
+        }
+        What::Rename { tid, comm } => {
+            let hdr = hdr(0, REC_RENAME, 0, 0);
+            RecRename { hdr, subject_tid: *tid, pad: 0, comm: name(comm) }.as_bytes().to_vec()
+        }
+        What::Call { tid, call } => self::call(hdr(*tid, 0, 0, call.nr), call),
+        What::Fault { tid, enter_ns, ip, flags } => {
+            let hdr = hdr(*tid, REC_FAULT, *flags, 0);
+            RecFault { hdr, enter_ns: *enter_ns, address: 0, ip: *ip }.as_bytes().to_vec()
+        }
+        What::Irq { tid, enter_ns, hard, number } => {
+            let hdr = hdr(*tid, REC_IRQ, if *hard { IRQ_HARD } else { 0 }, *number);
+            RecIrq { hdr, enter_ns: *enter_ns }.as_bytes().to_vec()
+        }
+        What::Task { tid, tgid, kthread, comm } => {
+            let hdr = hdr(*tid, REC_TASK, if *kthread { TASK_KTHREAD } else { 0 }, 0);
+            RecTask { hdr, tgid: *tgid, ppid: 0, comm: name(comm) }.as_bytes().to_vec()
+        }
+        What::Block(block) => RecBlock {
+            hdr: hdr(block.tid, REC_BLOCK, 0, block.op),
+            queued_ns: block.queued_ns,
+            issued_ns: block.issued_ns,
+            sector: block.sector,
+            bytes: block.bytes,
+            dev: block.dev,
+            number: block.number,
+            op_flags: 0,
+        }
+        .as_bytes()
+        .to_vec(),
+        What::Journal { tid, dev, transaction, phase } => {
+            let hdr = hdr(*tid, REC_JOURNAL, 0, *phase);
+            RecJournal { hdr, transaction: *transaction, dev: *dev }.as_bytes().to_vec()
+        }
+        What::Contention { tid, enter_ns, flags } => {
+            let hdr = hdr(*tid, REC_CONTENTION, 0, *flags);
+            RecContention { hdr, enter_ns: *enter_ns, lock: 0 }.as_bytes().to_vec()
+        }
+        What::Throttle { tid } => {
+            RecThrottle { hdr: hdr(*tid, REC_THROTTLE, 0, 0) }.as_bytes().to_vec()
+        }
+        What::Channel { object, name } => {
+            let hdr = hdr(0, REC_UNIX_CHANNEL, 0, 0);
+            let (channel, path_bytes) = (object.ino, name.len() as u32);
+            let fixed = RecUnixChannel { hdr, channel, path_bytes, pad: 0 };
+            [fixed.as_bytes(), name.as_bytes()].concat()
+        }
+        What::Stack { tid, kernel } => {
+            let fixed = RecStack { hdr: hdr(*tid, REC_STACK, 0, kernel.len() as u16) };
+            [fixed.as_bytes(), kernel.as_bytes()].concat()
+        }
+        What::Sample { tid, interrupted_ns, kernel, user } => {
+            let (kernel_frames, user_frames) = (kernel.len() as u32, user.len() as u32);
+            let (hdr, interrupted_ns) = (hdr(*tid, REC_SAMPLE, 0, 0), *interrupted_ns);
+            let fixed = RecSample { hdr, interrupted_ns, kernel_frames, user_frames };
+            [fixed.as_bytes(), kernel.as_bytes(), user.as_bytes()].concat()
+        }
+        What::Mapping(mapping) => {
+            let code = mapping.code.as_ref();
+            let path = code.map_or("", |code| &code.module.path);
+            let fixed = RecMapping {
+                hdr: hdr(0, REC_MAPPING, if code.is_none() { MAPPING_EXEC } else { 0 }, 0),
+                tgid: mapping.tgid,
+                path_bytes: path.len() as u32,
+                start: code.map_or(0, |code| code.start),
+                bytes: code.map_or(0, |code| code.end - code.start),
+                file_offset: code.map_or(0, |code| code.file_offset),
+                ino: 1,
+                dev: 0,
+                build_id_bytes: 0,
+                build_id: [0; BUILD_ID_BYTES],
+                pad: [0; 4],
+            };
+            [fixed.as_bytes(), path.as_bytes()].concat()
+        }
+    }
+}
+
+fn call(mut hdr: RecHdr, call: &Call) -> Vec<u8> {
+    let is_write = call.io.is_some_and(|io| io.is_write);
+    hdr.flags = u8::from(call.unfinished) * SYSCALL_UNFINISHED
+        + u8::from(call.reaped) * SYSCALL_REAPED
+        + u8::from(is_write) * SYSCALL_WRITE;
+    hdr.kind = match (&call.io, &call.path) {
+        (Some(io), _) if io.reverse.is_some() => REC_SYSCALL_SOCKET,
+        (Some(_), _) => REC_SYSCALL_IO,
+        (None, Some(_)) => REC_SYSCALL_PATH,
+        (None, None) => REC_SYSCALL,
+    };
+    let sys = RecSyscall { hdr, enter_ns: call.enter_ns, ret: call.ret };
+    match (&call.io, &call.path) {
+        (Some(Io { object, fd, offset, bytes, reverse: Some(reverse), .. }), _) => {
+            RecSyscallSocket {
+                sys,
+                channel: object.ino,
+                reverse: reverse.ino,
+                end: offset + bytes,
+                bytes: *bytes as u32,
+                fd: *fd,
+                object_type: object.type_bits,
+                pad: [0; 3],
+            }
+            .as_bytes()
+            .to_vec()
+        }
+        (Some(io), _) => RecSyscallIo {
+            sys,
+            ino: io.object.ino,
+            offset: io.offset,
+            dev: io.object.dev,
+            fd: io.fd,
+            object_type: io.object.type_bits,
+            pad: [0; 3],
+        }
+        .as_bytes()
+        .to_vec(),
+        (None, Some(path)) => {
+            let fixed = RecSyscallPath { sys, path_bytes: path.len() as u32, pad: 0 };
+            [fixed.as_bytes(), path.as_bytes()].concat()
+        }
+        (None, None) => sys.as_bytes().to_vec(),
+    }
+}
+
+fn name(comm: &str) -> [u8; COMM_BYTES] {
+    let mut name = [0; COMM_BYTES];
+    let length = comm.len().min(COMM_BYTES);
+    name[..length].copy_from_slice(&comm.as_bytes()[..length]);
+    name
+}

@@ -1,0 +1,303 @@
+//! Small traces of sockets with answers derived by hand: the client (thread 10, CPU 0) asks, the
+//! server (thread 20) answers.
+
+use rpcprobe::engine::event::{Object, TYPE_TCP, TYPE_UNIX};
+use rpcprobe::engine::syscall::SOFTIRQ_NET_RX;
+use rpcprobe::records::{WAKING_HARDIRQ, WAKING_IN_SYSCALL, WAKING_SOFTIRQ};
+
+use super::story::*;
+
+/// Both directions of a connection, from the client's side.
+struct Connection {
+    there: Object,
+    back: Object,
+    sockets: [Object; 2],
+}
+
+impl Connection {
+    fn new(type_bits: u16) -> Connection {
+        Connection::numbered(1, type_bits)
+    }
+
+    fn numbered(number: u64, type_bits: u16) -> Connection {
+        Connection {
+            there: connection(2 * number, type_bits),
+            back: connection(2 * number + 1, type_bits),
+            sockets: [socket(70 + 2 * number, type_bits), socket(71 + 2 * number, type_bits)],
+        }
+    }
+
+    fn asks(&self, s: &mut Story, tid: u32, bytes: (u64, i64), span: (u64, u64)) {
+        s.moved(0, tid, (SENDTO, self.there, self.back), bytes, span);
+    }
+
+    fn hears(&self, s: &mut Story, cpu: u32, tid: u32, bytes: (u64, i64), span: (u64, u64)) {
+        s.moved(cpu, tid, (RECVFROM, self.there, self.back), bytes, span);
+    }
+
+    fn answers(&self, s: &mut Story, cpu: u32, tid: u32, bytes: (u64, i64), span: (u64, u64)) {
+        s.moved(cpu, tid, (SENDTO, self.back, self.there), bytes, span);
+    }
+
+    fn gets(&self, s: &mut Story, tid: u32, bytes: (u64, i64), span: (u64, u64)) {
+        s.moved(0, tid, (RECVFROM, self.back, self.there), bytes, span);
+    }
+}
+
+#[test]
+fn over_loopback_the_senders_softirq_is_the_receiving_stack() {
+    let mut s = Story::new();
+    let c = Connection::new(TYPE_TCP);
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.switch(20, 1, IDLE, 20, RUNNABLE);
+    s.sleep_in(45, 1, (20, IDLE), (RECVFROM, 40), c.sockets[1]);
+    // The packet is received inside the client's send, from 103 on.
+    s.wake(105, 0, 10, 20, WAKING_SOFTIRQ | WAKING_IN_SYSCALL);
+    s.irq(0, 10, false, SOFTIRQ_NET_RX, (103, 107));
+    c.asks(&mut s, 10, (5000, 4), (100, 110));
+    s.switch(109, 1, IDLE, 20, RUNNABLE);
+    c.hears(&mut s, 1, 20, (5000, 4), (40, 113));
+    s.sleep_in(120, 0, (10, IDLE), (RECVFROM, 115), c.sockets[0]);
+    s.wake(135, 1, 20, 10, WAKING_SOFTIRQ | WAKING_IN_SYSCALL);
+    s.irq(1, 20, false, SOFTIRQ_NET_RX, (133, 137));
+    c.answers(&mut s, 1, 20, (9000, 4), (130, 140));
+    s.switch(138, 0, IDLE, 10, RUNNABLE);
+    c.gets(&mut s, 10, (9000, 4), (115, 142));
+    let answer = "
+        100-103 client kernel.tcp
+        103-105 client wire.stack
+        105-109 server runqueue.wakeup by idle
+        109-113 server kernel.tcp
+        113-130 server user
+        130-133 server kernel.tcp
+        133-135 server wire.stack
+        135-138 client runqueue.wakeup by idle
+        138-142 client kernel.tcp
+    ";
+    assert_eq!(s.only(), expected(answer));
+}
+
+#[test]
+fn a_segment_delivered_after_the_send_was_on_the_wire() {
+    let mut s = Story::new();
+    let c = Connection::new(TYPE_TCP);
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.switch(20, 1, IDLE, 20, RUNNABLE);
+    s.sleep_in(45, 1, (20, IDLE), (RECVFROM, 40), c.sockets[1]);
+    // Held back by the stack; a softirq that hits the idle task of CPU 1 delivers it at 125.
+    c.asks(&mut s, 10, (0, 4), (100, 110));
+    s.wake(125, 1, IDLE, 20, WAKING_SOFTIRQ);
+    s.switch(129, 1, IDLE, 20, RUNNABLE);
+    c.hears(&mut s, 1, 20, (0, 4), (40, 133));
+    s.sleep_in(120, 0, (10, IDLE), (RECVFROM, 115), c.sockets[0]);
+    s.wake(145, 1, 20, 10, WAKING_SOFTIRQ | WAKING_IN_SYSCALL);
+    c.answers(&mut s, 1, 20, (0, 4), (140, 150));
+    s.switch(148, 0, IDLE, 10, RUNNABLE);
+    c.gets(&mut s, 10, (0, 4), (115, 152));
+    let answer = "
+        100-110 client kernel.tcp
+        110-125 server wire.stack
+        125-129 server runqueue.wakeup by idle
+        129-133 server kernel.tcp
+        133-140 server user
+        140-145 server kernel.tcp
+        145-148 client runqueue.wakeup by idle
+        148-152 client kernel.tcp
+    ";
+    assert_eq!(s.only().replace(" (asleep)", ""), expected(answer));
+}
+
+#[test]
+fn a_reader_woken_in_vain_that_gets_its_message_before_a_cpu() {
+    let mut s = Story::new();
+    let c = Connection::new(TYPE_UNIX);
+    // Both on CPU 0. The server reads; the client takes the last answer, which makes room and so
+    // wakes the server, then asks, and only its own sleep lets the server on the CPU.
+    s.switch(10, 0, IDLE, 20, RUNNABLE);
+    s.sleep_in(45, 0, (20, 10), (RECVFROM, 40), c.sockets[1]);
+    s.wake(60, 0, 10, 20, WAKING_IN_SYSCALL);
+    s.call(0, 10, RECVFROM, (50, 70), -11);
+    c.asks(&mut s, 10, (0, 4), (100, 110));
+    s.sleep_in(120, 0, (10, 20), (RECVFROM, 115), c.sockets[0]);
+    c.hears(&mut s, 0, 20, (0, 4), (40, 125));
+    s.wake(135, 0, 20, 10, WAKING_IN_SYSCALL);
+    c.answers(&mut s, 0, 20, (0, 4), (130, 140));
+    s.sleep_in(150, 0, (20, 10), (RECVFROM, 145), c.sockets[1]);
+    c.gets(&mut s, 10, (0, 4), (115, 155));
+    // Not idle since 60: from the end of the write on it waits for the CPU.
+    let answer = "
+        100-110 client kernel.unix
+        110-120 server runqueue.wakeup by client/10
+        120-125 server kernel.unix
+        125-130 server user
+        130-135 server kernel.unix
+        135-150 client runqueue.wakeup by server/20
+        150-155 client kernel.unix
+    ";
+    assert_eq!(s.only(), expected(answer));
+}
+
+#[test]
+fn a_full_buffer_does_not_lead_into_the_writers_later_sleep() {
+    let mut s = Story::new();
+    let c = Connection::new(TYPE_UNIX);
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.switch(20, 1, IDLE, 20, RUNNABLE);
+    // The client fills the buffer by 110 and sleeps inside its send. The server, busy until then,
+    // reads at 150: the first bytes were there since 110 at the latest.
+    s.sleep_in(110, 0, (10, IDLE), (SENDTO, 100), c.sockets[0]);
+    s.wake(155, 1, 20, 10, WAKING_IN_SYSCALL);
+    c.hears(&mut s, 1, 20, (0, 4), (150, 158));
+    s.switch(159, 0, IDLE, 10, RUNNABLE);
+    s.sleep_in(163, 1, (20, IDLE), (RECVFROM, 161), c.sockets[1]);
+    s.wake(165, 0, 10, 20, WAKING_IN_SYSCALL);
+    c.asks(&mut s, 10, (0, 8), (100, 170));
+    s.switch(168, 1, IDLE, 20, RUNNABLE);
+    c.hears(&mut s, 1, 20, (4, 4), (161, 172));
+    s.sleep_in(175, 0, (10, IDLE), (RECVFROM, 173), c.sockets[0]);
+    s.wake(185, 1, 20, 10, WAKING_IN_SYSCALL);
+    c.answers(&mut s, 1, 20, (0, 4), (180, 190));
+    s.switch(188, 0, IDLE, 10, RUNNABLE);
+    c.gets(&mut s, 10, (0, 4), (173, 192));
+    let answer = "
+        100-110 client kernel.unix
+        110-150 server queue.socket (user)
+        150-155 server kernel.unix
+        155-159 client runqueue.wakeup by idle
+        159-165 client kernel.unix
+        165-168 server runqueue.wakeup by idle
+        168-172 server kernel.unix
+        172-180 server user
+        180-185 server kernel.unix
+        185-188 client runqueue.wakeup by idle
+        188-192 client kernel.unix
+    ";
+    assert_eq!(s.only(), expected(answer));
+}
+
+#[test]
+fn a_worker_that_takes_the_request_without_sleeping() {
+    let mut s = Story::new();
+    let (c, other) = (Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP));
+    s.task(30, 30, "other");
+    // Thread 20 receives, thread 21 works and answers. Another client, long ago, asked something
+    // that 21 works on when our request comes.
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.switch(20, 1, IDLE, 20, RUNNABLE);
+    s.switch(30, 2, IDLE, 30, RUNNABLE);
+    s.moved(2, 30, (SENDTO, other.there, other.back), (0, 4), (31, 33));
+    other.hears(&mut s, 1, 20, (0, 4), (34, 36));
+    s.sleep_in(38, 2, (30, 21), (RECVFROM, 37), other.sockets[0]);
+    s.sleep_in(45, 1, (20, IDLE), (RECVFROM, 40), c.sockets[1]);
+    s.wake(105, 0, 10, 20, WAKING_IN_SYSCALL);
+    s.switch(109, 1, IDLE, 20, RUNNABLE);
+    c.asks(&mut s, 10, (0, 4), (100, 110));
+    c.hears(&mut s, 1, 20, (0, 4), (40, 113));
+    // Put into a queue in memory: nobody is woken.
+    s.sleep_in(116, 1, (20, IDLE), (RECVFROM, 115), c.sockets[1]);
+    s.sleep_in(120, 0, (10, IDLE), (RECVFROM, 115), c.sockets[0]);
+    other.answers(&mut s, 2, 21, (0, 4), (150, 160));
+    s.wake(185, 2, 21, 10, WAKING_IN_SYSCALL);
+    s.switch(188, 0, IDLE, 10, RUNNABLE);
+    c.answers(&mut s, 2, 21, (0, 4), (180, 190));
+    c.gets(&mut s, 10, (0, 4), (115, 195));
+    let answer = "
+        100-105 client kernel.tcp
+        105-109 server runqueue.wakeup by idle
+        109-113 server kernel.tcp
+        113-150 helper queue.app (user)
+        150-160 helper queue.app (kernel.tcp: sendto tcp)
+        160-180 helper user
+        180-185 helper kernel.tcp
+        185-188 client runqueue.wakeup by idle
+        188-195 client kernel.tcp
+    ";
+    assert_eq!(s.only(), expected(answer));
+}
+
+#[test]
+fn a_request_read_before_another_was_answered_waits_inside() {
+    let mut s = Story::new();
+    let (c, other) = (Connection::new(TYPE_UNIX), Connection::numbered(2, TYPE_UNIX));
+    s.task(30, 30, "other");
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.switch(20, 1, IDLE, 20, RUNNABLE);
+    s.switch(30, 2, IDLE, 30, RUNNABLE);
+    // The server reads both requests, ours last, and answers the other first.
+    s.moved(2, 30, (SENDTO, other.there, other.back), (0, 4), (50, 60));
+    s.sleep_in(71, 2, (30, IDLE), (RECVFROM, 70), other.sockets[0]);
+    c.asks(&mut s, 10, (0, 4), (100, 110));
+    s.sleep_in(112, 0, (10, IDLE), (RECVFROM, 111), c.sockets[0]);
+    other.hears(&mut s, 1, 20, (0, 4), (115, 118));
+    c.hears(&mut s, 1, 20, (0, 4), (120, 125));
+    other.answers(&mut s, 1, 20, (0, 4), (140, 150));
+    s.wake(175, 1, 20, 10, WAKING_IN_SYSCALL);
+    s.switch(178, 0, IDLE, 10, RUNNABLE);
+    c.answers(&mut s, 1, 20, (0, 4), (170, 180));
+    c.gets(&mut s, 10, (0, 4), (111, 185));
+    let answer = "
+        100-110 client kernel.unix
+        110-115 server queue.socket (user)
+        115-118 server queue.socket (kernel.unix: recvfrom unix)
+        118-120 server queue.socket (user)
+        120-125 server kernel.unix
+        125-140 server queue.app (user)
+        140-150 server queue.app (kernel.unix: sendto unix)
+        150-170 server user
+        170-175 server kernel.unix
+        175-178 client runqueue.wakeup by idle
+        178-185 client kernel.unix
+    ";
+    assert_eq!(s.only(), expected(answer));
+}
+
+#[test]
+fn a_poll_is_for_what_became_ready() {
+    // In the middle of its work the server polls: an untraced peer's packet ends that, in a softirq
+    // that hits the idle task. Then it polls once more, until the time is over.
+    let mut s = Story::new();
+    let c = Connection::new(TYPE_TCP);
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.switch(20, 1, IDLE, 20, RUNNABLE);
+    c.asks(&mut s, 10, (0, 4), (100, 110));
+    s.sleep_in(112, 0, (10, IDLE), (RECVFROM, 111), c.sockets[0]);
+    c.hears(&mut s, 1, 20, (0, 4), (110, 113));
+    s.switch_in(120, 1, 20, IDLE, ASLEEP, (POLL, 115), None);
+    s.wake(130, 1, IDLE, 20, WAKING_SOFTIRQ);
+    s.switch(131, 1, IDLE, 20, RUNNABLE);
+    s.call(1, 20, POLL, (115, 132), 1);
+    let remote = connection(77, TYPE_TCP);
+    s.moved(1, 20, (RECVFROM, remote, connection(78, TYPE_TCP)), (0, 9), (133, 135));
+    s.switch_in(140, 1, 20, IDLE, ASLEEP, (POLL, 136), None);
+    s.wake(150, 1, IDLE, 20, WAKING_HARDIRQ);
+    s.switch(151, 1, IDLE, 20, RUNNABLE);
+    s.call(1, 20, POLL, (136, 152), 0);
+    s.wake(165, 1, 20, 10, WAKING_IN_SYSCALL);
+    s.switch(168, 0, IDLE, 10, RUNNABLE);
+    c.answers(&mut s, 1, 20, (0, 4), (160, 170));
+    c.gets(&mut s, 10, (0, 4), (111, 175));
+    let answer = "
+        100-110 client kernel.tcp
+        110-113 server kernel.tcp
+        113-115 server user
+        115-120 server kernel.poll
+        120-130 server idle.peer
+        130-131 server runqueue.wakeup by idle
+        131-132 server kernel.poll
+        132-133 server user
+        133-135 server kernel.tcp
+        135-136 server user
+        136-140 server kernel.poll
+        140-150 server sleep
+        150-151 server runqueue.wakeup by idle
+        151-152 server kernel.poll
+        152-160 server user
+        160-165 server kernel.tcp
+        165-168 client runqueue.wakeup by idle
+        168-175 client kernel.tcp
+    ";
+    assert_eq!(s.only(), expected(answer));
+    let segments = s.requests().remove(0).1;
+    let detail = segments.iter().find(|segment| segment.start_ns == 120).unwrap().detail.as_deref();
+    assert_eq!(detail, Some("asleep in poll until tcp was ready"));
+}

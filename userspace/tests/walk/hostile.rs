@@ -1,0 +1,295 @@
+//! Event files that no writer would write, for the reader and all behind it: whatever they hold, they
+//! end in an error or in requests, and complete requests add up.
+//!
+//! Mutated are the simulated machine's traces or, with `RPCPROBE_FUZZ_EVENTS`, a real `events.bin`.
+//! As many as `RPCPROBE_PROPERTY_CASES` asks for; with `--nocapture` it says how many were read.
+
+use std::cell::Cell;
+
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+use rpcprobe::attribute::{losses, pass, Given};
+use rpcprobe::capture::format::{BlockHeader, FileHeader, CPU_USER};
+use rpcprobe::capture::reader::Reader;
+use rpcprobe::capture::writer::Writer;
+use rpcprobe::engine::event::{self, Object, What, TYPE_FIFO, TYPE_UNIX};
+use rpcprobe::engine::Rates;
+use rpcprobe::model::check_conservation;
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::encode;
+use super::laws::{cases, check_segments, numbers};
+use super::programs::simulate;
+
+/// Records in order of time, with their CPUs.
+type Records = Vec<(u32, Vec<u8>)>;
+
+/// One change, to whichever record or byte the index picks.
+#[derive(Clone, Debug)]
+struct Change {
+    how: u8,
+    at: prop::sample::Index,
+    other: prop::sample::Index,
+    number: u64,
+}
+
+fn changes(most: usize) -> impl Strategy<Value = Vec<Change>> {
+    // Numbers that mean something, those at the edges, and any others.
+    let edges = prop::sample::select(vec![
+        0,
+        1,
+        u64::from(u16::MAX),
+        u64::from(u32::MAX),
+        u64::from(u32::MAX) + 1,
+        i64::MAX as u64,
+        i64::MAX as u64 + 1,
+        u64::MAX - 1,
+        u64::MAX,
+    ]);
+    let number = prop_oneof![0u64..130, 990u64..2_000, edges, any::<u64>()];
+    let index = any::<prop::sample::Index>;
+    let change = (any::<u8>(), index(), index(), number)
+        .prop_map(|(how, at, other, number)| Change { how, at, other, number });
+    prop::collection::vec(change, 0..most)
+}
+
+/// Applies changes to what records say; their blocks will be as they must be.
+fn change_records(records: &mut Records, changes: &[Change]) {
+    for Change { how, at, other, number } in changes {
+        if records.is_empty() {
+            return;
+        }
+        let (at, other) = (at.index(records.len()), other.index(records.len()));
+        match how % 12 {
+            0 => drop(records.remove(at)),
+            1 => records.insert(other, records[at].clone()),
+            2 => records.swap(at, other),
+            3 => {
+                // Spliced: what came between is gone, or comes twice.
+                let part = records[at.min(other)..].to_vec();
+                records.truncate(at.max(other));
+                records.extend(part.into_iter().take(2_000));
+            }
+            4 => records[at].0 = if number % 9 == 0 { CPU_USER } else { (*number % 4) as u32 },
+            // Rarely: a record shorter than its kind ends it all.
+            5 if number % 8 == 0 => {
+                let length = records[at].1.len();
+                records[at].1.resize(16 + *number as usize % length.max(1), 0xff);
+            }
+            // Kind, flags and the number beside them.
+            6 => put(&mut records[at].1, 12 + other % 4, &number.to_le_bytes()[..1]),
+            7 => {
+                let time = records[other].1[..8].to_vec();
+                put(&mut records[at].1, 0, &time);
+            }
+            8 => {
+                let tid = records[other].1[8..12].to_vec();
+                put(&mut records[at].1, 8 + 8 * (*number as usize % 3), &tid);
+            }
+            // A field of four or eight bytes, aligned.
+            9 => put(&mut records[at].1, 4 * (other % 16), &number.to_le_bytes()[..4]),
+            10 => put(&mut records[at].1, 8 * (other % 8), &number.to_le_bytes()),
+            _ => put(&mut records[at].1, other % 64, &number.to_le_bytes()[..1]),
+        }
+    }
+}
+
+/// Overwrites what is there, as far as it goes.
+fn put(record: &mut [u8], at: usize, bytes: &[u8]) {
+    for (to, from) in record.iter_mut().skip(at).zip(bytes) {
+        *to = *from;
+    }
+}
+
+/// An event file of the records, in blocks that end, with watermarks, where the changes say.
+fn file(records: &Records, start_ns: u64, blocks: &[Change]) -> Vec<u8> {
+    let mut writer = Writer::new(Vec::new(), 4, start_ns).unwrap();
+    let from_user = records.iter().filter(|(cpu, _)| *cpu == CPU_USER);
+    writer.user_records(from_user.map(|(_, record)| &record[..])).unwrap();
+    let ends: Vec<usize> = blocks.iter().map(|end| end.at.index(records.len() + 1)).collect();
+    for (index, (cpu, record)) in records.iter().enumerate() {
+        if *cpu != CPU_USER {
+            writer.push(*cpu, record);
+        }
+        for block in ends.iter().zip(blocks).filter(|(end, _)| **end == index).map(|(_, b)| b) {
+            // Mostly as a drain does, at the latest time so far; else with any watermark.
+            match block.how % 4 {
+                0 => writer.flush(block.other.index(4) as u32, block.number, 0).unwrap(),
+                _ => writer.flush_all(u64::from_le_bytes(record[..8].try_into().unwrap())).unwrap(),
+            }
+        }
+    }
+    writer.finish(records.len() as u64).unwrap()
+}
+
+/// Applies changes to the bytes of a file. Checksums are made right again, or not.
+fn change_bytes(file: &mut Vec<u8>, changes: &[Change]) {
+    for Change { how, at, other, number } in changes {
+        let (at, other) = (at.index(file.len() + 1), other.index(file.len() + 1));
+        match how % 8 {
+            0 => file.truncate(at),
+            1 => {
+                let part = file[at.min(other)..at.max(other)].to_vec();
+                let to = (*number as usize).min(file.len());
+                file.splice(to..to, part);
+            }
+            2 => drop(file.drain(at.min(other)..at.max(other))),
+            3 => put(file, at, &number.to_le_bytes()),
+            4 => {
+                // A field of some block's header.
+                let (block, _) = nth_block(file, other);
+                put(file, block + 4 * (at % 10), &number.to_le_bytes()[..4]);
+            }
+            _ => {
+                let (block, header) = nth_block(file, other);
+                let first = block + size_of::<BlockHeader>();
+                let Some(mut header) = header else { continue };
+                let Some(payload) = file.get_mut(first..first + header.stored_bytes as usize)
+                else {
+                    continue;
+                };
+                if !payload.is_empty() {
+                    let at = at % payload.len();
+                    put(payload, at, &number.to_le_bytes()[..1]);
+                }
+                header.crc32 = crc32fast::hash(payload);
+                put(file, block, header.as_bytes());
+            }
+        }
+    }
+}
+
+/// Where some block begins, and what its header says; the end of the file if there is none.
+fn nth_block(file: &[u8], number: usize) -> (usize, Option<BlockHeader>) {
+    let header = |at: usize| Some(BlockHeader::read_from_prefix(file.get(at..)?).ok()?.0);
+    let mut starts = vec![size_of::<FileHeader>()];
+    while let Some(block) = header(starts[starts.len() - 1]) {
+        let next =
+            starts[starts.len() - 1] + size_of::<BlockHeader>() + block.stored_bytes as usize;
+        if next >= file.len() || starts.len() > 1_000 {
+            break;
+        }
+        starts.push(next);
+    }
+    let start = starts[number % starts.len()];
+    (start, header(start))
+}
+
+/// Real records, where they are given.
+fn real() -> Option<(u64, Records)> {
+    let path = std::env::var_os("RPCPROBE_FUZZ_EVENTS")?;
+    let bytes = std::fs::read(path).expect("RPCPROBE_FUZZ_EVENTS can be read");
+    let mut reader = Reader::new(&bytes[..], false).expect("RPCPROBE_FUZZ_EVENTS is whole");
+    let start_ns = reader.header.start_ns;
+    let mut records = Records::new();
+    while let Some(item) = reader.next_record().expect("RPCPROBE_FUZZ_EVENTS is whole") {
+        records.push((item.cpu, item.record.to_vec()));
+    }
+    Some((start_ns, records))
+}
+
+fn encoded(trace: &super::programs::Trace) -> Records {
+    let record = |event| (event_cpu(event), encode::record(event));
+    trace.events.iter().map(record).collect()
+}
+
+/// The trace, its pipes taken for the directions of connections: of numbers that differ in the last
+/// bit.
+fn over_sockets(mut trace: super::programs::Trace) -> super::programs::Trace {
+    for event in &mut trace.events {
+        let What::Call { call, .. } = &mut event.what else { continue };
+        let Some(io) = call.io.as_mut().filter(|io| io.object.type_bits == TYPE_FIFO) else {
+            continue;
+        };
+        io.object = Object { dev: 0, ino: io.object.ino, type_bits: TYPE_UNIX };
+        io.reverse = Some(Object { ino: io.object.ino ^ 1, ..io.object });
+    }
+    trace
+}
+
+fn event_cpu(event: &event::Event) -> u32 {
+    match event.what {
+        What::Task { .. } => CPU_USER,
+        _ => event.cpu,
+    }
+}
+
+#[test]
+fn hostile_event_files_do_no_harm() {
+    let read = Cell::new([0u64; 2]);
+    let requests = Cell::new(0u64);
+    let real = real();
+    // Most damage to bytes is noticed before anything is made of them.
+    let bytes = prop_oneof![3 => Just(Vec::new()), 1 => changes(4)];
+    let inputs = (numbers(), changes(24), changes(12), bytes, any::<prop::sample::Index>());
+    let outcome = TestRunner::new(cases(5)).run(&inputs, |(tape, records, blocks, bytes, at)| {
+        let (start_ns, mut hostile) = match &real {
+            // As much of it as a simulated trace has.
+            Some((start_ns, whole)) => {
+                let from = at.index(whole.len());
+                (*start_ns, whole[from..].iter().take(600).cloned().collect())
+            }
+            None => {
+                let pipes = simulate(tape);
+                let trace = if at.index(3) == 0 { over_sockets(pipes) } else { pipes };
+                (trace.truth.start_ns, encoded(&trace))
+            }
+        };
+        change_records(&mut hostile, &records);
+        let mut events = file(&hostile, start_ns, &blocks);
+        change_bytes(&mut events, &bytes);
+        for allow_truncated in [false, true] {
+            let mut fault = None;
+            let mut sink = |request: rpcprobe::model::Request, segments: Vec<_>| {
+                requests.set(requests.get() + 1);
+                let checked = match request.complete {
+                    true => check_segments(&request, &segments),
+                    false => check_conservation(&request, &segments),
+                };
+                fault = fault.take().or(checked.err());
+                Ok(())
+            };
+            let known = losses(&events[..], allow_truncated).unwrap_or_default();
+            let whole_machine = at.index(2) == 0;
+            let given = Given {
+                rates: Rates { copy_ns_per_byte: 0.5, fault_outside_ns: 1 },
+                target_pid: None,
+                symbols: None,
+                losses: &known,
+                whole_machine,
+                allow_truncated,
+            };
+            let outcome = pass(&events[..], &given, &mut sink);
+            let [ended, refused] = read.get();
+            let ok = u64::from(outcome.is_ok());
+            read.set([ended + ok, refused + 1 - ok]);
+            if let Some(fault) = fault {
+                return Err(TestCaseError::fail(fault));
+            }
+        }
+        Ok(())
+    });
+    let [ended, refused] = read.get();
+    println!(
+        "{} hostile event files read, {refused} of them refused; {} requests",
+        ended + refused,
+        requests.get()
+    );
+    if let Err(failure) = outcome {
+        panic!("{failure}");
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(50))]
+
+    /// So that the files above are what a kernel could have sent, before they are changed.
+    #[test]
+    fn events_survive_being_records(numbers in numbers()) {
+        let (pipes, sockets) = (simulate(numbers.clone()), over_sockets(simulate(numbers)));
+        for event in pipes.events.into_iter().chain(sockets.events) {
+            let decoded = event::decode(event.cpu, &encode::record(&event)).unwrap();
+            prop_assert_eq!(decoded, Some(event));
+        }
+    }
+}
