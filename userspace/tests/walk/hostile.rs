@@ -254,6 +254,7 @@ fn hostile_event_files_do_no_harm() {
             let given = Given {
                 rates: Rates { copy_ns_per_byte: 0.5, fault_outside_ns: 1 },
                 target_pid: None,
+                symbols: None,
                 losses: &known,
                 whole_machine,
                 allow_truncated,
