@@ -3,6 +3,7 @@
 pub mod calibrate;
 pub mod hooks;
 pub mod mappings;
+mod open_files;
 mod perf_event;
 pub mod rings;
 pub mod snapshot;
@@ -66,6 +67,7 @@ impl Probe {
         if cpus > MAX_CPUS {
             bail!("this machine has {cpus} possible CPUs; at most {MAX_CPUS} are supported");
         }
+        open_files::allow(cpus as u32)?;
         let btf = kernel_btf()?;
         let mut open = ObjectBuilder::default()
             .name("rpcprobe")?

@@ -134,7 +134,10 @@ pub fn open_directory() -> TempDir {
 pub fn directory_of_nobody() -> (TempDir, PathBuf) {
     let directory = open_directory();
     let program = directory.path().join("rpcprobe");
-    fs::copy(RPCPROBE, &program).expect("copying the program");
+    // By another process: a child that some thread forks meanwhile would hold a copy of ours open for
+    // writing, and then it cannot be executed.
+    let copied = Command::new("cp").arg(RPCPROBE).arg(&program).status();
+    assert!(copied.expect("cp runs").success(), "copying the program");
     chown(directory.path(), Some(NOBODY), Some(NOBODY)).expect("chown");
     (directory, program)
 }
