@@ -39,10 +39,12 @@ test: deps-test build test-targets test-rust
 
 test-targets:
 	$(MAKE) --no-print-directory -C targets/frpc check
+	$(MAKE) --no-print-directory -C targets/echo check
 
 # Captures need root; the tests say what they skip where the kernel lacks an ability. Where doctor
 # finds that all works, skipping counts as failing.
 test-rust: build
+	@$(MAKE) --no-print-directory -C targets/echo
 	@if $(SUDO) $(RPCPROBE) doctor >/dev/null 2>&1; then require=1; else require=0; fi; \
 	echo "kernel tests required: $$require"; \
 	RPCPROBE_REQUIRE_KERNEL=$$require \
@@ -68,4 +70,5 @@ $(VENV)/bin/ruff: | deps-lint
 clean:
 	$(CARGO) clean --manifest-path userspace/Cargo.toml
 	$(MAKE) -C targets/frpc clean
+	$(MAKE) -C targets/echo clean
 	rm -rf .cache targets/frpc/rpcprobe.out targets/frpc/answers.txt

@@ -67,6 +67,63 @@ struct inode {
 
 struct file {
     struct inode *f_inode;
+    void *private_data;
+};
+
+struct in6_addr {
+    u32 words[4];
+};
+
+struct ns_common {
+    unsigned int inum;
+};
+
+struct net {
+    struct ns_common ns;
+};
+
+typedef struct {
+    struct net *net;
+} possible_net_t;
+
+struct sock_common {
+    u32 skc_daddr;
+    u32 skc_rcv_saddr;
+    u16 skc_dport;
+    u16 skc_num;
+    unsigned short skc_family;
+    possible_net_t skc_net;
+    struct in6_addr skc_v6_daddr;
+    struct in6_addr skc_v6_rcv_saddr;
+};
+
+struct sock {
+    struct sock_common __sk_common;
+    u16 sk_type;
+    u16 sk_protocol;
+};
+
+struct socket {
+    struct sock *sk;
+};
+
+struct sockaddr_un {
+    char sun_path[108];
+};
+
+struct unix_address {
+    int len;
+    struct sockaddr_un name[];
+};
+
+struct unix_sock {
+    struct unix_address *addr;
+    struct sock *peer;
+};
+
+struct tcp_sock {
+    u32 copied_seq;
+    u32 write_seq;
 };
 
 struct fdtable {

@@ -15,6 +15,16 @@
 const volatile bool scope_target = false; /* scheduler records of traced threads only */
 const volatile bool keep_paths = true;
 
+/* What the running system call moved through a stream socket. */
+struct socket_transfer {
+    u64 channel;
+    u64 reverse;
+    u64 end;
+    u32 bytes; /* 0: nothing */
+    u16 object_type;
+    u16 is_write;
+};
+
 /* A traced thread. Its presence in task storage is what "traced" means. */
 struct task_state {
     u64 enter_ns; /* 0: not in a system call */
@@ -32,6 +42,7 @@ struct task_state {
     u64 contention_ns; /* 0: not waiting for a kernel lock */
     u32 contention_flags;
     u32 pad;
+    struct socket_transfer socket;
 };
 
 struct {
@@ -134,8 +145,10 @@ static __always_inline void *reserve(u64 bytes, u64 now_ns)
 {
     u32 cpu = bpf_get_smp_processor_id();
     void *ring = ring_of_cpu(cpu);
-    if (!ring)
+    if (!ring) {
+        note_loss(cpu, now_ns);
         return 0;
+    }
     report_loss(ring, cpu, now_ns);
     void *record = bpf_ringbuf_reserve(ring, bytes, 0);
     if (!record)
@@ -148,8 +161,10 @@ static __always_inline void output(void *record, u64 bytes, u64 now_ns)
 {
     u32 cpu = bpf_get_smp_processor_id();
     void *ring = ring_of_cpu(cpu);
-    if (!ring)
+    if (!ring) {
+        note_loss(cpu, now_ns);
         return;
+    }
     report_loss(ring, cpu, now_ns);
     if (bpf_ringbuf_output(ring, record, bytes, BPF_RB_NO_WAKEUP) != 0)
         note_loss(cpu, now_ns);

@@ -23,13 +23,16 @@ enum record_kind {
     REC_SYSCALL = 9,     /* a whole system call, sent when it ends */
     REC_SYSCALL_IO = 10, /* one that moved bytes through a descriptor */
     REC_SYSCALL_PATH = 11,
-    REC_FAULT = 12,      /* a whole page fault, sent when it ends */
-    REC_IRQ = 13,        /* a whole hard or soft interrupt, sent when it ends */
-    REC_TASK = 14,       /* a task that existed before the capture; written by user space */
-    REC_BLOCK = 15,      /* a block request, sent when it completes */
-    REC_JOURNAL = 16,    /* a jbd2 commit enters a phase */
-    REC_CONTENTION = 17, /* a traced thread got a kernel lock it had to wait for */
-    REC_THROTTLE = 18,   /* a traced thread is about to be throttled for dirtying pages */
+    REC_FAULT = 12,          /* a whole page fault, sent when it ends */
+    REC_IRQ = 13,            /* a whole hard or soft interrupt, sent when it ends */
+    REC_TASK = 14,           /* a task that existed before the capture; written by user space */
+    REC_BLOCK = 15,          /* a block request, sent when it completes */
+    REC_JOURNAL = 16,        /* a jbd2 commit enters a phase */
+    REC_CONTENTION = 17,     /* a traced thread got a kernel lock it had to wait for */
+    REC_THROTTLE = 18,       /* a traced thread is about to be throttled for dirtying pages */
+    REC_SYSCALL_SOCKET = 19, /* a system call that moved bytes through a stream socket */
+    REC_CHANNEL = 20,        /* the addresses of a TCP connection's direction */
+    REC_UNIX_CHANNEL = 21,   /* the name of a Unix connection's direction */
 };
 
 /* Every record: when, who was current, what. The CPU is that of the ring. */
@@ -59,6 +62,9 @@ struct rec_switch { /* hdr.tid: prev; hdr.aux: its state, TASK_* bits */
 
 /* What a descriptor refers to: S_IFMT >> 12 of its inode (1 FIFO, 2 char, 8 regular, 12 socket). */
 #define OBJECT_FUTEX 15 /* no descriptor: ino is the address, dev the operation, fd the value */
+#define OBJECT_SOCKET 12
+#define OBJECT_UNIX (OBJECT_SOCKET | 1 << 8) /* stream sockets, by what they speak */
+#define OBJECT_TCP (OBJECT_SOCKET | 2 << 8)
 
 struct rec_switch_sys {
     struct rec_hdr hdr;
@@ -203,4 +209,38 @@ struct rec_contention { /* hdr.ts_ns: end; hdr.aux: LCB_F_* (include/trace/event
 
 struct rec_throttle {
     struct rec_hdr hdr;
+};
+
+struct rec_syscall_socket {
+    struct rec_syscall sys; /* hdr.flags: SYSCALL_WRITE */
+    u64 channel;            /* this direction of the connection */
+    u64 reverse;            /* the other */
+    u64 end;                /* number of the first byte after those moved */
+    u32 bytes;
+    s32 fd; /* -1: not looked up */
+    u16 object_type;
+    u16 pad[3];
+};
+
+#define CHANNEL_TCP 1
+
+struct rec_channel {
+    struct rec_hdr hdr;
+    u64 channel;
+    u8 from[16]; /* IPv6 addresses; ::ffff:a.b.c.d for IPv4 */
+    u8 to[16];
+    u16 from_port;
+    u16 to_port;
+    u32 pad;
+};
+
+#define UNIX_NAME_BYTES 108
+#define CHANNEL_FROM_NAMED 1 /* the name is that of the end that sends */
+
+struct rec_unix_channel {
+    struct rec_hdr hdr;
+    u64 channel;
+    u32 path_bytes;
+    u32 pad;
+    char path[UNIX_NAME_BYTES]; /* sent up to path_bytes; begins with 0 where abstract */
 };

@@ -2,6 +2,7 @@
 /* The kernel side: one unit, so that the subsystems share maps and state without a linker. */
 #include "sched.bpf.c"
 #include "process.bpf.c"
+#include "sockets.bpf.c"
 #include "syscalls.bpf.c"
 #include "faults.bpf.c"
 #include "interrupts.bpf.c"

@@ -28,7 +28,16 @@ struct {
     __type(value, struct pipe_bytes);
 } pipes SEC(".maps");
 
-enum argument { ARG_NONE, ARG_FD_IN, ARG_FD_OUT, ARG_PATH_1, ARG_PATH_2, ARG_SIGINFO_3, ARG_FUTEX };
+enum argument {
+    ARG_NONE,
+    ARG_FD_IN,
+    ARG_FD_OUT,
+    ARG_FD,
+    ARG_PATH_1,
+    ARG_PATH_2,
+    ARG_SIGINFO_3,
+    ARG_FUTEX
+};
 
 static __always_inline enum argument argument_of(long nr)
 {
@@ -38,13 +47,25 @@ static __always_inline enum argument argument_of(long nr)
     case NR_pread64:
     case NR_preadv:
     case NR_preadv2:
+    case NR_recvfrom:
+    case NR_recvmsg:
+    case NR_recvmmsg:
         return ARG_FD_IN;
     case NR_write:
     case NR_writev:
     case NR_pwrite64:
     case NR_pwritev:
     case NR_pwritev2:
+    case NR_sendto:
+    case NR_sendmsg:
+    case NR_sendmmsg:
+    case NR_sendfile:
         return ARG_FD_OUT;
+    case NR_connect:
+    case NR_accept:
+    case NR_accept4:
+    case NR_shutdown:
+        return ARG_FD;
     case NR_open:
     case NR_creat:
     case NR_access:
@@ -89,6 +110,8 @@ static __always_inline void look_up(struct task_state *state, struct task_struct
     state->ino = ino;
     state->dev = BPF_CORE_READ(inode, i_sb, s_dev);
     state->object_type = (BPF_CORE_READ(inode, i_mode) & S_IFMT) >> 12;
+    if (state->object_type == OBJECT_SOCKET)
+        state->object_type = socket_type(file);
 }
 
 SEC("tp_btf/sys_enter")
@@ -100,10 +123,12 @@ int BPF_PROG(on_sys_enter, struct pt_regs *regs, long nr)
         return 0;
     state->nr = nr;
     state->fd = -1;
+    state->socket.bytes = 0;
     state->fault_ns = 0; /* of a fault that ended in a signal */
     switch (argument_of(nr)) {
     case ARG_FD_IN:
     case ARG_FD_OUT:
+    case ARG_FD:
         look_up(state, task, regs->di);
         break;
     case ARG_PATH_1:
@@ -163,6 +188,23 @@ static __always_inline void emit_io(const struct rec_syscall *sys, struct task_s
     }
 }
 
+static __always_inline void emit_socket(const struct rec_syscall *sys, struct task_state *state)
+{
+    const struct socket_transfer *t = &state->socket;
+    emit (rec_syscall_socket, r, sys->hdr.ts_ns) {
+        r->sys = *sys;
+        r->sys.hdr.kind = REC_SYSCALL_SOCKET;
+        r->sys.hdr.flags = t->is_write ? SYSCALL_WRITE : 0;
+        r->channel = t->channel;
+        r->reverse = t->reverse;
+        r->end = t->end;
+        r->bytes = t->bytes;
+        r->fd = state->fd;
+        r->object_type = t->object_type;
+        __builtin_memset(r->pad, 0, sizeof(r->pad));
+    }
+}
+
 static __always_inline void emit_path(const struct rec_syscall *sys, struct task_state *state)
 {
     /* On the stack: a program may be preempted, so memory of its CPU would not be its own. */
@@ -194,9 +236,14 @@ int BPF_PROG(on_sys_exit, struct pt_regs *regs, long ret)
         .ret = ret,
     };
     state->enter_ns = 0;
+    if (state->socket.bytes) {
+        emit_socket(&sys, state);
+        return 0;
+    }
     switch (argument_of(state->nr)) {
     case ARG_FD_IN:
     case ARG_FD_OUT:
+    case ARG_FD:
         if (state->fd < 0)
             break;
         emit_io(&sys, state, argument_of(state->nr) == ARG_FD_OUT);

@@ -73,12 +73,18 @@ def main():
         failed |= not good
         cells = [
             f"{name:16}{len(stamped):6}",
-            *(f"{percentile(values, p) / 1000:10.2f}" for values in (stamped, probed) for p in (50, 99)),
+            *(
+                f"{percentile(values, p) / 1000:10.2f}"
+                for values in (stamped, probed)
+                for p in (50, 99)
+            ),
             f"{differences[0]:8}{percentile(differences, 50):8}{percentile(differences, 99):8}",
             f"{differences[-1]:10}",
         ]
         print("".join(cells), " pass" if good else " FAIL")
-    print(f"pass: as many requests as round trips, none longer than its stamps, median <= {LIMIT_NS} ns")
+    print(
+        f"pass: as many requests as round trips, none longer than its stamps, median <= {LIMIT_NS} ns"
+    )
     return 1 if failed else 0
 
 

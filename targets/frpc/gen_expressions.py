@@ -22,17 +22,31 @@ PER_COUNT = 30
 SMALLEST, GREATEST = 0.01, 10000
 
 CONSTANTS = {"pi": math.pi, "e": math.e}
-LITERALS = ("0.5 0.25 -0.75 1 2 3 4 5 6 7 9 10 12 -1 -2 -3.5 1.5 2.75 3.125 42 100 "
-            "1e2 2.5e-1 -4E+1 6.02e1 .125 8.").split()
+LITERALS = (
+    "0.5 0.25 -0.75 1 2 3 4 5 6 7 9 10 12 -1 -2 -3.5 1.5 2.75 3.125 42 100 "
+    "1e2 2.5e-1 -4E+1 6.02e1 .125 8."
+).split()
 UNARY = {
     "!": lambda n: float(math.factorial(integer(n))),
-    "sin": math.sin, "cos": math.cos, "tan": math.tan,
-    "asin": math.asin, "acos": math.acos, "atan": math.atan,
-    "exp": math.exp, "ln": math.log, "log": math.log10,
-    "sqrt": math.sqrt, "abs": abs, "neg": operator.neg, "~": operator.neg,
+    "sin": math.sin,
+    "cos": math.cos,
+    "tan": math.tan,
+    "asin": math.asin,
+    "acos": math.acos,
+    "atan": math.atan,
+    "exp": math.exp,
+    "ln": math.log,
+    "log": math.log10,
+    "sqrt": math.sqrt,
+    "abs": abs,
+    "neg": operator.neg,
+    "~": operator.neg,
 }
 BINARY = {
-    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv,
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
     "^": math.pow,
 }
 

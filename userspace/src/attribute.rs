@@ -13,7 +13,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::capture::manifest::{Loss, Manifest};
 use crate::capture::reader::Reader;
 use crate::engine::event::{self, Event, What};
-use crate::engine::Engine;
+use crate::engine::{Engine, Rates};
 use crate::model::{Request, Segment};
 use crate::output;
 use crate::owner::OutputDir;
@@ -25,12 +25,12 @@ pub const MANIFEST: &str = "manifest.json";
 pub const REQUESTS: &str = "requests.parquet";
 pub const SEGMENTS: &str = "segments.parquet";
 
-/// Attributes the events in `dir`, replaces its Parquet files, and brings `manifest` up to date
-/// (in memory; see [`write_manifest`]).
+/// Attributes the events in `dir`, brings `manifest` up to date, and replaces the Parquet files and
+/// `manifest.json`: all three or none, so that they agree.
 ///
 /// # Errors
 /// Damaged or truncated events, naming the file and where; files that cannot be written. The
-/// former Parquet files then stay as they were.
+/// former files then stay as they were.
 pub fn attribute(dir: &OutputDir, manifest: &mut Manifest, allow_truncated: bool) -> Result<()> {
     let events = dir.open_file(EVENTS)?;
     let size_bytes = events.metadata().map_or(0, |metadata| metadata.len());
@@ -38,18 +38,9 @@ pub fn attribute(dir: &OutputDir, manifest: &mut Manifest, allow_truncated: bool
     let input = BufReader::with_capacity(1 << 20, progress.wrap_read(events));
     let written = write_tables(dir, manifest, input, allow_truncated);
     progress.finish_and_clear();
-    match written {
-        Ok(()) => {
-            dir.replace_file(REQUESTS, tmp(REQUESTS))?;
-            dir.replace_file(SEGMENTS, tmp(SEGMENTS))
-        }
-        Err(error) => {
-            for name in [REQUESTS, SEGMENTS] {
-                let _ = dir.remove_file(tmp(name));
-            }
-            Err(error)
-        }
-    }
+    let names = [MANIFEST, REQUESTS, SEGMENTS];
+    // The manifest first: tables that are missing are noticed, figures that are missing are not.
+    keep(dir, &names, written.and_then(|()| write_json(dir, manifest)))
 }
 
 /// Writes `manifest.json` whole or not at all.
@@ -57,26 +48,41 @@ pub fn attribute(dir: &OutputDir, manifest: &mut Manifest, allow_truncated: bool
 /// # Errors
 /// The file cannot be written.
 pub fn write_manifest(dir: &OutputDir, manifest: &Manifest) -> Result<()> {
-    let name = tmp(MANIFEST);
-    let _ = dir.remove_file(&name);
-    let file = dir.create_file(&name)?;
-    let written = write_json(file, manifest);
-    if written.is_err() {
-        let _ = dir.remove_file(&name);
+    keep(dir, &[MANIFEST], write_json(dir, manifest))
+}
+
+/// Puts files in place if all of them could be written, and leaves nothing of them otherwise.
+fn keep(dir: &OutputDir, names: &[&str], written: Result<()>) -> Result<()> {
+    let kept =
+        written.and_then(|()| names.iter().try_for_each(|name| dir.replace_file(name, tmp(name))));
+    if kept.is_err() {
+        for name in names {
+            let _ = dir.remove_file(tmp(name));
+        }
     }
-    written.with_context(|| format!("cannot write {}", dir.path().join(MANIFEST).display()))?;
-    dir.replace_file(MANIFEST, name)
+    kept
 }
 
-fn write_json(file: File, manifest: &Manifest) -> Result<()> {
+fn write_json(dir: &OutputDir, manifest: &Manifest) -> Result<()> {
     use std::io::Write;
-    let mut out = BufWriter::new(file);
-    serde_json::to_writer_pretty(&mut out, manifest)?;
-    writeln!(out)?;
-    Ok(out.flush()?)
+    let file = create_tmp(dir, MANIFEST)?;
+    let write = || -> Result<()> {
+        let mut out = BufWriter::new(file);
+        serde_json::to_writer_pretty(&mut out, manifest)?;
+        writeln!(out)?;
+        Ok(out.into_inner().map_err(|error| error.into_error())?.sync_data()?)
+    };
+    write().with_context(|| format!("cannot write {}", dir.path().join(MANIFEST).display()))
 }
 
-fn tmp(name: &str) -> String {
+/// A file to be put in place by [`keep`]; what an interrupted run has left of it is removed.
+fn create_tmp(dir: &OutputDir, name: &str) -> Result<File> {
+    let _ = dir.remove_file(tmp(name));
+    dir.create_file(tmp(name))
+}
+
+/// The name of a file of the capture while it is being written.
+pub(crate) fn tmp(name: &str) -> String {
     format!("{name}.tmp")
 }
 
@@ -98,26 +104,31 @@ fn write_tables(
     input: impl Read + Send,
     allow_truncated: bool,
 ) -> Result<()> {
-    for name in [REQUESTS, SEGMENTS] {
-        let _ = dir.remove_file(tmp(name));
-    }
-    let requests = BufWriter::new(dir.create_file(tmp(REQUESTS))?);
-    let segments = BufWriter::new(dir.create_file(tmp(SEGMENTS))?);
-    let mut behind = Behind::start(output::Writer::new(requests, segments)?);
+    let unwritten = || format!("cannot write the tables of {}", dir.path().display());
+    let files = [create_tmp(dir, REQUESTS)?, create_tmp(dir, SEGMENTS)?];
+    let [requests, segments] = [files[0].try_clone()?, files[1].try_clone()?].map(BufWriter::new);
+    let writer = output::Writer::new(requests, segments).with_context(unwritten)?;
+    let mut behind = Behind::start(writer);
     let mut sink = |request: Request, segments: Vec<Segment>| match behind.push(request, segments) {
         true => Ok(()),
         false => Err(anyhow!("the tables cannot be written")),
     };
     let given = Given {
-        copy_ns_per_byte: manifest.calibration.copy_ns_per_byte,
+        rates: Rates {
+            copy_ns_per_byte: manifest.calibration.copy_ns_per_byte,
+            fault_outside_ns: manifest.calibration.fault_outside_ns as u64,
+        },
         losses: &manifest.losses,
         whole_machine: manifest.options.scope == "machine",
+        target_pid: Some(manifest.command.pid).filter(|pid| *pid != 0),
         allow_truncated,
     };
     let passed = pass(input, &given, &mut sink);
     // First: why it could not be written is worth more than that it could not.
-    let written = behind.finish()?;
+    let written = behind.finish().with_context(unwritten)?;
     let tally = passed.with_context(|| dir.path().join(EVENTS).display().to_string())?;
+    // Some file systems find out only now that there is no room.
+    files.iter().try_for_each(File::sync_data).with_context(unwritten)?;
 
     let counts = &mut manifest.counts;
     counts.requests = written.requests;
@@ -164,13 +175,14 @@ pub struct Tally {
 /// What a pass is told beforehand.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Given<'a> {
-    /// The calibrated rate behind modelled copies.
-    pub copy_ns_per_byte: f64,
+    pub rates: Rates,
     /// Losses already known: a loss is told of by a later record, when the requests it touches may
     /// have been judged.
     pub losses: &'a [Loss],
     /// All context switches were recorded, not only those of traced threads.
     pub whole_machine: bool,
+    /// The target, which was released when the capture began; needed if its first records are lost.
+    pub target_pid: Option<u32>,
     pub allow_truncated: bool,
 }
 
@@ -202,9 +214,12 @@ pub fn pass(
 ) -> Result<Tally> {
     let reader = Reader::new(input, given.allow_truncated)?;
     let header = reader.header;
-    let mut engine = Engine::new(header.cpus, header.start_ns, given.copy_ns_per_byte);
+    let mut engine = Engine::new(header.cpus, header.start_ns, given.rates);
     engine.world.losses = given.losses.to_vec();
     engine.world.whole_machine = given.whole_machine;
+    if let Some(pid) = given.target_pid {
+        engine.expect_target(pid);
+    }
     let mut tally = Tally::default();
     let end = thread::scope(|scope| -> Result<ahead::End> {
         let mut ahead = Ahead::start(scope, reader);

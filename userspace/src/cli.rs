@@ -54,7 +54,7 @@ pub struct RunArgs {
     /// Directory of the capture
     #[arg(short, long, value_name = "DIR", default_value = "rpcprobe.out")]
     pub output: PathBuf,
-    /// Overwrite the capture in DIR
+    /// Overwrite the capture in DIR, as soon as CMD runs
     #[arg(long)]
     pub force: bool,
     /// Run the program as this user (default: as who runs rpcprobe; under sudo that is root)

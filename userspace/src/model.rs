@@ -176,6 +176,9 @@ pub struct Request {
     pub complete: bool,
     /// Why it is incomplete.
     pub reason: Option<String>,
+    /// Records lost while it was under way. A loss touches every request it overlaps, so these are
+    /// not to be added up over requests.
+    pub records_lost: u64,
     pub client: Option<End>,
     pub server: Option<End>,
     pub channel: Option<String>,

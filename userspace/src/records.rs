@@ -25,6 +25,9 @@ pub const REC_BLOCK: u8 = 15;
 pub const REC_JOURNAL: u8 = 16;
 pub const REC_CONTENTION: u8 = 17;
 pub const REC_THROTTLE: u8 = 18;
+pub const REC_SYSCALL_SOCKET: u8 = 19;
+pub const REC_CHANNEL: u8 = 20;
+pub const REC_UNIX_CHANNEL: u8 = 21;
 
 pub const SWITCH_PREEMPT: u8 = 1;
 pub const SWITCH_IOWAIT: u8 = 2;
@@ -42,6 +45,9 @@ pub const TASK_KTHREAD: u8 = 4;
 pub const SYSCALL_UNFINISHED: u8 = 1;
 pub const SYSCALL_REAPED: u8 = 2;
 pub const SYSCALL_WRITE: u8 = 4;
+
+/// `hdr.flags` of a Unix channel: the name is that of the end that sends.
+pub const CHANNEL_FROM_NAMED: u8 = 1;
 
 pub const FAULT_MAJOR: u8 = 1;
 pub const FAULT_KERNEL: u8 = 2;
@@ -142,6 +148,29 @@ records! {
     /// `hdr.ts_ns`: the lock was got; `hdr.aux`: LCB_F_* flags.
     struct RecContention { hdr: RecHdr, enter_ns: u64, lock: u64 }
     struct RecThrottle { hdr: RecHdr }
+    /// A call that moved bytes `[end - bytes, end)` of a stream socket's channel.
+    struct RecSyscallSocket {
+        sys: RecSyscall,
+        channel: u64,
+        reverse: u64,
+        end: u64,
+        bytes: u32,
+        fd: i32,
+        object_type: u16,
+        pad: [u16; 3],
+    }
+    /// Addresses of a TCP channel, IPv4 as `::ffff:a.b.c.d`.
+    struct RecChannel {
+        hdr: RecHdr,
+        channel: u64,
+        from: [u8; 16],
+        to: [u8; 16],
+        from_port: u16,
+        to_port: u16,
+        pad: u32,
+    }
+    /// Followed by `path_bytes` bytes of the name.
+    struct RecUnixChannel { hdr: RecHdr, channel: u64, path_bytes: u32, pad: u32 }
 }
 
 /// Reads the record struct at the front of `bytes`, and what follows it.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use zerocopy::IntoBytes;
 
-use crate::attribute::EVENTS;
+use crate::attribute::{tmp, EVENTS};
 use crate::capture::manifest::{Command, Host, Loss, Manifest, Options, FORMAT_VERSION};
 use crate::capture::writer::Writer;
 use crate::clock;
@@ -62,7 +62,8 @@ pub fn record(
 ) -> Result<Outcome, Refused> {
     let calibrator = Calibrator::start().context("cannot calibrate")?;
     let mut probe = Probe::attach(config)?;
-    let calibration = calibrator.compare(&probe).context("cannot calibrate")?;
+    let (mut calibration, mut fault_gaps) =
+        calibrator.compare(&probe).context("cannot calibrate")?;
     let mut target = Target::spawn(spec)?;
     probe.trace(target.pid() as u32)?;
 
@@ -83,21 +84,31 @@ pub fn record(
             ring_bytes_per_cpu: u64::from(config.ring_bytes_per_cpu),
         },
         hooks: probe.hooks.clone(),
-        calibration,
         ..Manifest::default()
     };
 
     let maps = std::mem::take(&mut probe.rings);
     let rings = Rings::new(&maps)?;
-    // Calibration's own records go; what comes from here on belongs to the capture.
-    let Ok(()) = rings.drain(|_, _| {}, |_, _| Ok::<(), std::convert::Infallible>(()));
-    let lost_before = probe.untold_losses(cpus)?;
+    // Calibration's own records end here; what comes from here on belongs to the capture.
+    let Ok(()) = rings
+        .drain(|_, record| fault_gaps.see(record), |_, _| Ok::<(), std::convert::Infallible>(()));
+    calibration.fault_outside_ns = fault_gaps.median_ns();
+    manifest.calibration = calibration;
+    dir.remove_file(tmp(EVENTS))?;
+    let file = BufWriter::with_capacity(1 << 20, dir.create_file(tmp(EVENTS))?);
+    let tasks = snapshot::tasks();
+    let lost_before = untold_losses(&probe)?;
 
+    // Nothing slow between this and the release: it stands for both.
     manifest.start_ns = clock::monotonic_ns();
     manifest.start_utc = clock::utc_now();
-    let file = BufWriter::with_capacity(1 << 20, dir.create_file(EVENTS)?);
-    let mut sink = Sink::start(file, cpus, manifest.start_ns);
+    let mut sink = Sink::start(file, &tasks, cpus, manifest.start_ns, lost_before);
     target.release().map_err(Refused::Target)?;
+    // The program runs. Up to here a former capture had to stay: there might not have been another.
+    let taken_over = take_over(dir);
+    if taken_over.is_err() {
+        sink.writer = None;
+    }
     let_go_of_pipes();
 
     // On a crowded machine whoever empties the rings must not be the one who waits. Only this
@@ -120,29 +131,49 @@ pub fn record(
 
     manifest.duration_ns = end_ns - manifest.start_ns;
     manifest.command.wait_status = Some(status.raw());
-    let untold: Vec<Loss> = (probe.untold_losses(cpus)?.into_iter())
-        .filter(|loss| !lost_before.contains(loss))
-        .map(|(cpu, count, first_ns, last_ns)| Loss { cpu, count, first_ns, last_ns })
-        .collect();
+    let untold: Vec<Loss> =
+        untold_losses(&probe)?.into_iter().filter_map(|loss| sink.ours(loss)).collect();
     manifest.losses = std::mem::take(&mut sink.losses);
     manifest.losses.extend_from_slice(&untold);
-    let failure = sink.finish(end_ns, &untold, &mut manifest.counts).err();
+    manifest.counts.records_lost = manifest.losses.iter().map(|loss| loss.count).sum();
+    let finished = sink.finish(end_ns, &untold, &mut manifest.counts);
+    let shown = dir.path().display();
+    let part = || {
+        format!(
+            "{shown} holds the events only up to then; if need be make room, then `rpcprobe \
+             attribute --allow-truncated {shown}`"
+        )
+    };
+    let failure = match taken_over {
+        Ok(()) => finished.with_context(part).err(),
+        Err(error) => Some(error.context("nothing was captured")),
+    };
     Ok(Outcome { manifest, status, failure })
 }
 
 /// The file, until the first error; from then on records are only taken out of the rings, so that
 /// the failure stays ours.
 struct Sink {
+    cpus: u32,
     writer: Option<Writer<BufWriter<File>>>,
     failure: Option<anyhow::Error>,
+    start_ns: u64,
+    /// Counted by the kernel side before the start, and not told of by then: calibration's.
+    lost_before: Vec<Loss>,
     /// Losses the records told of.
     losses: Vec<Loss>,
 }
 
 impl Sink {
-    fn start(file: BufWriter<File>, cpus: u32, start_ns: u64) -> Sink {
-        let mut sink = Sink { writer: None, failure: None, losses: Vec::new() };
-        let tasks = snapshot::tasks();
+    fn start(
+        file: BufWriter<File>,
+        tasks: &[Vec<u8>],
+        cpus: u32,
+        start_ns: u64,
+        lost_before: Vec<Loss>,
+    ) -> Sink {
+        let mut sink =
+            Sink { cpus, writer: None, failure: None, start_ns, lost_before, losses: Vec::new() };
         let started = Writer::new(file, cpus, start_ns).and_then(|mut writer| {
             writer.user_records(tasks.iter().map(|task| &task[..]))?;
             Ok(writer)
@@ -161,21 +192,32 @@ impl Sink {
         };
         // One writer, two closures that never run at the same time.
         let cell = std::cell::RefCell::new(&mut writer);
-        let losses = &mut self.losses;
+        let mut losses = Vec::new();
         let drained = rings.drain(
-            |cpu, record| {
-                losses.extend(loss(cpu, record));
-                cell.borrow_mut().push(cpu, record);
+            |cpu, record| match loss(cpu, record) {
+                None => cell.borrow_mut().push(cpu, record),
+                Some((hdr, loss)) => {
+                    if let Some(loss) = self.ours(loss) {
+                        cell.borrow_mut().push(cpu, lost_record(hdr, &loss).as_bytes());
+                        losses.push(loss);
+                    }
+                }
             },
             |cpu, watermark_ns| match watermark_ns {
                 Some(watermark_ns) => cell.borrow_mut().flush(cpu, watermark_ns, BLOCK_LAG_NS),
                 None => Ok(()),
             },
         );
+        self.losses.append(&mut losses);
         match drained {
             Ok(()) => self.writer = Some(writer),
             Err(error) => self.fail(error),
         }
+    }
+
+    /// The part of a loss that belongs to the capture.
+    fn ours(&self, loss: Loss) -> Option<Loss> {
+        loss.since(self.start_ns, &self.lost_before)
     }
 
     fn fail(&mut self, error: std::io::Error) {
@@ -192,15 +234,11 @@ impl Sink {
         counts: &mut crate::capture::manifest::Counts,
     ) -> Result<()> {
         if let Some(mut writer) = self.writer.take() {
-            for loss in untold {
+            // Of a CPU beyond our rings the manifest alone tells.
+            let with_ring = untold.iter().filter(|loss| loss.cpu < self.cpus);
+            for loss in with_ring {
                 let hdr = RecHdr { ts_ns: end_ns, tid: 0, kind: REC_LOST, flags: 0, aux: 0 };
-                let lost = RecLost {
-                    hdr,
-                    count: loss.count,
-                    first_ns: loss.first_ns,
-                    last_ns: loss.last_ns,
-                };
-                writer.push(loss.cpu, lost.as_bytes());
+                writer.push(loss.cpu, lost_record(hdr, loss).as_bytes());
             }
             let written = (|| {
                 writer.flush_all(end_ns)?;
@@ -218,6 +256,15 @@ impl Sink {
             None => Ok(()),
         }
     }
+}
+
+/// Puts the events that are being written in the place of a former capture.
+fn take_over(dir: &OutputDir) -> Result<()> {
+    let taken_over = dir.remove_former().and_then(|()| dir.replace_file(EVENTS, tmp(EVENTS)));
+    if taken_over.is_err() {
+        let _ = dir.remove_file(tmp(EVENTS));
+    }
+    taken_over
 }
 
 /// Standard input and output are the target's: its pipes must end when it closes them, so we must
@@ -240,15 +287,20 @@ fn renice(nice: i32) -> i32 {
     }
 }
 
+fn untold_losses(probe: &Probe) -> Result<Vec<Loss>> {
+    let losses = probe.untold_losses()?.into_iter();
+    let named = |(cpu, count, first_ns, last_ns)| Loss { cpu, count, first_ns, last_ns };
+    Ok(losses.map(named).collect())
+}
+
 /// The loss a record tells of, if it is of that kind.
-fn loss(cpu: u32, record: &[u8]) -> Option<Loss> {
-    let (lost, _) = records::read::<RecLost>(record)?;
-    (lost.hdr.kind == REC_LOST).then_some(Loss {
-        cpu,
-        count: lost.count,
-        first_ns: lost.first_ns,
-        last_ns: lost.last_ns,
-    })
+fn loss(cpu: u32, record: &[u8]) -> Option<(RecHdr, Loss)> {
+    let (RecLost { hdr, count, first_ns, last_ns }, _) = records::read::<RecLost>(record)?;
+    (hdr.kind == REC_LOST).then_some((hdr, Loss { cpu, count, first_ns, last_ns }))
+}
+
+fn lost_record(hdr: RecHdr, loss: &Loss) -> RecLost {
+    RecLost { hdr, count: loss.count, first_ns: loss.first_ns, last_ns: loss.last_ns }
 }
 
 fn host(cpus: u32) -> Host {

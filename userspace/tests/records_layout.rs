@@ -13,7 +13,7 @@ use libbpf_rs::btf::{Btf, HasSize};
 use rpcprobe::records::{LAYOUT, SIZES};
 
 /// Structs whose C side ends in a `path` array that is sent only in part: Rust leaves it out.
-const WITH_PATH: [&str; 2] = ["RecExec", "RecSyscallPath"];
+const WITH_PATH: [&str; 3] = ["RecExec", "RecSyscallPath", "RecUnixChannel"];
 
 fn bpf() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../bpf")

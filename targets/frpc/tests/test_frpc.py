@@ -18,7 +18,8 @@ EXPECTED = os.path.join(TARGET, "expected.txt")
 
 LINE_LIMIT = 65536
 ARITY = dict.fromkeys("+ - * / ^".split(), 2) | dict.fromkeys(
-    "! sin cos tan asin acos atan exp ln log sqrt abs neg ~".split(), 1)
+    "! sin cos tan asin acos atan exp ln log sqrt abs neg ~".split(), 1
+)
 
 UNKNOWN = "not a number, operator, function or constant"
 NOT_UNIT = "the operand is not between -1 and 1"
@@ -99,8 +100,12 @@ class Case(unittest.TestCase):
         return results[0]
 
     def start(self, *arguments):
-        process = subprocess.Popen([FRPC, *arguments], stdin=subprocess.PIPE,
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process = subprocess.Popen(
+            [FRPC, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
         self.addCleanup(process.communicate)
         return process
 
@@ -136,8 +141,9 @@ class SuiteTest(Case):
         self.check_suite(read_lines(EXPRESSIONS), "--notation", "prefix")
 
     def test_postfix(self):
-        self.check_suite([to_postfix(line) for line in read_lines(EXPRESSIONS)],
-                         "--notation=postfix")
+        self.check_suite(
+            [to_postfix(line) for line in read_lines(EXPRESSIONS)], "--notation=postfix"
+        )
 
 
 class AnswerTest(Case):
@@ -152,85 +158,162 @@ class AnswerTest(Case):
         self.assertEqual(status, int(any(line.startswith("ERROR: ") for line in wanted)))
 
     def check_errors(self, triples, *arguments):
-        self.check([(expression, f"ERROR: token {where}: {what}")
-                    for expression, where, what in triples], *arguments)
+        self.check(
+            [(expression, f"ERROR: token {where}: {what}") for expression, where, what in triples],
+            *arguments,
+        )
 
     def test_values(self):
-        self.check([(expression, f"ANSWER: {value}") for expression, value in (
-            (b"+ 1 2", "3"), (b"- 5 3", "2"), (b"* 2 -3.5", "-7"),
-            (b"/ 1 3", "0.3333333333333333"), (b"+ .1 .2", "0.30000000000000004"),
-            (b"^ 2 10", "1024"), (b"^ -8 3", "-512"), (b"^ 0 0", "1"),
-            (b"! 0", "1"), (b"! 5", "120"), (b"! 20", "2.43290200817664e+18"),
-            (b"neg 3", "-3"), (b"~ neg 3", "3"), (b"abs -2", "2"), (b"sqrt 16", "4"),
-            (b"log 1000", "3"), (b"ln e", "1"), (b"exp 0", "1"), (b"pi", "3.141592653589793"),
-            (b"\t + \r1\v2\f\r", "3"))])
+        self.check(
+            [
+                (expression, f"ANSWER: {value}")
+                for expression, value in (
+                    (b"+ 1 2", "3"),
+                    (b"- 5 3", "2"),
+                    (b"* 2 -3.5", "-7"),
+                    (b"/ 1 3", "0.3333333333333333"),
+                    (b"+ .1 .2", "0.30000000000000004"),
+                    (b"^ 2 10", "1024"),
+                    (b"^ -8 3", "-512"),
+                    (b"^ 0 0", "1"),
+                    (b"! 0", "1"),
+                    (b"! 5", "120"),
+                    (b"! 20", "2.43290200817664e+18"),
+                    (b"neg 3", "-3"),
+                    (b"~ neg 3", "3"),
+                    (b"abs -2", "2"),
+                    (b"sqrt 16", "4"),
+                    (b"log 1000", "3"),
+                    (b"ln e", "1"),
+                    (b"exp 0", "1"),
+                    (b"pi", "3.141592653589793"),
+                    (b"\t + \r1\v2\f\r", "3"),
+                )
+            ]
+        )
 
     def test_numbers(self):
-        self.check([(text, f"ANSWER: {value}") for text, value in (
-            (b"12", 12), (b"-0.5", -0.5), (b"+3.", 3), (b".25", 0.25), (b"6.02e23", 6.02e23),
-            (b"1E+2", 100), (b"25e-2", 0.25), (b"007", 7))])
+        self.check(
+            [
+                (text, f"ANSWER: {value}")
+                for text, value in (
+                    (b"12", 12),
+                    (b"-0.5", -0.5),
+                    (b"+3.", 3),
+                    (b".25", 0.25),
+                    (b"6.02e23", 6.02e23),
+                    (b"1E+2", 100),
+                    (b"25e-2", 0.25),
+                    (b"007", 7),
+                )
+            ]
+        )
 
     def test_unknown_tokens(self):
-        self.check_errors([(text, f'1 "{text.decode()}"', UNKNOWN) for text in (
-            b"foo", b"Sin", b"sinx", b"si", b".", b"-.", b"+-1", b"1.2.3", b"1e", b"1e+", b"0x10",
-            b"inf", b"-inf", b"nan", b"infinity", b"1,5", b"(", b"1_0", b"++", b"1#")])
+        self.check_errors(
+            [
+                (text, f'1 "{text.decode()}"', UNKNOWN)
+                for text in (
+                    b"foo",
+                    b"Sin",
+                    b"sinx",
+                    b"si",
+                    b".",
+                    b"-.",
+                    b"+-1",
+                    b"1.2.3",
+                    b"1e",
+                    b"1e+",
+                    b"0x10",
+                    b"inf",
+                    b"-inf",
+                    b"nan",
+                    b"infinity",
+                    b"1,5",
+                    b"(",
+                    b"1_0",
+                    b"++",
+                    b"1#",
+                )
+            ]
+        )
         self.check_errors([(b"+ 1 foo", '3 "foo"', UNKNOWN), (b"1 #2", '2 "#2"', UNKNOWN)])
 
     def test_structure_errors(self):
-        self.check_errors([
-            (b"+", '1 "+"', "missing operand"),
-            (b"+ 1", '1 "+"', "missing operand"),
-            (b"+ 1 * 2", '3 "*"', "missing operand"),
-            (b"sin", '1 "sin"', "missing operand"),
-            (b"1 2", '2 "2"', LEFT_OVER),
-            (b"+ 1 2 * 3 4 5", '4 "*"', LEFT_OVER),
-        ])
+        self.check_errors(
+            [
+                (b"+", '1 "+"', "missing operand"),
+                (b"+ 1", '1 "+"', "missing operand"),
+                (b"+ 1 * 2", '3 "*"', "missing operand"),
+                (b"sin", '1 "sin"', "missing operand"),
+                (b"1 2", '2 "2"', LEFT_OVER),
+                (b"+ 1 2 * 3 4 5", '4 "*"', LEFT_OVER),
+            ]
+        )
 
     def test_structure_errors_in_postfix(self):
-        self.check_errors([
-            (b"+", '1 "+"', "missing operand"),
-            (b"1 +", '2 "+"', "missing operand"),
-            (b"+ 1 2", '1 "+"', "missing operand"),
-            (b"1 2", '1 "1"', LEFT_OVER),
-            (b"1 2 3 +", '1 "1"', LEFT_OVER),
-            (b"1 2 + 3 4 *", '3 "+"', LEFT_OVER),
-            (b"1 foo +", '2 "foo"', UNKNOWN),
-            (b"1 0 /", '3 "/"', "division by zero"),
-        ], "--notation", "postfix")
+        self.check_errors(
+            [
+                (b"+", '1 "+"', "missing operand"),
+                (b"1 +", '2 "+"', "missing operand"),
+                (b"+ 1 2", '1 "+"', "missing operand"),
+                (b"1 2", '1 "1"', LEFT_OVER),
+                (b"1 2 3 +", '1 "1"', LEFT_OVER),
+                (b"1 2 + 3 4 *", '3 "+"', LEFT_OVER),
+                (b"1 foo +", '2 "foo"', UNKNOWN),
+                (b"1 0 /", '3 "/"', "division by zero"),
+            ],
+            "--notation",
+            "postfix",
+        )
 
     def test_undefined_results(self):
-        self.check_errors([
-            (b"/ 1 0", '1 "/"', "division by zero"),
-            (b"/ 0 0", '1 "/"', "division by zero"),
-            (b"+ 1 / 2 - 3 3", '3 "/"', "division by zero"),
-            (b"^ 0 -1", '1 "^"', NOT_REAL),
-            (b"^ -8 / 1 3", '1 "^"', NOT_REAL),
-            (b"! -1", '1 "!"', NOT_COUNT),
-            (b"! 2.5", '1 "!"', NOT_COUNT),
-            (b"! 171", '1 "!"', NOT_COUNT),
-            (b"asin 1.1", '1 "asin"', NOT_UNIT),
-            (b"acos -2", '1 "acos"', NOT_UNIT),
-            (b"ln 0", '1 "ln"', NOT_POSITIVE),
-            (b"ln -1", '1 "ln"', NOT_POSITIVE),
-            (b"log 0", '1 "log"', NOT_POSITIVE),
-            (b"log -1", '1 "log"', NOT_POSITIVE),
-            (b"sqrt -1", '1 "sqrt"', "the operand is negative"),
-        ])
+        self.check_errors(
+            [
+                (b"/ 1 0", '1 "/"', "division by zero"),
+                (b"/ 0 0", '1 "/"', "division by zero"),
+                (b"+ 1 / 2 - 3 3", '3 "/"', "division by zero"),
+                (b"^ 0 -1", '1 "^"', NOT_REAL),
+                (b"^ -8 / 1 3", '1 "^"', NOT_REAL),
+                (b"! -1", '1 "!"', NOT_COUNT),
+                (b"! 2.5", '1 "!"', NOT_COUNT),
+                (b"! 171", '1 "!"', NOT_COUNT),
+                (b"asin 1.1", '1 "asin"', NOT_UNIT),
+                (b"acos -2", '1 "acos"', NOT_UNIT),
+                (b"ln 0", '1 "ln"', NOT_POSITIVE),
+                (b"ln -1", '1 "ln"', NOT_POSITIVE),
+                (b"log 0", '1 "log"', NOT_POSITIVE),
+                (b"log -1", '1 "log"', NOT_POSITIVE),
+                (b"sqrt -1", '1 "sqrt"', "the operand is negative"),
+            ]
+        )
 
     def test_overflow(self):
-        self.check_errors([(text, f'1 "{text.split()[0].decode()}"', "overflow") for text in (
-            b"exp 1000", b"^ 10 400", b"* 1e200 1e200", b"+ 1.7e308 1.7e308", b"/ 1e300 1e-300")])
+        self.check_errors(
+            [
+                (text, f'1 "{text.split()[0].decode()}"', "overflow")
+                for text in (
+                    b"exp 1000",
+                    b"^ 10 400",
+                    b"* 1e200 1e200",
+                    b"+ 1.7e308 1.7e308",
+                    b"/ 1e300 1e-300",
+                )
+            ]
+        )
         self.check_errors([(b"neg -1e999", '2 "-1e999"', "the number is too large")])
 
     def test_odd_bytes_are_shown_safely(self):
-        self.check_errors([
-            (b"+ 1 2\0", r'3 "2\x00"', UNKNOWN),
-            (b"\0", r'1 "\x00"', UNKNOWN),
-            (b"+ \0 2", r'2 "\x00"', UNKNOWN),
-            (b"\x1b[2J\"\\\xc3\xa9", r'1 "\x1b[2J\x22\x5c\xc3\xa9"', UNKNOWN),
-            (b"x" * 1000, f'1 "{"x" * 32}..."', UNKNOWN),
-            (b"\xff" * 1000, '1 "' + r"\xff" * 32 + '..."', UNKNOWN),
-        ])
+        self.check_errors(
+            [
+                (b"+ 1 2\0", r'3 "2\x00"', UNKNOWN),
+                (b"\0", r'1 "\x00"', UNKNOWN),
+                (b"+ \0 2", r'2 "\x00"', UNKNOWN),
+                (b'\x1b[2J"\\\xc3\xa9', r'1 "\x1b[2J\x22\x5c\xc3\xa9"', UNKNOWN),
+                (b"x" * 1000, f'1 "{"x" * 32}..."', UNKNOWN),
+                (b"\xff" * 1000, '1 "' + r"\xff" * 32 + '..."', UNKNOWN),
+            ]
+        )
 
     def test_skipped_lines(self):
         text = b"\n  \t\r\n# + 1 2\n  # x\n+ 1 2\n#" + b"x" * 2 * LINE_LIMIT + b"\n\n+ 3 4"
@@ -241,23 +324,37 @@ class AnswerTest(Case):
     def test_long_lines(self):
         longest = b"1" + b" " * (LINE_LIMIT - 1)
         too_long = f"longer than {LINE_LIMIT} bytes"
-        self.check([(longest, "ANSWER: 1"),
-                    (longest + b" ", f"ERROR: line 3: {too_long}"),
-                    (b" " * LINE_LIMIT + b"1", f"ERROR: line 4: {too_long}")])
+        self.check(
+            [
+                (longest, "ANSWER: 1"),
+                (longest + b" ", f"ERROR: line 3: {too_long}"),
+                (b" " * LINE_LIMIT + b"1", f"ERROR: line 4: {too_long}"),
+            ]
+        )
 
     def test_deep_nesting(self):
         depth = LINE_LIMIT // 2 - 1
-        self.check([(b"~ " * depth + b"1", f"ANSWER: {(-1) ** depth}"),
-                    (b"+ " * (depth // 2) + b"1 " * (depth // 2 + 1), f"ANSWER: {depth // 2 + 1}")])
-        self.check([(b"1 " * depth + b"2", f'ERROR: token {depth} "1": {LEFT_OVER}'),
-                    (b"1 " * (depth // 2 + 1) + b"+ " * (depth // 2), f"ANSWER: {depth // 2 + 1}")],
-                   "--notation", "postfix")
+        self.check(
+            [
+                (b"~ " * depth + b"1", f"ANSWER: {(-1) ** depth}"),
+                (b"+ " * (depth // 2) + b"1 " * (depth // 2 + 1), f"ANSWER: {depth // 2 + 1}"),
+            ]
+        )
+        self.check(
+            [
+                (b"1 " * depth + b"2", f'ERROR: token {depth} "1": {LEFT_OVER}'),
+                (b"1 " * (depth // 2 + 1) + b"+ " * (depth // 2), f"ANSWER: {depth // 2 + 1}"),
+            ],
+            "--notation",
+            "postfix",
+        )
 
     def test_random_bytes_give_one_line_each(self):
         rng = random.Random(1)
-        alphabet = b"0123456789.eE+-*/^!~ \t\0\"\\\xff pisncoqrtabl"
-        lines = [b"x" + bytes(rng.choice(alphabet) for _ in range(rng.randrange(60)))
-                 for _ in range(300)]
+        alphabet = b'0123456789.eE+-*/^!~ \t\0"\\\xff pisncoqrtabl'
+        lines = [
+            b"x" + bytes(rng.choice(alphabet) for _ in range(rng.randrange(60))) for _ in range(300)
+        ]
         status, answers = self.evaluate_all_ways(b"\n".join(lines))
         self.assertEqual((status, len(answers)), (1, 300))
 
@@ -300,32 +397,46 @@ class CommandLineTest(Case):
             arguments = ["-m", mode, "-o", self.path("out"), "-i"]
             missing = self.path("missing")
             self.check_refused(f"cannot open {missing}: No such file", *arguments, missing)
-            self.check_refused(f"cannot read {self.directory}: Is a directory", *arguments,
-                               self.directory)
+            self.check_refused(
+                f"cannot read {self.directory}: Is a directory", *arguments, self.directory
+            )
             arguments = ["-m", mode, "-i", source, "-o"]
             self.check_refused(f"cannot open {missing}/x: No such file", *arguments, missing + "/x")
             self.check_refused("cannot write /dev/full: No space", *arguments, "/dev/full")
 
     def test_closed_streams(self):
         for mode in "13":
-            self.check_refused("cannot read standard input: Bad file", "-m", mode, text=None,
-                               preexec_fn=lambda: os.close(0))
-            run = self.run_frpc("-m", mode, text=b"+ 1 2\n", stdout=None,
-                                preexec_fn=lambda: os.close(1))
+            self.check_refused(
+                "cannot read standard input: Bad file",
+                "-m",
+                mode,
+                text=None,
+                preexec_fn=lambda: os.close(0),
+            )
+            run = self.run_frpc(
+                "-m", mode, text=b"+ 1 2\n", stdout=None, preexec_fn=lambda: os.close(1)
+            )
             self.assertEqual(run.returncode, 2)
             self.assertIn(b"cannot write standard output: Bad file", run.stderr)
             # With files, the standard streams are not needed.
             source = self.write("in", b"+ 1 2\n")
-            run = subprocess.run([FRPC, "-m", mode, "-i", source, "-o", self.path("out")],
-                                 check=False, preexec_fn=lambda: os.closerange(0, 3))
+            run = subprocess.run(
+                [FRPC, "-m", mode, "-i", source, "-o", self.path("out")],
+                check=False,
+                preexec_fn=lambda: os.closerange(0, 3),
+            )
             self.assertEqual((run.returncode, self.read("out")), (0, b"ANSWER: 3\n"))
 
     def test_message_without_standard_error_stays_out_of_the_output(self):
         directory = os.open(self.directory, os.O_RDONLY)
         self.addCleanup(os.close, directory)
         for mode in "13":
-            run = subprocess.run([FRPC, "-m", mode, "-o", self.path("out")], stdin=directory,
-                                 check=False, preexec_fn=lambda: os.close(2))
+            run = subprocess.run(
+                [FRPC, "-m", mode, "-o", self.path("out")],
+                stdin=directory,
+                check=False,
+                preexec_fn=lambda: os.close(2),
+            )
             self.assertEqual((run.returncode, self.read("out")), (2, b""))
 
 
@@ -376,22 +487,28 @@ class ProcessTest(Case):
     def test_output_closed_early(self):
         source = self.write("in", b"+ 1 2\n" * 100000)
         for mode in "13":
-            with open(source, "rb") as file, subprocess.Popen(
-                    [FRPC, "-m", mode], stdin=file, stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE) as process:
+            with (
+                open(source, "rb") as file,
+                subprocess.Popen(
+                    [FRPC, "-m", mode], stdin=file, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+                ) as process,
+            ):
                 self.assertEqual(process.stdout.readline(), b"ANSWER: 3\n")
                 process.stdout.close()
                 errors = process.stderr.read()
-                self.assertIn((process.wait(), b"Broken pipe" in errors),
-                              ((-signal.SIGPIPE, False), (2, True)))
+                self.assertIn(
+                    (process.wait(), b"Broken pipe" in errors),
+                    ((-signal.SIGPIPE, False), (2, True)),
+                )
                 self.assertNotIn(b"back end", errors)
 
 
 class MeasureTest(Case):
     def run_measure(self, *arguments, **more):
         more = {"cwd": self.directory} | more
-        return subprocess.run([MEASURE, *arguments], capture_output=True, text=True, check=False,
-                              **more)
+        return subprocess.run(
+            [MEASURE, *arguments], capture_output=True, text=True, check=False, **more
+        )
 
     def script(self, body):
         path = self.write("evaluator", b"#!/bin/sh\n" + body)
@@ -418,33 +535,42 @@ class MeasureTest(Case):
             self.assertEqual(self.lines_of("errors"), [])
             self.assertEqual(os.listdir(self.path("temporary")), [])
             rows = [line.split() for line in run.stderr.splitlines()[1:]]
-            self.assertEqual([(row[0], row[1], row[-1]) for row in rows],
-                             [(str(m), "3", "0") for m in modes])
+            self.assertEqual(
+                [(row[0], row[1], row[-1]) for row in rows], [(str(m), "3", "0") for m in modes]
+            )
 
     def test_closed_streams(self):
         source = self.write("expressions", b"+ 1 2\n")
-        run = subprocess.run([MEASURE, "-mall", "-e", source], cwd=self.directory, check=False,
-                             preexec_fn=lambda: os.closerange(0, 3))
+        run = subprocess.run(
+            [MEASURE, "-mall", "-e", source],
+            cwd=self.directory,
+            check=False,
+            preexec_fn=lambda: os.closerange(0, 3),
+        )
         self.assertEqual(run.returncode, 0)
         self.check_results([(1, 3), (2, 3), (3, 3)])
 
     def test_failures_are_recorded(self):
         source = self.write("expressions", b"/ 1 0\n+ 1 2\n1" + b" " * LINE_LIMIT)
-        run = self.run_measure("-m", "all", "-e", source, "--results", self.path("r"),
-                               "--errors", self.path("e"))
+        run = self.run_measure(
+            "-m", "all", "-e", source, "--results", self.path("r"), "--errors", self.path("e")
+        )
         self.assertEqual(run.returncode, 1)
         self.assertEqual(len(self.lines_of("r")), 4)
         self.assertEqual(
             self.lines_of("e"),
-            [f'{m},1,exit status 1: ERROR: token 1 "/": division by zero' for m in (1, 2, 3)] +
-            [f"{m},3,the line is too long" for m in (1, 2, 3)])
+            [f'{m},1,exit status 1: ERROR: token 1 "/": division by zero' for m in (1, 2, 3)]
+            + [f"{m},3,the line is too long" for m in (1, 2, 3)],
+        )
 
     def test_bad_evaluators(self):
         source = self.write("expressions", b"+ 1 2\n")
-        for body, what in ((b"echo 3", "no ANSWER: in the output: 3"),
-                           (b"exit 0", "no ANSWER: in the output: "),
-                           (b"echo ANSWER: 3; exit 5", "exit status 5: ANSWER: 3"),
-                           (b"kill -9 $$", "killed by signal 9 (Killed)")):
+        for body, what in (
+            (b"echo 3", "no ANSWER: in the output: 3"),
+            (b"exit 0", "no ANSWER: in the output: "),
+            (b"echo ANSWER: 3; exit 5", "exit status 5: ANSWER: 3"),
+            (b"kill -9 $$", "killed by signal 9 (Killed)"),
+        ):
             run = self.run_measure("-m1", "-e", source, "--frpc", self.script(body))
             self.assertEqual(run.returncode, 1)
             self.assertEqual(self.lines_of("errors"), [f"1,1,{what}"])
@@ -460,28 +586,31 @@ class MeasureTest(Case):
     def test_temporary_directory_from_the_environment(self):
         source = self.write("expressions", b"+ 1 2\n")
         os.mkdir(self.path("other"))
-        script = self.script(b'readlink /proc/self/fd/0 > seen; echo ANSWER: 3')
-        run = self.run_measure("-m1", "-e", source, "--frpc", script,
-                               env=os.environ | {"TMPDIR": self.path("other")})
+        script = self.script(b"readlink /proc/self/fd/0 > seen; echo ANSWER: 3")
+        run = self.run_measure(
+            "-m1", "-e", source, "--frpc", script, env=os.environ | {"TMPDIR": self.path("other")}
+        )
         self.assertEqual(run.returncode, 0)
-        self.assertRegex(self.read("seen").decode(),
-                         f"^{self.path('other')}/frpc-measure\\.\\w+/input$")
+        self.assertRegex(
+            self.read("seen").decode(), f"^{self.path('other')}/frpc-measure\\.\\w+/input$"
+        )
         self.assertEqual(os.listdir(self.path("other")), [])
 
     def test_usage_and_file_errors(self):
         source = self.write("expressions", b"+ 1 2\n")
         missing = self.path("missing")
         for arguments, message in (
-                ([], "-m and -e are required"),
-                (["-m1"], "-m and -e are required"),
-                (["-m4", "-e", source], "mode is not 1, 2, 3 or all: 4"),
-                (["-m1", "-e", source, "x"], "unexpected argument: x"),
-                (["-m1", "-e", missing], f"cannot open {missing}"),
-                (["-m1", "-e", self.directory], f"cannot read {self.directory}"),
-                (["-m1", "-e", source, "--dir", missing], f"directory in {missing}"),
-                (["-m1", "-e", source, "--frpc", missing], f"cannot run {missing}"),
-                (["-m1", "-e", source, "--results", missing + "/x"], f"cannot open {missing}/x"),
-                (["-m1", "-e", source, "--results", "/dev/full"], "cannot write /dev/full")):
+            ([], "-m and -e are required"),
+            (["-m1"], "-m and -e are required"),
+            (["-m4", "-e", source], "mode is not 1, 2, 3 or all: 4"),
+            (["-m1", "-e", source, "x"], "unexpected argument: x"),
+            (["-m1", "-e", missing], f"cannot open {missing}"),
+            (["-m1", "-e", self.directory], f"cannot read {self.directory}"),
+            (["-m1", "-e", source, "--dir", missing], f"directory in {missing}"),
+            (["-m1", "-e", source, "--frpc", missing], f"cannot run {missing}"),
+            (["-m1", "-e", source, "--results", missing + "/x"], f"cannot open {missing}/x"),
+            (["-m1", "-e", source, "--results", "/dev/full"], "cannot write /dev/full"),
+        ):
             run = self.run_measure(*arguments)
             self.assertEqual(run.returncode, 2, arguments)
             self.assertIn(message, run.stderr)
@@ -493,9 +622,11 @@ class MeasureTest(Case):
         os.mkdir(self.path("temporary"))
         script = self.script(b"echo started > fifo; exec sleep 1000")
         for number in (signal.SIGINT, signal.SIGTERM):
-            with subprocess.Popen([MEASURE, "-m1", "-e", source, "--frpc", script, "--dir",
-                                   self.path("temporary")], cwd=self.directory,
-                                  stderr=subprocess.DEVNULL) as process:
+            with subprocess.Popen(
+                [MEASURE, "-m1", "-e", source, "--frpc", script, "--dir", self.path("temporary")],
+                cwd=self.directory,
+                stderr=subprocess.DEVNULL,
+            ) as process:
                 self.assertEqual(self.read("fifo"), b"started\n")
                 process.send_signal(number)
                 self.assertEqual(process.wait(), -number)

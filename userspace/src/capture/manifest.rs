@@ -1,6 +1,7 @@
 //! `manifest.json`: what a capture is, how it was taken, and what it lost.
 //!
-//! Written last and by rename, so a directory with a manifest holds a whole capture.
+//! Written by rename once the events are whole, so a directory with a manifest can be attributed; and
+//! again, with figures, when it has been.
 
 use std::collections::BTreeMap;
 
@@ -111,6 +112,25 @@ pub struct Calibration {
     pub fault_ns: f64,
     /// Copying one byte through a pipe, one way: the rate behind modelled `copy` segments.
     pub copy_ns_per_byte: f64,
+    /// From the recorded end of a page fault to the recorded begin of the next one where a loop does
+    /// nothing but touch pages: entry, return and our own hooks, which no hook can bracket.
+    #[serde(default)]
+    pub fault_outside_ns: f64,
+}
+
+impl Loss {
+    /// The part of this loss that belongs to a capture that began at `start_ns`, if any. `before`:
+    /// losses that the kernel side had counted by then and not yet told of.
+    pub fn since(self, start_ns: u64, before: &[Loss]) -> Option<Loss> {
+        if self.last_ns < start_ns {
+            return None;
+        }
+        // One that was being counted at the start has gone on: the same CPU, and the same begin.
+        let begun = before.iter().find(|b| (b.cpu, b.first_ns) == (self.cpu, self.first_ns));
+        // Something was lost at last_ns, which is since the start.
+        let count = self.count.saturating_sub(begun.map_or(0, |begun| begun.count)).max(1);
+        Some(Loss { count, first_ns: self.first_ns.max(start_ns), ..self })
+    }
 }
 
 impl Manifest {
@@ -121,5 +141,26 @@ impl Manifest {
         (n.syscalls as f64 * c.syscall_ns
             + n.switches as f64 * c.switch_ns
             + n.faults as f64 * c.fault_ns) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_before_the_start_are_none_of_the_captures() {
+        let loss = |count, first_ns, last_ns| Loss { cpu: 1, count, first_ns, last_ns };
+        let before = [Loss { cpu: 0, ..loss(40, 700, 900) }, loss(30, 800, 900)];
+        let since = |loss: Loss| loss.since(1_000, &before);
+        assert_eq!(since(loss(30, 800, 900)), None);
+        assert_eq!(since(loss(5, 800, 999)), None);
+        assert_eq!(since(loss(5, 1_000, 1_000)), Some(loss(5, 1_000, 1_000)));
+        assert_eq!(since(loss(5, 1_100, 1_200)), Some(loss(5, 1_100, 1_200)));
+        // Begun before: what had been counted then is not ours.
+        assert_eq!(since(loss(34, 800, 1_200)), Some(loss(4, 1_000, 1_200)));
+        assert_eq!(since(loss(30, 800, 1_000)), Some(loss(1, 1_000, 1_000)));
+        // Another one of which nothing is known: all of it may be ours.
+        assert_eq!(since(loss(34, 700, 1_200)), Some(loss(34, 1_000, 1_200)));
     }
 }

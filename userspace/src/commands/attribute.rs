@@ -25,7 +25,6 @@ pub fn attribute(args: AttributeArgs) -> Result<i32> {
         super::manifest(&dir)?
     };
     attribute::attribute(&dir, &mut manifest, args.allow_truncated)?;
-    attribute::write_manifest(&dir, &manifest)?;
     if !args.quiet {
         let stdout = std::io::stdout();
         let style = super::style(&stdout);

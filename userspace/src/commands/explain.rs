@@ -20,11 +20,11 @@ pub fn explain(args: ExplainArgs) -> Result<i32> {
         .with_context(|| format!("{} is not the number of a request", id.to_string_lossy()))?;
     let dir = super::open(&dir)?;
     let manifest = super::manifest(&dir)?;
-    let rows = output::read_requests(&dir.path().join(REQUESTS))?;
+    let rows = output::read_requests(&super::table(&dir, REQUESTS)?)?;
     let Some(row) = rows.iter().find(|row| row.request.request_id == id) else {
         bail!("{} has no request {id}; it has {}", dir.path().display(), rows.len());
     };
-    let segments = output::read_segments_of(&dir.path().join(SEGMENTS), id)?;
+    let segments = output::read_segments_of(&super::table(&dir, SEGMENTS)?, id)?;
     let stdout = std::io::stdout();
     let style = super::style(&stdout);
     let mut out = BufWriter::new(stdout.lock());

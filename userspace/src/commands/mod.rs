@@ -7,8 +7,8 @@ mod report;
 mod requests;
 mod run;
 
-use std::io::{IsTerminal, Write};
-use std::path::Path;
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::path::{Path, PathBuf};
 
 use anyhow::{bail, Context, Result};
 
@@ -70,11 +70,27 @@ fn manifest(dir: &OutputDir) -> Result<Manifest> {
     Ok(manifest)
 }
 
+/// Path of one of its tables.
+///
+/// # Errors
+/// There is none: what was captured is yet to be attributed.
+fn table(dir: &OutputDir, name: &str) -> Result<PathBuf> {
+    let path = dir.path().join(name);
+    if std::fs::symlink_metadata(&path).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+        bail!(
+            "{} does not exist; `rpcprobe attribute {}` makes it",
+            path.display(),
+            dir.path().display()
+        );
+    }
+    Ok(path)
+}
+
 /// Writes the report of a capture.
 fn write_report(out: &mut dyn Write, dir: &OutputDir, json: bool, style: Style) -> Result<()> {
     let manifest = manifest(dir)?;
-    let rows = output::read_requests(&dir.path().join(REQUESTS))?;
-    let segments = output::stream_segments(&dir.path().join(SEGMENTS))?;
+    let rows = output::read_requests(&table(dir, REQUESTS)?)?;
+    let segments = output::stream_segments(&table(dir, SEGMENTS)?)?;
     let breakdown = reports::breakdown(&rows, segments)?;
     if json {
         reports::report_json(out, &manifest, &breakdown)?;

@@ -12,8 +12,8 @@ use crate::report::{self, RequestOptions};
 pub fn requests(args: RequestsArgs) -> Result<i32> {
     let dir = super::open(&args.dir)?;
     let manifest = super::manifest(&dir)?;
-    let rows = output::read_requests(&dir.path().join(REQUESTS))?;
-    let marks = report::modelled(output::stream_segments(&dir.path().join(SEGMENTS))?)?;
+    let rows = output::read_requests(&super::table(&dir, REQUESTS)?)?;
+    let marks = report::modelled(output::stream_segments(&super::table(&dir, SEGMENTS)?)?)?;
     let options = RequestOptions {
         sort: args.sort,
         reverse: args.reverse,

@@ -51,27 +51,41 @@ pub fn run(args: RunArgs) -> Result<i32> {
 
 fn finish(dir: &OutputDir, outcome: session::Outcome, quiet: bool, json: bool) -> Result<()> {
     if let Some(failure) = outcome.failure {
-        return Err(failure.context(format!(
-            "{} holds only a part; `rpcprobe attribute --allow-truncated` reads it",
-            dir.path().display()
-        )));
+        return Err(failure);
     }
     let mut manifest = outcome.manifest;
-    attribute::attribute(dir, &mut manifest, false)
-        .and_then(|()| attribute::write_manifest(dir, &manifest))
-        .with_context(|| {
-            format!(
-                "the events are in {}, but could not be attributed; `rpcprobe attribute \
-                 --allow-truncated` tries again",
-                dir.path().display()
-            )
-        })?;
+    let shown = dir.path().display();
+    // Before there are figures: whatever befalls the tables, the events can be attributed again.
+    attribute::write_manifest(dir, &manifest).map_err(|error| {
+        let again = then(&error, &format!("attribute --allow-truncated {shown}"));
+        error.context(format!("{shown} holds the events, but not what goes with them; {again}"))
+    })?;
+    attribute::attribute(dir, &mut manifest, false).map_err(|error| {
+        let again = then(&error, &format!("attribute {shown}"));
+        error.context(format!("{shown} holds the events and the manifest, but no tables; {again}"))
+    })?;
     if !quiet {
         let stderr = std::io::stderr();
         let style = super::style(&stderr);
         super::write_report(&mut BufWriter::new(stderr.lock()), dir, json, style)?;
     }
     Ok(())
+}
+
+/// What to do after an error, with a command of ours.
+fn then(error: &anyhow::Error, command: &str) -> String {
+    use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+    let full = error.chain().any(|cause| {
+        let kind = match cause.downcast_ref::<serde_json::Error>() {
+            Some(error) => error.io_error_kind(),
+            None => cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind),
+        };
+        matches!(kind, Some(StorageFull | QuotaExceeded))
+    });
+    match full {
+        true => format!("make room, then `rpcprobe {command}`"),
+        false => format!("`rpcprobe {command}` tries again"),
+    }
 }
 
 fn ring_bytes(kib: Option<u32>) -> Result<u32> {

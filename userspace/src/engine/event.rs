@@ -1,5 +1,7 @@
 //! Raw records decoded into what the engine works on.
 
+use std::net::{Ipv6Addr, SocketAddr};
+
 use anyhow::{bail, Context, Result};
 
 use crate::records::*;
@@ -9,6 +11,10 @@ pub const TYPE_FIFO: u16 = 1;
 pub const TYPE_CHAR: u16 = 2;
 pub const TYPE_FILE: u16 = 8;
 pub const TYPE_SOCKET: u16 = 12;
+/// Stream sockets by what they speak. As a channel (see [`Object::is_channel`]) `dev` is 0 and `ino`
+/// a number of one direction of the connection; else they are the socket's inode.
+pub const TYPE_UNIX: u16 = TYPE_SOCKET | 1 << 8;
+pub const TYPE_TCP: u16 = TYPE_SOCKET | 2 << 8;
 /// A futex: `ino` is its address, `dev` the operation; see [`OpenCall::is_mutex`].
 pub const TYPE_FUTEX: u16 = 15;
 
@@ -17,8 +23,19 @@ pub const TYPE_FUTEX: u16 = 15;
 pub struct Object {
     pub dev: u32,
     pub ino: u64,
-    /// `S_IFMT >> 12` of the inode.
+    /// `S_IFMT >> 12` of the inode, or one of the constants above.
     pub type_bits: u16,
+}
+
+impl Object {
+    pub fn is_socket(&self) -> bool {
+        self.type_bits & 0xff == TYPE_SOCKET
+    }
+
+    /// Whether it carries messages in one direction: a pipe, or half of a connection.
+    pub fn is_channel(&self) -> bool {
+        self.type_bits == TYPE_FIFO || (self.is_socket() && self.dev == 0)
+    }
 }
 
 impl std::fmt::Display for Object {
@@ -30,6 +47,10 @@ impl std::fmt::Display for Object {
             TYPE_FIFO => "pipe",
             TYPE_CHAR => "char",
             TYPE_FILE => "file",
+            TYPE_UNIX if self.is_channel() => return write!(f, "unix"),
+            TYPE_TCP if self.is_channel() => return write!(f, "tcp"),
+            TYPE_UNIX => "unix",
+            TYPE_TCP => "tcp",
             TYPE_SOCKET => "socket",
             0 => "anon", // eventfd, epoll, timerfd, ...
             4 => "dir",
@@ -77,8 +98,11 @@ pub struct Io {
     pub object: Object,
     pub fd: i32,
     pub is_write: bool,
-    /// For pipes: bytes that went this way before.
+    /// For channels: the number of the first byte moved.
     pub offset: u64,
+    pub bytes: u64,
+    /// For connections: the channel of the other direction.
+    pub reverse: Option<Object>,
 }
 
 /// A finished system call.
@@ -94,6 +118,13 @@ pub struct Call {
     pub reaped: bool,
     pub io: Option<Io>,
     pub path: Option<Box<str>>,
+}
+
+impl Call {
+    /// What it moved through a channel.
+    pub fn transfer(&self) -> Option<&Io> {
+        self.io.as_ref().filter(|io| io.object.is_channel() && io.bytes > 0 && !self.unfinished)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -173,6 +204,11 @@ pub enum What {
     },
     Throttle {
         tid: u32,
+    },
+    /// What people call a connection's direction.
+    Channel {
+        object: Object,
+        name: Box<str>,
     },
 }
 
@@ -311,6 +347,8 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
                 fd: r.fd,
                 is_write: hdr.flags & SYSCALL_WRITE != 0,
                 offset: r.offset,
+                bytes: u64::try_from(r.sys.ret).unwrap_or(0),
+                reverse: None,
             };
             call(&hdr, &r.sys, Some(io), None)
         }
@@ -363,9 +401,45 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
             What::Contention { tid: hdr.tid, enter_ns: r.enter_ns, flags: hdr.aux }
         }
         REC_THROTTLE => What::Throttle { tid: hdr.tid },
+        REC_SYSCALL_SOCKET => {
+            let r: RecSyscallSocket = whole(record)?;
+            let bytes = u64::from(r.bytes).min(r.end);
+            let io = Io {
+                object: connection(r.channel, r.object_type),
+                fd: r.fd,
+                is_write: hdr.flags & SYSCALL_WRITE != 0,
+                offset: r.end - bytes,
+                bytes,
+                reverse: Some(connection(r.reverse, r.object_type)),
+            };
+            call(&hdr, &r.sys, Some(io), None)
+        }
+        REC_CHANNEL => {
+            let r: RecChannel = whole(record)?;
+            let end = |address, port| SocketAddr::new(Ipv6Addr::from(address).to_canonical(), port);
+            let name = format!("{} > {}", end(r.from, r.from_port), end(r.to, r.to_port));
+            What::Channel { object: connection(r.channel, TYPE_TCP), name: name.into() }
+        }
+        REC_UNIX_CHANNEL => {
+            let (r, rest) = read::<RecUnixChannel>(record).context("a short channel record")?;
+            let Some(bytes) = rest.get(..r.path_bytes as usize) else {
+                bail!("a name longer than its record");
+            };
+            let name = match bytes {
+                [] => format!("unix:[{}]", r.channel),
+                [0, name @ ..] => format!("@{}", text(name)),
+                name => text(name),
+            };
+            What::Channel { object: connection(r.channel, TYPE_UNIX), name: name.into() }
+        }
         _ => return Ok(None),
     };
     Ok(Some(Event { ts_ns: hdr.ts_ns, cpu, what }))
+}
+
+/// A channel of a connection. Whatever a record claims, it is a socket's.
+fn connection(number: u64, object_type: u16) -> Object {
+    Object { dev: 0, ino: number, type_bits: object_type & 0xff00 | TYPE_SOCKET }
 }
 
 fn whole<T: zerocopy::FromBytes>(record: &[u8]) -> Result<T> {

@@ -88,8 +88,10 @@ impl World {
         }
         // A dead end of a pipe still tells who was there, as long as the other end lives.
         let lives = |channel: &Channel| {
-            let mut ends = channel.writes.iter().chain(&channel.reads);
-            ends.any(|end| processes.contains(&self.threads[end.thread as usize].process))
+            let mut ends = channel.writes.iter().chain(&channel.reads).peekable();
+            // A name comes just before what it names.
+            ends.peek().is_none()
+                || ends.any(|end| processes.contains(&self.threads[end.thread as usize].process))
         };
         self.channels.retain(|object, channel| channels.contains(object) || lives(channel));
         for channel in self.channels.values() {

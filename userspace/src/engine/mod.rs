@@ -19,7 +19,8 @@ use anyhow::Result;
 use crate::model::{Request, Segment};
 use event::Event;
 use forget::Held;
-use requests::{Detector, Found};
+use requests::{Detector, Found, KnownTarget};
+pub use walk::Rates;
 use walk::{NotYet, Settings};
 use world::{ThreadId, World};
 
@@ -55,13 +56,12 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// `copy_ns_per_byte`: the calibrated rate behind modelled copies.
-    pub fn new(cpus: u32, start_ns: u64, copy_ns_per_byte: f64) -> Engine {
+    pub fn new(cpus: u32, start_ns: u64, rates: Rates) -> Engine {
         Engine {
             world: World::new(cpus, start_ns),
             detector: Detector::default(),
             waiting: Vec::new(),
-            settings: Settings { copy_ns_per_byte, no_more_records: false },
+            settings: Settings { rates, no_more_records: false },
             events: 0,
             most_history_events: MOST_HISTORY_EVENTS,
             rounds: VecDeque::new(),
@@ -73,6 +73,11 @@ impl Engine {
     /// Keeps no more events than that for any request.
     pub fn limit_history(&mut self, events: u64) {
         self.most_history_events = events;
+    }
+
+    /// Tells the target's pid beforehand: it was released when the capture began.
+    pub fn expect_target(&mut self, pid: u32) {
+        self.detector.target = Some(KnownTarget { pid, released_ns: self.world.start_ns });
     }
 
     /// Takes the next event.
@@ -199,9 +204,10 @@ impl Engine {
             .filter(|loss| loss.first_ns <= end_ns && request.start_ns <= loss.last_ns)
             .map(|loss| loss.count)
             .fold(0, u64::saturating_add);
+        request.records_lost = lost;
         if lost > 0 && request.complete {
             request.complete = false;
-            request.reason = Some(format!("{lost} records were lost while it was under way"));
+            request.reason = Some("records were lost while it was under way".into());
         }
         request
     }
@@ -234,5 +240,61 @@ impl Engine {
         }
         held.threads.extend(self.waiting.iter().map(|waiting| waiting.on));
         self.world.forget_before(horizon_ns, held);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::capture::manifest::Loss;
+    use crate::model::Kind;
+
+    fn request(start_ns: u64, latency_ns: u64) -> Request {
+        Request {
+            request_id: 1,
+            parent_request_id: None,
+            kind: Kind::Pipe,
+            start_ns,
+            latency_ns,
+            complete: true,
+            reason: None,
+            records_lost: 0,
+            client: None,
+            server: None,
+            channel: None,
+            stream_id: None,
+            xid: None,
+            method: None,
+            status: None,
+            request_bytes: None,
+            response_bytes: None,
+        }
+    }
+
+    /// However many records: the same reason, so that reports can group by it.
+    #[test]
+    fn lost_records_are_a_reason_and_a_number() {
+        let mut engine = Engine::new(2, 0, Rates::default());
+        let loss = |cpu, count, first_ns, last_ns| Loss { cpu, count, first_ns, last_ns };
+        engine.world.losses = vec![loss(0, 7, 100, 110), loss(1, 5, 105, 200)];
+        let judged = |start_ns, latency_ns| {
+            let request = engine.judged(request(start_ns, latency_ns));
+            (request.complete, request.reason, request.records_lost)
+        };
+        let reason = Some("records were lost while it was under way".to_owned());
+        assert_eq!(judged(90, 9), (true, None, 0));
+        assert_eq!(judged(90, 10), (false, reason.clone(), 7));
+        assert_eq!(judged(100, 10), (false, reason.clone(), 12));
+        assert_eq!(judged(200, 10), (false, reason, 5));
+        assert_eq!(judged(201, 10), (true, None, 0));
+
+        // A better reason stays; the number is told all the same.
+        let unanswered = Request {
+            complete: false,
+            reason: Some("its server ended".into()),
+            ..request(100, 10)
+        };
+        let judged = engine.judged(unanswered);
+        assert_eq!((judged.reason.as_deref(), judged.records_lost), (Some("its server ended"), 12));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::event::{Object, TYPE_FIFO};
+use super::event::{Object, TYPE_FIFO, TYPE_SOCKET, TYPE_TCP, TYPE_UNIX};
 use crate::model::Category;
 
 /// x86-64 numbers the engine itself must know.
@@ -13,6 +13,9 @@ pub const NR_WAIT4: u16 = 61;
 pub const NR_EXIT_GROUP: u16 = 231;
 pub const NR_WAITID: u16 = 247;
 pub const NR_EXECVEAT: u16 = 322;
+
+/// include/linux/interrupt.h
+pub const SOFTIRQ_NET_RX: u16 = 3;
 
 /// The name, or `syscall_N`.
 pub fn name(nr: u16) -> Cow<'static, str> {
@@ -35,11 +38,15 @@ pub enum Waits {
     Other,
 }
 
-/// Category of CPU time spent in the call; sockets are told apart by later work and are `other`.
+/// Category of CPU time spent in the call.
 pub fn category(nr: u16, object: Option<Object>) -> Category {
     use syscalls::x86_64::Sysno as S;
-    if object.is_some_and(|o| o.type_bits == TYPE_FIFO) {
-        return Category::KernelPipe;
+    match object.map(|object| object.type_bits) {
+        Some(TYPE_FIFO) => return Category::KernelPipe,
+        Some(TYPE_UNIX) => return Category::KernelUnix,
+        Some(TYPE_TCP) => return Category::KernelTcp,
+        Some(TYPE_SOCKET) => return Category::KernelOther,
+        _ => {}
     }
     let Some(number) = S::new(usize::from(nr)) else { return Category::KernelOther };
     match number {
@@ -194,7 +201,7 @@ pub fn waits(nr: u16, object: Option<Object>) -> Waits {
         | S::connect => Waits::Peer,
         // Pipes, sockets and character devices; a regular file waits for its device.
         S::read | S::write | S::readv | S::writev | S::preadv2 | S::pwritev2 => match object {
-            Some(object) if matches!(object.type_bits, 1 | 2 | 12) => Waits::Peer,
+            Some(object) if object.is_socket() || matches!(object.type_bits, 1 | 2) => Waits::Peer,
             // Neither file nor directory nor block device: eventfd, signalfd, timerfd, inotify.
             Some(object) if !matches!(object.type_bits, 4 | 6 | 8) => Waits::Readiness,
             _ => Waits::Other,

@@ -3,7 +3,7 @@
 
 use std::fmt::{Display, Write};
 
-use super::event::{Call, Object, TYPE_FIFO};
+use super::event::{Call, Object, TYPE_TCP};
 use super::recent::last_before;
 use super::syscall;
 use super::world::{Span, Thread};
@@ -76,6 +76,16 @@ pub fn call_at(thread: &Thread, at_ns: u64) -> InCall<'_> {
         return InCall::NotYetKnown { since_ns: thread.settled_ns.max(since_ns) };
     }
     InCall::No { since_ns }
+}
+
+/// Whether the thread was, just before `at_ns`, in a system call on a TCP socket.
+pub fn in_tcp_call(thread: &Thread, at_ns: u64) -> bool {
+    let object = match call_at(thread, at_ns) {
+        InCall::Closed(call) => call.io.map(|io| io.object),
+        InCall::Open { object, .. } => object,
+        InCall::No { .. } | InCall::NotYetKnown { .. } => None,
+    };
+    object.is_some_and(|object| object.type_bits == TYPE_TCP)
 }
 
 /// The last piece before `at_ns`, not reaching back past `floor_ns`; the thread must have been on a
@@ -153,13 +163,10 @@ fn named(nr: u16, what: Option<&impl Display>) -> String {
 }
 
 /// Part of a call in which its payload is copied, as modelled: a write copies when it begins, a
-/// read just before it ends. `None` when it moved nothing through a pipe.
+/// read just before it ends. `None` when it moved nothing through a channel.
 pub fn modelled_copy(call: &Call, ns_per_byte: f64) -> Option<(u64, u64)> {
-    let io = call.io.filter(|io| io.object.type_bits == TYPE_FIFO)?;
-    if call.ret <= 0 || call.unfinished {
-        return None;
-    }
-    let length_ns = ((call.ret as f64 * ns_per_byte).round() as u64)
+    let io = call.transfer()?;
+    let length_ns = ((io.bytes as f64 * ns_per_byte).round() as u64)
         .min(call.exit_ns.saturating_sub(call.enter_ns));
     if length_ns == 0 {
         return None;

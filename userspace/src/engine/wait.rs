@@ -117,6 +117,10 @@ pub fn explain(
             let detail = format!("pipe full, {detail}");
             whole(Category::QueuePipe, detail, activity(waker), waker)
         }
+        Waits::Peer if object.is_some_and(|o| o.is_socket()) && is_write(nr) => {
+            let detail = format!("socket buffer full, {detail}");
+            whole(Category::QueueSocket, detail, activity(waker), waker)
+        }
         Waits::Readiness | Waits::Peer => {
             let detail = format!("{detail}: the peer's work began before this request");
             whole(Category::IdlePeer, detail, activity(waker), waker)
@@ -128,9 +132,9 @@ pub fn explain(
     }
 }
 
-/// write, writev, pwrite64, pwritev, pwritev2
+/// write, writev, pwrite64, pwritev, pwritev2, sendto, sendmsg, sendmmsg, sendfile
 fn is_write(nr: u16) -> bool {
-    matches!(nr, 1 | 18 | 20 | 296 | 328)
+    matches!(nr, 1 | 18 | 20 | 40 | 44 | 46 | 296 | 307 | 328)
 }
 
 /// Where the thread slept: `fsync`, `read file:[12]`, `openat /path`.

@@ -6,11 +6,12 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::event::{Call, Object, TYPE_FIFO};
-use super::recent::count_before;
+use super::event::{Call, Object, TYPE_FIFO, TYPE_TCP};
+use super::recent::{count_before, last_before};
+use super::syscall::SOFTIRQ_NET_RX;
 use super::tile::{self, InCall, Level};
 use super::wait;
-use super::world::{Channel, Off, ProcessId, ThreadId, Transfer, Why, World, IDLE};
+use super::world::{Channel, Off, ProcessId, ThreadId, Transfer, Wake, Why, World, IDLE};
 use crate::model::{Category, Evidence, Segment, Side};
 
 /// `detail` of a `queue.pipe` segment.
@@ -43,9 +44,17 @@ pub struct Message {
 #[derive(Debug, PartialEq, Eq)]
 pub struct NotYet(pub ThreadId);
 
+/// Calibrated figures behind what is modelled.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rates {
+    pub copy_ns_per_byte: f64,
+    /// Of a page fault, outside its recorded begin and end.
+    pub fault_outside_ns: u64,
+}
+
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    pub copy_ns_per_byte: f64,
+    pub rates: Rates,
     /// The capture is over: what is not known will never be.
     pub no_more_records: bool,
 }
@@ -82,7 +91,7 @@ struct Walk<'w> {
     crossed: FxHashSet<(ThreadId, u64)>,
     /// Where a thread's first read of a message found the bytes ready while it was being woken
     /// for them: the sleep to look out for, by thread.
-    expected: FxHashMap<ThreadId, Transfer>,
+    expected: FxHashMap<ThreadId, (Object, Transfer)>,
     /// The read (thread, entry) the walk is on its way back through, from a time when its bytes had
     /// begun to come.
     through: Option<(ThreadId, u64)>,
@@ -217,23 +226,39 @@ impl<'w> Walk<'w> {
     // ---- on the CPU ---------------------------------------------------------------------------
 
     fn on_cpu(&mut self, thread: ThreadId, piece: &tile::Piece<'_>, end_ns: u64) {
-        let (category, detail) = tile::describe(&piece.level);
-        let copy = match piece.level {
-            Level::Call(call) => tile::modelled_copy(call, self.settings.copy_ns_per_byte),
-            _ => None,
-        };
-        let (copy_from, copy_to) = match copy {
-            Some((from, to)) => {
-                (from.clamp(piece.start_ns, end_ns), to.clamp(piece.start_ns, end_ns))
+        let (mut category, mut detail) = tile::describe(&piece.level);
+        if let Level::Softirq(span) = piece.level {
+            let t = self.world.thread(thread);
+            if span.number == SOFTIRQ_NET_RX && tile::in_tcp_call(t, span.end_ns) {
+                // Its own packet, on its way to the socket's other end.
+                category = Category::WireStack;
+                detail = Some("receive stack".into());
             }
+        }
+        let (mut fault_to, mut copy) = (piece.start_ns, None);
+        if let Level::User | Level::Call(_) = piece.level {
+            // Entry to and return from a fault cannot be bracketed: they count from its end on.
+            let faults = &self.world.thread(thread).faults;
+            let fault = last_before(faults, |span| span.start_ns < piece.start_ns);
+            if fault.is_some_and(|fault| fault.end_ns == piece.start_ns) {
+                fault_to =
+                    end_ns.min(piece.start_ns.saturating_add(self.settings.rates.fault_outside_ns));
+            }
+        }
+        if let Level::Call(call) = piece.level {
+            copy = tile::modelled_copy(call, self.settings.rates.copy_ns_per_byte);
+        }
+        let (copy_from, copy_to) = match copy {
+            Some((from, to)) => (from.clamp(fault_to, end_ns), to.clamp(fault_to, end_ns)),
             None => (end_ns, end_ns),
         };
-        for (from_ns, to_ns, category, evidence) in [
-            (copy_to, end_ns, category, Evidence::Measured),
-            (copy_from, copy_to, Category::Copy, Evidence::Modelled),
-            (piece.start_ns, copy_from, category, Evidence::Measured),
+        let fault_detail = (fault_to > piece.start_ns).then(|| "entry and return".to_string());
+        for (from_ns, to_ns, category, detail, evidence) in [
+            (copy_to, end_ns, category, detail.clone(), Evidence::Measured),
+            (copy_from, copy_to, Category::Copy, detail.clone(), Evidence::Modelled),
+            (fault_to, copy_from, category, detail, Evidence::Measured),
+            (piece.start_ns, fault_to, Category::Fault, fault_detail, Evidence::Modelled),
         ] {
-            let detail = detail.clone();
             self.emit(thread, from_ns, to_ns, category, detail, None, None, None, evidence);
         }
     }
@@ -277,26 +302,30 @@ impl<'w> Walk<'w> {
                 })
         });
         if woken {
-            self.expected.insert(thread, write);
+            self.expected.insert(thread, (object, write));
             return None;
         }
         // When the bytes were there at the latest; a write still under way when the read began
         // handed them over during the read.
         let read = (thread, call.enter_ns);
         if write.exit_ns > call.enter_ns {
-            let handed_ns = write.enter_ns.max(call.enter_ns);
-            if handed_ns >= at_ns {
-                // Written while it had no CPU; or else the walk came to the thread, which woke
-                // somebody, while it still waited for the bytes.
-                let had_them = self.through == Some(read);
-                return had_them.then_some(Step::Joined(write.thread, at_ns));
+            let begun_ns = write.enter_ns.max(call.enter_ns);
+            if begun_ns >= at_ns && self.through != Some(read) {
+                // The walk came to the thread, which woke somebody, while it still waited.
+                return None;
             }
             self.through = Some(read);
-            if handed_ns < piece_start_ns {
+            if begun_ns < piece_start_ns {
                 return None; // an interrupt or fault splits the read: take the pieces first
             }
-            let piece = tile::Piece { start_ns: handed_ns, level: Level::Call(call) };
-            self.on_cpu(thread, &piece, at_ns);
+            // Written while it had no CPU, or in this piece.
+            let begun_ns = begun_ns.min(at_ns);
+            if begun_ns < at_ns {
+                let piece = tile::Piece { start_ns: begun_ns, level: Level::Call(call) };
+                self.on_cpu(thread, &piece, at_ns);
+            }
+            let handed_ns = self.handed_by(&write, begun_ns);
+            self.queue(thread, handed_ns, begun_ns, queue_category(object), UNREAD);
             return Some(Step::Joined(write.thread, handed_ns));
         }
         if piece_start_ns > call.enter_ns {
@@ -304,7 +333,7 @@ impl<'w> Walk<'w> {
         }
         let piece = tile::Piece { start_ns: call.enter_ns, level: Level::Call(call) };
         self.on_cpu(thread, &piece, at_ns);
-        self.queue(thread, write.exit_ns, call.enter_ns, Category::QueuePipe, UNREAD);
+        self.queue(thread, write.exit_ns, call.enter_ns, queue_category(object), UNREAD);
         Some(Step::Joined(write.thread, write.exit_ns))
     }
 
@@ -426,6 +455,13 @@ impl<'w> Walk<'w> {
             return Ok(Step::Go(thread, begin_ns));
         };
         let woken_ns = wake.at_ns.max(off.start_ns).clamp(begin_ns, at_ns);
+        let message = self.message_edge(thread, off, wake, at_ns);
+        if let Some((_, sender, handed_ns)) = message.filter(|(.., ns)| *ns > wake.at_ns) {
+            // It had been woken for something else, and was still waiting for a CPU.
+            let handed_ns = handed_ns.max(begin_ns);
+            self.run_queue(thread, off, handed_ns, at_ns, Category::RunqueueWakeup);
+            return Ok(Step::Joined(sender, handed_ns));
+        }
         self.run_queue(thread, off, woken_ns, at_ns, Category::RunqueueWakeup);
 
         // A wake-up that came before the switch-out found the thread on its way to sleep: its last
@@ -433,10 +469,15 @@ impl<'w> Walk<'w> {
         let edge_ns = wake.at_ns.clamp(self.goal.start_ns, woken_ns);
 
         // A message of this request, or a thread already at work for it.
-        if let Some((sender, handed_ns)) = self.message_edge(thread, off, wake.waker, wake.at_ns) {
+        if let Some((object, sender, handed_ns)) = message {
             self.awake(thread, edge_ns, woken_ns)?;
-            self.queue(thread, handed_ns.min(edge_ns), edge_ns, Category::QueuePipe, UNREAD);
-            return Ok(Step::Joined(sender, handed_ns.min(edge_ns)));
+            let handed_ns = handed_ns.min(edge_ns);
+            let (category, detail) = match object.type_bits {
+                TYPE_TCP => (Category::WireStack, "sent, not yet delivered"),
+                _ => (queue_category(object), UNREAD),
+            };
+            self.queue(thread, handed_ns, edge_ns, category, detail);
+            return Ok(Step::Joined(sender, handed_ns));
         }
         let waker_is_member = self.members.contains(&wake.waker) && wake.waker != thread;
         let inside = edge_ns > self.goal.start_ns;
@@ -505,19 +546,21 @@ impl<'w> Walk<'w> {
         Ok(None)
     }
 
-    /// The sleep ended because bytes of this request reached the thread: who sent them, and when.
+    /// The sleep ended because bytes of this request reached the thread: on which channel, who sent
+    /// them, and when.
     fn message_edge(
         &mut self,
         thread: ThreadId,
         off: &Off,
-        waker: ThreadId,
-        woken_ns: u64,
-    ) -> Option<(ThreadId, u64)> {
-        let by_waker = off.wake.is_some_and(|wake| wake.by_waker());
-        if let Some(write) = self.expected.get(&thread).copied() {
+        wake: Wake,
+        at_ns: u64,
+    ) -> Option<(Object, ThreadId, u64)> {
+        let Wake { at_ns: woken_ns, waker, .. } = wake;
+        let by_waker = wake.by_waker();
+        if let Some((object, write)) = self.expected.get(&thread).copied() {
             if by_waker && write.thread == waker && within(woken_ns, &write) {
                 self.expected.remove(&thread);
-                return Some((waker, woken_ns));
+                return Some((object, waker, woken_ns));
             }
         }
         if !waits_for_bytes(off) {
@@ -536,12 +579,25 @@ impl<'w> Walk<'w> {
         }
         let handed_ns = if by_waker && write.thread == waker && within(woken_ns, &write) {
             woken_ns
-        } else if write.enter_ns > woken_ns {
+        } else if write.enter_ns >= at_ns {
             return None; // an earlier, vain wake-up
+        } else if write.enter_ns > woken_ns {
+            // Woken in vain, it had not come to a CPU when they came.
+            write.exit_ns.min(at_ns)
         } else {
             write.exit_ns.min(woken_ns.max(write.enter_ns))
         };
-        Some((write.thread, handed_ns))
+        Some((object, write.thread, self.handed_by(&write, handed_ns)))
+    }
+
+    /// When a write handed its bytes over, if not after `latest_ns`: a writer that is off its CPU
+    /// then had done so before it left.
+    fn handed_by(&self, write: &Transfer, latest_ns: u64) -> u64 {
+        let away = self.world.thread(write.thread).off_before(latest_ns);
+        match away.filter(|off| off.end_ns >= latest_ns && off.start_ns > write.enter_ns) {
+            Some(off) => off.start_ns,
+            None => latest_ns,
+        }
     }
 
     /// The wait `[from_ns, to_ns)` of `thread`, kept as one wait; see [`wait::explain`].
@@ -608,12 +664,9 @@ impl<'w> Walk<'w> {
 
     /// For a read from a pipe: the write that brought its last byte, when its writer is traced.
     fn writer_of(&self, call: &Call) -> Option<(Object, Transfer)> {
-        let io = call.io?;
-        if io.is_write || io.object.type_bits != TYPE_FIFO || call.ret <= 0 || call.unfinished {
-            return None;
-        }
+        let io = call.transfer().filter(|io| !io.is_write)?;
         let channel = self.world.channels.get(&io.object)?;
-        let last = io.offset + call.ret as u64 - 1;
+        let last = io.offset.saturating_add(io.bytes) - 1;
         // Bytes of writers that race may be counted to the wrong one; never to a later one.
         Channel::find(&channel.writes, last)
             .filter(|write| write.enter_ns < call.exit_ns)
@@ -623,7 +676,7 @@ impl<'w> Walk<'w> {
     /// Whether the call's bytes belong to the request's messages.
     fn is_ours(&self, object: Object, call: &Call) -> bool {
         let Some(io) = call.io else { return false };
-        let (from, to) = (io.offset, io.offset + call.ret.max(0) as u64);
+        let (from, to) = (io.offset, io.offset.saturating_add(io.bytes));
         self.goal.messages.iter().any(|m| m.object == object && m.from < to && from < m.to)
     }
 
@@ -727,6 +780,14 @@ impl<'w> Walk<'w> {
 /// that reading it may bring.
 fn waits_for_bytes(off: &Off) -> bool {
     matches!(off.why, Why::Slept { uninterruptible: false, .. })
+}
+
+/// What it is called when bytes wait in a channel.
+fn queue_category(object: Object) -> Category {
+    match object.type_bits {
+        TYPE_FIFO => Category::QueuePipe,
+        _ => Category::QueueSocket,
+    }
 }
 
 /// Whether an instant lies in the call that made the transfer.

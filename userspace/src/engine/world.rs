@@ -204,6 +204,8 @@ pub struct Channel {
     pub first_write_ns: Option<u64>,
     /// A request was found on it: a write without an answer is then an incomplete one.
     pub carries_requests: bool,
+    /// What people call it.
+    pub name: Option<Rc<str>>,
 }
 
 impl Channel {
@@ -320,9 +322,16 @@ impl World {
         self.by_tid.get(&tid).copied()
     }
 
+    /// The first owner of a tid that is not forgotten, alive or not.
+    pub fn first_thread_of_tid(&self, tid: u32) -> Option<ThreadId> {
+        let owners = self.threads.iter().filter(|(_, thread)| thread.tid == tid);
+        owners.min_by_key(|(_, thread)| thread.born_ns).map(|(id, _)| id as ThreadId)
+    }
+
     /// Entry of the oldest call some traced thread sleeps in that may be sending.
     pub fn oldest_write_under_way_ns(&self) -> u64 {
-        let writes = [1, 18, 20, 296, 328]; // write, pwrite64, writev, pwritev, pwritev2
+        // write, pwrite64, writev, sendfile, sendto, sendmsg, pwritev, sendmmsg, pwritev2
+        let writes = [1, 18, 20, 40, 44, 46, 296, 307, 328];
         (self.threads.iter())
             .filter_map(|(_, thread)| thread.open_call)
             .filter(|call| writes.contains(&call.nr))
@@ -563,6 +572,10 @@ impl World {
                 self.threads[id as usize].throttles.push_back(ts_ns);
                 None
             }
+            What::Channel { object, name } => {
+                self.channels.entry(*object).or_default().name = Some(name.as_ref().into());
+                None
+            }
             What::Task { tid, tgid, kthread, comm } => {
                 if !self.by_tid.contains_key(tid) {
                     let id = self.add_thread(*tid, *tgid, comm, self.start_ns, false);
@@ -650,13 +663,10 @@ impl World {
     }
 
     fn record_transfer(&mut self, thread: ThreadId, call: &Call) {
-        let Some(io) = call.io else { return };
-        if io.object.type_bits != super::event::TYPE_FIFO || call.ret <= 0 || call.unfinished {
-            return;
-        }
+        let Some(io) = call.transfer() else { return };
         let transfer = Transfer {
             from: io.offset,
-            to: io.offset + call.ret as u64,
+            to: io.offset.saturating_add(io.bytes),
             thread,
             enter_ns: call.enter_ns,
             exit_ns: call.exit_ns,

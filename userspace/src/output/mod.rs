@@ -25,6 +25,7 @@ use parquet::arrow::arrow_reader::{
 };
 use parquet::arrow::{ArrowWriter, ProjectionMask};
 use parquet::basic::{Compression, Encoding};
+use parquet::errors::ParquetError;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
 
@@ -177,15 +178,27 @@ fn file_writer(sink: Box<dyn Write + Send>, schema: Arc<Schema>) -> Result<FileW
             _ => properties.set_column_statistics_enabled(column, EnabledStatistics::None),
         };
     }
-    Ok(ArrowWriter::try_new(sink, schema, Some(properties.build()))?)
+    ArrowWriter::try_new(sink, schema, Some(properties.build())).map_err(told)
 }
 
 fn write_batch(writer: &mut FileWriter, batch: &RecordBatch) -> Result<()> {
-    writer.write(batch)?;
+    writer.write(batch).map_err(told)?;
     if writer.in_progress_size() > ROW_GROUP_BYTES {
-        writer.flush()?;
+        writer.flush().map_err(told)?;
     }
     Ok(())
+}
+
+/// The system's own error where the Parquet library only passes one on: its wrapper repeats what
+/// the error in it says.
+fn told(error: ParquetError) -> anyhow::Error {
+    match error {
+        ParquetError::External(inner) => match inner.downcast::<std::io::Error>() {
+            Ok(error) => (*error).into(),
+            Err(inner) => anyhow::Error::from_boxed(inner),
+        },
+        error => error.into(),
+    }
 }
 
 /// Opens a file and checks that the wanted columns are there with their types.
@@ -383,6 +396,7 @@ mod tests {
             latency_ns: 30,
             complete: true,
             reason: None,
+            records_lost: 0,
             client: end("клиент"),
             server: end("漢\x1b"),
             channel: Some("tcp".into()),
@@ -428,6 +442,7 @@ mod tests {
             parent_request_id: None,
             complete: false,
             reason: Some("records lost".into()),
+            records_lost: 12,
             client: None,
             server: None,
             channel: None,
@@ -492,6 +507,46 @@ mod tests {
             error,
             "requests.parquet: request 1: start_ns 18446744073709551615 is too large for INT64"
         );
+    }
+
+    /// A file with room for so many bytes.
+    struct Disk {
+        left_bytes: usize,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            let Some(left_bytes) = self.left_bytes.checked_sub(bytes.len()) else {
+                return Err(std::io::Error::from_raw_os_error(libc::ENOSPC));
+            };
+            self.left_bytes = left_bytes;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_full_disk_is_told_once() {
+        let error = |left_bytes, rows: u64| {
+            let written = Writer::new(Vec::new(), Disk { left_bytes }).and_then(|mut writer| {
+                for id in 0..rows {
+                    let (request, segments) = full(id);
+                    writer.push(&request, &segments)?;
+                }
+                writer.finish()
+            });
+            format!("{:#}", written.expect_err("there is no room"))
+        };
+        // At a row group, and at the end.
+        let full = "No space left on device (os error 28)";
+        let while_pushing = error(100, ROW_GROUP_ROWS as u64);
+        assert!(while_pushing.starts_with("segments.parquet: request "), "{while_pushing}");
+        assert!(while_pushing.ends_with(&format!(": {full}")), "{while_pushing}");
+        assert_eq!(while_pushing.matches("No space").count(), 1, "{while_pushing}");
+        assert_eq!(error(100, 1), format!("segments.parquet: {full}"));
     }
 
     #[test]

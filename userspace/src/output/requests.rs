@@ -10,8 +10,8 @@ use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch};
 use arrow_schema::{DataType, Field, Schema};
 
 use super::{
-    bools, decode_rows, file_writer, open, rows, to_i64, write_batch, CategorySums, FileWriter,
-    Ints, RequestRow, Rows, Texts, BATCH_ROWS,
+    bools, decode_rows, file_writer, open, rows, to_i64, told, write_batch, CategorySums,
+    FileWriter, Ints, RequestRow, Rows, Texts, BATCH_ROWS,
 };
 use crate::model::{category_ns, Category, End, Kind, Request, Segment};
 
@@ -42,6 +42,7 @@ fn schema() -> Schema {
         int("latency_ns", false),
         Field::new("complete", DataType::Boolean, false),
         text("reason", true),
+        int("records_lost", false),
         int("client_pid", true),
         int("client_tid", true),
         text("client_comm", true),
@@ -89,6 +90,7 @@ struct Columns {
     latency_ns: Int64Builder,
     complete: BooleanBuilder,
     reason: StringBuilder,
+    records_lost: Int64Builder,
     client: EndColumns,
     server: EndColumns,
     channel: StringBuilder,
@@ -125,6 +127,7 @@ impl RequestWriter {
         c.latency_ns.append_value(to_i64("latency_ns", request.latency_ns)?);
         c.complete.append_value(request.complete);
         c.reason.append_option(request.reason.as_ref());
+        c.records_lost.append_value(to_i64("records_lost", request.records_lost)?);
         c.client.append(request.client.as_ref());
         c.server.append(request.server.as_ref());
         c.channel.append_option(request.channel.as_ref());
@@ -147,7 +150,7 @@ impl RequestWriter {
 
     pub(super) fn finish(mut self) -> Result<()> {
         self.encode()?;
-        self.file.close()?;
+        self.file.close().map_err(told)?;
         Ok(())
     }
 
@@ -164,6 +167,7 @@ impl RequestWriter {
             Arc::new(c.latency_ns.finish()),
             Arc::new(c.complete.finish()),
             Arc::new(c.reason.finish()),
+            Arc::new(c.records_lost.finish()),
             client_pid,
             client_tid,
             client_comm,
@@ -213,6 +217,7 @@ struct Reader {
     latency_ns: Ints,
     complete: BooleanArray,
     reason: Texts,
+    records_lost: Ints,
     client: EndReader,
     server: EndReader,
     channel: Texts,
@@ -237,6 +242,7 @@ impl Reader {
             latency_ns: int("latency_ns")?,
             complete: bools(batch, "complete")?,
             reason: text("reason")?,
+            records_lost: int("records_lost")?,
             client: EndReader {
                 pid: int("client_pid")?,
                 tid: int("client_tid")?,
@@ -270,6 +276,7 @@ impl Reader {
             latency_ns: self.latency_ns.need(row)?,
             complete: self.complete.value(row),
             reason: self.reason.owned(row),
+            records_lost: self.records_lost.need(row)?,
             client: self.client.get(row)?,
             server: self.server.get(row)?,
             channel: self.channel.owned(row),

@@ -17,7 +17,7 @@ use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::statistics::Statistics;
 
 use super::{
-    decode_rows, file_writer, ints, open, rows, texts, to_i64, write_batch, FileWriter, Ints,
+    decode_rows, file_writer, ints, open, rows, texts, to_i64, told, write_batch, FileWriter, Ints,
     Texts, BATCH_ROWS,
 };
 use crate::model::{Category, Evidence, Segment, Side};
@@ -190,7 +190,7 @@ impl SegmentWriter {
 
     pub(super) fn finish(mut self) -> Result<()> {
         self.encode()?;
-        self.file.close()?;
+        self.file.close().map_err(told)?;
         Ok(())
     }
 

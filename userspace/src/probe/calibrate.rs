@@ -12,6 +12,7 @@ use anyhow::{bail, Context, Result};
 
 use super::Probe;
 use crate::capture::manifest::Calibration;
+use crate::records::{read, RecFault, RecHdr, REC_FAULT};
 
 const ROUNDS: usize = 40;
 
@@ -78,20 +79,23 @@ impl Calibrator {
         Ok(calibrator)
     }
 
-    /// Times the workloads with the probe and gives the difference.
-    pub fn compare(mut self, probe: &Probe) -> Result<Calibration> {
+    /// Times the workloads with the probe and gives the difference. What only the records of that
+    /// tell is left to [`FaultGaps`].
+    pub fn compare(mut self, probe: &Probe) -> Result<(Calibration, FaultGaps)> {
         probe.trace(self.pid as u32)?;
         let traced = self.time()?;
         let plain = self.plain;
         let syscall_ns = (traced.syscall - plain.syscall).max(0.0);
         // A round trip is two switches, two wake-ups and four system calls.
         let round_trip_ns = (traced.round_trip - plain.round_trip).max(0.0);
-        Ok(Calibration {
+        let calibration = Calibration {
             syscall_ns,
             switch_ns: ((round_trip_ns - 4.0 * syscall_ns) / 2.0).max(0.0),
             fault_ns: (traced.fault - plain.fault).max(0.0),
             copy_ns_per_byte: plain.copied_byte,
-        })
+            fault_outside_ns: 0.0,
+        };
+        Ok((calibration, FaultGaps { tid: self.pid as u32, last: None, gaps_ns: Vec::new() }))
     }
 
     fn time(&mut self) -> Result<Figures> {
@@ -112,6 +116,47 @@ impl Drop for Calibrator {
     }
 }
 
+/// Times between the faults of the calibration child, from its records.
+pub struct FaultGaps {
+    tid: u32,
+    /// End and page of the last fault.
+    last: Option<(u64, u64)>,
+    gaps_ns: Vec<u64>,
+}
+
+/// Fewer gaps tell nothing.
+const LEAST_GAPS: usize = 100;
+
+impl FaultGaps {
+    /// Takes a record into account, if it is a fault of the child's.
+    pub fn see(&mut self, record: &[u8]) {
+        let Some((hdr, _)) = read::<RecHdr>(record) else { return };
+        if hdr.kind != REC_FAULT || hdr.tid != self.tid {
+            return;
+        }
+        let Some((fault, _)) = read::<RecFault>(record) else { return };
+        let page = fault.address / PAGE_BYTES as u64;
+        if let Some((end_ns, former)) = self.last {
+            // Only then nothing but the loop was in between.
+            if page == former + 1 && fault.enter_ns > end_ns {
+                self.gaps_ns.push(fault.enter_ns - end_ns);
+            }
+        }
+        self.last = Some((hdr.ts_ns, page));
+    }
+
+    /// The median; 0 when too few records came.
+    pub fn median_ns(mut self) -> f64 {
+        if self.gaps_ns.len() < LEAST_GAPS {
+            return 0.0;
+        }
+        let middle = self.gaps_ns.len() / 2;
+        *self.gaps_ns.select_nth_unstable(middle).1 as f64
+    }
+}
+
+const PAGE_BYTES: usize = 4096;
+
 fn serve(mut ask: File, mut answer: File) -> Result<()> {
     let mut byte = [0];
     while ask.read(&mut byte)? == 1 {
@@ -119,7 +164,7 @@ fn serve(mut ask: File, mut answer: File) -> Result<()> {
             syscall: best(time_syscalls)?,
             round_trip: time_round_trips()?,
             fault: best(time_faults)?,
-            copied_byte: best(time_copies)?.max(0.0),
+            copied_byte: time_copies()?,
         };
         answer.write_all(&figures.to_bytes())?;
     }
@@ -150,7 +195,6 @@ fn time_syscalls() -> Result<f64> {
 
 fn time_faults() -> Result<f64> {
     const PAGES: usize = 64;
-    const PAGE_BYTES: usize = 4096;
     // SAFETY: a private anonymous mapping of our own, touched within its bounds, then unmapped.
     unsafe {
         let length = PAGES * PAGE_BYTES;
@@ -172,22 +216,27 @@ fn time_faults() -> Result<f64> {
     }
 }
 
+/// The best of long transfers less the best of short ones: of their differences the least would be
+/// that of a long one with a disturbed short one.
 fn time_copies() -> Result<f64> {
+    const LONG_BYTES: usize = 32 << 10;
+    let short = best(|| time_transfer(1))?;
+    let long = best(|| time_transfer(LONG_BYTES))?;
+    Ok((long - short).max(0.0) / (2 * LONG_BYTES) as f64)
+}
+
+/// Into a pipe and out of it.
+fn time_transfer(bytes: usize) -> Result<f64> {
+    const TIMES: usize = 8;
     let (read_end, write_end) = pipe()?;
     let (mut reader, mut writer) = (File::from(read_end), File::from(write_end));
-    let mut time = |length: usize| -> Result<f64> {
-        const TIMES: usize = 8;
-        let mut buffer = vec![1; length];
-        let begin = Instant::now();
-        for _ in 0..TIMES {
-            writer.write_all(&buffer)?;
-            reader.read_exact(&mut buffer)?;
-        }
-        Ok(nanoseconds_each(begin, TIMES))
-    };
-    const LONG: usize = 32 << 10;
-    let (short, long) = (time(1)?, time(LONG)?);
-    Ok((long - short) / (2 * LONG) as f64)
+    let mut buffer = vec![1; bytes];
+    let begin = Instant::now();
+    for _ in 0..TIMES {
+        writer.write_all(&buffer)?;
+        reader.read_exact(&mut buffer)?;
+    }
+    Ok(nanoseconds_each(begin, TIMES))
 }
 
 fn time_round_trips() -> Result<f64> {
@@ -260,11 +309,35 @@ fn pipe() -> Result<(OwnedFd, OwnedFd)> {
 
 #[cfg(test)]
 mod tests {
+    use zerocopy::IntoBytes;
+
     use super::*;
+
+    #[test]
+    fn the_time_outside_a_fault_is_the_median_gap_of_neighbouring_pages() {
+        let fault = |tid, page: u64, enter_ns, end_ns| {
+            let hdr = RecHdr { ts_ns: end_ns, tid, kind: REC_FAULT, flags: 0, aux: 0 };
+            let address = page * PAGE_BYTES as u64 + 7;
+            RecFault { hdr, enter_ns, address, ip: 0 }.as_bytes().to_vec()
+        };
+        let mut gaps = FaultGaps { tid: 5, last: None, gaps_ns: Vec::new() };
+        for page in 0..LEAST_GAPS as u64 {
+            let at_ns = 1000 * page;
+            gaps.see(&fault(5, page, at_ns, at_ns + 400));
+            gaps.see(&fault(6, page, at_ns + 500, at_ns + 501)); // somebody else
+        }
+        gaps.see(&fault(5, 900, 900_000, 900_001)); // not the next page
+        gaps.see(&[0; 3]);
+        assert_eq!(gaps.gaps_ns, vec![600; LEAST_GAPS - 1]);
+        assert_eq!(FaultGaps { tid: 5, last: None, gaps_ns: vec![600; 99] }.median_ns(), 0.0);
+        assert_eq!(FaultGaps { tid: 5, last: None, gaps_ns: vec![600; 100] }.median_ns(), 600.0);
+    }
 
     #[test]
     fn workloads_give_plausible_figures() {
         assert!(time_syscalls().unwrap() > 1.0);
         assert!(time_faults().unwrap() > 1.0);
+        let byte_ns = time_copies().unwrap();
+        assert!(byte_ns > 0.0 && byte_ns < 100.0, "{byte_ns}");
     }
 }

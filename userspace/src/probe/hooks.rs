@@ -55,6 +55,8 @@ pub const HOOKS: &[HookSpec] = &[
     tp!("on_task_rename", "task_rename", optional, "names of threads that rename themselves"),
     tp!("on_sys_enter", "sys_enter", required, "user against kernel time"),
     tp!("on_sys_exit", "sys_exit", required, "user against kernel time, bytes moved"),
+    tp!("on_sock_send_length", "sock_send_length", optional, "requests over sockets"),
+    tp!("on_sock_recv_length", "sock_recv_length", optional, "requests over sockets"),
     tp!("on_page_fault_user", "page_fault_user", optional, "page faults"),
     tp!("on_page_fault_kernel", "page_fault_kernel", optional, "page faults inside system calls"),
     HookSpec { program: "on_minor_fault_end", means: Means::SoftwareEvent(SW_PAGE_FAULTS_MIN), required: false, purpose: "ends of minor page faults" },

@@ -108,8 +108,9 @@ impl Probe {
         self.links.clear();
     }
 
-    /// Losses not yet told by a record of their own: (cpu, count, first_ns, last_ns).
-    pub fn untold_losses(&self, cpus: u32) -> Result<Vec<(u32, u64, u64, u64)>> {
+    /// Losses not yet told by a record of their own: (cpu, count, first_ns, last_ns). Of every CPU
+    /// the kernel side knows, also of those without a ring, whose losses no record can tell.
+    pub fn untold_losses(&self) -> Result<Vec<(u32, u64, u64, u64)>> {
         let bss = self
             .object
             .maps()
@@ -120,7 +121,7 @@ impl Probe {
         let word = |at: usize| -> u64 {
             value.get(at..at + 8).map_or(0, |b| u64::from_ne_bytes(b.try_into().expect("8 bytes")))
         };
-        Ok((0..cpus)
+        Ok((0..MAX_CPUS)
             .map(|cpu| {
                 let at = offset + cpu as usize * 64;
                 (cpu, word(at), word(at + 8), word(at + 16))
@@ -371,4 +372,60 @@ fn quiet_libbpf() {
 
 fn last_libbpf_message() -> String {
     LAST_MESSAGE.lock().map(|m| m.trim().to_string()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `None`, said aloud, where nothing can be attached; where captures are known to work,
+    /// RPCPROBE_REQUIRE_KERNEL=1 makes that a failure.
+    fn attached() -> Option<Probe> {
+        let config = Config { scope_target: false, keep_paths: false, ring_bytes_per_cpu: 1 << 20 };
+        match Probe::attach(&config) {
+            Ok(probe) => Some(probe),
+            Err(error) => {
+                let required = std::env::var("RPCPROBE_REQUIRE_KERNEL").is_ok_and(|v| v == "1");
+                assert!(!required, "{error:#}");
+                println!("skipped: {error:#}");
+                None
+            }
+        }
+    }
+
+    /// A program starts and ends on every CPU.
+    fn use_every_cpu() {
+        for cpu in online_cpus().expect("CPUs") {
+            let mut command = std::process::Command::new("taskset");
+            let status = command.args(["-c", &cpu.to_string(), "true"]).status();
+            assert!(status.expect("taskset runs").success());
+        }
+    }
+
+    #[test]
+    fn records_of_a_cpu_without_a_ring_count_as_lost() {
+        // One hook for each way of sending: of a size known only at run time, and of a fixed one.
+        for program in ["on_sched_process_exec", "on_sched_process_exit"] {
+            let Some(mut probe) = attached() else { return };
+            probe.detach();
+            let spec = HOOKS.iter().find(|spec| spec.program == program).expect("a hook");
+            probe.attach_hook(spec).expect("it was attached before");
+            use_every_cpu();
+            assert_eq!(probe.untold_losses().expect("losses"), [], "there is room in the rings");
+
+            let rings = probe.map("rings").expect("a map");
+            for cpu in 0..possible_cpus().expect("CPUs") {
+                rings.delete(&cpu.to_ne_bytes()).expect("there is a ring");
+            }
+            use_every_cpu();
+            let losses = probe.untold_losses().expect("losses");
+            for cpu in online_cpus().expect("CPUs") {
+                let of_cpu = losses.iter().find(|(of, ..)| *of == cpu);
+                let Some(&(_, count, first_ns, last_ns)) = of_cpu else {
+                    panic!("{program}: nothing lost on CPU {cpu}: {losses:?}");
+                };
+                assert!(count > 0 && 0 < first_ns && first_ns <= last_ns, "{losses:?}");
+            }
+        }
+    }
 }

@@ -108,6 +108,9 @@ fn heading(
     if request.request_bytes.is_some() || request.response_bytes.is_some() {
         facts.push(format!("bytes {} (request/response)", bytes(request)));
     }
+    if request.records_lost > 0 {
+        facts.push(format!("{} lost meanwhile", count(request.records_lost, "record")));
+    }
     facts.extend(request.parent_request_id.map(|id| format!("part of request {id}")));
     writeln!(out, "{}", facts.join(" · "))?;
     Ok(())
@@ -392,9 +395,12 @@ total 10.0 us: the 3 segments sum to 10,000 ns, the latency exactly
 
     #[test]
     fn incomplete_requests() {
-        let text = of(&unfinished(1, 3_100_000).request, &[], false, PLAIN);
+        let mut request = unfinished(1, 3_100_000).request;
+        request.records_lost = 1_234;
+        let text = of(&request, &[], false, PLAIN);
         assert!(text.contains("≥ 3.10 ms"), "{text}");
         assert!(text.contains("incomplete: records lost; the latency is a lower bound"));
+        assert!(text.contains("1,234 records lost meanwhile"), "{text}");
         assert!(text.contains("(no segments)"));
         assert!(!text.contains("ADD UP"));
     }

@@ -68,6 +68,7 @@ pub(super) fn request(id: u64, latency_ns: u64) -> Request {
         latency_ns,
         complete: true,
         reason: None,
+        records_lost: 0,
         client: end("client", 101),
         server: end("server", 102),
         channel: Some("pipe:[7]".into()),

@@ -86,22 +86,31 @@ pub fn unaffected(command: &mut Command) {
     }
 }
 
-/// The folder of the target program, built.
-pub fn frpc_folder() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../targets/frpc");
-        let folder = folder.canonicalize().expect("targets/frpc is there");
-        // Jobs and flags of a make that runs the tests are not for this one.
-        let mut make = Command::new("make");
-        make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL").arg("-C").arg(&folder);
-        let made = make.output().expect("make runs");
-        assert!(made.status.success(), "make -C targets/frpc: {}", text(&made.stderr));
-        folder
-    })
+/// A folder of `targets/`, built.
+fn built(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../targets").join(name);
+    let folder = folder.canonicalize().expect("the target is there");
+    // Jobs and flags of a make that runs the tests are not for this one.
+    let mut make = Command::new("make");
+    make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL").arg("-C").arg(&folder);
+    let made = make.output().expect("make runs");
+    assert!(made.status.success(), "make -C targets/{name}: {}", text(&made.stderr));
+    folder
 }
 
-/// Path of a file in the folder of the target program.
+/// The folder of the evaluator, built.
+pub fn frpc_folder() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| built("frpc"))
+}
+
+/// The echo server and its clients, built.
+pub fn echo() -> &'static str {
+    static BUILT: OnceLock<String> = OnceLock::new();
+    BUILT.get_or_init(|| built("echo").join("echo").to_str().expect("paths are UTF-8").to_string())
+}
+
+/// Path of a file in the folder of the evaluator.
 pub fn frpc(name: &str) -> String {
     frpc_folder().join(name).to_str().expect("paths are UTF-8").to_string()
 }

@@ -109,6 +109,7 @@ fn garble(what: &mut What, number: u64) {
             4 => call.unfinished = !call.unfinished,
             5 => call.reaped = !call.reaped,
             _ => match &mut call.io {
+                Some(io) if number.is_multiple_of(5) => io.bytes = number / 5,
                 Some(io) if number.is_multiple_of(2) => io.offset = number / 2,
                 Some(io) => (io.object, io.is_write) = (object, number.is_multiple_of(3)),
                 None => {}

@@ -99,6 +99,15 @@ pub fn record(event: &Event) -> Vec<u8> {
             let hdr = hdr(*tid, REC_CONTENTION, 0, *flags);
             RecContention { hdr, enter_ns: *enter_ns, lock: 0 }.as_bytes().to_vec()
         }
+        What::Channel { object, name } => {
+            let fixed = RecUnixChannel {
+                hdr: hdr(0, REC_UNIX_CHANNEL, 0, 0),
+                channel: object.ino,
+                path_bytes: name.len() as u32,
+                pad: 0,
+            };
+            [fixed.as_bytes(), name.as_bytes()].concat()
+        }
         What::Throttle { tid } => {
             RecThrottle { hdr: hdr(*tid, REC_THROTTLE, 0, 0) }.as_bytes().to_vec()
         }

@@ -2,6 +2,7 @@
 //! asks on pipe `A` and the server (thread 20, CPU 1) answers on pipe `B`.
 
 use rpcprobe::engine::event::{Object, OpenCall, What};
+use rpcprobe::model::Evidence;
 use rpcprobe::records::{
     FAULT_KERNEL, FAULT_MAJOR, TASK_THREAD, TASK_TRACED, WAKING_HARDIRQ, WAKING_IN_SYSCALL,
     WAKING_NEW, WAKING_SOFTIRQ,
@@ -674,6 +675,42 @@ fn a_fault_inside_a_read_does_not_wait_for_the_writer() {
         152-160 client kernel.pipe
     ";
     assert_eq!(s.only(), expected(&[ASKED, rest].concat()));
+}
+
+#[test]
+fn entry_and_return_of_a_fault_count_from_its_end_and_are_modelled() {
+    let mut s = Story::new();
+    asked(&mut s);
+    // Two faults in user mode, the second before the first is through with its return; one in the
+    // write, whose return ends with the call.
+    for (enter_ns, end_ns) in [(114, 116), (118, 119), (126, 128)] {
+        let flags = if enter_ns == 126 { FAULT_KERNEL } else { 0 };
+        s.at(end_ns, 1, What::Fault { tid: 20, enter_ns, ip: 0, flags });
+    }
+    s.sleep_in(120, 0, (10, IDLE), (READ, 115), b());
+    s.wake(129, 1, 20, 10, WAKING_IN_SYSCALL);
+    s.write(1, 20, b(), (0, 4), (125, 130));
+    s.switch(138, 0, IDLE, 10, RUNNABLE);
+    s.read(0, 10, b(), (0, 4), (115, 142));
+    let rest = "
+        113-114 server user
+        114-116 server fault
+        116-118 server fault
+        118-119 server fault
+        119-122 server fault
+        122-125 server user
+        125-126 server kernel.pipe
+        126-128 server fault
+        128-129 server fault
+        129-138 client runqueue.wakeup by idle
+        138-142 client kernel.pipe
+    ";
+    let segments = s.only_with_faults_of(3);
+    assert_eq!(table(&segments), expected(&[ASKED, rest].concat()));
+    for segment in &segments {
+        let modelled = [116, 119, 128].contains(&segment.start_ns);
+        assert_eq!(segment.evidence == Evidence::Modelled, modelled, "{segment:?}");
+    }
 }
 
 #[test]

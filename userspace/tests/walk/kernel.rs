@@ -8,6 +8,7 @@ use rpcprobe::records::{FAULT_KERNEL, FAULT_MAJOR, TASK_THREAD, TASK_TRACED, WAK
 
 use super::machine::{Going, Machine, Queue, State, Task};
 use super::programs::Act;
+use super::story;
 use super::truth::{self, Asked, Doing, TaskNo, Transfer, Why};
 
 /// A system call: number, what it works on, and the category its time has.
@@ -351,8 +352,8 @@ impl Machine {
                 let pipe = &mut self.pipes[number];
                 let counter = if is_write { &mut pipe.written } else { &mut pipe.read };
                 let (object, fd) = sys.object.expect("a pipe");
-                io =
-                    Some(Io { object, fd, is_write, offset: if count > 0 { *counter } else { 0 } });
+                let offset = if count > 0 { *counter } else { 0 };
+                io = Some(story::io(object, fd, is_write, (offset, count)));
                 if count > 0 {
                     let (from, to) = (*counter, *counter + count as u64);
                     self.truth.miscounted |= self.tasks[no].moved_from != Some(from);
@@ -364,7 +365,7 @@ impl Machine {
             }
             Moved::Event { is_write } => {
                 let (object, fd) = sys.object.expect("an eventfd");
-                io = Some(Io { object, fd, is_write, offset: 0 });
+                io = Some(story::io(object, fd, is_write, (0, 8)));
                 8
             }
             Moved::Path => {

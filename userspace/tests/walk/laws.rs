@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 use rpcprobe::engine::event::{Event, What};
+use rpcprobe::engine::walk::Rates;
 use rpcprobe::engine::Engine;
 use rpcprobe::model::{
     category_ns, check_conservation, Category, Evidence, Kind, Request, Segment,
@@ -265,7 +266,7 @@ proptest! {
     fn what_had_to_be_forgotten_is_told(numbers in numbers(), places: [prop::sample::Index; 2]) {
         let trace = simulate(numbers);
         let events = with_pauses(&slowed(&trace), places);
-        let mut engine = Engine::new(trace.cpus, trace.truth.start_ns, 0.0);
+        let mut engine = Engine::new(trace.cpus, trace.truth.start_ns, Rates::default());
         engine.limit_history(FORGETS_EVERY as u64 / 2);
         let answers = explain_with(engine, &events);
         for (request, segments) in &answers {

@@ -1,6 +1,7 @@
 mod damage;
 mod encode;
 mod golden;
+mod golden_sockets;
 mod hostile;
 mod kernel;
 mod laws;

@@ -177,7 +177,7 @@ impl<'t> Walk<'t> {
         if let Some(write) = arrival.map(|write| &self.truth.calls[write]) {
             if write.exit_ns > call.enter_ns && write.enter_ns.max(call.enter_ns) >= at_ns {
                 if self.through == Some(no) {
-                    return Step::Joined(write.task, at_ns);
+                    return self.under_way(task, write, at_ns);
                 }
                 // The walk came to the task while it still waited for the bytes.
                 arrival = None;
@@ -193,7 +193,7 @@ impl<'t> Walk<'t> {
             if write.exit_ns > call.enter_ns {
                 // Under way when the read began.
                 if before_ns <= write.enter_ns.max(call.enter_ns) {
-                    return Step::Joined(write.task, before_ns);
+                    return self.under_way(task, write, before_ns);
                 }
             } else if before_ns == call.enter_ns {
                 // Over by then: until the read, the bytes were in the queue.
@@ -320,11 +320,18 @@ impl<'t> Walk<'t> {
         }
         let wakeup = away.wakeup.expect("all sleeps end");
         let woken_ns = wakeup.at_ns.max(begin_ns).min(at_ns);
+        let message = self.message(task, away, wakeup, at_ns);
+        if let Some((writer, handed_ns)) = message.filter(|(_, ns)| *ns > wakeup.at_ns) {
+            // Written when something else had woken it and it was still waiting for a CPU.
+            let handed_ns = handed_ns.max(begin_ns);
+            self.run_queue(task, away, handed_ns, at_ns, Category::RunqueueWakeup);
+            return Step::Joined(writer, handed_ns);
+        }
         self.run_queue(task, away, woken_ns, at_ns, Category::RunqueueWakeup);
         // Woken on its way to sleep, it took its last steps itself.
         let edge_ns = wakeup.at_ns.max(self.asked.start_ns).min(woken_ns);
         let said = self.said.len();
-        if let Some((writer, handed_ns)) = self.message(task, away, wakeup) {
+        if let Some((writer, handed_ns)) = message {
             self.last_steps(task, edge_ns, woken_ns);
             // Bytes ready before another woke it for them.
             let handed_ns = handed_ns.min(edge_ns);
@@ -363,7 +370,13 @@ impl<'t> Walk<'t> {
     }
 
     /// The sleep ended because bytes of this request came: who wrote them, and up to when.
-    fn message(&mut self, task: TaskNo, away: &Away, wakeup: Wakeup) -> Option<(TaskNo, u64)> {
+    fn message(
+        &mut self,
+        task: TaskNo,
+        away: &Away,
+        wakeup: Wakeup,
+        at_ns: u64,
+    ) -> Option<(TaskNo, u64)> {
         if let Some(&write) = self.expected.get(&task) {
             if self.woke(Some(wakeup), write) {
                 self.expected.remove(&task);
@@ -375,13 +388,34 @@ impl<'t> Walk<'t> {
         }
         let (bytes, no) = self.brought(&self.truth.calls[away.call?])?;
         let write = &self.truth.calls[no];
-        if !self.is_ours(&bytes) || write.enter_ns > wakeup.at_ns {
+        if !self.is_ours(&bytes) || write.enter_ns >= at_ns {
             return None;
         }
         if self.woke(Some(wakeup), no) {
             return Some((write.task, wakeup.at_ns));
         }
-        Some((write.task, write.exit_ns.min(wakeup.at_ns)))
+        if write.enter_ns > wakeup.at_ns {
+            return Some((write.task, self.handed_by(write, write.exit_ns.min(at_ns))));
+        }
+        Some((write.task, self.handed_by(write, write.exit_ns.min(wakeup.at_ns))))
+    }
+
+    /// Crosses over to a write that had not ended at `at_ns`.
+    fn under_way(&mut self, task: TaskNo, write: &Call, at_ns: u64) -> Step {
+        let handed_ns = self.handed_by(write, at_ns);
+        self.say(task, at_ns - handed_ns, Category::QueuePipe);
+        Step::Joined(write.task, handed_ns)
+    }
+
+    /// The bytes were written by `latest_ns`; a writer without a CPU writes nothing.
+    fn handed_by(&self, write: &Call, latest_ns: u64) -> u64 {
+        let mut at_ns = latest_ns;
+        while at_ns > write.enter_ns
+            && matches!(self.truth.before(write.task, at_ns).doing, Doing::Away(_))
+        {
+            at_ns -= 1;
+        }
+        at_ns
     }
 
     /// Follows a waker back until an edge leads to a member; leaves nothing behind if none does.

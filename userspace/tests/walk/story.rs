@@ -3,13 +3,15 @@
 use rpcprobe::engine::event::{
     Call, Event, Exec, Io, Object, OpenCall, What, TYPE_FIFO, TYPE_FUTEX,
 };
-use rpcprobe::engine::Engine;
+use rpcprobe::engine::{Engine, Rates};
 use rpcprobe::model::{check_conservation, Request, Segment};
 
 pub const READ: u16 = 0;
 pub const WRITE: u16 = 1;
 pub const POLL: u16 = 7;
 pub const NANOSLEEP: u16 = 35;
+pub const SENDTO: u16 = 44;
+pub const RECVFROM: u16 = 45;
 pub const CLONE: u16 = 56;
 pub const EXECVE: u16 = 59;
 pub const WAIT4: u16 = 61;
@@ -28,6 +30,16 @@ pub fn pipe(ino: u64) -> Object {
     Object { dev: 15, ino, type_bits: TYPE_FIFO }
 }
 
+/// One direction of a connection, as transfers name it.
+pub fn connection(number: u64, type_bits: u16) -> Object {
+    Object { dev: 0, ino: number, type_bits }
+}
+
+/// The socket behind a descriptor, as sleeps name it.
+pub fn socket(ino: u64, type_bits: u16) -> Object {
+    Object { dev: 9, ino, type_bits }
+}
+
 /// A mutex another thread holds, as glibc waits for it.
 pub fn mutex(address: u64) -> Object {
     Object { dev: FUTEX_WAIT_PRIVATE, ino: address, type_bits: TYPE_FUTEX }
@@ -40,6 +52,12 @@ pub fn condition(address: u64) -> Object {
 
 const FUTEX_WAIT_PRIVATE: u32 = 128;
 const FUTEX_WAIT_BITSET_PRIVATE: u32 = 128 | 9;
+/// `(offset, bytes)` moved.
+pub fn io(object: Object, fd: i32, is_write: bool, (offset, bytes): (u64, i64)) -> Io {
+    let bytes = u64::try_from(bytes).unwrap_or(0);
+    Io { object, fd, is_write, offset, bytes, reverse: None }
+}
+
 /// What a mutex has in its word while somebody waits for it.
 pub const MUTEX_LOCKED: i32 = 2;
 
@@ -53,7 +71,8 @@ pub type Answers = Vec<(Request, Vec<Segment>)>;
 
 /// Runs a trace through the engine as an attribution does.
 pub fn explain(cpus: u32, start_ns: u64, events: &[Event], copy_ns_per_byte: f64) -> Answers {
-    explain_with(Engine::new(cpus, start_ns, copy_ns_per_byte), events)
+    let rates = Rates { copy_ns_per_byte, ..Rates::default() };
+    explain_with(Engine::new(cpus, start_ns, rates), events)
 }
 
 /// Runs a trace through this engine.
@@ -158,7 +177,7 @@ impl Story {
         bytes: (u64, i64),
         span: (u64, u64),
     ) {
-        let io = Io { object, fd: 6, is_write: true, offset: bytes.0 };
+        let io = io(object, 6, true, bytes);
         self.ended(cpu, tid, WRITE, span, bytes.1, Some(io));
     }
 
@@ -171,8 +190,21 @@ impl Story {
         bytes: (u64, i64),
         span: (u64, u64),
     ) {
-        let io = Io { object, fd: 5, is_write: false, offset: bytes.0 };
+        let io = io(object, 5, false, bytes);
         self.ended(cpu, tid, READ, span, bytes.1, Some(io));
+    }
+
+    /// `(offset, bytes)` moved through a connection's direction; `reverse` is the other.
+    pub fn moved(
+        &mut self,
+        cpu: u32,
+        tid: u32,
+        (nr, object, reverse): (u16, Object, Object),
+        bytes: (u64, i64),
+        span: (u64, u64),
+    ) {
+        let moved = io(object, 5, nr == SENDTO, bytes);
+        self.ended(cpu, tid, nr, span, bytes.1, Some(Io { reverse: Some(reverse), ..moved }));
     }
 
     fn ended(
@@ -233,6 +265,16 @@ impl Story {
         let mut events = self.events.clone();
         events.sort_by_key(|event| event.ts_ns);
         events
+    }
+
+    /// The only request's segments, its faults taking that much outside their records.
+    pub fn only_with_faults_of(&self, fault_outside_ns: u64) -> Vec<Segment> {
+        let rates = Rates { fault_outside_ns, ..Rates::default() };
+        let mut answers = explain_with(Engine::new(4, 0, rates), &self.events());
+        assert_eq!(answers.len(), 1, "one request: {answers:#?}");
+        let (request, segments) = answers.remove(0);
+        check_conservation(&request, &segments).expect("the law");
+        segments
     }
 
     /// The engine's complete requests, each checked for conservation.

@@ -1,7 +1,7 @@
 //! `exec` requests: a fork whose child ran a program, up to the wait that collected it; and the
 //! life of the target itself.
 
-use super::{end_of, Detector, Found};
+use super::{end_of, Detector, Found, KnownTarget};
 use crate::engine::event::Call;
 use crate::engine::walk::Goal;
 use crate::engine::world::{ProcessId, ThreadId, Why, World};
@@ -61,6 +61,7 @@ impl Detector {
             latency_ns: end_ns.saturating_sub(child.start_ns),
             complete: false,
             reason: None,
+            records_lost: 0, // set when it is judged
             client: Some(end_of(world, client, child.start_ns)),
             server: Some(end_of(world, p.leader, end_ns)),
             channel: None,
@@ -97,19 +98,27 @@ impl Detector {
 
     /// The life of the target, from its execve() to the end of its main thread.
     pub(super) fn whole_life(&mut self, world: &World) {
-        let Some((root, start_ns)) = self.root else { return };
+        let Some(Begin { thread: root, at_ns: start_ns, recorded }) = self.begin(world) else {
+            return;
+        };
         let thread = world.thread(root);
         let process = world.process_of(root);
         let died_ns = thread.off.back().filter(|off| off.why == Why::Dead).map(|off| off.start_ns);
-        let end_ns = died_ns.or(thread.exited_ns).unwrap_or(world.now_ns);
+        let end_ns = died_ns.or(thread.exited_ns).unwrap_or(world.now_ns).max(start_ns);
+        let reason = match (recorded, thread.exited_ns) {
+            (false, _) => Some("the record of its execve() was lost, it counts from its release"),
+            (true, None) => Some("the capture ended before it did"),
+            (true, Some(_)) => None,
+        };
         let request = Request {
             request_id: 0,
             parent_request_id: None,
             kind: Kind::Process,
             start_ns,
             latency_ns: end_ns.saturating_sub(start_ns),
-            complete: thread.exited_ns.is_some(),
-            reason: thread.exited_ns.is_none().then(|| "the capture ended before it did".into()),
+            complete: reason.is_none(),
+            reason: reason.map(Into::into),
+            records_lost: 0, // set when it is judged
             client: None,
             server: Some(end_of(world, root, end_ns)),
             channel: None,
@@ -131,6 +140,37 @@ impl Detector {
         };
         self.fallback.insert(0, Found { request, goal });
     }
+
+    /// The begin of the target's life.
+    fn begin(&self, world: &World) -> Option<Begin> {
+        let Some(KnownTarget { pid, released_ns }) = self.target else {
+            let (thread, at_ns) = self.root?;
+            return Some(Begin { thread, at_ns, recorded: true });
+        };
+        let target = world.first_thread_of_tid(pid);
+        let process_of = |thread| world.thread(thread).process;
+        // The first execve() on record is another's if the target's was lost. Seen from inside a
+        // PID namespace the target has another number: nothing that is traced has this one.
+        let root = self.root.filter(|(root, _)| {
+            target.is_none_or(|target| {
+                process_of(target) == process_of(*root) || !world.thread(target).traced
+            })
+        });
+        // It may be the target's second one: then a record was lost before it.
+        let first = |at_ns| !world.losses.iter().any(|loss| loss.first_ns <= at_ns);
+        match root {
+            Some((thread, at_ns)) if first(at_ns) => Some(Begin { thread, at_ns, recorded: true }),
+            Some((thread, _)) => Some(Begin { thread, at_ns: released_ns, recorded: false }),
+            None => target.map(|thread| Begin { thread, at_ns: released_ns, recorded: false }),
+        }
+    }
+}
+
+/// Where and when the target's life begins, and whether its execve() is on record.
+struct Begin {
+    thread: ThreadId,
+    at_ns: u64,
+    recorded: bool,
 }
 
 pub(super) fn exec_goal(
@@ -148,5 +188,122 @@ pub(super) fn exec_goal(
         server_process: Some(process),
         messages: Vec::new(),
         child: Some(process),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::capture::manifest::Loss;
+    use crate::engine::event::{Call, Event, What};
+    use crate::engine::syscall::{NR_EXECVE, NR_EXIT_GROUP};
+    use crate::engine::{Engine, Rates};
+    use crate::model::{check_conservation, Kind, Request};
+
+    const RELEASED_NS: u64 = 1_000;
+    const TARGET: u32 = 100;
+
+    fn event(ts_ns: u64, what: What) -> Event {
+        Event { ts_ns, cpu: 0, what }
+    }
+
+    fn call(tid: u32, nr: u16, enter_ns: u64, exit_ns: u64) -> Event {
+        let call = Call {
+            nr,
+            enter_ns,
+            exit_ns,
+            ret: 0,
+            unfinished: nr == NR_EXIT_GROUP,
+            reaped: false,
+            io: None,
+            path: None,
+        };
+        event(exit_ns, What::Call { tid, call: Box::new(call) })
+    }
+
+    fn task(tid: u32) -> Event {
+        event(0, What::Task { tid, tgid: tid, kthread: false, comm: "frpc".into() })
+    }
+
+    fn exit(tid: u32, ts_ns: u64) -> Event {
+        event(ts_ns, What::Exit { tid, tgid: tid, code: 0, traced: true })
+    }
+
+    /// The only request of a capture with these events and losses.
+    fn process(events: &[Event], losses: &[Loss]) -> Request {
+        let mut engine = Engine::new(1, RELEASED_NS, Rates::default());
+        engine.expect_target(TARGET);
+        engine.world.losses = losses.to_vec();
+        let mut found = Vec::new();
+        let mut sink = |request: Request, segments: Vec<_>| {
+            check_conservation(&request, &segments).expect("the law of conservation");
+            found.push(request);
+            Ok(())
+        };
+        for event in events {
+            engine.push(event, &mut sink).unwrap();
+        }
+        engine.finish(Some(9_000), &mut sink).unwrap();
+        let [request] = &found[..] else { panic!("not one request: {found:?}") };
+        assert_eq!(request.kind, Kind::Process);
+        assert_eq!(request.server.as_ref().map(|end| end.pid), Some(TARGET));
+        request.clone()
+    }
+
+    const LOST: Option<&str> =
+        Some("the record of its execve() was lost, it counts from its release");
+
+    #[test]
+    fn a_target_whose_begin_was_recorded_is_complete() {
+        let events = [
+            task(TARGET),
+            call(TARGET, NR_EXECVE, 1_100, 1_500),
+            call(TARGET, NR_EXIT_GROUP, 4_000, 5_000),
+            exit(TARGET, 5_000),
+        ];
+        let request = process(&events, &[]);
+        assert_eq!((request.start_ns, request.latency_ns), (1_100, 3_900));
+        assert_eq!((request.complete, request.reason), (true, None));
+    }
+
+    #[test]
+    fn a_target_whose_begin_was_lost_counts_from_its_release() {
+        let loss = Loss { cpu: 0, count: 3, first_ns: 1_200, last_ns: 1_600 };
+        let end = [call(TARGET, NR_EXIT_GROUP, 4_000, 5_000), exit(TARGET, 5_000)];
+        let lost = |middle: &[Event]| {
+            let events = [&[task(TARGET)], middle, &end].concat();
+            let request = process(&events, std::slice::from_ref(&loss));
+            assert_eq!((request.start_ns, request.latency_ns), (RELEASED_NS, 4_000));
+            assert_eq!((request.complete, request.reason.as_deref()), (false, LOST));
+            assert_eq!(request.records_lost, 3);
+        };
+        lost(&[]);
+        // Another process's execve(), whose fork was lost too; the target's own second one.
+        lost(&[call(TARGET, 39, 1_700, 1_800), call(200, NR_EXECVE, 2_000, 2_500)]);
+        lost(&[call(TARGET, NR_EXECVE, 2_000, 2_500)]);
+    }
+
+    #[test]
+    fn a_target_of_which_nothing_was_recorded_is_listed() {
+        let request = process(&[task(TARGET)], &[]);
+        assert_eq!((request.start_ns, request.latency_ns), (RELEASED_NS, 8_000));
+        assert_eq!((request.complete, request.reason.as_deref()), (false, LOST));
+    }
+
+    /// In a PID namespace the target's number is another task's for the kernel side.
+    #[test]
+    fn another_number_for_the_target_does_not_matter() {
+        let events = [task(7), call(TARGET, NR_EXECVE, 1_100, 1_500), exit(TARGET, 5_000)];
+        let mut engine = Engine::new(1, RELEASED_NS, Rates::default());
+        engine.expect_target(7);
+        let mut found = Vec::new();
+        let mut sink = |request: Request, _: Vec<_>| {
+            found.push((request.start_ns, request.complete));
+            Ok(())
+        };
+        for event in &events {
+            engine.push(event, &mut sink).unwrap();
+        }
+        engine.finish(Some(9_000), &mut sink).unwrap();
+        assert_eq!(found, [(1_100, true)]);
     }
 }

@@ -3,28 +3,36 @@
 //! One file a kind; each adds its part to [`Detector`].
 
 mod exec;
-mod pipe;
 mod stdio;
+mod turns;
 
 use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
-use super::event::{Call, Event, Object, What, TYPE_FIFO};
+use super::event::{Call, Event, Object, What};
 use super::forget::Held;
 use super::syscall::{NR_EXECVE, NR_EXECVEAT, NR_WAIT4};
 use super::walk::Goal;
 use super::world::{ProcessId, ThreadId, Transfer, World};
 use crate::model::{End, Request};
 use exec::{exec_goal, Child};
-use pipe::Turn;
 use stdio::Stdio;
+use turns::Turn;
 
 /// A request with a known end, ready to be walked.
 #[derive(Debug)]
 pub struct Found {
     pub request: Request,
     pub goal: Goal,
+}
+
+/// What is known of the target without any record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KnownTarget {
+    pub pid: u32,
+    /// When it was let go, just before it called execve().
+    pub released_ns: u64,
 }
 
 /// How long a child that has not run a program is waited for: one that never does, a worker, must
@@ -44,6 +52,8 @@ pub struct Detector {
     stdio: FxHashMap<ProcessId, Stdio>,
     /// The first traced process, and when its program began.
     pub root: Option<(ThreadId, u64)>,
+    /// The target as whoever started it knows it, should the records of its begin be lost.
+    pub target: Option<KnownTarget>,
     next_id: u64,
     pub found: Vec<Found>,
     /// Lower-grade requests, used when there are no others.
@@ -112,7 +122,9 @@ impl Detector {
         };
         let children = self.children.values().filter(may_be_one).map(|child| child.start_ns);
         let fallbacks = self.stdio.values().map(|turn| turn.start_ns);
-        let root = self.root.filter(|_| !self.found_primary).map(|(_, start_ns)| start_ns);
+        let known_ns = self.target.map(|target| target.released_ns);
+        let root = known_ns.or(self.root.map(|(_, start_ns)| start_ns));
+        let root = root.filter(|_| !self.found_primary);
         turns.chain(children).chain(fallbacks).chain(root).min().unwrap_or(u64::MAX)
     }
 
@@ -146,19 +158,16 @@ impl Detector {
             self.reap(world, thread, call);
         }
         let Some(io) = call.io else { return };
-        if call.ret <= 0 || call.unfinished {
-            return;
-        }
-        if io.object.type_bits == TYPE_FIFO {
+        if call.transfer().is_some() {
             let transfer = Transfer {
                 from: io.offset,
-                to: io.offset + call.ret as u64,
+                to: io.offset.saturating_add(io.bytes),
                 thread,
                 enter_ns: call.enter_ns,
                 exit_ns: call.exit_ns,
             };
             if io.is_write {
-                self.write(world, process, io.object, transfer);
+                self.write(world, process, &io, transfer);
             } else {
                 let recent = self.recent_reads.entry(process).or_default();
                 if recent.len() == RECENT_READS {
@@ -166,13 +175,15 @@ impl Detector {
                 }
                 recent.push_back((io.object, transfer));
                 for turn in self.turns.values_mut().filter(|turn| turn.process == process) {
-                    if turn.object != io.object {
+                    if turn.may_be_answered_on(io.object) {
                         turn.reads.push((io.object, transfer));
                     }
                 }
             }
         }
-        self.stdio_call(world, process, thread, call);
+        if call.ret > 0 && !call.unfinished {
+            self.stdio_call(world, process, thread, call);
+        }
     }
 
     /// No more events will come: decides everything still open.

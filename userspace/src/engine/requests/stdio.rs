@@ -84,6 +84,7 @@ impl Detector {
             latency_ns: end_ns.saturating_sub(turn.start_ns),
             complete: true,
             reason: None,
+            records_lost: 0, // set when it is judged
             client: None,
             server: Some(end_of(world, turn.thread, end_ns)),
             channel: Some(turn.input.to_string()),

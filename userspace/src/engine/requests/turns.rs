@@ -1,12 +1,14 @@
-//! `pipe` requests.
+//! `pipe`, `unix` and `tcp` requests.
 //!
-//! A `pipe` request is a turn: a client process writes on one pipe, another process reads those
-//! bytes and later writes on a second pipe, and the client reads them. Which of the two is the
-//! client is decided once a pair of pipes: who wrote first. A turn ends when the client writes
-//! again, so an answer read in pieces is one answer.
+//! They are turns: a client process writes on one channel, another process reads those bytes and
+//! later writes on a second channel, and the client reads them. The second is any pipe, or the
+//! other direction of the same connection. Which of the two processes is the client is decided once
+//! a pair of channels: who wrote first. A turn ends when the client writes again, so an answer read
+//! in pieces is one answer.
 
 use super::{end_of, Detector, Found};
-use crate::engine::event::{Object, TYPE_FIFO};
+use crate::engine::event::{Io, Object, OpenCall, TYPE_FIFO, TYPE_TCP, TYPE_UNIX};
+use crate::engine::syscall::{waits, Waits};
 use crate::engine::walk::{Goal, Message};
 use crate::engine::world::{Channel, ProcessId, ThreadId, Transfer, World};
 use crate::model::{Kind, Request};
@@ -18,6 +20,8 @@ const ANSWER_PATIENCE_NS: u64 = 2_000_000_000;
 #[derive(Debug, Clone)]
 pub(super) struct Turn {
     pub(super) object: Object,
+    /// The only channel the answer can come on; pipes have no such.
+    pub(super) reverse: Option<Object>,
     pub(super) client: ThreadId,
     pub(super) process: ProcessId,
     pub(super) start_ns: u64,
@@ -27,6 +31,43 @@ pub(super) struct Turn {
     pub(super) closed_ns: Option<u64>,
     /// Enclosing exec request, by its process.
     pub(super) parent: Option<ProcessId>,
+}
+
+impl Turn {
+    pub(super) fn may_be_answered_on(&self, object: Object) -> bool {
+        match self.reverse {
+            Some(reverse) => object == reverse,
+            None => object.type_bits == TYPE_FIFO && object != self.object,
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        match self.object.type_bits {
+            TYPE_UNIX => Kind::Unix,
+            TYPE_TCP => Kind::Tcp,
+            _ => Kind::Pipe,
+        }
+    }
+
+    /// The connection from its client's side, or the pipe or two.
+    fn channel_name(&self, world: &World, answer: Option<Object>) -> String {
+        let name = world.channels.get(&self.object).and_then(|channel| channel.name.as_deref());
+        match (name, answer.filter(|_| self.reverse.is_none())) {
+            (Some(name), _) => format!("{} {name}", self.object),
+            (None, Some(answer)) => format!("{} {answer}", self.object),
+            (None, None) => self.object.to_string(),
+        }
+    }
+
+    /// Whether a call's object shows that its caller waits for the answer.
+    fn waits_on(&self, call: &OpenCall) -> bool {
+        match (self.reverse, call.object) {
+            (None, Some(object)) => object.type_bits == TYPE_FIFO && object != self.object,
+            (Some(_), Some(object)) if object.is_socket() => true,
+            (Some(_), _) => waits(call.nr, None) == Waits::Readiness,
+            (None, None) => false,
+        }
+    }
 }
 
 enum Answer {
@@ -47,13 +88,8 @@ enum Answer {
 }
 
 impl Detector {
-    pub(super) fn write(
-        &mut self,
-        world: &World,
-        process: ProcessId,
-        object: Object,
-        bytes: Transfer,
-    ) {
+    pub(super) fn write(&mut self, world: &World, process: ProcessId, io: &Io, bytes: Transfer) {
+        let Io { object, reverse, .. } = *io;
         let key = (process, object);
         if let Some(turn) = self.turns.get_mut(&key) {
             // A call's record comes when it ends: the answer may have been read before.
@@ -74,24 +110,25 @@ impl Detector {
                 None => true, // told later
             }
         };
-        let recent = self.recent_reads.get(&process).into_iter().flatten();
-        let reads = recent
-            .filter(|(on, read)| {
-                *on != object && read.exit_ns > bytes.enter_ns && answers(on, read)
-            })
-            .copied()
-            .collect();
-        let turn = Turn {
+        let mut turn = Turn {
             object,
+            reverse,
             client: bytes.thread,
             process,
             start_ns: bytes.enter_ns,
             from: bytes.from,
             to: bytes.to,
-            reads,
+            reads: Vec::new(),
             closed_ns: None,
             parent: self.enclosing(world, process),
         };
+        let recent = self.recent_reads.get(&process).into_iter().flatten();
+        turn.reads = recent
+            .filter(|(on, read)| {
+                turn.may_be_answered_on(*on) && read.exit_ns > bytes.enter_ns && answers(on, read)
+            })
+            .copied()
+            .collect();
         self.turns.insert(key, turn);
     }
 
@@ -105,7 +142,7 @@ impl Detector {
         for turn in std::mem::take(&mut self.unsettled) {
             match self.answer(world, &turn) {
                 Answer::Found { server, object, from, to, end_ns, client } => {
-                    self.pipe_found(world, &turn, server, object, from, to, end_ns, client);
+                    self.turn_found(world, &turn, server, object, from, to, end_ns, client);
                 }
                 Answer::None => {}
                 Answer::Open => {
@@ -191,7 +228,7 @@ impl Detector {
     }
 
     #[allow(clippy::too_many_arguments)] // the parts of an answer
-    fn pipe_found(
+    fn turn_found(
         &mut self,
         world: &World,
         turn: &Turn,
@@ -208,14 +245,15 @@ impl Detector {
         let request = Request {
             request_id: self.new_id(),
             parent_request_id,
-            kind: Kind::Pipe,
+            kind: turn.kind(),
             start_ns: turn.start_ns,
             latency_ns: end_ns - turn.start_ns,
             complete: true,
             reason: None,
+            records_lost: 0, // set when it is judged
             client: Some(end_of(world, client, end_ns)),
             server: server_thread.map(|thread| end_of(world, thread, end_ns)),
-            channel: Some(format!("{} {}", turn.object, object)),
+            channel: Some(turn.channel_name(world, Some(object))),
             stream_id: None,
             xid: None,
             method: None,
@@ -247,8 +285,8 @@ impl Detector {
         peer: ProcessId,
         object: Object,
     ) -> bool {
-        if world.channels[&turn.object].carries_requests {
-            return false; // decided before
+        if turn.reverse.is_some() || world.channels[&turn.object].carries_requests {
+            return false; // the two directions of a connection, or decided before
         }
         let Some(asked_ns) = turn.reads.iter().find(|(on, _)| *on == object) else { return false };
         let is = |thread, process| world.thread(thread).process == process;
@@ -270,6 +308,10 @@ impl Detector {
             channel.reads.iter().any(|read| world.thread(read.thread).process == process)
         };
         let own = world.channels.get(&turn.object).and_then(|channel| channel.first_write_ns);
+        if let Some(reverse) = turn.reverse {
+            let other = world.channels.get(&reverse).and_then(|channel| channel.first_write_ns);
+            return other.is_some_and(|other_ns| own.is_none_or(|own_ns| other_ns < own_ns));
+        }
         world.channels.values().any(|channel| {
             channel.first_write_ns < own && wrote(channel, reader) && read(channel, turn.process)
         })
@@ -282,11 +324,7 @@ impl Detector {
         let Some((server, read)) = reader else { return };
         let thread = world.thread(turn.client);
         let waiting = thread.off.back().is_some_and(|off| {
-            off.start_ns >= turn.start_ns
-                && off
-                    .call
-                    .and_then(|call| call.object)
-                    .is_some_and(|object| object.type_bits == TYPE_FIFO && object != turn.object)
+            off.start_ns >= turn.start_ns && off.call.is_some_and(|call| turn.waits_on(&call))
         });
         let carries = (world.channels.get(&turn.object)).is_some_and(|c| c.carries_requests);
         if !(carries || waiting) || !turn.reads.is_empty() || Self::is_answer(world, turn, server) {
@@ -308,14 +346,15 @@ impl Detector {
         let request = Request {
             request_id: self.new_id(),
             parent_request_id,
-            kind: Kind::Pipe,
+            kind: turn.kind(),
             start_ns: turn.start_ns,
             latency_ns: end_ns - turn.start_ns,
             complete: false,
             reason: Some(reason),
+            records_lost: 0, // set when it is judged
             client: Some(end_of(world, turn.client, end_ns)),
             server: Some(end_of(world, read.thread, end_ns)),
-            channel: Some(turn.object.to_string()),
+            channel: Some(turn.channel_name(world, None)),
             stream_id: None,
             xid: None,
             method: None,

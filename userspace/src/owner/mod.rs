@@ -1,0 +1,102 @@
+//! Writing files as the user who invoked the program.
+//!
+//! Tracing needs root, so the program is usually started with `sudo`, but a capture belongs to the
+//! user. Files are therefore created with the file-system credentials of that user: the kernel then
+//! refuses whatever the user could not have done, however the directories around are rigged, and
+//! the result belongs to the user without a `chown`.
+
+mod credentials;
+mod output_dir;
+#[cfg(test)]
+mod test_users;
+mod user;
+
+use std::io;
+
+use anyhow::{Context, Result};
+
+pub use output_dir::{OutputDir, CAPTURE_FILES};
+pub use user::User;
+
+use credentials::Switched;
+
+/// What the system says about an error, without Rust's " (os error N)".
+pub(crate) fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    match error.raw_os_error() {
+        Some(code) => text.trim_end_matches(&format!(" (os error {code})")).to_owned(),
+        None => text,
+    }
+}
+
+/// The user to whom what we write belongs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    pub uid: libc::uid_t,
+    pub gid: libc::gid_t,
+    groups: Vec<libc::gid_t>,
+}
+
+impl Owner {
+    /// Who invoked the program: under `sudo` the user who called `sudo`, else the real user.
+    pub fn invoking() -> Owner {
+        // SAFETY: these only return ids of the process.
+        let (uid, gid) = unsafe { (libc::getuid(), libc::getgid()) };
+        let number =
+            |name| std::env::var(name).ok().and_then(|text: String| text.parse::<u32>().ok());
+        invoking_of(uid, gid, number("SUDO_UID"), number("SUDO_GID"))
+    }
+
+    /// The user of these ids, with the groups that the group database has for that user.
+    pub fn of(uid: libc::uid_t, gid: libc::gid_t) -> Owner {
+        let groups = match User::by_uid(uid) {
+            Some(user) => User { gid, ..user }.groups(),
+            None => vec![gid],
+        };
+        Owner { uid, gid, groups }
+    }
+
+    /// Runs `work` with the file-system credentials of this user, on this thread only: the kernel
+    /// checks every access to files as if that user had asked, and new files belong to that user.
+    ///
+    /// The credentials before are restored when `work` returns or panics. Without effect when they
+    /// are already those of this user. `work` should only deal with files.
+    ///
+    /// # Errors
+    ///
+    /// The credentials could not be switched; `work` has not run then.
+    pub fn run<T>(&self, work: impl FnOnce() -> T) -> Result<T> {
+        let _restored_on_drop = Switched::to(self)
+            .with_context(|| format!("cannot access files as uid {} gid {}", self.uid, self.gid))?;
+        Ok(work())
+    }
+
+    /// Like [`Owner::run`] for work that can fail by itself.
+    fn try_run<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.run(work)?
+    }
+}
+
+fn invoking_of(uid: u32, gid: u32, sudo_uid: Option<u32>, sudo_gid: Option<u32>) -> Owner {
+    // Only root gets these variables from sudo; anybody else may have made them up. The highest
+    // number is no id but "leave unchanged".
+    match (uid, sudo_uid, sudo_gid) {
+        (0, Some(uid), Some(gid)) if uid != u32::MAX && gid != u32::MAX => Owner::of(uid, gid),
+        _ => Owner::of(uid, gid),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_invoking_user_is_who_called_sudo() {
+        let ids = |owner: Owner| (owner.uid, owner.gid);
+        assert_eq!(ids(invoking_of(0, 0, Some(1000), Some(1001))), (1000, 1001));
+        assert_eq!(ids(invoking_of(0, 0, Some(1000), None)), (0, 0));
+        assert_eq!(ids(invoking_of(0, 0, None, None)), (0, 0));
+        assert_eq!(ids(invoking_of(0, 0, Some(u32::MAX), Some(0))), (0, 0));
+        assert_eq!(ids(invoking_of(7, 8, Some(0), Some(0))), (7, 8));
+    }
+}

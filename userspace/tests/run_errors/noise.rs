@@ -1,0 +1,20 @@
+//! Numbers and bytes that mean nothing.
+
+/// Numbers that look random, the same ones each time.
+pub struct Dice(pub u64);
+
+impl Dice {
+    /// A number below `end`.
+    pub fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 33) as usize % end
+    }
+}
+
+/// Bytes that mean nothing.
+pub fn noise(length: usize) -> Vec<u8> {
+    let mut dice = Dice(length as u64 + 1);
+    (0..length).map(|_| dice.below(256) as u8).collect()
+}
