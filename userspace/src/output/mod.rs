@@ -414,7 +414,7 @@ mod tests {
             side: Side::Server,
             pid: 1,
             tid: 2,
-            comm: String::new(),
+            comm: "".into(),
             cpu: Some(0),
             phase: Some("dynamic linking"),
             detail: Some("read(0) é".into()),
