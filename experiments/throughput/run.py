@@ -135,7 +135,7 @@ def measure(options, name: str, source: Path, scratch: Path) -> bool:
         if found != requests * made["rounds"]:
             print(f"  FAIL: {found} requests, not {made['rounds']} x {requests}")
             good = False
-        if asked == max(options.events):
+        if asked == min(options.events):
             profile(options.rpcprobe, long, options.profile)
         shutil.rmtree(long)
     for cores, tries in runs.items():
