@@ -33,6 +33,7 @@ enum record_kind {
     REC_SYSCALL_SOCKET = 19, /* a system call that moved bytes through a stream socket */
     REC_CHANNEL = 20,        /* the addresses of a TCP connection's direction */
     REC_UNIX_CHANNEL = 21,   /* the name of a Unix connection's direction */
+    REC_WORK = 25,           /* a kernel worker has done what a traced thread had queued */
 };
 
 /* Every record: when, who was current, what. The CPU is that of the ring. */
@@ -243,4 +244,12 @@ struct rec_unix_channel {
     u32 path_bytes;
     u32 pad;
     char path[UNIX_NAME_BYTES]; /* sent up to path_bytes; begins with 0 where abstract */
+};
+
+struct rec_work { /* hdr.ts_ns: end; hdr.tid: the worker */
+    struct rec_hdr hdr;
+    u64 queued_ns;
+    u64 started_ns;
+    u32 queuer_tid;
+    u32 pad;
 };

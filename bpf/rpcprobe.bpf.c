@@ -10,5 +10,6 @@
 #include "journal.bpf.c"
 #include "locks.bpf.c"
 #include "writeback.bpf.c"
+#include "work.bpf.c"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

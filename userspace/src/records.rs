@@ -28,6 +28,7 @@ pub const REC_THROTTLE: u8 = 18;
 pub const REC_SYSCALL_SOCKET: u8 = 19;
 pub const REC_CHANNEL: u8 = 20;
 pub const REC_UNIX_CHANNEL: u8 = 21;
+pub const REC_WORK: u8 = 25;
 
 pub const SWITCH_PREEMPT: u8 = 1;
 pub const SWITCH_IOWAIT: u8 = 2;
@@ -171,6 +172,8 @@ records! {
     }
     /// Followed by `path_bytes` bytes of the name.
     struct RecUnixChannel { hdr: RecHdr, channel: u64, path_bytes: u32, pad: u32 }
+    /// `hdr.tid`: the kernel worker; `hdr.ts_ns`: when it had done the work.
+    struct RecWork { hdr: RecHdr, queued_ns: u64, started_ns: u64, queuer_tid: u32, pad: u32 }
 }
 
 /// Reads the record struct at the front of `bytes`, and what follows it.

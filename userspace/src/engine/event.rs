@@ -205,6 +205,13 @@ pub enum What {
     Throttle {
         tid: u32,
     },
+    /// A kernel worker has done what a traced thread had queued.
+    Work {
+        tid: u32,
+        queuer: u32,
+        queued_ns: u64,
+        started_ns: u64,
+    },
     /// What people call a connection's direction.
     Channel {
         object: Object,
@@ -401,8 +408,20 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
             What::Contention { tid: hdr.tid, enter_ns: r.enter_ns, flags: hdr.aux }
         }
         REC_THROTTLE => What::Throttle { tid: hdr.tid },
+        REC_WORK => {
+            let r: RecWork = whole(record)?;
+            What::Work {
+                tid: hdr.tid,
+                queuer: r.queuer_tid,
+                queued_ns: r.queued_ns.min(hdr.ts_ns),
+                started_ns: r.started_ns.min(hdr.ts_ns),
+            }
+        }
         REC_SYSCALL_SOCKET => {
             let r: RecSyscallSocket = whole(record)?;
+            if r.end > MOST {
+                bail!("a record of the impossible offset {}", r.end);
+            }
             let bytes = u64::from(r.bytes).min(r.end);
             let io = Io {
                 object: connection(r.channel, r.object_type),

@@ -6,6 +6,7 @@ mod forget;
 mod lives;
 mod recent;
 pub mod requests;
+pub mod serve;
 pub mod syscall;
 pub mod tile;
 pub mod wait;
@@ -70,14 +71,14 @@ impl Engine {
         }
     }
 
-    /// Keeps no more events than that for any request.
-    pub fn limit_history(&mut self, events: u64) {
-        self.most_history_events = events;
-    }
-
     /// Tells the target's pid beforehand: it was released when the capture began.
     pub fn expect_target(&mut self, pid: u32) {
         self.detector.target = Some(KnownTarget { pid, released_ns: self.world.start_ns });
+    }
+
+    /// Keeps no more events than that for any request.
+    pub fn limit_history(&mut self, events: u64) {
+        self.most_history_events = events;
     }
 
     /// Takes the next event.
@@ -157,13 +158,14 @@ impl Engine {
         found: Found,
         sink: &mut impl FnMut(Request, Vec<Segment>) -> Result<()>,
     ) -> Result<()> {
+        for (index, message) in found.goal.messages.iter().enumerate() {
+            if let Some(channel) = self.world.channels.get_mut(&message.object) {
+                channel.carries_requests = true;
+                channel.answers |= index > 0;
+            }
+        }
         match self.walked(&found) {
             Ok(segments) => {
-                for message in &found.goal.messages {
-                    if let Some(channel) = self.world.channels.get_mut(&message.object) {
-                        channel.carries_requests = true;
-                    }
-                }
                 let request = self.judged(found.request);
                 sink(request, segments)
             }

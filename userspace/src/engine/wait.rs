@@ -1,7 +1,7 @@
 //! What a wait that is kept as one wait was for: its category, and what the thread or device that
 //! ended it did meanwhile.
 
-use super::event::{Block, OpenCall, TYPE_FIFO};
+use super::event::{Block, Object, OpenCall, TYPE_FIFO};
 use super::recent::{count_before, last_before};
 use super::syscall::{self, Waits};
 use super::tile::{self, InCall};
@@ -108,9 +108,19 @@ pub fn explain(
             };
             whole(Category::Lock, detail, activity(waker), waker)
         }
-        // Not woken by a task: the timeout.
-        Waits::Readiness if !by_waker => whole(Category::Sleep, detail, None, None),
+        Waits::Readiness if !by_waker => match became_ready(world, thread, off) {
+            // A packet, seen by whoever the interrupt hit.
+            Some(ready) if ready.is_socket() => {
+                whole(Category::IdlePeer, format!("{detail} until {ready} was ready"), None, None)
+            }
+            // Not woken by a task: a timeout, or a timer's descriptor.
+            _ => whole(Category::Sleep, detail, None, None),
+        },
         Waits::Readiness | Waits::Peer if !traced => {
+            let detail = match became_ready(world, thread, off) {
+                Some(ready) if object != Some(ready) => format!("{detail} until {ready} was ready"),
+                _ => detail,
+            };
             whole(Category::IdlePeer, detail, activity(waker), waker)
         }
         Waits::Peer if object.is_some_and(|o| o.type_bits == TYPE_FIFO) && is_write(nr) => {
@@ -132,6 +142,19 @@ pub fn explain(
     }
 }
 
+/// What a poll(), select() or epoll_wait() that ended with something ready had waited for: what the
+/// thread read, wrote or accepted on next.
+fn became_ready(world: &World, thread: ThreadId, off: &Off) -> Option<Object> {
+    let t = world.thread(thread);
+    let InCall::Closed(polled) = tile::call_at(t, off.end_ns) else { return None };
+    let polls = syscall::waits(polled.nr, None) == Waits::Readiness;
+    if !polls || polled.ret <= 0 || polled.unfinished {
+        return None;
+    }
+    let next = count_before(&t.calls, |call| call.enter_ns < polled.exit_ns);
+    t.calls.range(next..).find_map(|call| call.io).map(|io| io.object)
+}
+
 /// write, writev, pwrite64, pwritev, pwritev2, sendto, sendmsg, sendmmsg, sendfile
 fn is_write(nr: u16) -> bool {
     matches!(nr, 1 | 18 | 20 | 40 | 44 | 46 | 296 | 307 | 328)
@@ -139,7 +162,10 @@ fn is_write(nr: u16) -> bool {
 
 /// Where the thread slept: `fsync`, `read file:[12]`, `openat /path`.
 fn place(world: &World, thread: ThreadId, off: &Off) -> String {
-    let Some(call) = off.call else { return "a page fault".into() };
+    let Some(call) = off.call else {
+        let kthread = world.thread(thread).kthread;
+        return if kthread { "a kernel thread" } else { "a page fault" }.into();
+    };
     if let Some(object) = call.object {
         return format!("{} {object}", syscall::name(call.nr));
     }
@@ -302,7 +328,7 @@ fn percent(part_ns: u64, whole_ns: u64) -> u64 {
 }
 
 /// How a thread spent an interval, in one phrase.
-fn activity(world: &World, thread: ThreadId, from_ns: u64, to_ns: u64) -> String {
+pub fn activity(world: &World, thread: ThreadId, from_ns: u64, to_ns: u64) -> String {
     let t = world.thread(thread);
     let off_ns: u64 = t
         .off

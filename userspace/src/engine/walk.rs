@@ -8,14 +8,18 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::event::{Call, Object, TYPE_FIFO, TYPE_TCP};
 use super::recent::{count_before, last_before};
-use super::syscall::SOFTIRQ_NET_RX;
+use super::serve;
+use super::syscall::{waits, waits_for_writeback, Waits, SOFTIRQ_NET_RX};
 use super::tile::{self, InCall, Level};
 use super::wait;
-use super::world::{Channel, Off, ProcessId, ThreadId, Transfer, Wake, Why, World, IDLE};
+use super::world::{Channel, Off, ProcessId, ThreadId, Transfer, Wake, Why, Work, World, IDLE};
 use crate::model::{Category, Evidence, Segment, Side};
 
 /// `detail` of a `queue.pipe` segment.
 const UNREAD: &str = "bytes ready, not yet read";
+
+/// `detail` of a `queue.app` segment inside a server.
+const UNSERVED: &str = "received, not yet served";
 
 /// What to explain.
 #[derive(Clone, Debug)]
@@ -217,6 +221,11 @@ impl<'w> Walk<'w> {
             }
             if let Some(step) = self.wait_without_sleep(thread, call, &piece, at_ns)? {
                 return Ok(step);
+            }
+            let taken = serve::waiting_inside(self.world, self.goal, thread, call);
+            if let Some((reader, read_ns)) = taken.filter(|(_, read_ns)| *read_ns < at_ns) {
+                self.queue(thread, read_ns, at_ns, Category::QueueApp, UNSERVED);
+                return Ok(Step::Joined(reader, read_ns));
             }
         }
         self.on_cpu(thread, &piece, at_ns);
@@ -482,6 +491,20 @@ impl<'w> Walk<'w> {
             self.queue(thread, handed_ns, edge_ns, category, detail);
             return Ok(Step::Joined(sender, handed_ns));
         }
+        if let Some(last) = self.slept_on(thread, off) {
+            // Woken for nothing: one wait with the sleep after it, and for what ended that.
+            let merged = Off { wake: last.wake, ..off.clone() };
+            self.charge(thread, &merged, begin_ns, woken_ns, None);
+            return Ok(Step::Go(thread, begin_ns));
+        }
+        if wake.by_waker() && edge_ns > self.goal.start_ns {
+            let mark = self.out.len();
+            self.awake(thread, edge_ns, woken_ns)?;
+            if let Some((t, ns)) = self.work_edge(off, wake.waker, edge_ns, depth)? {
+                return Ok(Step::Joined(t, ns));
+            }
+            self.out.truncate(mark);
+        }
         let waker_is_member = self.members.contains(&wake.waker) && wake.waker != thread;
         let inside = edge_ns > self.goal.start_ns;
         // A lock convoy is contention, not delegation, even if we woke the holder earlier.
@@ -502,6 +525,91 @@ impl<'w> Walk<'w> {
         }
         self.charge(thread, off, begin_ns, woken_ns, None);
         Ok(Step::Go(thread, begin_ns))
+    }
+
+    /// The waker is a kernel worker, doing what somebody who leads back to a member had queued: through
+    /// its work to that one, and when it was queued.
+    fn work_edge(
+        &mut self,
+        off: &Off,
+        worker: ThreadId,
+        woken_ns: u64,
+        depth: usize,
+    ) -> Result<Option<(ThreadId, u64)>, NotYet> {
+        // To wait for writeback has a category of its own.
+        if off.call.is_some_and(|call| waits_for_writeback(call.nr)) {
+            return Ok(None);
+        }
+        let works = &self.world.thread(worker).works;
+        let Some(&Work { queued_ns, started_ns, ended_ns, queuer }) =
+            last_before(works, |work| work.started_ns < woken_ns)
+        else {
+            return Ok(None);
+        };
+        if ended_ns < woken_ns || queued_ns <= self.goal.start_ns {
+            return Ok(None);
+        }
+        let mark = self.out.len();
+        self.at_work(worker, started_ns, woken_ns);
+        let detail = Some("given to a kernel worker, not yet begun".into());
+        let cause = Some(wait::activity(self.world, worker, queued_ns, started_ns));
+        let (category, evidence) = (Category::QueueApp, Evidence::Measured);
+        self.emit(worker, queued_ns, started_ns, category, detail, cause, None, None, evidence);
+        if self.members.contains(&queuer) {
+            return Ok(Some((queuer, queued_ns)));
+        }
+        if depth < MAX_DEPTH {
+            if let Some(found) = self.explore(queuer, queued_ns, depth + 1)? {
+                self.members.insert(queuer);
+                return Ok(Some(found));
+            }
+        }
+        self.out.truncate(mark);
+        Ok(None)
+    }
+
+    /// What a kernel worker did in `[from_ns, to_ns)`.
+    fn at_work(&mut self, worker: ThreadId, from_ns: u64, to_ns: u64) {
+        let mut at_ns = to_ns;
+        while at_ns > from_ns {
+            let off = self.world.thread(worker).off_before(at_ns);
+            match off.filter(|off| off.end_ns >= at_ns) {
+                Some(off) if off.why == Why::Preempted => {
+                    let begin_ns = off.start_ns.max(from_ns);
+                    self.run_queue(worker, off, begin_ns, at_ns, Category::RunqueuePreempted);
+                    at_ns = begin_ns;
+                }
+                Some(off) => {
+                    let begin_ns = off.start_ns.max(from_ns);
+                    let woken_ns = off.runnable_ns().unwrap_or(at_ns).clamp(begin_ns, at_ns);
+                    self.run_queue(worker, off, woken_ns, at_ns, Category::RunqueueWakeup);
+                    self.charge(worker, off, begin_ns, woken_ns, None);
+                    at_ns = begin_ns;
+                }
+                None => {
+                    let begin_ns = off.map_or(from_ns, |off| off.end_ns.max(from_ns));
+                    let detail = Some("at work for the request".into());
+                    let (category, evidence) = (Category::KernelOther, Evidence::Measured);
+                    self.emit(
+                        worker, begin_ns, at_ns, category, detail, None, None, None, evidence,
+                    );
+                    at_ns = begin_ns;
+                }
+            }
+        }
+    }
+
+    /// The last sleep in the call of `off`, if there is a later one and the call has one thing only to
+    /// wait for. (A read or write may have got some of its bytes in between.)
+    fn slept_on(&self, thread: ThreadId, off: &Off) -> Option<&'w Off> {
+        let call = off.call?;
+        if !matches!(waits(call.nr, call.object), Waits::Futex | Waits::Readiness | Waits::Child) {
+            return None;
+        }
+        let sleeps = self.world.thread(thread).off.iter().rev();
+        sleeps
+            .take_while(|later| later.start_ns >= off.end_ns)
+            .find(|later| waits_for_bytes(later) && later.call.is_some_and(|c| c == call))
     }
 
     /// What `thread` did on its CPU in `[from_ns, to_ns)`.

@@ -97,6 +97,15 @@ pub struct Span {
     pub number: u16,
 }
 
+/// Work that a traced thread gave to a kernel worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Work {
+    pub queued_ns: u64,
+    pub started_ns: u64,
+    pub ended_ns: u64,
+    pub queuer: ThreadId,
+}
+
 #[derive(Debug, Default)]
 pub struct Thread {
     pub tid: u32,
@@ -117,6 +126,8 @@ pub struct Thread {
     pub hardirqs: VecDeque<Span>,
     /// Waits for kernel locks; `number` holds LCB_F_* flags.
     pub contentions: VecDeque<Span>,
+    /// What it did, as a kernel worker, for traced threads.
+    pub works: VecDeque<Work>,
     /// When it was told to pause for dirtying too many pages.
     pub throttles: VecDeque<u64>,
     /// The call it was in when it last left the CPU, until the call's own record comes.
@@ -204,6 +215,8 @@ pub struct Channel {
     pub first_write_ns: Option<u64>,
     /// A request was found on it: a write without an answer is then an incomplete one.
     pub carries_requests: bool,
+    /// Of those, the answers.
+    pub answers: bool,
     /// What people call it.
     pub name: Option<Arc<str>>,
 }
@@ -570,6 +583,17 @@ impl World {
             What::Throttle { tid } => {
                 let id = self.thread_of_tid(*tid);
                 self.threads[id as usize].throttles.push_back(ts_ns);
+                None
+            }
+            What::Work { tid, queuer, queued_ns, started_ns } => {
+                let worker = self.thread_of_tid(*tid);
+                let queuer = self.thread_of_tid(*queuer);
+                self.threads[worker as usize].works.push_back(Work {
+                    queued_ns: *queued_ns,
+                    started_ns: (*started_ns).max(*queued_ns),
+                    ended_ns: ts_ns,
+                    queuer,
+                });
                 None
             }
             What::Channel { object, name } => {

@@ -86,5 +86,8 @@ pub const HOOKS: &[HookSpec] = &[
     tp!("on_jbd2_end_commit", "jbd2_end_commit", optional, "journal commits"),
     tp!("on_contention_begin", "contention_begin", optional, "waits for kernel locks"),
     tp!("on_contention_end", "contention_end", optional, "waits for kernel locks"),
+    tp!("on_workqueue_queue_work", "workqueue_queue_work", optional, "whom kernel workers work for"),
+    tp!("on_workqueue_execute_start", "workqueue_execute_start", optional, "whom kernel workers work for"),
+    tp!("on_workqueue_execute_end", "workqueue_execute_end", optional, "whom kernel workers work for"),
     tp!("on_balance_dirty_pages", "balance_dirty_pages", optional, "throttling of writers"),
 ];

@@ -1,6 +1,6 @@
 //! Events as the records the kernel side would have sent: the reverse of `event::decode`.
 
-use rpcprobe::engine::event::{Call, Event, What};
+use rpcprobe::engine::event::{Call, Event, Io, What};
 use rpcprobe::records::*;
 use zerocopy::IntoBytes;
 
@@ -99,17 +99,19 @@ pub fn record(event: &Event) -> Vec<u8> {
             let hdr = hdr(*tid, REC_CONTENTION, 0, *flags);
             RecContention { hdr, enter_ns: *enter_ns, lock: 0 }.as_bytes().to_vec()
         }
-        What::Channel { object, name } => {
-            let fixed = RecUnixChannel {
-                hdr: hdr(0, REC_UNIX_CHANNEL, 0, 0),
-                channel: object.ino,
-                path_bytes: name.len() as u32,
-                pad: 0,
-            };
-            [fixed.as_bytes(), name.as_bytes()].concat()
-        }
         What::Throttle { tid } => {
             RecThrottle { hdr: hdr(*tid, REC_THROTTLE, 0, 0) }.as_bytes().to_vec()
+        }
+        What::Work { tid, queuer, queued_ns, started_ns } => {
+            let hdr = hdr(*tid, REC_WORK, 0, 0);
+            let (queued_ns, started_ns, queuer_tid) = (*queued_ns, *started_ns, *queuer);
+            RecWork { hdr, queued_ns, started_ns, queuer_tid, pad: 0 }.as_bytes().to_vec()
+        }
+        What::Channel { object, name } => {
+            let hdr = hdr(0, REC_UNIX_CHANNEL, 0, 0);
+            let (channel, path_bytes) = (object.ino, name.len() as u32);
+            let fixed = RecUnixChannel { hdr, channel, path_bytes, pad: 0 };
+            [fixed.as_bytes(), name.as_bytes()].concat()
         }
     }
 }
@@ -120,12 +122,27 @@ fn call(mut hdr: RecHdr, call: &Call) -> Vec<u8> {
         + u8::from(call.reaped) * SYSCALL_REAPED
         + u8::from(is_write) * SYSCALL_WRITE;
     hdr.kind = match (&call.io, &call.path) {
+        (Some(io), _) if io.reverse.is_some() => REC_SYSCALL_SOCKET,
         (Some(_), _) => REC_SYSCALL_IO,
         (None, Some(_)) => REC_SYSCALL_PATH,
         (None, None) => REC_SYSCALL,
     };
     let sys = RecSyscall { hdr, enter_ns: call.enter_ns, ret: call.ret };
     match (&call.io, &call.path) {
+        (Some(Io { object, fd, offset, bytes, reverse: Some(reverse), .. }), _) => {
+            RecSyscallSocket {
+                sys,
+                channel: object.ino,
+                reverse: reverse.ino,
+                end: offset + bytes,
+                bytes: *bytes as u32,
+                fd: *fd,
+                object_type: object.type_bits,
+                pad: [0; 3],
+            }
+            .as_bytes()
+            .to_vec()
+        }
         (Some(io), _) => RecSyscallIo {
             sys,
             ino: io.object.ino,

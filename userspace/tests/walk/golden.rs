@@ -1,7 +1,7 @@
 //! Small traces with answers derived by hand. Unless said otherwise the client (thread 10, CPU 0)
 //! asks on pipe `A` and the server (thread 20, CPU 1) answers on pipe `B`.
 
-use rpcprobe::engine::event::{Object, OpenCall, What};
+use rpcprobe::engine::event::{Object, OpenCall, What, TYPE_CHAR};
 use rpcprobe::model::Evidence;
 use rpcprobe::records::{
     FAULT_KERNEL, FAULT_MAJOR, TASK_THREAD, TASK_TRACED, WAKING_HARDIRQ, WAKING_IN_SYSCALL,
@@ -711,6 +711,89 @@ fn entry_and_return_of_a_fault_count_from_its_end_and_are_modelled() {
         let modelled = [116, 119, 128].contains(&segment.start_ns);
         assert_eq!(segment.evidence == Evidence::Modelled, modelled, "{segment:?}");
     }
+}
+
+#[test]
+fn a_kernel_worker_works_for_whoever_queued_its_work() {
+    let mut s = Story::new();
+    s.at(0, 0, What::Task { tid: 40, tgid: 40, kthread: true, comm: "kworker".into() });
+    asked(&mut s);
+    // The helper, woken by the server, writes to a terminal that the server reads: the bytes pass
+    // through a worker that has something else to do first and loses its CPU while at it.
+    s.sleep_in(120, 0, (10, IDLE), (READ, 115), b());
+    s.switch(20, 2, IDLE, 21, RUNNABLE);
+    s.sleep_in(90, 2, (21, IDLE), (READ, 80), eventfd(5));
+    s.wake(117, 1, 20, 21, WAKING_IN_SYSCALL);
+    s.switch(119, 2, IDLE, 21, RUNNABLE);
+    s.read(2, 21, eventfd(5), (0, 8), (80, 121));
+    let terminal = Object { dev: 24, ino: 3, type_bits: TYPE_CHAR };
+    s.write(1, 20, eventfd(5), (0, 8), (115, 118));
+    s.sleep_in(122, 1, (20, IDLE), (READ, 120), terminal);
+    s.write(2, 21, terminal, (0, 4), (125, 130));
+    s.switch(110, 3, IDLE, 40, RUNNABLE);
+    s.switch(134, 3, 40, 90, RUNNABLE);
+    s.switch(136, 3, 90, 40, ASLEEP);
+    s.wake(138, 3, 40, 20, 0);
+    s.at(140, 3, What::Work { tid: 40, queuer: 21, queued_ns: 127, started_ns: 132 });
+    s.switch(141, 1, IDLE, 20, RUNNABLE);
+    s.read(1, 20, terminal, (0, 4), (120, 143));
+    s.wake(155, 1, 20, 10, WAKING_IN_SYSCALL);
+    s.write(1, 20, b(), (0, 4), (150, 160));
+    s.switch(158, 0, IDLE, 10, RUNNABLE);
+    s.read(0, 10, b(), (0, 4), (115, 162));
+    let rest = "
+        113-115 server user
+        115-117 server kernel.vfs
+        117-119 helper runqueue.wakeup by idle
+        119-121 helper kernel.vfs
+        121-125 helper user
+        125-127 helper kernel.vfs
+        127-132 kworker queue.app (kworker on CPU 100 % of the time)
+        132-134 kworker kernel.other
+        134-136 kworker runqueue.preempted by noise/90
+        136-138 kworker kernel.other
+        138-141 server runqueue.wakeup by idle
+        141-143 server kernel.vfs
+        143-150 server user
+        150-155 server kernel.pipe
+        155-158 client runqueue.wakeup by idle
+        158-162 client kernel.pipe
+    ";
+    assert_eq!(s.only(), expected(&[ASKED, rest].concat()));
+}
+
+#[test]
+fn a_wake_up_for_nothing_does_not_split_a_wait() {
+    let mut s = Story::new();
+    asked(&mut s);
+    // The server polls until a timeout at 140; at 130 noise wakes it for something it did not ask for.
+    s.sleep_in(120, 0, (10, IDLE), (READ, 115), b());
+    s.switch_in(120, 1, 20, IDLE, ASLEEP, (POLL, 115), None);
+    s.wake(130, 2, 90, 20, WAKING_IN_SYSCALL);
+    s.switch(131, 1, IDLE, 20, RUNNABLE);
+    s.switch_in(133, 1, 20, IDLE, ASLEEP, (POLL, 115), None);
+    s.wake(140, 1, IDLE, 20, WAKING_HARDIRQ);
+    s.switch(141, 1, IDLE, 20, RUNNABLE);
+    s.call(1, 20, POLL, (115, 143), 0);
+    s.wake(155, 1, 20, 10, WAKING_IN_SYSCALL);
+    s.write(1, 20, b(), (0, 4), (150, 160));
+    s.switch(158, 0, IDLE, 10, RUNNABLE);
+    s.read(0, 10, b(), (0, 4), (115, 162));
+    let rest = "
+        113-115 server user
+        115-120 server kernel.poll
+        120-130 server sleep
+        130-131 server runqueue.wakeup by idle
+        131-133 server kernel.poll
+        133-140 server sleep
+        140-141 server runqueue.wakeup by idle
+        141-143 server kernel.poll
+        143-150 server user
+        150-155 server kernel.pipe
+        155-158 client runqueue.wakeup by idle
+        158-162 client kernel.pipe
+    ";
+    assert_eq!(s.only(), expected(&[ASKED, rest].concat()));
 }
 
 #[test]

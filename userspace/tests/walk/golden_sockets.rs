@@ -3,7 +3,7 @@
 
 use rpcprobe::engine::event::{Object, TYPE_TCP, TYPE_UNIX};
 use rpcprobe::engine::syscall::SOFTIRQ_NET_RX;
-use rpcprobe::records::{WAKING_IN_SYSCALL, WAKING_SOFTIRQ};
+use rpcprobe::records::{WAKING_HARDIRQ, WAKING_IN_SYSCALL, WAKING_SOFTIRQ};
 
 use super::story::*;
 
@@ -16,10 +16,14 @@ struct Connection {
 
 impl Connection {
     fn new(type_bits: u16) -> Connection {
+        Connection::numbered(1, type_bits)
+    }
+
+    fn numbered(number: u64, type_bits: u16) -> Connection {
         Connection {
-            there: connection(1, type_bits),
-            back: connection(2, type_bits),
-            sockets: [socket(71, type_bits), socket(72, type_bits)],
+            there: connection(2 * number, type_bits),
+            back: connection(2 * number + 1, type_bits),
+            sockets: [socket(70 + 2 * number, type_bits), socket(71 + 2 * number, type_bits)],
         }
     }
 
@@ -169,4 +173,131 @@ fn a_full_buffer_does_not_lead_into_the_writers_later_sleep() {
         188-192 client kernel.unix
     ";
     assert_eq!(s.only(), expected(answer));
+}
+
+#[test]
+fn a_worker_that_takes_the_request_without_sleeping() {
+    let mut s = Story::new();
+    let (c, other) = (Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP));
+    s.task(30, 30, "other");
+    // Thread 20 receives, thread 21 works and answers. Another client, long ago, asked something
+    // that 21 works on when our request comes.
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.switch(20, 1, IDLE, 20, RUNNABLE);
+    s.switch(30, 2, IDLE, 30, RUNNABLE);
+    s.moved(2, 30, (SENDTO, other.there, other.back), (0, 4), (31, 33));
+    other.hears(&mut s, 1, 20, (0, 4), (34, 36));
+    s.sleep_in(38, 2, (30, 21), (RECVFROM, 37), other.sockets[0]);
+    s.sleep_in(45, 1, (20, IDLE), (RECVFROM, 40), c.sockets[1]);
+    s.wake(105, 0, 10, 20, WAKING_IN_SYSCALL);
+    s.switch(109, 1, IDLE, 20, RUNNABLE);
+    c.asks(&mut s, 10, (0, 4), (100, 110));
+    c.hears(&mut s, 1, 20, (0, 4), (40, 113));
+    // Put into a queue in memory: nobody is woken.
+    s.sleep_in(116, 1, (20, IDLE), (RECVFROM, 115), c.sockets[1]);
+    s.sleep_in(120, 0, (10, IDLE), (RECVFROM, 115), c.sockets[0]);
+    other.answers(&mut s, 2, 21, (0, 4), (150, 160));
+    s.wake(185, 2, 21, 10, WAKING_IN_SYSCALL);
+    s.switch(188, 0, IDLE, 10, RUNNABLE);
+    c.answers(&mut s, 2, 21, (0, 4), (180, 190));
+    c.gets(&mut s, 10, (0, 4), (115, 195));
+    let answer = "
+        100-105 client kernel.tcp
+        105-109 server runqueue.wakeup by idle
+        109-113 server kernel.tcp
+        113-150 helper queue.app (user)
+        150-160 helper queue.app (kernel.tcp: sendto tcp)
+        160-180 helper user
+        180-185 helper kernel.tcp
+        185-188 client runqueue.wakeup by idle
+        188-195 client kernel.tcp
+    ";
+    assert_eq!(s.only(), expected(answer));
+}
+
+#[test]
+fn a_request_read_before_another_was_answered_waits_inside() {
+    let mut s = Story::new();
+    let (c, other) = (Connection::new(TYPE_UNIX), Connection::numbered(2, TYPE_UNIX));
+    s.task(30, 30, "other");
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.switch(20, 1, IDLE, 20, RUNNABLE);
+    s.switch(30, 2, IDLE, 30, RUNNABLE);
+    // The server reads both requests, ours last, and answers the other first.
+    s.moved(2, 30, (SENDTO, other.there, other.back), (0, 4), (50, 60));
+    s.sleep_in(71, 2, (30, IDLE), (RECVFROM, 70), other.sockets[0]);
+    c.asks(&mut s, 10, (0, 4), (100, 110));
+    s.sleep_in(112, 0, (10, IDLE), (RECVFROM, 111), c.sockets[0]);
+    other.hears(&mut s, 1, 20, (0, 4), (115, 118));
+    c.hears(&mut s, 1, 20, (0, 4), (120, 125));
+    other.answers(&mut s, 1, 20, (0, 4), (140, 150));
+    s.wake(175, 1, 20, 10, WAKING_IN_SYSCALL);
+    s.switch(178, 0, IDLE, 10, RUNNABLE);
+    c.answers(&mut s, 1, 20, (0, 4), (170, 180));
+    c.gets(&mut s, 10, (0, 4), (111, 185));
+    let answer = "
+        100-110 client kernel.unix
+        110-115 server queue.socket (user)
+        115-118 server queue.socket (kernel.unix: recvfrom unix)
+        118-120 server queue.socket (user)
+        120-125 server kernel.unix
+        125-140 server queue.app (user)
+        140-150 server queue.app (kernel.unix: sendto unix)
+        150-170 server user
+        170-175 server kernel.unix
+        175-178 client runqueue.wakeup by idle
+        178-185 client kernel.unix
+    ";
+    assert_eq!(s.only(), expected(answer));
+}
+
+#[test]
+fn a_poll_is_for_what_became_ready() {
+    // In the middle of its work the server polls: an untraced peer's packet ends that, in a softirq
+    // that hits the idle task. Then it polls once more, until the time is over.
+    let mut s = Story::new();
+    let c = Connection::new(TYPE_TCP);
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.switch(20, 1, IDLE, 20, RUNNABLE);
+    c.asks(&mut s, 10, (0, 4), (100, 110));
+    s.sleep_in(112, 0, (10, IDLE), (RECVFROM, 111), c.sockets[0]);
+    c.hears(&mut s, 1, 20, (0, 4), (110, 113));
+    s.switch_in(120, 1, 20, IDLE, ASLEEP, (POLL, 115), None);
+    s.wake(130, 1, IDLE, 20, WAKING_SOFTIRQ);
+    s.switch(131, 1, IDLE, 20, RUNNABLE);
+    s.call(1, 20, POLL, (115, 132), 1);
+    let remote = connection(77, TYPE_TCP);
+    s.moved(1, 20, (RECVFROM, remote, connection(78, TYPE_TCP)), (0, 9), (133, 135));
+    s.switch_in(140, 1, 20, IDLE, ASLEEP, (POLL, 136), None);
+    s.wake(150, 1, IDLE, 20, WAKING_HARDIRQ);
+    s.switch(151, 1, IDLE, 20, RUNNABLE);
+    s.call(1, 20, POLL, (136, 152), 0);
+    s.wake(165, 1, 20, 10, WAKING_IN_SYSCALL);
+    s.switch(168, 0, IDLE, 10, RUNNABLE);
+    c.answers(&mut s, 1, 20, (0, 4), (160, 170));
+    c.gets(&mut s, 10, (0, 4), (111, 175));
+    let answer = "
+        100-110 client kernel.tcp
+        110-113 server kernel.tcp
+        113-115 server user
+        115-120 server kernel.poll
+        120-130 server idle.peer
+        130-131 server runqueue.wakeup by idle
+        131-132 server kernel.poll
+        132-133 server user
+        133-135 server kernel.tcp
+        135-136 server user
+        136-140 server kernel.poll
+        140-150 server sleep
+        150-151 server runqueue.wakeup by idle
+        151-152 server kernel.poll
+        152-160 server user
+        160-165 server kernel.tcp
+        165-168 client runqueue.wakeup by idle
+        168-175 client kernel.tcp
+    ";
+    assert_eq!(s.only(), expected(answer));
+    let segments = s.requests().remove(0).1;
+    let detail = segments.iter().find(|segment| segment.start_ns == 120).unwrap().detail.as_deref();
+    assert_eq!(detail, Some("asleep in poll until tcp was ready"));
 }

@@ -2,8 +2,7 @@
 
 use proptest::prelude::*;
 use rpcprobe::engine::event::{Event, What};
-use rpcprobe::engine::walk::Rates;
-use rpcprobe::engine::Engine;
+use rpcprobe::engine::{Engine, Rates};
 use rpcprobe::model::{
     category_ns, check_conservation, Category, Evidence, Kind, Request, Segment,
 };
@@ -52,10 +51,12 @@ pub fn check_segments(request: &Request, segments: &[Segment]) -> Result<(), Str
     if sum != request.latency_ns {
         return Err(format!("categories add up to {sum} ns of {}", request.latency_ns));
     }
-    let modelled = segments.iter().find(|segment| {
-        (segment.evidence == Evidence::Modelled) != (segment.category == Category::Copy)
+    let mislabelled = segments.iter().find(|segment| match segment.category {
+        Category::Copy => segment.evidence != Evidence::Modelled,
+        Category::Fault => segment.evidence == Evidence::Sampled,
+        _ => segment.evidence != Evidence::Measured,
     });
-    match modelled {
+    match mislabelled {
         Some(segment) => Err(format!("{} is {}", segment.category, segment.evidence)),
         None => Ok(()),
     }

@@ -173,6 +173,12 @@ impl<'t> Walk<'t> {
 
     fn in_call(&mut self, task: TaskNo, no: CallNo, at_ns: u64) -> Step {
         let call = &self.truth.calls[no];
+        if let Some((reader, read_ns)) = self.waiting_inside(call) {
+            if read_ns < at_ns {
+                self.say(task, at_ns - read_ns, Category::QueueApp);
+                return Step::Joined(reader, read_ns);
+            }
+        }
         let mut arrival = self.arrival(task, no);
         if let Some(write) = arrival.map(|write| &self.truth.calls[write]) {
             if write.exit_ns > call.enter_ns && write.enter_ns.max(call.enter_ns) >= at_ns {
@@ -208,6 +214,32 @@ impl<'t> Walk<'t> {
             }
         }
         Step::Go(task, before_ns)
+    }
+
+    /// If the call answers another request and this one's message had been read in its process by
+    /// then: who read it, and when.
+    fn waiting_inside(&self, call: &Call) -> Option<(TaskNo, u64)> {
+        let tgid = |task: TaskNo| self.truth.tasks[task].tgid;
+        let answer = call.transfer.filter(|transfer| transfer.is_write)?;
+        let answers =
+            |asked: &Asked| asked.messages.get(1).is_some_and(|(pipe, ..)| *pipe == answer.pipe);
+        if tgid(call.task) == tgid(self.asked.client)
+            || self.is_ours(&answer)
+            || !self.truth.asked.iter().any(answers)
+        {
+            return None;
+        }
+        let (pipe, from, to) = *self.asked.messages.first()?;
+        (self.truth.calls.iter())
+            .filter(|read| tgid(read.task) == tgid(call.task) && read.exit_ns < call.exit_ns)
+            .filter(|read| read.exit_ns > self.asked.start_ns)
+            .filter(|read| {
+                read.transfer.is_some_and(|bytes| {
+                    !bytes.is_write && bytes.pipe == pipe && bytes.from < to && from < bytes.to
+                })
+            })
+            .max_by_key(|read| read.exit_ns)
+            .map(|read| (read.task, read.exit_ns))
     }
 
     /// If this is the wait that collected the request's child without a sleep: the child, and when
@@ -338,6 +370,11 @@ impl<'t> Walk<'t> {
             self.say(task, edge_ns - handed_ns, Category::QueuePipe);
             return Step::Joined(writer, handed_ns);
         }
+        if let Some(last) = self.slept_on(task, away) {
+            let wakeup = last.wakeup.expect("all sleeps end");
+            self.say(task, woken_ns - begin_ns, self.charged(last, wakeup));
+            return Step::Go(task, begin_ns);
+        }
         let traced = self.truth.tasks[wakeup.waker].traced;
         if wakeup.own && traced && edge_ns > self.asked.start_ns && away.why != Why::Mutex {
             self.last_steps(task, edge_ns, woken_ns);
@@ -351,6 +388,17 @@ impl<'t> Walk<'t> {
         }
         self.say(task, woken_ns - begin_ns, self.charged(away, wakeup));
         Step::Go(task, begin_ns)
+    }
+
+    /// The last sleep for the same reason in the same call, if this one ended for nothing.
+    fn slept_on(&self, task: TaskNo, away: &Away) -> Option<&'t Away> {
+        if !matches!(away.why, Why::Mutex | Why::Condition | Why::Readiness | Why::Child) {
+            return None;
+        }
+        let aways = self.truth.tasks[task].aways.iter().rev().map(|&no| &self.truth.aways[no]);
+        aways
+            .take_while(|later| later.from_ns >= away.to_ns)
+            .find(|later| later.call.is_some() && later.call == away.call && later.why == away.why)
     }
 
     /// What the task did on its CPU between a wake-up and its switch-out.

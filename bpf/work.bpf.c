@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Work that traced threads give to the kernel's workers: whoever is woken by a worker was woken by
+ * what the worker then did, and that somebody had asked for (kernel/workqueue.c).
+ */
+#include "probe.h"
+
+struct queued_work {
+    u64 queued_ns;
+    u64 started_ns;
+    u64 work;
+    u32 tid; /* who queued it */
+    u32 pad;
+};
+
+/* By work item, until a worker takes it up. Least recently used: cancelled items fall out. */
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, 4096);
+    __type(key, u64);
+    __type(value, struct queued_work);
+} queued_works SEC(".maps");
+
+/* By worker, while it executes one. */
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, 4096);
+    __type(key, u32);
+    __type(value, struct queued_work);
+} running_works SEC(".maps");
+
+SEC("tp_btf/workqueue_queue_work")
+int BPF_PROG(on_workqueue_queue_work, int req_cpu, void *pwq, struct work_struct *item)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    /* An interrupt queues for whomever it serves, not for whom it hits. */
+    if (!traced(task) || interrupt_context())
+        return 0;
+    u64 key = (u64)item;
+    struct queued_work work = {.queued_ns = bpf_ktime_get_ns(), .work = key, .tid = task->pid};
+    bpf_map_update_elem(&queued_works, &key, &work, BPF_ANY);
+    return 0;
+}
+
+SEC("tp_btf/workqueue_execute_start")
+int BPF_PROG(on_workqueue_execute_start, struct work_struct *item)
+{
+    u64 key = (u64)item;
+    struct queued_work *queued = bpf_map_lookup_elem(&queued_works, &key);
+    if (!queued)
+        return 0;
+    struct queued_work work = *queued;
+    work.started_ns = bpf_ktime_get_ns();
+    bpf_map_delete_elem(&queued_works, &key);
+    u32 tid = bpf_get_current_task_btf()->pid;
+    bpf_map_update_elem(&running_works, &tid, &work, BPF_ANY);
+    return 0;
+}
+
+SEC("tp_btf/workqueue_execute_end")
+int BPF_PROG(on_workqueue_execute_end, struct work_struct *item)
+{
+    u32 tid = bpf_get_current_task_btf()->pid;
+    struct queued_work *running = bpf_map_lookup_elem(&running_works, &tid);
+    if (!running || running->work != (u64)item)
+        return 0;
+    u64 now_ns = bpf_ktime_get_ns();
+    emit (rec_work, r, now_ns) {
+        r->hdr = (struct rec_hdr){.ts_ns = now_ns, .tid = tid, .kind = REC_WORK};
+        r->queued_ns = running->queued_ns;
+        r->started_ns = running->started_ns;
+        r->queuer_tid = running->tid;
+        r->pad = 0;
+    }
+    bpf_map_delete_elem(&running_works, &tid);
+    return 0;
+}
