@@ -2,7 +2,7 @@
 """How fast does rpcprobe attribute, and in how much memory?
 
 Takes a real capture of each workload (or those given with --capture), makes captures of 1e6 and 1e7
-events of it (--events for others) and attributes them, on one core and on all. Time must grow no
+events of it (--events for others) and attributes them, on one core and on two. CPU time must grow no
 faster than events, memory not at all, and every repetition must yield the same requests. Needs root
 unless captures are given. Exit status: 0 if all of that holds, 1 if not, 2 if it could not be run.
 """
@@ -37,6 +37,8 @@ WORKLOADS = {
 @dataclass
 class Run:
     seconds: float
+    # Of the processors, all threads together: what others on the machine do changes it little.
+    cpu_seconds: float
     peak_bytes: int
 
 
@@ -76,7 +78,7 @@ def attribute(rpcprobe: Path, directory: Path, cores: set[int]) -> Run:
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode != 0:
         give_up(f"rpcprobe attribute {directory} failed")
-    return Run(seconds, usage.ru_maxrss * 1024)
+    return Run(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
 
 
 def counts(directory: Path) -> dict:
@@ -123,19 +125,20 @@ def measure(options, name: str, source: Path, scratch: Path) -> bool:
             # Others on the machine only ever make it slower.
             tries = [attribute(options.rpcprobe, long, where) for _ in range(options.repeat)]
             seconds = min(run.seconds for run in tries)
-            best = Run(seconds, max(run.peak_bytes for run in tries))
+            cpu_seconds = min(run.cpu_seconds for run in tries)
+            best = Run(seconds, cpu_seconds, max(run.peak_bytes for run in tries))
             events = made["events"]
-            runs[cores].append((seconds / events, best))
+            runs[cores].append((cpu_seconds / events, best))
             print(
                 f"{name:10}{events:>12,}{cores:>7}{seconds:>9.2f}{events / seconds / 1e6:>10.2f}"
-                f"{seconds / events * 1e9:>10.0f}{best.peak_bytes / 2**20:>10.1f}",
+                f"{cpu_seconds / events * 1e9:>10.0f}{best.peak_bytes / 2**20:>10.1f}",
                 flush=True,
             )
         found = counts(long)["requests"]
         if found != requests * made["rounds"]:
             print(f"  FAIL: {found} requests, not {made['rounds']} x {requests}")
             good = False
-        if asked == max(options.events):
+        if asked == min(options.events):
             profile(options.rpcprobe, long, options.profile)
         shutil.rmtree(long)
     for cores, tries in runs.items():
@@ -164,7 +167,7 @@ def main() -> int:
     good = True
     with tempfile.TemporaryDirectory(dir=options.scratch) as scratch:
         scratch = Path(scratch)
-        titles = f"{'cores':>7}{'s':>9}{'M ev/s':>10}{'ns/ev':>10}{'MiB':>10}"
+        titles = f"{'cores':>7}{'s':>9}{'M ev/s':>10}{'CPU ns/ev':>10}{'MiB':>10}"
         print(f"{'workload':10}{'events':>12}{titles}")
         if options.capture:
             for source in options.capture:
@@ -182,7 +185,7 @@ def main() -> int:
                 good &= measure(options, name, source, scratch)
     aim = AIM_EVENTS_PER_SECOND / 1e6
     print(
-        f"{'pass' if good else 'FAIL'}: time linear, memory flat, every repetition's requests found"
+        f"{'pass' if good else 'FAIL'}: CPU time linear, memory flat, every repetition's requests found"
     )
     print(f"aimed for, not required: {aim:.0f} M events a second a core")
     return 0 if good else 1

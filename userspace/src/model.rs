@@ -2,6 +2,8 @@
 //!
 //! The names here are the stable ones of the files and reports; see `docs/design.md`.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 macro_rules! named {
@@ -134,7 +136,8 @@ pub struct Segment {
     pub side: Side,
     pub pid: u32,
     pub tid: u32,
-    pub comm: String,
+    /// Shared: most segments are of few threads.
+    pub comm: Arc<str>,
     /// Where the thread ran, or for a wait where it ran next; `None` when unknown.
     pub cpu: Option<u32>,
     /// Part of a process's life (`exec`, `dynamic linking`, `program`, ...), where known.

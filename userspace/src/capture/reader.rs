@@ -425,6 +425,34 @@ mod tests {
     }
 
     #[test]
+    fn records_out_of_order_come_back_in_order() {
+        let mut writer = Writer::new(Vec::new(), 1, 1).unwrap();
+        // In two blocks, each time some of them older than the last of the other.
+        for (number, ts_ns) in [5, 3, 9, 4, 8, 3, 1, 7].into_iter().enumerate() {
+            writer.push(0, &record(ts_ns, 10 * ts_ns as u32 + number as u32));
+            if number == 3 {
+                writer.flush(0, 0, 0).unwrap();
+            }
+        }
+        let tids = read_all(&writer.finish(10).unwrap(), false).unwrap();
+        assert_eq!(tids, [16, 31, 35, 43, 50, 77, 84, 92]);
+    }
+
+    #[test]
+    fn a_cpu_that_stays_silent_does_not_take_all_memory() {
+        let mut writer = Writer::new(Vec::new(), 2, 1).unwrap();
+        for ts_ns in 0..1000 {
+            writer.push(0, &record(ts_ns, 1));
+            writer.flush(0, ts_ns, 0).unwrap();
+        }
+        let bytes = writer.finish(1000).unwrap();
+        let mut reader = Reader::new(&bytes[..], false).unwrap();
+        reader.most_waiting_bytes = 500;
+        let error = reader.next_record().err().expect("too much waits").to_string();
+        assert!(error.contains("never come"), "{error}");
+    }
+
+    #[test]
     fn every_truncation_is_an_error_or_a_prefix_when_allowed() {
         let bytes = sample();
         for length in 0..bytes.len() {

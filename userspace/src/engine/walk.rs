@@ -280,12 +280,15 @@ impl<'w> Walk<'w> {
         };
         let fault_detail = (fault_to > piece.start_ns).then(|| "entry and return".to_string());
         for (from_ns, to_ns, category, detail, evidence) in [
-            (copy_to, end_ns, category, detail.clone(), Evidence::Measured),
-            (copy_from, copy_to, Category::Copy, detail.clone(), Evidence::Modelled),
-            (fault_to, copy_from, category, detail, Evidence::Measured),
-            (piece.start_ns, fault_to, Category::Fault, fault_detail, Evidence::Modelled),
+            (copy_to, end_ns, category, &detail, Evidence::Measured),
+            (copy_from, copy_to, Category::Copy, &detail, Evidence::Modelled),
+            (fault_to, copy_from, category, &detail, Evidence::Measured),
+            (piece.start_ns, fault_to, Category::Fault, &fault_detail, Evidence::Modelled),
         ] {
-            self.emit(thread, from_ns, to_ns, category, detail, None, None, None, evidence);
+            if from_ns < to_ns {
+                let detail = detail.clone();
+                self.emit(thread, from_ns, to_ns, category, detail, None, None, None, evidence);
+            }
         }
     }
 
@@ -882,7 +885,7 @@ impl<'w> Walk<'w> {
             side,
             pid: process.tgid,
             tid: thread.tid,
-            comm: thread.name_at(raw.start_ns).to_string(),
+            comm: thread.name_at(raw.start_ns),
             cpu: raw.cpu,
             phase: self.world.phase_at(raw.thread, raw.start_ns),
             detail: raw.detail,

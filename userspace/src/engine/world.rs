@@ -1,7 +1,7 @@
 //! Timelines: what every thread and CPU did, kept for as long as an open request may need it.
 
 use std::collections::VecDeque;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
@@ -112,7 +112,7 @@ pub struct Thread {
     pub tid: u32,
     pub process: ProcessId,
     /// Names over time: from when, what.
-    pub names: VecDeque<(u64, Rc<str>)>,
+    pub names: VecDeque<(u64, Arc<str>)>,
     pub traced: bool,
     pub kthread: bool,
     pub born_ns: u64,
@@ -146,10 +146,10 @@ pub struct Thread {
 
 impl Thread {
     /// The name at that time.
-    pub fn name_at(&self, at_ns: u64) -> Rc<str> {
+    pub fn name_at(&self, at_ns: u64) -> Arc<str> {
         let last = last_before(&self.names, |(from_ns, _)| *from_ns <= at_ns);
         match last.or(self.names.front()) {
-            Some((_, name)) => Rc::clone(name),
+            Some((_, name)) => Arc::clone(name),
             None => "?".into(),
         }
     }
@@ -219,7 +219,7 @@ pub struct Channel {
     /// Of those, the answers.
     pub answers: bool,
     /// What people call it.
-    pub name: Option<Rc<str>>,
+    pub name: Option<Arc<str>>,
 }
 
 impl Channel {

@@ -43,8 +43,9 @@ pub const SEGMENTS_FILE: &str = "segments.parquet";
 
 /// Rows collected before they are encoded.
 const BATCH_ROWS: usize = 4096;
-/// Rows of a row group at most: what a reader of one request has to look through.
-const ROW_GROUP_ROWS: usize = 65_536;
+/// Rows of a row group at most: what a reader of one request has to look through. The footer, kept in
+/// memory until the end, grows with their number.
+const ROW_GROUP_ROWS: usize = 262_144;
 /// Encoded bytes held before a row group is closed early: bounds memory when strings are long.
 const ROW_GROUP_BYTES: usize = 16 << 20;
 
@@ -425,7 +426,7 @@ mod tests {
             side: Side::Server,
             pid: 1,
             tid: 2,
-            comm: String::new(),
+            comm: "".into(),
             cpu: Some(0),
             phase: Some("dynamic linking"),
             detail: Some("read(0) é".into()),

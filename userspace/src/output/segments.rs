@@ -307,7 +307,7 @@ impl Reader {
             side: self.side.named(row, Side::from_name)?,
             pid: self.pid.need(row)?,
             tid: self.tid.need(row)?,
-            comm: self.comm.need(row)?.to_owned(),
+            comm: self.comm.need(row)?.into(),
             cpu: self.cpu.get(row)?,
             phase: self.phase.get(row).map(phase_name).transpose()?,
             detail: self.detail.owned(row),
