@@ -267,7 +267,9 @@ impl<'w> Walk<'w> {
         }
         let ours = self.is_ours(object, call);
         // Bytes of other messages matter only on the way back from a thread being explored.
-        let returns = self.members.contains(&write.thread) && !self.members.contains(&thread);
+        let returns = self.members.contains(&write.thread)
+            && !self.members.contains(&thread)
+            && !self.before_asked(write.thread, write.exit_ns);
         if !ours && !returns {
             return None;
         }
@@ -463,7 +465,7 @@ impl<'w> Walk<'w> {
             return Ok(Step::Joined(sender, handed_ns));
         }
         let waker_is_member = self.members.contains(&wake.waker) && wake.waker != thread;
-        let inside = edge_ns > self.goal.start_ns;
+        let inside = edge_ns > self.goal.start_ns && !self.before_asked(wake.waker, edge_ns);
         // A lock convoy is contention, not delegation, even if we woke the holder earlier.
         let lock = off.call.is_some_and(|call| call.is_mutex());
         if wake.by_waker() && inside && !lock && self.world.thread(wake.waker).traced {
@@ -661,6 +663,15 @@ impl<'w> Walk<'w> {
         let Some(io) = call.io else { return false };
         let (from, to) = (io.offset, io.offset.saturating_add(io.bytes));
         self.goal.messages.iter().any(|m| m.object == object && m.from < to && from < m.to)
+    }
+
+    /// Whether the thread is one that read the request, and had not begun to: what it did until then
+    /// was for others.
+    fn before_asked(&self, thread: ThreadId, at_ns: u64) -> bool {
+        let Some(asked) = self.goal.messages.first() else { return false };
+        let Some(channel) = self.world.channels.get(&asked.object) else { return false };
+        let mut reads = Channel::overlapping(&channel.reads, asked.from, asked.to);
+        reads.find(|read| read.thread == thread).is_some_and(|read| at_ns <= read.enter_ns)
     }
 
     /// Whether the thread had read earlier bytes of the same message before this call.

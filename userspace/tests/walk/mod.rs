@@ -1,5 +1,6 @@
 mod damage;
 mod golden;
+mod golden_handoffs;
 mod golden_sockets;
 mod kernel;
 mod laws;

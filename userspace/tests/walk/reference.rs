@@ -254,7 +254,9 @@ impl<'t> Walk<'t> {
         let ours = self.is_ours(&bytes);
         // Bytes of a hand-off lead back to a member.
         let writer = self.truth.calls[write].task;
-        let back = self.members.contains(&writer) && !self.members.contains(&task);
+        let back = self.members.contains(&writer)
+            && !self.members.contains(&task)
+            && !self.unasked(writer, self.truth.calls[write].exit_ns);
         if slept || !(ours || back) || (ours && self.reads_on(task, &bytes)) {
             return None;
         }
@@ -284,6 +286,16 @@ impl<'t> Walk<'t> {
             *pipe == bytes.pipe && *from < bytes.to && bytes.from < *to
         };
         self.asked.messages.iter().any(message)
+    }
+
+    /// Whether the task reads the request only later: whatever it did before was not for it.
+    fn unasked(&self, task: TaskNo, at_ns: u64) -> bool {
+        let Some((pipe, from, to)) = self.asked.messages.first() else { return false };
+        let first = self.truth.calls.iter().filter(|call| call.task == task).filter(|call| {
+            call.transfer
+                .is_some_and(|t| t.pipe == *pipe && !t.is_write && t.from < *to && t.to > *from)
+        });
+        first.map(|call| call.enter_ns).min().is_some_and(|enter_ns| at_ns <= enter_ns)
     }
 
     /// Whether the task read earlier bytes of the same message before.
@@ -339,7 +351,8 @@ impl<'t> Walk<'t> {
             return Step::Joined(writer, handed_ns);
         }
         let traced = self.truth.tasks[wakeup.waker].traced;
-        if wakeup.own && traced && edge_ns > self.asked.start_ns && away.why != Why::Mutex {
+        let inside = edge_ns > self.asked.start_ns && !self.unasked(wakeup.waker, edge_ns);
+        if wakeup.own && traced && inside && away.why != Why::Mutex {
             self.last_steps(task, edge_ns, woken_ns);
             if wakeup.waker != task && self.members.contains(&wakeup.waker) {
                 return Step::Joined(wakeup.waker, edge_ns);
