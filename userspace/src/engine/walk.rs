@@ -10,7 +10,7 @@ use super::event::{Call, Object, TYPE_FIFO, TYPE_TCP};
 use super::syscall::SOFTIRQ_NET_RX;
 use super::tile::{self, InCall, Level};
 use super::wait;
-use super::world::{Channel, Off, ProcessId, ThreadId, Transfer, Wake, Why, World, IDLE};
+use super::world::{Channel, Off, ProcessId, Thread, ThreadId, Transfer, Wake, Why, World, IDLE};
 use crate::model::{Category, Evidence, Segment, Side};
 
 /// `detail` of a `queue.pipe` segment.
@@ -280,15 +280,22 @@ impl<'w> Walk<'w> {
             return None; // already at work on this message
         }
         // Woken for these bytes, in poll() or an earlier read: the sleep will tell.
-        let woken = t.off.iter().rev().take_while(|off| off.end_ns >= write.enter_ns).any(|off| {
+        let woken = t.off.iter().rev().take_while(|off| off.end_ns >= write.enter_ns).find(|off| {
             off.end_ns <= call.enter_ns
                 && off.wake.is_some_and(|wake| {
                     wake.by_waker() && wake.waker == write.thread && within(wake.at_ns, &write)
                 })
         });
-        if woken {
+        if let Some(off) = woken {
             self.expected.insert(thread, (object, write));
-            return None;
+            if !ours || piece_start_ns > call.enter_ns || !self.read_others(t, off.end_ns, call) {
+                return None;
+            }
+            // It had a CPU, and began with others' messages.
+            let piece = tile::Piece { start_ns: call.enter_ns, level: Level::Call(call) };
+            self.on_cpu(thread, &piece, at_ns);
+            self.queue(thread, off.end_ns, call.enter_ns, queue_category(object), UNREAD);
+            return Some(Step::Go(thread, off.end_ns));
         }
         // When the bytes were there at the latest; a write still under way when the read began
         // handed them over during the read.
@@ -656,6 +663,14 @@ impl<'w> Walk<'w> {
         Channel::find(&channel.writes, last)
             .filter(|write| write.enter_ns < call.exit_ns)
             .map(|write| (io.object, *write))
+    }
+
+    /// Whether the thread read messages that are not the request's, from `from_ns` until the call.
+    fn read_others(&self, thread: &Thread, from_ns: u64, call: &Call) -> bool {
+        let before = thread.calls.partition_point(|other| other.enter_ns < call.enter_ns);
+        (thread.calls.range(..before).rev()).take_while(|other| other.enter_ns >= from_ns).any(
+            |other| self.writer_of(other).is_some_and(|(object, _)| !self.is_ours(object, other)),
+        )
     }
 
     /// Whether the call's bytes belong to the request's messages.

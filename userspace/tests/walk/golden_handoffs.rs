@@ -58,3 +58,42 @@ fn what_a_server_handed_on_before_it_read_the_request_is_not_its_work() {
     ";
     assert_eq!(s.only(), expected(answer));
 }
+
+/// A request wakes the server out of its poll(), which then takes another's message first.
+#[test]
+fn a_server_woken_by_a_request_may_serve_others_first() {
+    let (a, b) = (pipe(1), pipe(2));
+    let mut s = Story::new();
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.switch(20, 1, IDLE, 20, RUNNABLE);
+    // What another process tells the server on pipe 5 is never answered.
+    s.task(40, 40, "other");
+    s.switch(30, 2, IDLE, 40, RUNNABLE);
+    s.switch_in(45, 1, 20, IDLE, ASLEEP, (POLL, 40), None);
+    s.wake(105, 0, 10, 20, WAKING_IN_SYSCALL);
+    s.write(2, 40, pipe(5), (0, 4), (103, 108));
+    s.switch(109, 1, IDLE, 20, RUNNABLE);
+    s.write(0, 10, a, (0, 4), (100, 110));
+    s.call(1, 20, POLL, (40, 112), 2);
+    s.read(1, 20, pipe(5), (0, 4), (113, 115));
+    s.sleep_in(120, 0, (10, IDLE), (READ, 116), b);
+    s.read(1, 20, a, (0, 4), (140, 143));
+    s.wake(152, 1, 20, 10, WAKING_IN_SYSCALL);
+    s.write(1, 20, b, (0, 4), (150, 155));
+    s.switch(154, 0, IDLE, 10, RUNNABLE);
+    s.read(0, 10, b, (0, 4), (116, 158));
+    let answer = "
+        100-105 client kernel.pipe
+        105-109 server runqueue.wakeup by idle
+        109-112 server queue.pipe (kernel.poll: poll)
+        112-113 server queue.pipe (user)
+        113-115 server queue.pipe (kernel.pipe: read pipe:[5])
+        115-140 server queue.pipe (user)
+        140-143 server kernel.pipe
+        143-150 server user
+        150-152 server kernel.pipe
+        152-154 client runqueue.wakeup by idle
+        154-158 client kernel.pipe
+    ";
+    assert_eq!(s.only(), expected(answer));
+}

@@ -58,6 +58,9 @@ struct Walk<'t> {
     expected: BTreeMap<TaskNo, CallNo>,
     /// The read the walk is on its way back through, from a time when its bytes had begun to come.
     through: Option<CallNo>,
+    /// Reads by a task that had been woken for the bytes, and read others' first: when it came to
+    /// a CPU.
+    behind_others: BTreeMap<CallNo, u64>,
     /// Wake-ups followed in vain since the last member joined: two threads that wake each other
     /// again and again would be followed twice as often for each time.
     vain: BTreeSet<(TaskNo, u64)>,
@@ -83,6 +86,7 @@ pub fn walk(truth: &Truth, asked: &Asked, copy_ns_per_byte: f64) -> (Vec<Piece>,
         members: BTreeSet::from([asked.client]),
         expected: BTreeMap::new(),
         through: None,
+        behind_others: BTreeMap::new(),
         vain: BTreeSet::new(),
         steps: 0,
         saw_unended: false,
@@ -202,6 +206,10 @@ impl<'t> Walk<'t> {
             }
         }
         if before_ns == call.enter_ns {
+            if let Some(&woken_ns) = self.behind_others.get(&no) {
+                self.say(task, before_ns - woken_ns, Category::QueuePipe);
+                return Step::Go(task, woken_ns);
+            }
             if let Some((child, ended_ns)) = self.ended_before(task, no) {
                 self.say(task, before_ns - ended_ns, Category::QueueApp);
                 return Step::Joined(child, ended_ns);
@@ -262,15 +270,35 @@ impl<'t> Walk<'t> {
         }
         // Was it woken for them, to read them later?
         let w = &self.truth.calls[write];
-        let woken =
-            self.truth.tasks[task].aways.iter().map(|&away| &self.truth.aways[away]).any(|away| {
+        let woken = self.truth.tasks[task].aways.iter().map(|&away| &self.truth.aways[away]).rfind(
+            |away| {
                 (w.enter_ns..=read.enter_ns).contains(&away.to_ns) && self.woke(away.wakeup, write)
-            });
-        if woken {
+            },
+        );
+        if let Some(away) = woken {
             self.expected.insert(task, write);
+            if ours && self.read_others(task, away.to_ns, read.enter_ns) {
+                self.behind_others.insert(no, away.to_ns);
+            }
             return None;
         }
         Some(write)
+    }
+
+    /// Whether a task began to read others' messages in `[from_ns, to_ns)`.
+    fn read_others(&self, task: TaskNo, from_ns: u64, to_ns: u64) -> bool {
+        self.truth.calls.iter().any(|call| {
+            call.task == task
+                && (from_ns..to_ns).contains(&call.enter_ns)
+                && self.brought_by_any(call).is_some_and(|bytes| !self.is_ours(&bytes))
+        })
+    }
+
+    /// For a read: its bytes, if somebody traced wrote them.
+    fn brought_by_any(&self, read: &Call) -> Option<Transfer> {
+        let bytes = read.transfer.filter(|transfer| !transfer.is_write)?;
+        let write = self.truth.writer(bytes.pipe, bytes.to - 1)?;
+        self.truth.tasks[self.truth.calls[write].task].traced.then_some(bytes)
     }
 
     /// For a read: its bytes, and the write by someone else, in this request, of the last of them.
