@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { USER, KERNEL, FAULT, SLEEP, LOCK, BLOCK, RUNNABLE, CAUSES };
+enum { USER, KERNEL, FAULT, SLEEP, LOCK, BLOCK, HELPERS_RUNNABLE, ASKING_RUNNABLE };
 
 enum { PAGE = 4096, PAGES = 256, FAULTS = 48 };
 enum { READ_BYTES = 64 * 1024, READ_SLOTS = 256 };
@@ -26,15 +26,15 @@ enum { COMPETITORS = 2, COMPETE_NS = 1000000, REST_NS = 3000000 };
 
 /* A helper of one server thread: it spins for it, or holds its mutex. */
 struct helper {
-    int asked, answered; /* eventfds */
-    bool hold;           /* else spin */
+    int asked, answered;    /* eventfds */
+    pthread_mutex_t *holds; /* NULL: it spins */
     uint64_t amount_ns;
     uint64_t spun_ns, runnable_ns; /* what it says of its work */
 };
 
 /* What each server thread has of its own. */
 static struct worker {
-    struct helper helper;
+    struct helper spinner, holder;
     pthread_mutex_t mutex;
     char *pages;
     char *touched;
@@ -66,26 +66,35 @@ static void sleep_for(uint64_t ns)
 
 static void *help(void *argument)
 {
-    struct worker *worker = argument;
-    struct helper *helper = &worker->helper;
+    struct helper *helper = argument;
     prctl(PR_SET_TIMERSLACK, 1);
     for (;;) {
         struct usage before = usage_before();
         await_event(helper->asked);
-        if (helper->hold)
-            pthread_mutex_lock(&worker->mutex);
+        if (helper->holds)
+            pthread_mutex_lock(helper->holds);
         else
             helper->spun_ns = clock_spin(helper->amount_ns).cpu_ns;
         helper->runnable_ns = usage_between(before, usage_after()).runnable_ns;
-        bool hold = helper->hold;
         uint64_t amount_ns = helper->amount_ns;
         signal_event(helper->answered);
-        if (hold) {
+        if (helper->holds) {
             sleep_for(amount_ns);
-            pthread_mutex_unlock(&worker->mutex);
+            pthread_mutex_unlock(helper->holds);
         }
     }
     return NULL;
+}
+
+static void start_helper(struct helper *helper, pthread_mutex_t *holds)
+{
+    pthread_t thread;
+    helper->holds = holds;
+    helper->asked = eventfd(0, EFD_CLOEXEC);
+    helper->answered = eventfd(0, EFD_CLOEXEC);
+    if (helper->asked < 0 || helper->answered < 0 ||
+        pthread_create(&thread, NULL, help, helper) != 0)
+        give_up("start", "a helper");
 }
 
 static char *map(size_t bytes, int flags)
@@ -133,7 +142,6 @@ static void start_competitors(void)
 
 static void set_up(void)
 {
-    pthread_t thread;
     prepare_file();
     start_competitors();
     for (unsigned i = 0; i < KIT_THREADS; i++) {
@@ -142,10 +150,8 @@ static void set_up(void)
         worker->pages = map(PAGES * PAGE, 0);
         worker->touched = map(FAULTS * PAGE, 0);
         worker->read = map(READ_BYTES, MAP_POPULATE);
-        worker->helper.asked = eventfd(0, EFD_CLOEXEC);
-        worker->helper.answered = eventfd(0, EFD_CLOEXEC);
-        if (pthread_create(&thread, NULL, help, worker) != 0)
-            give_up("start", "a thread");
+        start_helper(&worker->spinner, NULL);
+        start_helper(&worker->holder, &worker->mutex);
     }
 }
 
@@ -165,20 +171,20 @@ static void add(uint64_t *truth, uint64_t ns)
  * the request waits for; so what it waits then for a CPU does not count.  Where the helper was done
  * before this thread began to wait, the two cannot be told apart.
  */
-static void ask_helper(struct helper *helper, bool hold, uint64_t amount_ns, uint64_t *truth)
+static void ask_helper(struct helper *helper, uint64_t amount_ns, uint64_t *truth)
 {
-    helper->hold = hold;
     helper->amount_ns = amount_ns;
-    signal_event(helper->asked);
     struct usage before = usage_before();
+    signal_event(helper->asked);
+    struct usage asked = usage_after();
     await_event(helper->answered);
-    struct usage between = usage_between(before, usage_after());
-    if (usage_asleep_ns(between) < 1000) {
-        truth[USER] = truth[RUNNABLE] = KIT_UNKNOWN;
+    if (usage_asleep_ns(usage_between(asked, usage_after())) < 1000) {
+        truth[USER] = truth[HELPERS_RUNNABLE] = KIT_UNKNOWN;
         return;
     }
-    add(&truth[RUNNABLE], between.runnable_ns + helper->runnable_ns);
-    if (!hold)
+    add(&truth[HELPERS_RUNNABLE], helper->runnable_ns);
+    add(&truth[ASKING_RUNNABLE], usage_between(before, asked).runnable_ns);
+    if (!helper->holds)
         add(&truth[USER], helper->spun_ns);
 }
 
@@ -242,7 +248,6 @@ static void cause(unsigned which, struct worker *worker, struct kit_request *req
     }
     struct usage between = usage_between(before, usage_after());
     uint64_t cpu_ns = between.cpu_ns < between.wall_ns ? between.cpu_ns : between.wall_ns;
-    add(&truth[RUNNABLE], between.runnable_ns);
     if (which == USER)
         add(&truth[USER], spun_ns);
     else
@@ -260,12 +265,11 @@ static void mix(struct kit_request *request)
         if (!chosen(&random))
             continue;
         if (which == LOCK)
-            ask_helper(&worker->helper, true, vary(request->seq, 200000, 600000),
-                       request->row->truth);
+            ask_helper(&worker->holder, vary(request->seq, 200000, 600000), request->row->truth);
         cause(which, worker, request);
     }
     if (chosen(&random))
-        ask_helper(&worker->helper, false, vary(request->seq, 50000, 200000), request->row->truth);
+        ask_helper(&worker->spinner, vary(request->seq, 50000, 200000), request->row->truth);
 }
 
 static void drop_pages(struct kit_request *request)
@@ -279,10 +283,10 @@ static void drop_pages(struct kit_request *request)
 const struct kit_case mixed_cases[] = {
     {.name = "mixed",
      .truths = {"user_ns", "kernel_ns", "faults_ns", "sleep_ns", "lock_ns", "block_ns",
-                "served_runnable_ns"},
+                "helpers_runnable_ns", "asking_runnable_ns"},
      .clients = KIT_CLIENTS,
      .threads = KIT_THREADS,
-     .watch_clients = true,
+     .watch = true,
      .set_up = set_up,
      .handle = mix,
      .clean = drop_pages,

@@ -12,7 +12,8 @@ static char chunk[CHUNK];
 
 /*
  * The client fills the channel and blocks, as the server spins before it takes each chunk: the time
- * is the server's work, not a wait of the client.
+ * is the server's work, not a wait of the client.  On one CPU the server would come to wait for a
+ * client that waits for the CPU.
  */
 static void read_slowly(struct kit_request *request)
 {
@@ -71,10 +72,11 @@ static void take_turns(struct kit_request *request)
 
 const struct kit_case queue_cases[] = {
     {.name = "buffer_full",
-     .truths = {"cpu_ns"},
+     .truths = {"spun_ns"},
      .most_bytes = LARGE,
      .buffer_bytes = CHUNK,
-     .watch_clients = true,
+     .watch = true,
+     .apart = true,
      .handle = read_slowly},
     {.name = "sink_full",
      .truths = {"asleep_ns"},

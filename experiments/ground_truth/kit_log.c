@@ -7,8 +7,10 @@ static void write_header(FILE *log, const struct kit_case *injected)
     fputs("client_pid,seq,start_ns,written_ns,asked_ns,end_ns,thread,poll_from_ns,poll_to_ns,"
           "taken_ns,answering_ns,answered_ns",
           log);
-    if (injected->watch_clients)
-        fputs(",write_awake_ns,write_asleep_ns,read_runnable_ns,poll_runnable_ns", log);
+    if (injected->watch)
+        fputs(
+            ",write_awake_ns,write_asleep_ns,read_runnable_ns,poll_runnable_ns,served_runnable_ns",
+            log);
     for (unsigned i = 0; i < KIT_TRUTHS && injected->truths[i]; i++)
         fprintf(log, ",%s", injected->truths[i]);
     fputc('\n', log);
@@ -27,15 +29,13 @@ static void write_row(FILE *log, const struct kit_case *injected, const struct k
         row->poll_from_ns, row->poll_to_ns, row->taken_ns, row->answering_ns, row->answered_ns,
     };
     const uint64_t watched[] = {
-        usage_awake_ns(row->write),
-        usage_asleep_ns(row->write),
-        row->read.runnable_ns,
-        row->poll_runnable_ns,
+        usage_awake_ns(row->write), usage_asleep_ns(row->write), row->read.runnable_ns,
+        row->poll_runnable_ns,      row->served.runnable_ns,
     };
     unsigned truths = 0;
 
     write_numbers(log, stamps, sizeof stamps / sizeof *stamps);
-    if (injected->watch_clients)
+    if (injected->watch)
         write_numbers(log, watched, sizeof watched / sizeof *watched);
     while (truths < KIT_TRUTHS && injected->truths[truths])
         truths++;

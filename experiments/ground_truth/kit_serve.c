@@ -24,7 +24,7 @@ struct thread {
 
 static void await_any(struct thread *thread)
 {
-    bool watch = thread->injected->watch_clients;
+    bool watch = thread->injected->watch;
     struct usage before = {0};
     if (watch)
         before = usage_before();
@@ -79,6 +79,9 @@ static void serve_one(struct thread *thread, unsigned at)
 
     if (by_itself)
         await_written(&thread->clients[at].rows[thread->taken++]);
+    struct usage before = {0};
+    if (injected->watch)
+        before = usage_before();
     uint64_t taken_ns = clock_ns();
     if (!by_itself && !kit_read(ends.in, &seq, sizeof seq)) {
         thread->polled[at].fd = -1;
@@ -98,6 +101,8 @@ static void serve_one(struct thread *thread, unsigned at)
     row->poll_to_ns = thread->poll_to_ns;
     row->poll_runnable_ns = thread->poll_runnable_ns;
     injected->handle(&request);
+    if (injected->watch)
+        row->served = usage_between(before, usage_after());
     row->answering_ns = clock_ns();
     kit_write(ends.out, &seq, sizeof seq);
     row->answered_ns = clock_ns();

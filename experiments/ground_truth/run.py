@@ -16,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-import results as parquet
+import parquet
 import spike
 import table
 from capture import Sample, load_requests, switches_missed

@@ -36,7 +36,7 @@ static void populate(struct kit_row *rows, size_t bytes)
 static void ask_one(const struct kit_case *injected, struct ends to, uint32_t *frame,
                     struct kit_row *row)
 {
-    bool watch = injected->watch_clients;
+    bool watch = injected->watch;
     uint32_t length = kit_length(injected, frame[0]), answer;
     struct usage before = {0}, written = {0};
 
@@ -97,6 +97,12 @@ static void keep(const struct channel *channels, unsigned clients, int client)
     }
 }
 
+static void pin_apart(const struct kit_case *injected, int cpu)
+{
+    if (injected->apart && sysconf(_SC_NPROCESSORS_ONLN) > 1)
+        kit_pin(cpu);
+}
+
 static void join(int pid, const char *who)
 {
     int status;
@@ -133,6 +139,7 @@ void kit_run(const struct kit_case *injected, unsigned requests, const char *pat
         keep(channels, clients, -1);
         fclose(log);
         populate(rows, bytes);
+        pin_apart(injected, 1);
         if (injected->set_up)
             injected->set_up();
         kit_write(ready[1], &byte, 1);
@@ -153,6 +160,7 @@ void kit_run(const struct kit_case *injected, unsigned requests, const char *pat
     }
     keep(channels, clients, 0);
     populate(rows, bytes);
+    pin_apart(injected, 0);
     ask(injected, channels[0].client, requests, rows);
     transport_close(channels[0].client);
     for (unsigned i = 1; i < clients; i++)

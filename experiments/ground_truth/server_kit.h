@@ -28,16 +28,17 @@ struct kit_row {
     uint64_t written_ns; /* after it wrote its last */
     uint64_t asked_ns;   /* before it asked for the answer */
     uint64_t end_ns;     /* after it read the answer */
-    struct usage write;  /* writing the request, of a case that watches its clients */
+    struct usage write;  /* writing the request, of a case that watches itself */
     struct usage read;   /* reading the answer, likewise */
     /* The server's. */
     uint64_t thread;           /* which of its threads */
     uint64_t poll_from_ns;     /* when that thread last began to wait for any request */
     uint64_t poll_to_ns;       /* when that wait had ended */
-    uint64_t poll_runnable_ns; /* of that wait, of a case that watches its clients */
+    uint64_t poll_runnable_ns; /* of that wait, of a case that watches itself */
     uint64_t taken_ns;         /* before it read the first byte */
     uint64_t answering_ns;     /* before it wrote its answer */
     uint64_t answered_ns;      /* after that */
+    struct usage served; /* between taken_ns and answering_ns, of a case that watches itself */
     uint64_t truth[KIT_TRUTHS];
 };
 
@@ -59,12 +60,14 @@ struct kit_case {
     uint32_t least_bytes; /* 0: all requests have most_bytes */
     int buffer_bytes;     /* of the channels; 0: as the system has it */
     /* To ask the scheduler takes calls, which are found in the requests. */
-    bool watch_clients;
+    bool watch;
     /*
      * The server does nothing before the client has written all, and leaves all the reading to
      * handle(); for a single client only.
      */
     bool after_write;
+    /* Client and server have a CPU each, where there are two. */
+    bool apart;
     unsigned ask_late_us; /* a client sleeps before it asks for its answer */
     /* All of these run in the server, and only handle() has to be there. */
     void (*set_up)(void);

@@ -23,8 +23,11 @@ def load_log(path: Path) -> list[Row]:
     for row in rows:
         if "read_awake_ns" in row:
             row["calls_ns"] = calls(row)
-        if "served_runnable_ns" in row:
+        if "helpers_runnable_ns" in row:
             row["runnable_ns"] = runnable(row)
+        if "spun_ns" in row and away(row) > LONG_CALL_NS:
+            # It had no CPU when there was room again, and the server came to wait for it.
+            row["spun_ns"] = UNKNOWN
     return rows
 
 
@@ -32,7 +35,8 @@ def add_queued(rows: list[Row]):
     """For how long the message of each was there and nobody asked for it.
 
     A server that waited in poll() was woken by the first message, and not by those that came before
-    it had a CPU: those queued. While it did anything else, all did.
+    it had a CPU: those queued. While it did anything else, all did; also the one that woke it, if
+    it then took another's first.
     """
     by_poll: dict[tuple[int, int], list[Row]] = defaultdict(list)
     for row in rows:
@@ -48,7 +52,9 @@ def add_queued(rows: list[Row]):
             row["queued_ns"] = queued_ns
         if came:
             first = came[0]
-            first["woke"], first["queued_ns"] = 1, 0
+            before = any(row["taken_ns"] < first["taken_ns"] for row in together)
+            first["woke"] = 1
+            first["queued_ns"] = first["taken_ns"] - first["poll_to_ns"] if before else 0
             for other in came[1:]:
                 if other["start_ns"] < first["written_ns"]:
                     for row in (first, other):
@@ -82,7 +88,10 @@ def add_late(row: Row):
 
 def runnable(row: Row) -> int:
     """Waiting for a CPU: the server in its service and its wake-up, the client for its answer."""
-    if UNKNOWN in (row["served_runnable_ns"], row["woke"]):
+    if UNKNOWN in (row["helpers_runnable_ns"], row["woke"]):
         return UNKNOWN
-    woken = row["poll_runnable_ns"] if row["woke"] else 0
-    return row["served_runnable_ns"] + woken + row["read_runnable_ns"]
+    # Of a wait in which a thread was also woken in vain, no more than lies after the message.
+    woken = min(row["poll_runnable_ns"], row["poll_to_ns"] - row["start_ns"]) if row["woke"] else 0
+    answered = min(row["read_runnable_ns"], max(row["end_ns"] - row["answering_ns"], 0))
+    served = row["served_runnable_ns"] - row["asking_runnable_ns"] + row["helpers_runnable_ns"]
+    return max(served, 0) + woken + answered
