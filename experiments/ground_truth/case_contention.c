@@ -1,6 +1,7 @@
 /* A competitor for the server's CPU. */
 #include "cases.h"
 #include "clocks.h"
+#include "kit_io.h"
 
 #include <unistd.h>
 

@@ -2,6 +2,7 @@
 #include "cases.h"
 #include "clocks.h"
 #include "give_up.h"
+#include "kit_io.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

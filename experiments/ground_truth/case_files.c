@@ -5,6 +5,7 @@
 #include "cases.h"
 #include "clocks.h"
 #include "give_up.h"
+#include "kit_io.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -191,7 +192,7 @@ const struct kit_case file_cases[] = {
      .truths = {"asleep_ns", "wall_ns"},
      .set_up = open_synced,
      .handle = sync_some},
-    {.name = "create_beside_fsync",
+    {.name = "openat_spike",
      .truths = {"asleep_ns", "wall_ns"},
      .set_up = start_writer,
      .handle = create,

@@ -5,6 +5,7 @@
 #include "cases.h"
 #include "clocks.h"
 #include "give_up.h"
+#include "kit_io.h"
 
 #include <pthread.h>
 #include <semaphore.h>

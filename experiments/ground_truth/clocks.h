@@ -47,4 +47,7 @@ struct usage usage_after(void);
 struct usage usage_between(struct usage before, struct usage after);
 uint64_t usage_asleep_ns(struct usage between);
 
+/* For a thread that did not sleep: how long it had a CPU. */
+uint64_t usage_awake_ns(struct usage between);
+
 #endif

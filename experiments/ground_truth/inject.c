@@ -8,16 +8,18 @@
 #include <unistd.h>
 
 static const struct kit_case *const lists[] = {
-    cpu_cases, wait_cases, hop_cases, file_cases, pipe_cases, contention_cases,
+    cpu_cases,   wait_cases,       hop_cases,  file_cases,
+    queue_cases, contention_cases, copy_cases, mixed_cases,
 };
 
 static const char help[] =
-    "Usage: inject [-n REQUESTS] [-d DIR] -l LOG CASE\n"
+    "Usage: inject [-n REQUESTS] [-t TRANSPORT] [-d DIR] -l LOG CASE\n"
     "\n"
     "  -n REQUESTS  requests of each client (default: 250)\n"
+    "  -t TRANSPORT pipe, unix or tcp (default: pipe)\n"
     "  -d DIR       where the case may create files (default: .)\n"
-    "  -l LOG       client_pid,seq,start_ns,written_ns,end_ns and what is known of the request;\n"
-    "               times are CLOCK_MONOTONIC\n"
+    "  -l LOG       a line for each request: when its client and its server did what by\n"
+    "               CLOCK_MONOTONIC, and what is known of what it cost\n"
     "  -h           print this help and the cases\n";
 
 static const struct kit_case *find(const char *name)
@@ -43,10 +45,16 @@ int main(int argc, char **argv)
     unsigned requests = 250;
     const char *log = NULL;
     int c;
-    while ((c = getopt(argc, argv, "n:d:l:h")) != -1) {
+    while ((c = getopt(argc, argv, "n:t:d:l:h")) != -1) {
         switch (c) {
         case 'n':
             requests = (unsigned)strtoul(optarg, NULL, 10);
+            break;
+        case 't':
+            if (!transport_find(optarg, &kit_transport)) {
+                fprintf(stderr, "inject: no transport has the name %s\n", optarg);
+                return UNUSABLE;
+            }
             break;
         case 'd':
             kit_dir = optarg;

@@ -1,14 +1,12 @@
 #include "server_kit.h"
 
-#include "clocks.h"
+#include "cases.h"
 #include "give_up.h"
+#include "kit_io.h"
+#include "kit_log.h"
+#include "kit_serve.h"
 
-#include <poll.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdbool.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -17,62 +15,15 @@
 #define PAUSE_US 200
 
 const char *kit_dir = ".";
+enum transport kit_transport = TRANSPORT_PIPE;
 
-struct connection {
-    int request[2];
-    int answer[2];
-};
-
-int kit_read(int fd, void *buffer, uint32_t length)
+uint32_t kit_length(const struct kit_case *injected, unsigned seq)
 {
-    uint32_t got = 0;
-    while (got < length) {
-        ssize_t n = read(fd, (char *)buffer + got, length - got);
-        if (n < 0)
-            give_up("read from", "a pipe");
-        if (n == 0)
-            return 0;
-        got += (uint32_t)n;
-    }
-    return 1;
-}
-
-void kit_write(int fd, const void *buffer, uint32_t length)
-{
-    uint32_t put = 0;
-    while (put < length) {
-        ssize_t n = write(fd, (const char *)buffer + put, length - put);
-        if (n < 0)
-            give_up("write to", "a pipe");
-        put += (uint32_t)n;
-    }
-}
-
-void kit_pin(int cpu)
-{
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(cpu, &set);
-    if (sched_setaffinity(0, sizeof set, &set) < 0)
-        give_up("pin a thread to", "a CPU");
-}
-
-int kit_fork(void)
-{
-    pid_t pid = fork();
-    if (pid < 0)
-        give_up("fork", "a helper");
-    if (pid == 0)
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-    return pid;
-}
-
-void kit_kill(const int *pids, unsigned count)
-{
-    for (unsigned i = 0; i < count; i++) {
-        kill(pids[i], SIGKILL);
-        waitpid(pids[i], NULL, 0);
-    }
+    if (injected->most_bytes == 0)
+        return sizeof(uint32_t);
+    if (injected->least_bytes == 0)
+        return injected->most_bytes;
+    return (uint32_t)vary(seq, injected->least_bytes, injected->most_bytes);
 }
 
 /* Page faults of the log would be found in the requests. */
@@ -82,125 +33,74 @@ static void populate(struct kit_row *rows, size_t bytes)
         give_up("populate", "the log");
 }
 
-static void ask(const struct kit_case *injected, const struct connection *to, unsigned requests,
+static void ask_one(const struct kit_case *injected, struct ends to, uint32_t *frame,
+                    struct kit_row *row)
+{
+    bool watch = injected->watch;
+    uint32_t length = kit_length(injected, frame[0]), answer;
+    struct usage before = {0}, written = {0};
+
+    if (watch)
+        before = usage_before();
+    row->start_ns = clock_ns();
+    kit_write(to.out, frame, length);
+    uint64_t written_ns = clock_ns();
+    if (watch)
+        written = usage_after();
+    /* The server may wait for it. */
+    *(volatile uint64_t *)&row->written_ns = written_ns;
+    if (injected->ask_late_us) {
+        const struct timespec late = {.tv_nsec = injected->ask_late_us * 1000l};
+        nanosleep(&late, NULL);
+    }
+    row->asked_ns = clock_ns();
+    int got = kit_read(to.in, &answer, sizeof answer);
+    row->end_ns = clock_ns();
+    if (!got || answer != frame[0]) {
+        fprintf(stderr, "inject: request %u has no answer\n", frame[0]);
+        exit(UNUSABLE);
+    }
+    if (watch) {
+        row->write = usage_between(before, written);
+        row->read = usage_between(written, usage_after());
+    }
+}
+
+static void ask(const struct kit_case *injected, struct ends to, unsigned requests,
                 struct kit_row *rows)
 {
-    uint32_t length = injected->request_bytes ? injected->request_bytes : sizeof(uint32_t);
-    uint32_t *frame = calloc(1, length), answer;
+    uint32_t most = injected->most_bytes ? injected->most_bytes : sizeof(uint32_t);
+    uint32_t *frame = calloc(1, most);
     const unsigned pause_us = injected->pause_us ? injected->pause_us : PAUSE_US;
     const struct timespec pause = {.tv_nsec = pause_us * 1000l};
 
     if (!frame)
         give_up("allocate", "a request");
-    memset(frame, 1, length);
+    memset(frame, 1, most);
     for (uint32_t seq = 0; seq < requests; seq++) {
         frame[0] = seq;
-        rows[seq].start_ns = clock_ns();
-        kit_write(to->request[1], frame, length);
-        rows[seq].written_ns = clock_ns();
-        int got = kit_read(to->answer[0], &answer, sizeof answer);
-        rows[seq].end_ns = clock_ns();
-        if (!got || answer != seq) {
-            fprintf(stderr, "inject: request %u has no answer\n", seq);
-            exit(UNUSABLE);
-        }
+        ask_one(injected, to, frame, &rows[seq]);
         if (injected->clients <= 1)
             nanosleep(&pause, NULL);
     }
     free(frame);
 }
 
-/* The next connection with a request; -1 when all clients have left. */
-static int next(struct pollfd *polled, unsigned clients, unsigned *turn)
-{
-    /* With a single client there is no need to look where the request comes from. */
-    if (clients == 1)
-        return 0;
-    for (;;) {
-        bool any = false;
-        for (unsigned i = 0; i < clients; i++) {
-            unsigned at = (*turn + i) % clients;
-            if (polled[at].revents & POLLIN) {
-                polled[at].revents = 0;
-                *turn = at + 1;
-                return (int)at;
-            }
-            if (polled[at].revents)
-                polled[at].fd = -1;
-            polled[at].revents = 0;
-            any |= polled[at].fd >= 0;
-        }
-        if (!any)
-            return -1;
-        if (poll(polled, clients, -1) < 0)
-            give_up("wait for", "requests");
-    }
-}
-
-static void serve(const struct kit_case *injected, struct connection *from, unsigned clients,
-                  unsigned requests, struct kit_row *rows)
-{
-    struct pollfd polled[KIT_CLIENTS];
-    unsigned turn = 0;
-    uint32_t seq;
-
-    for (unsigned i = 0; i < clients; i++)
-        polled[i] = (struct pollfd){.fd = from[i].request[0], .events = POLLIN};
-    for (int at; (at = next(polled, clients, &turn)) >= 0;) {
-        uint64_t begun_ns = clock_ns();
-        if (!kit_read(from[at].request[0], &seq, sizeof seq))
-            break;
-        struct kit_request request = {
-            .seq = seq,
-            .fd = from[at].request[0],
-            .row = &rows[(unsigned)at * requests + seq],
-        };
-        /* A case may want to know; it overwrites what it does not. */
-        request.row->truth[0] = begun_ns;
-        injected->handle(&request);
-        kit_write(from[at].answer[1], &seq, sizeof seq);
-        if (injected->clean)
-            injected->clean(&request);
-    }
-}
-
-/* Each process keeps its own ends only: a pipe reports end of file when no writer is left. */
-static void keep(struct connection *connections, unsigned clients, int client)
+/* Each process keeps its own ends only, as it must see when the other has left. */
+static void keep(const struct channel *channels, unsigned clients, int client)
 {
     for (unsigned i = 0; i < clients; i++) {
-        if (client >= 0) {
-            close(connections[i].request[0]);
-            close(connections[i].answer[1]);
-        }
-        if (client != (int)i) {
-            close(connections[i].request[1]);
-            close(connections[i].answer[0]);
-        }
+        if (client >= 0)
+            transport_close(channels[i].server);
+        if (client != (int)i)
+            transport_close(channels[i].client);
     }
 }
 
-static void write_log(FILE *log, const char *path, const struct kit_case *injected,
-                      const struct kit_row *rows, unsigned clients, const int *pids,
-                      unsigned requests)
+static void pin_apart(const struct kit_case *injected, int cpu)
 {
-    fprintf(log, "client_pid,seq,start_ns,written_ns,end_ns");
-    for (unsigned i = 0; i < KIT_TRUTHS && injected->truths[i]; i++)
-        fprintf(log, ",%s", injected->truths[i]);
-    fprintf(log, "\n");
-    for (unsigned client = 0; client < clients; client++) {
-        for (unsigned seq = 0; seq < requests; seq++) {
-            const struct kit_row *row = &rows[client * requests + seq];
-            fprintf(log, "%d,%u,%llu,%llu,%llu", pids[client], seq,
-                    (unsigned long long)row->start_ns, (unsigned long long)row->written_ns,
-                    (unsigned long long)row->end_ns);
-            for (unsigned i = 0; i < KIT_TRUTHS && injected->truths[i]; i++)
-                fprintf(log, ",%llu", (unsigned long long)row->truth[i]);
-            fprintf(log, "\n");
-        }
-    }
-    bool failed_before = ferror(log);
-    if (fclose(log) == EOF || failed_before)
-        give_up("write", path);
+    if (injected->apart && sysconf(_SC_NPROCESSORS_ONLN) > 1)
+        kit_pin(cpu);
 }
 
 static void join(int pid, const char *who)
@@ -218,7 +118,7 @@ void kit_run(const struct kit_case *injected, unsigned requests, const char *pat
 {
     unsigned clients = injected->clients ? injected->clients : 1;
     size_t bytes = (size_t)clients * requests * sizeof(struct kit_row);
-    struct connection connections[KIT_CLIENTS];
+    struct channel channels[KIT_CLIENTS];
     int pids[KIT_CLIENTS] = {getpid()}, server, ready[2];
     char byte = 0;
 
@@ -232,18 +132,18 @@ void kit_run(const struct kit_case *injected, unsigned requests, const char *pat
     if (pipe(ready) < 0)
         give_up("open", "a pipe");
     for (unsigned i = 0; i < clients; i++)
-        if (pipe(connections[i].request) < 0 || pipe(connections[i].answer) < 0)
-            give_up("open", "a pipe");
+        transport_open(&channels[i], kit_transport, injected->buffer_bytes);
 
     server = kit_fork();
     if (server == 0) {
-        keep(connections, clients, -1);
+        keep(channels, clients, -1);
         fclose(log);
         populate(rows, bytes);
+        pin_apart(injected, 1);
         if (injected->set_up)
             injected->set_up();
         kit_write(ready[1], &byte, 1);
-        serve(injected, connections, clients, requests, rows);
+        kit_serve(injected, channels, clients, requests, rows);
         if (injected->tear_down)
             injected->tear_down();
         _exit(0);
@@ -252,18 +152,19 @@ void kit_run(const struct kit_case *injected, unsigned requests, const char *pat
     for (unsigned i = 1; i < clients; i++) {
         pids[i] = kit_fork();
         if (pids[i] == 0) {
-            keep(connections, clients, (int)i);
+            keep(channels, clients, (int)i);
             populate(rows, bytes);
-            ask(injected, &connections[i], requests, rows + i * requests);
+            ask(injected, channels[i].client, requests, rows + i * requests);
             _exit(0);
         }
     }
-    keep(connections, clients, 0);
+    keep(channels, clients, 0);
     populate(rows, bytes);
-    ask(injected, &connections[0], requests, rows);
-    close(connections[0].request[1]);
+    pin_apart(injected, 0);
+    ask(injected, channels[0].client, requests, rows);
+    transport_close(channels[0].client);
     for (unsigned i = 1; i < clients; i++)
         join(pids[i], "client");
     join(server, "server");
-    write_log(log, path, injected, rows, clients, pids, requests);
+    kit_log(log, path, injected, rows, clients, pids, requests);
 }

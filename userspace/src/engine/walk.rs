@@ -12,7 +12,9 @@ use super::serve;
 use super::syscall::{waits, waits_for_writeback, Waits, SOFTIRQ_NET_RX};
 use super::tile::{self, InCall, Level};
 use super::wait;
-use super::world::{Channel, Off, ProcessId, ThreadId, Transfer, Wake, Why, Work, World, IDLE};
+use super::world::{
+    Channel, Off, ProcessId, Thread, ThreadId, Transfer, Wake, Why, Work, World, IDLE,
+};
 use crate::model::{Category, Evidence, Segment, Side};
 
 /// `detail` of a `queue.pipe` segment.
@@ -313,7 +315,9 @@ impl<'w> Walk<'w> {
         }
         let ours = self.is_ours(object, call);
         // Bytes of other messages matter only on the way back from a thread being explored.
-        let returns = self.members.contains(&write.thread) && !self.members.contains(&thread);
+        let returns = self.members.contains(&write.thread)
+            && !self.members.contains(&thread)
+            && !self.before_asked(write.thread, write.exit_ns);
         if !ours && !returns {
             return None;
         }
@@ -324,15 +328,22 @@ impl<'w> Walk<'w> {
             return None; // already at work on this message
         }
         // Woken for these bytes, in poll() or an earlier read: the sleep will tell.
-        let woken = t.off.iter().rev().take_while(|off| off.end_ns >= write.enter_ns).any(|off| {
+        let woken = t.off.iter().rev().take_while(|off| off.end_ns >= write.enter_ns).find(|off| {
             off.end_ns <= call.enter_ns
                 && off.wake.is_some_and(|wake| {
                     wake.by_waker() && wake.waker == write.thread && within(wake.at_ns, &write)
                 })
         });
-        if woken {
+        if let Some(off) = woken {
             self.expected.insert(thread, (object, write));
-            return None;
+            if !ours || piece_start_ns > call.enter_ns || !self.read_others(t, off.end_ns, call) {
+                return None;
+            }
+            // It had a CPU, and began with others' messages.
+            let piece = tile::Piece { start_ns: call.enter_ns, level: Level::Call(call) };
+            self.on_cpu(thread, &piece, at_ns);
+            self.queue(thread, off.end_ns, call.enter_ns, queue_category(object), UNREAD);
+            return Some(Step::Go(thread, off.end_ns));
         }
         // When the bytes were there at the latest; a write still under way when the read began
         // handed them over during the read.
@@ -523,7 +534,7 @@ impl<'w> Walk<'w> {
             self.out.truncate(mark);
         }
         let waker_is_member = self.members.contains(&wake.waker) && wake.waker != thread;
-        let inside = edge_ns > self.goal.start_ns;
+        let inside = edge_ns > self.goal.start_ns && !self.before_asked(wake.waker, edge_ns);
         // A lock convoy is contention, not delegation, even if we woke the holder earlier.
         let lock = off.call.is_some_and(|call| call.is_mutex());
         if wake.by_waker() && inside && !lock && self.world.thread(wake.waker).traced {
@@ -801,11 +812,28 @@ impl<'w> Walk<'w> {
             .map(|write| (io.object, *write))
     }
 
+    /// Whether the thread read messages that are not the request's, from `from_ns` until the call.
+    fn read_others(&self, thread: &Thread, from_ns: u64, call: &Call) -> bool {
+        let before = thread.calls.partition_point(|other| other.enter_ns < call.enter_ns);
+        (thread.calls.range(..before).rev()).take_while(|other| other.enter_ns >= from_ns).any(
+            |other| self.writer_of(other).is_some_and(|(object, _)| !self.is_ours(object, other)),
+        )
+    }
+
     /// Whether the call's bytes belong to the request's messages.
     fn is_ours(&self, object: Object, call: &Call) -> bool {
         let Some(io) = call.io else { return false };
         let (from, to) = (io.offset, io.offset.saturating_add(io.bytes));
         self.goal.messages.iter().any(|m| m.object == object && m.from < to && from < m.to)
+    }
+
+    /// Whether the thread is one that read the request, and had not begun to: what it did until then
+    /// was for others.
+    fn before_asked(&self, thread: ThreadId, at_ns: u64) -> bool {
+        let Some(asked) = self.goal.messages.first() else { return false };
+        let Some(channel) = self.world.channels.get(&asked.object) else { return false };
+        let mut reads = Channel::overlapping(&channel.reads, asked.from, asked.to);
+        reads.find(|read| read.thread == thread).is_some_and(|read| at_ns <= read.enter_ns)
     }
 
     /// Whether the thread had read earlier bytes of the same message before this call.

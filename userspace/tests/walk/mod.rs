@@ -2,6 +2,7 @@ mod damage;
 mod detail;
 mod encode;
 mod golden;
+mod golden_handoffs;
 mod golden_sockets;
 mod hostile;
 mod kernel;

@@ -58,6 +58,9 @@ struct Walk<'t> {
     expected: BTreeMap<TaskNo, CallNo>,
     /// The read the walk is on its way back through, from a time when its bytes had begun to come.
     through: Option<CallNo>,
+    /// Reads by a task that had been woken for the bytes, and read others' first: when it came to
+    /// a CPU.
+    behind_others: BTreeMap<CallNo, u64>,
     /// Wake-ups followed in vain since the last member joined: two threads that wake each other
     /// again and again would be followed twice as often for each time.
     vain: BTreeSet<(TaskNo, u64)>,
@@ -83,6 +86,7 @@ pub fn walk(truth: &Truth, asked: &Asked, copy_ns_per_byte: f64) -> (Vec<Piece>,
         members: BTreeSet::from([asked.client]),
         expected: BTreeMap::new(),
         through: None,
+        behind_others: BTreeMap::new(),
         vain: BTreeSet::new(),
         steps: 0,
         saw_unended: false,
@@ -208,6 +212,10 @@ impl<'t> Walk<'t> {
             }
         }
         if before_ns == call.enter_ns {
+            if let Some(&woken_ns) = self.behind_others.get(&no) {
+                self.say(task, before_ns - woken_ns, Category::QueuePipe);
+                return Step::Go(task, woken_ns);
+            }
             if let Some((child, ended_ns)) = self.ended_before(task, no) {
                 self.say(task, before_ns - ended_ns, Category::QueueApp);
                 return Step::Joined(child, ended_ns);
@@ -286,21 +294,43 @@ impl<'t> Walk<'t> {
         let ours = self.is_ours(&bytes);
         // Bytes of a hand-off lead back to a member.
         let writer = self.truth.calls[write].task;
-        let back = self.members.contains(&writer) && !self.members.contains(&task);
+        let back = self.members.contains(&writer)
+            && !self.members.contains(&task)
+            && !self.unasked(writer, self.truth.calls[write].exit_ns);
         if slept || !(ours || back) || (ours && self.reads_on(task, &bytes)) {
             return None;
         }
         // Was it woken for them, to read them later?
         let w = &self.truth.calls[write];
-        let woken =
-            self.truth.tasks[task].aways.iter().map(|&away| &self.truth.aways[away]).any(|away| {
+        let woken = self.truth.tasks[task].aways.iter().map(|&away| &self.truth.aways[away]).rfind(
+            |away| {
                 (w.enter_ns..=read.enter_ns).contains(&away.to_ns) && self.woke(away.wakeup, write)
-            });
-        if woken {
+            },
+        );
+        if let Some(away) = woken {
             self.expected.insert(task, write);
+            if ours && self.read_others(task, away.to_ns, read.enter_ns) {
+                self.behind_others.insert(no, away.to_ns);
+            }
             return None;
         }
         Some(write)
+    }
+
+    /// Whether a task began to read others' messages in `[from_ns, to_ns)`.
+    fn read_others(&self, task: TaskNo, from_ns: u64, to_ns: u64) -> bool {
+        self.truth.calls.iter().any(|call| {
+            call.task == task
+                && (from_ns..to_ns).contains(&call.enter_ns)
+                && self.brought_by_any(call).is_some_and(|bytes| !self.is_ours(&bytes))
+        })
+    }
+
+    /// For a read: its bytes, if somebody traced wrote them.
+    fn brought_by_any(&self, read: &Call) -> Option<Transfer> {
+        let bytes = read.transfer.filter(|transfer| !transfer.is_write)?;
+        let write = self.truth.writer(bytes.pipe, bytes.to - 1)?;
+        self.truth.tasks[self.truth.calls[write].task].traced.then_some(bytes)
     }
 
     /// For a read: its bytes, and the write by someone else, in this request, of the last of them.
@@ -316,6 +346,16 @@ impl<'t> Walk<'t> {
             *pipe == bytes.pipe && *from < bytes.to && bytes.from < *to
         };
         self.asked.messages.iter().any(message)
+    }
+
+    /// Whether the task reads the request only later: whatever it did before was not for it.
+    fn unasked(&self, task: TaskNo, at_ns: u64) -> bool {
+        let Some((pipe, from, to)) = self.asked.messages.first() else { return false };
+        let first = self.truth.calls.iter().filter(|call| call.task == task).filter(|call| {
+            call.transfer
+                .is_some_and(|t| t.pipe == *pipe && !t.is_write && t.from < *to && t.to > *from)
+        });
+        first.map(|call| call.enter_ns).min().is_some_and(|enter_ns| at_ns <= enter_ns)
     }
 
     /// Whether the task read earlier bytes of the same message before.
@@ -376,7 +416,8 @@ impl<'t> Walk<'t> {
             return Step::Go(task, begin_ns);
         }
         let traced = self.truth.tasks[wakeup.waker].traced;
-        if wakeup.own && traced && edge_ns > self.asked.start_ns && away.why != Why::Mutex {
+        let inside = edge_ns > self.asked.start_ns && !self.unasked(wakeup.waker, edge_ns);
+        if wakeup.own && traced && inside && away.why != Why::Mutex {
             self.last_steps(task, edge_ns, woken_ns);
             if wakeup.waker != task && self.members.contains(&wakeup.waker) {
                 return Step::Joined(wakeup.waker, edge_ns);

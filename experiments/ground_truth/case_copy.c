@@ -1,0 +1,72 @@
+/*
+ * Large payloads.  What the calls took is known: none of them sleeps, so it is their time by the
+ * wall clock less what the scheduler says the thread waited for a CPU.  The client sleeps before
+ * it asks for its answer: a reader of a Unix socket is also woken when its peer makes room, and
+ * would come in between.
+ *
+ * What of it was copying is not known: the same number of bytes is sent once more over a channel
+ * of the server's own, and what a few bytes take is taken off.
+ */
+#include "cases.h"
+#include "give_up.h"
+#include "kit_io.h"
+
+#include <sys/mman.h>
+
+enum { MOST = 1024 * 1024, LEAST = MOST / 4, FEW = 4 };
+
+static char *payload;
+static struct channel own;
+static uint64_t few_ns;
+
+static uint64_t transfer_ns(uint32_t bytes)
+{
+    struct usage before = usage_before();
+    kit_write(own.client.out, payload, bytes);
+    kit_read(own.server.in, payload, bytes);
+    return usage_awake_ns(usage_between(before, usage_after()));
+}
+
+static void open_own(void)
+{
+    payload =
+        mmap(NULL, MOST, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    if (payload == MAP_FAILED)
+        give_up("allocate", "a buffer");
+    transport_open(&own, kit_transport, MOST);
+    few_ns = UINT64_MAX;
+    for (int i = 0; i < 50; i++) {
+        uint64_t taken_ns = transfer_ns(FEW);
+        if (taken_ns < few_ns)
+            few_ns = taken_ns;
+    }
+}
+
+static void take_payload(struct kit_request *request)
+{
+    struct usage before = usage_before();
+    if (!kit_read(request->fd, payload, request->bytes))
+        give_up("read", "a request");
+    request->row->truth[1] = usage_awake_ns(usage_between(before, usage_after()));
+}
+
+static void send_again(struct kit_request *request)
+{
+    uint64_t taken_ns = transfer_ns(request->bytes);
+    request->row->truth[0] = taken_ns > few_ns ? taken_ns - few_ns : 0;
+}
+
+const struct kit_case copy_cases[] = {
+    {.name = "copy",
+     .truths = {"copy_ns", "read_awake_ns"},
+     .ask_late_us = 2000,
+     .most_bytes = MOST,
+     .least_bytes = LEAST,
+     .buffer_bytes = MOST,
+     .watch = true,
+     .after_write = true,
+     .set_up = open_own,
+     .handle = take_payload,
+     .clean = send_again},
+    {0},
+};

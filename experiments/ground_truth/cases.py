@@ -1,0 +1,157 @@
+"""What is injected, where it must be found, and how well."""
+
+from dataclasses import dataclass, replace
+
+# What must hold; relative to the injected amount, whichever is larger.
+MEDIAN_SHARE, MEDIAN_NS = 0.02, 5_000
+P99_SHARE, P99_NS = 0.10, 50_000
+UNATTRIBUTED_SHARE = 0.005
+MIN_REQUESTS = 200
+# Of a cause that comes by chance.
+MIN_MET = 30
+# Of a cause at random and its category, over all requests.
+MIN_CORRELATION = 0.99
+
+ALL = ("pipe", "unix", "tcp")
+
+# Waits: no cause must turn up in one where it does not belong.
+WAITS = (
+    "lock",
+    "journal",
+    "block_io",
+    "writeback",
+    "sleep",
+    "queue.accept",
+    "queue.socket",
+    "queue.pipe",
+    "queue.app",
+    "idle.peer",
+    "unattributed",
+)
+KERNEL_WAITS = ("journal", "block_io", "writeback", "lock")
+# A client that lost its CPU is late to read its answer; on a busy machine that is not rare.
+NOISE = ("queue.pipe", "queue.socket")
+
+
+@dataclass(frozen=True)
+class Check:
+    """A column of the log, and the categories whose sum it must be.
+
+    "kernel.*" and "queue.*" are those of the transport.
+    """
+
+    truth: str
+    categories: tuple[str, ...]
+    transports: tuple[str, ...] = ALL
+
+    def on(self, transport: str) -> "Check":
+        queue = "queue.pipe" if transport == "pipe" else "queue.socket"
+        names = {"kernel.*": f"kernel.{transport}", "queue.*": queue}
+        return replace(self, categories=tuple(names.get(c, c) for c in self.categories))
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    checks: tuple[Check, ...]
+    transports: tuple[str, ...] = ("pipe",)
+    # Waits that are allowed besides those checked, as other causes are at work, too.
+    beside: tuple[str, ...] = ()
+    # Where it creates files: a small ext4 image of its own, memory, or the directory given.
+    where: str = "disk"
+    # The cause comes by chance: compared are the requests that met it, or are said to have.
+    by_chance: bool = False
+    # All causes at once: over all requests, each must go with its category.
+    correlate: bool = False
+    # Requests for every one that is asked for on the command line, or so many whatever is asked.
+    times: int = 1
+    requests: int | None = None
+    # Categories that must not occur at all.
+    nothing: tuple[str, ...] = ()
+    # A column of the log that must not be 0 in most requests, or the case did not do its work.
+    proof: str | None = None
+    # Whether openat() is to be looked at, side by side with the other file systems.
+    spike: bool = False
+
+    def checks_on(self, transport: str) -> list[Check]:
+        return [check.on(transport) for check in self.checks if transport in check.transports]
+
+
+def title(case: Case, transport: str) -> str:
+    where = {"ext4": "@ext4", "memory": "@tmpfs", "disk": ""}[case.where]
+    return case.name + where + ("" if transport == "pipe" else f"/{transport}")
+
+
+def of_cpu(name: str) -> Case:
+    return Case(name, (Check("cpu_ns", ("user",)),), ALL)
+
+
+CASES = [
+    of_cpu("user_spin"),
+    Case("kernel_spin", (Check("kernel_ns", ("kernel.vfs",)),), ALL),
+    Case("faults", (Check("faults_ns", ("fault",)),), ALL),
+    Case("interrupts", (Check("interrupts_ns", ("interrupt",)),), times=2),
+    Case("sleep", (Check("sleep_ns", ("sleep",)),), ALL),
+    Case("mutex", (Check("lock_ns", ("lock",)),), ALL),
+    of_cpu("hops_eventfd"),
+    of_cpu("hops_condvar"),
+    of_cpu("hops_semaphore"),
+    of_cpu("hops_process"),
+    Case(
+        "copy",
+        (
+            Check("calls_ns", ("kernel.*", "copy"), ("pipe", "unix")),
+            # Loopback's receiving side runs in the sender's call.
+            Check("calls_ns", ("kernel.*", "copy", "wire.stack", "interrupt"), ("tcp",)),
+            # The client looks at its clocks before it tells the server to begin, and asks late.
+            Check("queued_ns", ("queue.*",)),
+            Check("copy_ns", ("copy",), ("pipe", "unix")),
+        ),
+        ALL,
+    ),
+    Case("fsync", (Check("asleep_ns", KERNEL_WAITS),), where="ext4"),
+    Case(
+        "openat_spike",
+        (Check("asleep_ns", ("journal",)),),
+        beside=("block_io", "lock"),
+        where="ext4",
+        by_chance=True,
+        times=3,
+        spike=True,
+    ),
+    Case(
+        "openat_spike",
+        (),
+        where="memory",
+        times=3,
+        nothing=("journal", "block_io", "writeback"),
+        spike=True,
+    ),
+    Case("read_dropped", (Check("asleep_ns", ("block_io",)),), where="ext4"),
+    Case("read_direct", (Check("asleep_ns", ("block_io",)),)),
+    Case("buffer_full", (Check("spun_ns", ("user",)),), ALL, times=2, proof="write_asleep_ns"),
+    Case("sink_full", (Check("asleep_ns", ("queue.*",)),), ALL, by_chance=True),
+    Case("burst", (Check("queued_ns", ("queue.*",)),), ALL),
+    Case(
+        "preempted",
+        (Check("preempted_ns", ("runqueue.preempted",)), Check("cpu_ns", ("user",))),
+        ALL,
+    ),
+    Case(
+        "mixed",
+        (
+            Check("user_ns", ("user",)),
+            Check("kernel_ns", ("kernel.mm",)),
+            Check("faults_ns", ("fault",)),
+            Check("sleep_ns", ("sleep",)),
+            Check("lock_ns", ("lock",)),
+            Check("block_ns", ("block_io",)),
+            Check("queued_ns", ("queue.*",)),
+            Check("runnable_ns", ("runqueue.wakeup", "runqueue.preempted")),
+        ),
+        ALL,
+        by_chance=True,
+        correlate=True,
+        requests=1250,
+    ),
+]

@@ -1,0 +1,80 @@
+"""The machine under the target: file systems, and CPUs that do not go idle."""
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def give_up(message: str):
+    print(f"run.py: {message}", file=sys.stderr)
+    sys.exit(2)
+
+
+def tool(*argv: str | Path) -> str:
+    done = subprocess.run([str(a) for a in argv], capture_output=True, text=True)
+    if done.returncode != 0:
+        give_up(f"{' '.join(map(str, argv))}: {done.stderr.strip()}")
+    return done.stdout
+
+
+@contextmanager
+def mounted(scratch: Path, kind: str):
+    """A file system of the kind, unmounted and forgotten at the end, however that comes."""
+    if kind == "disk":
+        yield scratch
+        return
+    place = scratch / "mnt"
+    place.mkdir()
+    image = scratch / "image"
+    try:
+        if kind == "ext4":
+            with image.open("wb") as file:
+                file.truncate(96 << 20)
+            # The smaller the journal, the sooner who changes metadata must wait for a commit.
+            tool("mkfs.ext4", "-q", "-F", "-b", "1024", "-J", "size=1", image)
+            tool("mount", "-o", "loop,commit=1", image, place)
+            # Past the page cache below, so that a commit takes as long as a device does.
+            loops = tool("losetup", "--noheadings", "--output", "NAME", "--associated", image)
+            tool("losetup", "--direct-io=on", loops.strip())
+        else:
+            tool("mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", place)
+        yield place
+    finally:
+        # Where nothing is mounted any more there is nothing to do; who is still there is told.
+        if os.path.ismount(place):
+            done = subprocess.run(["umount", str(place)], capture_output=True)
+            if done.returncode != 0:
+                subprocess.run(["umount", "--lazy", str(place)])
+        image.unlink(missing_ok=True)
+        place.rmdir()
+
+
+@contextmanager
+def cpus_awake():
+    """Keeps every CPU from going idle, with threads that give way to any other at once.
+
+    To wake an idle CPU takes long, most of all a virtual one, and it is not the cause under test;
+    the kernel's own accounting, which is the truth of some cases, counts it as sleep.
+    """
+    pids = []
+    try:
+        for cpu in os.sched_getaffinity(0):
+            pid = os.fork()
+            if pid == 0:
+                os.sched_setaffinity(0, {cpu})
+                os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+                parent = os.getppid()
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+                while os.getppid() == parent:
+                    for _ in range(100_000):
+                        pass
+                os._exit(0)
+            pids.append(pid)
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)

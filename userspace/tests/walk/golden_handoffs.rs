@@ -1,0 +1,99 @@
+//! Small traces of work handed on where the record of a wake-up is missing, because the one it was
+//! handed to was awake; answers derived by hand. The client (thread 10, CPU 0) asks, the server
+//! (thread 20, CPU 1) answers and has a helper (thread 21, CPU 2).
+
+use rpcprobe::records::WAKING_IN_SYSCALL;
+
+use super::story::*;
+
+/// The client asks at 50 while the server is busy and has just given its helper something to do
+/// (at 65) for somebody else. The server reads the request at 90 and hands it on at 105, to a
+/// helper that is still at it and so is not woken. It begins at 120 and is done at 142.
+#[test]
+fn what_a_server_handed_on_before_it_read_the_request_is_not_its_work() {
+    let (a, b) = (pipe(1), pipe(2));
+    let (to, from) = (eventfd(3), eventfd(4));
+    let mut s = Story::new();
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.switch(20, 1, IDLE, 20, RUNNABLE);
+    s.switch(21, 2, IDLE, 21, RUNNABLE);
+    s.call(1, 20, POLL, (30, 32), 0);
+    s.sleep_in(47, 2, (21, IDLE), (READ, 42), to);
+    s.write(0, 10, a, (0, 4), (50, 60));
+    s.sleep_in(68, 0, (10, IDLE), (READ, 63), b);
+    s.wake(65, 1, 20, 21, WAKING_IN_SYSCALL);
+    s.write(1, 20, to, (0, 8), (64, 67));
+    s.switch(69, 2, IDLE, 21, RUNNABLE);
+    s.read(2, 21, to, (0, 8), (42, 72));
+    s.read(1, 20, a, (0, 4), (90, 94));
+    s.write(1, 20, to, (0, 8), (100, 105));
+    s.sleep_in(110, 1, (20, IDLE), (READ, 107), from);
+    s.read(2, 21, to, (0, 8), (118, 120));
+    s.wake(142, 2, 21, 20, WAKING_IN_SYSCALL);
+    s.write(2, 21, from, (0, 8), (140, 144));
+    s.switch(145, 1, IDLE, 20, RUNNABLE);
+    s.read(1, 20, from, (0, 8), (107, 147));
+    s.wake(152, 1, 20, 10, WAKING_IN_SYSCALL);
+    s.write(1, 20, b, (0, 4), (150, 155));
+    s.switch(154, 0, IDLE, 10, RUNNABLE);
+    s.read(0, 10, b, (0, 4), (63, 158));
+    // Nothing shows when the helper began with it: the wait stays a wait.
+    let answer = "
+        50-60 client kernel.pipe
+        60-64 server queue.pipe (user)
+        64-67 server queue.pipe (kernel.vfs: write anon:[3])
+        67-90 server queue.pipe (user)
+        90-94 server kernel.pipe
+        94-100 server user
+        100-105 server kernel.vfs
+        105-107 server user
+        107-110 server kernel.vfs
+        110-142 server idle.peer by helper/21
+        142-145 server runqueue.wakeup by idle
+        145-147 server kernel.vfs
+        147-150 server user
+        150-152 server kernel.pipe
+        152-154 client runqueue.wakeup by idle
+        154-158 client kernel.pipe
+    ";
+    assert_eq!(s.only(), expected(answer));
+}
+
+/// A request wakes the server out of its poll(), which then takes another's message first.
+#[test]
+fn a_server_woken_by_a_request_may_serve_others_first() {
+    let (a, b) = (pipe(1), pipe(2));
+    let mut s = Story::new();
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.switch(20, 1, IDLE, 20, RUNNABLE);
+    // What another process tells the server on pipe 5 is never answered.
+    s.task(40, 40, "other");
+    s.switch(30, 2, IDLE, 40, RUNNABLE);
+    s.switch_in(45, 1, 20, IDLE, ASLEEP, (POLL, 40), None);
+    s.wake(105, 0, 10, 20, WAKING_IN_SYSCALL);
+    s.write(2, 40, pipe(5), (0, 4), (103, 108));
+    s.switch(109, 1, IDLE, 20, RUNNABLE);
+    s.write(0, 10, a, (0, 4), (100, 110));
+    s.call(1, 20, POLL, (40, 112), 2);
+    s.read(1, 20, pipe(5), (0, 4), (113, 115));
+    s.sleep_in(120, 0, (10, IDLE), (READ, 116), b);
+    s.read(1, 20, a, (0, 4), (140, 143));
+    s.wake(152, 1, 20, 10, WAKING_IN_SYSCALL);
+    s.write(1, 20, b, (0, 4), (150, 155));
+    s.switch(154, 0, IDLE, 10, RUNNABLE);
+    s.read(0, 10, b, (0, 4), (116, 158));
+    let answer = "
+        100-105 client kernel.pipe
+        105-109 server runqueue.wakeup by idle
+        109-112 server queue.pipe (kernel.poll: poll)
+        112-113 server queue.pipe (user)
+        113-115 server queue.pipe (kernel.pipe: read pipe:[5])
+        115-140 server queue.pipe (user)
+        140-143 server kernel.pipe
+        143-150 server user
+        150-152 server kernel.pipe
+        152-154 client runqueue.wakeup by idle
+        154-158 client kernel.pipe
+    ";
+    assert_eq!(s.only(), expected(answer));
+}
