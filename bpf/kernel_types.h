@@ -31,6 +31,7 @@ typedef _Bool bool;
 enum bpf_map_type {
     BPF_MAP_TYPE_HASH = 1,
     BPF_MAP_TYPE_ARRAY = 2,
+    BPF_MAP_TYPE_PERCPU_ARRAY = 6,
     BPF_MAP_TYPE_LRU_HASH = 9,
     BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
     BPF_MAP_TYPE_RINGBUF = 27,
@@ -43,6 +44,7 @@ enum {
     BPF_F_NO_PREALLOC = 1,
     BPF_LOCAL_STORAGE_GET_F_CREATE = 1,
     BPF_RB_NO_WAKEUP = 1,
+    BPF_F_USER_STACK = 256,
 };
 
 #define PF_KTHREAD 0x00200000 /* include/linux/sched.h */

@@ -10,6 +10,10 @@
 
 #define COMM_BYTES 16
 #define PATH_BYTES 256
+#define KERNEL_FRAMES 32
+#define USER_FRAMES 64
+#define BUILD_ID_BYTES 20
+#define MAPPING_PATH_BYTES 4096
 
 enum record_kind {
     REC_LOST = 1,       /* records that found the ring full */
@@ -33,6 +37,9 @@ enum record_kind {
     REC_SYSCALL_SOCKET = 19, /* a system call that moved bytes through a stream socket */
     REC_CHANNEL = 20,        /* the addresses of a TCP connection's direction */
     REC_UNIX_CHANNEL = 21,   /* the name of a Unix connection's direction */
+    REC_STACK = 22,          /* where a traced thread goes to sleep */
+    REC_SAMPLE = 23,         /* where the CPU clock found a traced thread */
+    REC_MAPPING = 24,        /* code appears in a traced process; written by user space */
     REC_WORK = 25,           /* a kernel worker has done what a traced thread had queued */
 };
 
@@ -244,6 +251,37 @@ struct rec_unix_channel {
     u32 path_bytes;
     u32 pad;
     char path[UNIX_NAME_BYTES]; /* sent up to path_bytes; begins with 0 where abstract */
+};
+
+/* Addresses of code, innermost first. As many as there is room for: deeper ones were left out. */
+struct rec_stack { /* hdr.ts_ns: that of the switch; hdr.aux: how many frames */
+    struct rec_hdr hdr;
+    u64 frames[KERNEL_FRAMES]; /* sent up to hdr.aux */
+};
+
+struct rec_sample { /* hdr.tid: the thread that had the CPU */
+    struct rec_hdr hdr;
+    u64 interrupted_ns; /* when the clock's interrupt began */
+    u32 kernel_frames;  /* 0: it was in user mode */
+    u32 user_frames;
+    u64 frames[KERNEL_FRAMES + USER_FRAMES]; /* the kernel's, then the program's: sent as counted */
+};
+
+#define MAPPING_EXEC 1 /* the process has a new, empty address space: no other field matters */
+
+struct rec_mapping {
+    struct rec_hdr hdr;
+    u32 tgid;
+    u32 path_bytes;
+    u64 start;
+    u64 bytes;
+    u64 file_offset;
+    u64 ino; /* of the file, with dev; 0 where its build id says more */
+    u32 dev; /* major << 20 | minor */
+    u32 build_id_bytes;
+    u8 build_id[BUILD_ID_BYTES];
+    u8 pad[4];
+    char path[MAPPING_PATH_BYTES]; /* sent up to path_bytes */
 };
 
 struct rec_work { /* hdr.ts_ns: end; hdr.tid: the worker */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* The kernel side: one unit, so that the subsystems share maps and state without a linker. */
+#include "stacks.bpf.c"
 #include "sched.bpf.c"
 #include "process.bpf.c"
 #include "sockets.bpf.c"

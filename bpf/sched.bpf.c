@@ -34,14 +34,16 @@ int BPF_PROG(on_sched_switch, bool preempt, struct task_struct *prev, struct tas
             r->dev = state->dev;
             r->object_type = state->object_type;
         }
-        return 0;
+    } else {
+        emit (rec_switch, r, now_ns) {
+            hdr.kind = REC_SWITCH;
+            r->hdr = hdr;
+            r->next_tid = next->pid;
+            r->pad = 0;
+        }
     }
-    emit (rec_switch, r, now_ns) {
-        hdr.kind = REC_SWITCH;
-        r->hdr = hdr;
-        r->next_tid = next->pid;
-        r->pad = 0;
-    }
+    if (state)
+        stack_of_sleep(ctx, prev, preempt, prev_state, now_ns);
     return 0;
 }
 

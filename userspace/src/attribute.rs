@@ -3,8 +3,10 @@
 mod ahead;
 mod behind;
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, IsTerminal, Read};
+use std::rc::Rc;
 use std::thread;
 
 use anyhow::{anyhow, Context, Result};
@@ -13,10 +15,12 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::capture::manifest::{Loss, Manifest};
 use crate::capture::reader::Reader;
 use crate::engine::event::{self, Event, What};
+use crate::engine::stacks::Stacks;
 use crate::engine::{Engine, Rates};
 use crate::model::{Request, Segment};
 use crate::output;
 use crate::owner::OutputDir;
+use crate::symbols::Symbols;
 use ahead::Ahead;
 use behind::Behind;
 
@@ -24,6 +28,8 @@ pub const EVENTS: &str = "events.bin";
 pub const MANIFEST: &str = "manifest.json";
 pub const REQUESTS: &str = "requests.parquet";
 pub const SEGMENTS: &str = "segments.parquet";
+pub const STACKS: &str = "stacks.parquet";
+pub const SYMBOLS: &str = "symbols.parquet";
 
 /// Attributes the events in `dir`, brings `manifest` up to date, and replaces the Parquet files and
 /// `manifest.json`: all three or none, so that they agree.
@@ -38,9 +44,15 @@ pub fn attribute(dir: &OutputDir, manifest: &mut Manifest, allow_truncated: bool
     let input = BufReader::with_capacity(1 << 20, progress.wrap_read(events));
     let written = write_tables(dir, manifest, input, allow_truncated);
     progress.finish_and_clear();
-    let names = [MANIFEST, REQUESTS, SEGMENTS];
     // The manifest first: tables that are missing are noticed, figures that are missing are not.
+    let mut names = vec![MANIFEST, REQUESTS, SEGMENTS];
+    names.extend(has_stacks(manifest).then_some(STACKS));
     keep(dir, &names, written.and_then(|()| write_json(dir, manifest)))
+}
+
+/// Whether the capture has stacks, and so a table of them.
+fn has_stacks(manifest: &Manifest) -> bool {
+    manifest.counts.sleep_stacks + manifest.counts.samples > 0
 }
 
 /// Writes `manifest.json` whole or not at all.
@@ -113,7 +125,13 @@ fn write_tables(
         true => Ok(()),
         false => Err(anyhow!("the tables cannot be written")),
     };
+    // Whatever became of its names, a capture without stacks has none to look for.
+    let symbols = match dir.open_file(SYMBOLS) {
+        Ok(_) => Rc::new(output::read_symbols(&dir.path().join(SYMBOLS))?),
+        Err(_) => Rc::default(),
+    };
     let given = Given {
+        symbols: Some(&symbols),
         rates: Rates {
             copy_ns_per_byte: manifest.calibration.copy_ns_per_byte,
             fault_outside_ns: manifest.calibration.fault_outside_ns as u64,
@@ -142,6 +160,9 @@ fn write_tables(
     counts.wakings = tally.wakings;
     counts.faults = tally.faults;
     counts.interrupts = tally.interrupts;
+    counts.sleep_stacks = tally.sleep_stacks;
+    counts.samples = tally.samples;
+    counts.sampling_ns = tally.sampling_ns;
     for loss in tally.losses {
         if !manifest.losses.contains(&loss) {
             manifest.losses.push(loss);
@@ -153,6 +174,11 @@ fn write_tables(
     manifest.warnings.retain(|warning| !warning.starts_with(cut));
     if let Some(offset) = tally.truncated_at {
         manifest.warnings.push(format!("{cut}{offset}: what came later is missing"));
+    }
+    if has_stacks(manifest) {
+        let file = create_tmp(dir, STACKS)?;
+        let written = output::write_stacks(file.try_clone()?, &tally.stacks);
+        written.and_then(|()| Ok(file.sync_data()?)).with_context(unwritten)?;
     }
     Ok(())
 }
@@ -168,6 +194,13 @@ pub struct Tally {
     pub wakings: u64,
     pub faults: u64,
     pub interrupts: u64,
+    pub sleep_stacks: u64,
+    pub samples: u64,
+    /// Time in the interrupts that took samples.
+    pub sampling_ns: u64,
+    /// Those that segments refer to.
+    pub stacks: Stacks,
+    sampling: Sampling,
     pub losses: Vec<Loss>,
     pub truncated_at: Option<u64>,
 }
@@ -183,6 +216,8 @@ pub struct Given<'a> {
     pub whole_machine: bool,
     /// The target, which was released when the capture began; needed if its first records are lost.
     pub target_pid: Option<u32>,
+    /// Names of what stacks lead to.
+    pub symbols: Option<&'a Rc<Symbols>>,
     pub allow_truncated: bool,
 }
 
@@ -217,6 +252,7 @@ pub fn pass(
     let mut engine = Engine::new(header.cpus, header.start_ns, given.rates);
     engine.world.losses = given.losses.to_vec();
     engine.world.whole_machine = given.whole_machine;
+    engine.world.stacks.symbols = given.symbols.map(Rc::clone).unwrap_or_default();
     if let Some(pid) = given.target_pid {
         engine.expect_target(pid);
     }
@@ -238,6 +274,7 @@ pub fn pass(
     tally.late = end.late;
     tally.switches_missed = engine.world.missed_switches;
     tally.truncated_at = end.truncated_at;
+    tally.stacks = std::mem::take(&mut engine.world.stacks);
     Ok(tally)
 }
 
@@ -248,7 +285,15 @@ impl Tally {
         match &event.what {
             What::Call { .. } => self.syscalls += 1,
             What::Fault { .. } => self.faults += 1,
-            What::Irq { .. } => self.interrupts += 1,
+            What::Irq { enter_ns, hard, .. } => {
+                self.interrupts += 1;
+                self.sampling_ns += self.sampling.ended(event, *enter_ns, *hard);
+            }
+            What::Stack { .. } => self.sleep_stacks += 1,
+            What::Sample { interrupted_ns, .. } => {
+                self.samples += 1;
+                self.sampling.begun.insert(event.cpu, *interrupted_ns);
+            }
             What::Switch { prev, next, .. } => self.switches += traced(*prev) + traced(*next),
             What::Waking { waker, .. } => self.wakings += traced(*waker),
             What::Lost { count, first_ns, last_ns } => self.losses.push(Loss {
@@ -258,6 +303,26 @@ impl Tally {
                 last_ns: *last_ns,
             }),
             _ => {}
+        }
+    }
+}
+
+/// Finds the interrupts that took samples: their time is what sampling costs.
+#[derive(Debug, Default)]
+struct Sampling {
+    /// By CPU: begin of the interrupt that took its last sample.
+    begun: HashMap<u32, u64>,
+}
+
+impl Sampling {
+    /// Time of an interrupt that ended, if it took a sample.
+    fn ended(&mut self, event: &Event, enter_ns: u64, hard: bool) -> u64 {
+        match self.begun.get(&event.cpu) {
+            Some(&begun_ns) if hard && begun_ns == enter_ns => {
+                self.begun.remove(&event.cpu);
+                event.ts_ns.saturating_sub(enter_ns)
+            }
+            _ => 0,
         }
     }
 }

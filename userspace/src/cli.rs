@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::capture::manifest::Sleeps;
 use crate::model::Kind;
 use crate::report::{parse_ns, SortKey};
 
@@ -67,6 +68,14 @@ pub struct RunArgs {
     /// Do not record the paths of opened files and programs
     #[arg(long)]
     pub no_paths: bool,
+    /// Also take stacks: the kernel's when a thread goes to sleep, the kernel's and the program's of
+    /// running threads HZ times a second (default: 997). `explain` shows them. Costs more
+    #[arg(long, value_name = "HZ", num_args = 0..=1, require_equals = true,
+          default_missing_value = "997", value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    pub stacks: Option<u32>,
+    /// Of which sleeps to take the stack
+    #[arg(long, value_enum, default_value_t = Sleeps::All, requires = "stacks")]
+    pub sleep_stacks: Sleeps,
     /// Attach a label to the capture; may be given several times
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_label)]
     pub label: Vec<(String, String)>,

@@ -17,4 +17,5 @@ pub mod probe;
 pub mod records;
 pub mod report;
 pub mod session;
+pub mod symbols;
 pub mod target;

@@ -149,6 +149,26 @@ pub struct Segment {
     /// For waits: the thread that had the CPU, the lock, or the answer (`comm/tid`).
     pub by: Option<String>,
     pub evidence: Evidence,
+    /// Where the thread was, if stacks were taken.
+    #[serde(skip)]
+    pub stack: Option<StackUse>,
+}
+
+/// A stack shown with a segment: detail, on which no duration and no category rests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StackUse {
+    /// Its number in `stacks.parquet`.
+    pub stack_id: u64,
+    pub taken: Taken,
+}
+
+/// How a stack was come by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// When the thread went to sleep: where it was all the while.
+    AtSleep,
+    /// By sampling: `all` samples fell into the segment, `same` of them found these functions.
+    Sampled { same: u64, all: u64 },
 }
 
 impl Segment {

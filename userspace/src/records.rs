@@ -6,6 +6,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 pub const COMM_BYTES: usize = 16;
 pub const PATH_BYTES: usize = 256;
+pub const KERNEL_FRAMES: usize = 32;
+pub const USER_FRAMES: usize = 64;
+pub const BUILD_ID_BYTES: usize = 20;
+pub const MAPPING_PATH_BYTES: usize = 4096;
 
 pub const REC_LOST: u8 = 1;
 pub const REC_SWITCH: u8 = 2;
@@ -28,6 +32,9 @@ pub const REC_THROTTLE: u8 = 18;
 pub const REC_SYSCALL_SOCKET: u8 = 19;
 pub const REC_CHANNEL: u8 = 20;
 pub const REC_UNIX_CHANNEL: u8 = 21;
+pub const REC_STACK: u8 = 22;
+pub const REC_SAMPLE: u8 = 23;
+pub const REC_MAPPING: u8 = 24;
 pub const REC_WORK: u8 = 25;
 
 pub const SWITCH_PREEMPT: u8 = 1;
@@ -52,6 +59,8 @@ pub const CHANNEL_FROM_NAMED: u8 = 1;
 
 pub const FAULT_MAJOR: u8 = 1;
 pub const FAULT_KERNEL: u8 = 2;
+
+pub const MAPPING_EXEC: u8 = 1;
 
 pub const IRQ_HARD: u8 = 1;
 /// `hdr.aux` of hard interrupts that have a vector but no IRQ number.
@@ -172,6 +181,24 @@ records! {
     }
     /// Followed by `path_bytes` bytes of the name.
     struct RecUnixChannel { hdr: RecHdr, channel: u64, path_bytes: u32, pad: u32 }
+    /// `hdr.ts_ns`: that of the switch; `hdr.aux`: how many addresses follow.
+    struct RecStack { hdr: RecHdr }
+    /// Followed by the addresses: the kernel's, then the program's.
+    struct RecSample { hdr: RecHdr, interrupted_ns: u64, kernel_frames: u32, user_frames: u32 }
+    /// Followed by `path_bytes` bytes of the file's path.
+    struct RecMapping {
+        hdr: RecHdr,
+        tgid: u32,
+        path_bytes: u32,
+        start: u64,
+        bytes: u64,
+        file_offset: u64,
+        ino: u64,
+        dev: u32,
+        build_id_bytes: u32,
+        build_id: [u8; BUILD_ID_BYTES],
+        pad: [u8; 4],
+    }
     /// `hdr.tid`: the kernel worker; `hdr.ts_ns`: when it had done the work.
     struct RecWork { hdr: RecHdr, queued_ns: u64, started_ns: u64, queuer_tid: u32, pad: u32 }
 }

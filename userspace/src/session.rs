@@ -12,11 +12,13 @@ use crate::attribute::{tmp, EVENTS};
 use crate::capture::manifest::{Command, Host, Loss, Manifest, Options, FORMAT_VERSION};
 use crate::capture::writer::Writer;
 use crate::clock;
-use crate::owner::OutputDir;
+use crate::owner::{OutputDir, Owner};
 use crate::probe::calibrate::Calibrator;
+use crate::probe::mappings::Mappings;
 use crate::probe::rings::Rings;
 use crate::probe::{snapshot, Config, Probe};
 use crate::records::{self, RecHdr, RecLost, REC_LOST};
+use crate::symbols;
 use crate::target::{SpawnError, Spec, State, Target, WaitStatus};
 
 /// Between two looks at the rings. They hold many times what arrives meanwhile.
@@ -82,6 +84,7 @@ pub fn record(
             scope: if config.scope_target { "target" } else { "machine" }.into(),
             paths: config.keep_paths,
             ring_bytes_per_cpu: u64::from(config.ring_bytes_per_cpu),
+            stacks: config.stacks,
         },
         hooks: probe.hooks.clone(),
         ..Manifest::default()
@@ -95,7 +98,18 @@ pub fn record(
     calibration.fault_outside_ns = fault_gaps.median_ns();
     manifest.calibration = calibration;
     dir.remove_file(tmp(EVENTS))?;
-    let file = BufWriter::with_capacity(1 << 20, dir.create_file(tmp(EVENTS))?);
+    let file = dir.create_file(tmp(EVENTS))?;
+    let mut mappings = None;
+    if config.stacks.is_some() {
+        symbols::keep_private(&file)?;
+        match Mappings::listen(manifest.command.pid, config.keep_paths) {
+            Ok(listening) => mappings = Some(listening),
+            Err(error) => {
+                manifest.warnings.push(format!("frames of programs have no names: {error:#}"));
+            }
+        }
+    }
+    let file = BufWriter::with_capacity(1 << 20, file);
     let tasks = snapshot::tasks();
     let lost_before = untold_losses(&probe)?;
 
@@ -103,6 +117,7 @@ pub fn record(
     manifest.start_ns = clock::monotonic_ns();
     manifest.start_utc = clock::utc_now();
     let mut sink = Sink::start(file, &tasks, cpus, manifest.start_ns, lost_before);
+    sink.mappings = mappings;
     target.release().map_err(Refused::Target)?;
     // The program runs. Up to here a former capture had to stay: there might not have been another.
     let taken_over = take_over(dir);
@@ -148,6 +163,13 @@ pub fn record(
         Ok(()) => finished.with_context(part).err(),
         Err(error) => Some(error.context("nothing was captured")),
     };
+    if config.stacks.is_some() && failure.is_none() {
+        // While the probe is there: its programs are part of the stacks.
+        match symbols::write(dir, &reader_of_code(dir, spec)) {
+            Ok(warnings) => manifest.warnings.extend(warnings),
+            Err(error) => manifest.warnings.push(format!("stacks have no names: {error:#}")),
+        }
+    }
     Ok(Outcome { manifest, status, failure })
 }
 
@@ -162,6 +184,8 @@ struct Sink {
     lost_before: Vec<Loss>,
     /// Losses the records told of.
     losses: Vec<Loss>,
+    /// With `--stacks` only.
+    mappings: Option<Mappings>,
 }
 
 impl Sink {
@@ -172,8 +196,15 @@ impl Sink {
         start_ns: u64,
         lost_before: Vec<Loss>,
     ) -> Sink {
-        let mut sink =
-            Sink { cpus, writer: None, failure: None, start_ns, lost_before, losses: Vec::new() };
+        let mut sink = Sink {
+            cpus,
+            writer: None,
+            failure: None,
+            start_ns,
+            lost_before,
+            losses: Vec::new(),
+            mappings: None,
+        };
         let started = Writer::new(file, cpus, start_ns).and_then(|mut writer| {
             writer.user_records(tasks.iter().map(|task| &task[..]))?;
             Ok(writer)
@@ -190,28 +221,49 @@ impl Sink {
             let Ok(()) = rings.drain(|_, _| {}, |_, _| Ok::<(), std::convert::Infallible>(()));
             return;
         };
-        // One writer, two closures that never run at the same time.
-        let cell = std::cell::RefCell::new(&mut writer);
-        let mut losses = Vec::new();
-        let drained = rings.drain(
-            |cpu, record| match loss(cpu, record) {
-                None => cell.borrow_mut().push(cpu, record),
-                Some((hdr, loss)) => {
-                    if let Some(loss) = self.ours(loss) {
-                        cell.borrow_mut().push(cpu, lost_record(hdr, &loss).as_bytes());
-                        losses.push(loss);
-                    }
-                }
-            },
-            |cpu, watermark_ns| match watermark_ns {
-                Some(watermark_ns) => cell.borrow_mut().flush(cpu, watermark_ns, BLOCK_LAG_NS),
-                None => Ok(()),
-            },
-        );
-        self.losses.append(&mut losses);
+        let drained = self.drain_into(&mut writer, rings);
         match drained {
             Ok(()) => self.writer = Some(writer),
             Err(error) => self.fail(error),
+        }
+    }
+
+    /// The rings, and what the kernel told of code before them: its records go where their times
+    /// belong, so no CPU is called complete before both have been taken.
+    fn drain_into(
+        &mut self,
+        writer: &mut Writer<BufWriter<File>>,
+        rings: &Rings<'_>,
+    ) -> std::io::Result<()> {
+        let mut mappings = self.mappings.take();
+        let taken_ns = mappings.as_mut().map_or(u64::MAX, Mappings::take);
+        let mut watermarks = Vec::new();
+        let Ok(()) = rings.drain(
+            |cpu, record| {
+                if let Some(mappings) = &mut mappings {
+                    mappings.see(record);
+                }
+                self.push(writer, cpu, record);
+            },
+            |cpu, watermark_ns| {
+                watermarks.extend(watermark_ns.map(|watermark_ns| (cpu, watermark_ns)));
+                Ok::<(), std::convert::Infallible>(())
+            },
+        );
+        for (cpu, record) in mappings.iter_mut().flat_map(Mappings::records) {
+            self.push(writer, cpu, &record);
+        }
+        self.mappings = mappings;
+        watermarks.into_iter().try_for_each(|(cpu, watermark_ns)| {
+            writer.flush(cpu, watermark_ns.min(taken_ns), BLOCK_LAG_NS)
+        })
+    }
+
+    fn push(&mut self, writer: &mut Writer<BufWriter<File>>, cpu: u32, record: &[u8]) {
+        let Some((hdr, loss)) = loss(cpu, record) else { return writer.push(cpu, record) };
+        if let Some(loss) = self.ours(loss) {
+            writer.push(cpu, lost_record(hdr, &loss).as_bytes());
+            self.losses.push(loss);
         }
     }
 
@@ -265,6 +317,15 @@ fn take_over(dir: &OutputDir) -> Result<()> {
         let _ = dir.remove_file(tmp(EVENTS));
     }
     taken_over
+}
+
+/// As whom to read the files that the target's mappings name: the user who asked. Where that is root,
+/// the user the target ran as, so that its files lead nowhere it could not have gone itself.
+fn reader_of_code(dir: &OutputDir, spec: &Spec) -> Owner {
+    match &spec.user {
+        Some(user) if dir.owner().uid == 0 => Owner::of(user.uid, user.gid),
+        _ => dir.owner().clone(),
+    }
 }
 
 /// Standard input and output are the target's: its pipes must end when it closes them, so we must

@@ -12,8 +12,19 @@ use libbpf_rs::btf::types::{MemberAttr, Struct};
 use libbpf_rs::btf::{Btf, HasSize};
 use rpcprobe::records::{LAYOUT, SIZES};
 
-/// Structs whose C side ends in a `path` array that is sent only in part: Rust leaves it out.
-const WITH_PATH: [&str; 3] = ["RecExec", "RecSyscallPath", "RecUnixChannel"];
+/// Structs whose C side ends in an array that is sent only in part: Rust leaves it out.
+const WITH_TAIL: [(&str, &str); 6] = [
+    ("RecExec", "path"),
+    ("RecSyscallPath", "path"),
+    ("RecUnixChannel", "path"),
+    ("RecStack", "frames"),
+    ("RecSample", "frames"),
+    ("RecMapping", "path"),
+];
+
+fn tail(name: &str) -> Option<&'static str> {
+    WITH_TAIL.iter().find(|(owner, _)| *owner == name).map(|(_, field)| *field)
+}
 
 fn bpf() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../bpf")
@@ -116,8 +127,8 @@ fn every_field_lies_where_the_kernel_side_puts_it() {
     with_btf(|btf| {
         for (name, _) in SIZES {
             let mut c = members(&record(btf, name));
-            if WITH_PATH.contains(name) {
-                assert_eq!(c.pop().map(|(field, _)| field).as_deref(), Some("path"), "{name}");
+            if let Some(tail) = tail(name) {
+                assert_eq!(c.pop().map(|(field, _)| field).as_deref(), Some(tail), "{name}");
             }
             assert_eq!(rust_fields(name), c, "{name}");
         }
@@ -129,10 +140,11 @@ fn every_struct_is_as_large_as_on_the_kernel_side() {
     with_btf(|btf| {
         for (name, size) in SIZES {
             let c = record(btf, name);
-            // What is sent of these two ends where the path begins, plus the bytes of the path.
-            let sent = match members(&c).into_iter().find(|(field, _)| field == "path") {
-                Some((_, offset)) if WITH_PATH.contains(name) => offset,
-                _ => c.size(),
+            // What is sent of those with a tail ends where it begins, plus what there is of it.
+            let begins = |tail: &str| members(&c).into_iter().find(|(field, _)| field == tail);
+            let sent = match tail(name) {
+                Some(tail) => begins(tail).expect("it has its tail").1,
+                None => c.size(),
             };
             assert_eq!(*size, sent, "{name}");
         }

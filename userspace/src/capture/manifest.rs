@@ -56,6 +56,29 @@ pub struct Options {
     pub scope: String,
     pub paths: bool,
     pub ring_bytes_per_cpu: u64,
+    /// Which stacks were taken; `None`: none.
+    #[serde(default)]
+    pub stacks: Option<Stacks>,
+}
+
+/// Which stacks are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stacks {
+    /// Samples a second on each CPU; 0: none.
+    pub sample_hz: u32,
+    pub sleeps: Sleeps,
+}
+
+/// Sleeps of which the kernel stack is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Sleeps {
+    /// None
+    None,
+    /// Only those that no signal ends: waits for devices, pages and kernel locks
+    Uninterruptible,
+    /// Every sleep
+    All,
 }
 
 /// One hook: a place in the kernel, and how (or why not) it is attached.
@@ -90,6 +113,13 @@ pub struct Counts {
     /// Context switches that left no record although none was lost.
     #[serde(default)]
     pub switches_missed: u64,
+    /// Kernel stacks of sleeps, and samples; and the interrupts that took the samples.
+    #[serde(default)]
+    pub sleep_stacks: u64,
+    #[serde(default)]
+    pub samples: u64,
+    #[serde(default)]
+    pub sampling_ns: u64,
 }
 
 /// Records lost on one CPU between two instants.
@@ -134,13 +164,16 @@ impl Loss {
 }
 
 impl Manifest {
-    /// The probe's own cost on the target over the whole capture: events x calibrated cost.
+    /// The probe's own cost on the target over the whole capture: events x calibrated cost (stacks
+    /// of sleeps are part of that of a switch, as it is calibrated with them), and the interrupts
+    /// that took samples, as measured.
     pub fn probe_cost_ns(&self) -> u64 {
         let c = &self.calibration;
         let n = &self.counts;
         (n.syscalls as f64 * c.syscall_ns
             + n.switches as f64 * c.switch_ns
             + n.faults as f64 * c.fault_ns) as u64
+            + n.sampling_ns
     }
 }
 

@@ -5,7 +5,7 @@ use std::io::Write;
 use anyhow::Result;
 use serde::Serialize;
 
-use crate::capture::manifest::Hook;
+use crate::capture::manifest::{Hook, Sleeps, Stacks};
 use crate::cli::DoctorArgs;
 use crate::probe::{self, hooks::HOOKS, Config};
 
@@ -20,6 +20,8 @@ struct Findings {
     hooks: Vec<Hook>,
     /// Whether all programs were loaded and attached just now.
     loads: Result<(), String>,
+    /// Likewise with what `--stacks` adds.
+    stacks: Result<(), String>,
     categories: Vec<CategoryEvidence>,
 }
 
@@ -55,11 +57,14 @@ fn examine() -> Findings {
             .collect(),
         Err(_) => Vec::new(),
     };
-    let config = Config { scope_target: false, keep_paths: true, ring_bytes_per_cpu: 64 << 10 };
-    let loads = match probe::Probe::attach(&config) {
-        Ok(_) => Ok(()),
-        Err(error) => Err(format!("{error:#}")),
+    let loads = |stacks| {
+        let (scope_target, keep_paths, ring_bytes_per_cpu) = (false, true, 64 << 10);
+        let config = Config { scope_target, keep_paths, ring_bytes_per_cpu, stacks };
+        let probe = probe::Probe::attach(&config);
+        probe.map(drop).map_err(|error| format!("{error:#}"))
     };
+    let stacks = loads(Some(Stacks { sample_hz: 1, sleeps: Sleeps::All }));
+    let loads = stacks.clone().or_else(|_| loads(None));
     let categories = categories(&hooks);
     Findings {
         kernel: read("/proc/sys/kernel/osrelease").unwrap_or_default(),
@@ -73,6 +78,7 @@ fn examine() -> Findings {
         }),
         hooks,
         loads,
+        stacks,
         categories,
     }
 }
@@ -123,6 +129,10 @@ fn print(out: &mut dyn Write, findings: &Findings) -> Result<()> {
     writeln!(out, "root      {}", yes(findings.root))?;
     writeln!(out, "BTF       {}", findings.btf.as_deref().unwrap_or("yes"))?;
     writeln!(out, "lockdown  {}", findings.lockdown.as_deref().unwrap_or("not in use"))?;
+    match &findings.stacks {
+        Ok(()) => writeln!(out, "stacks    yes")?,
+        Err(why) => writeln!(out, "stacks    no: {why}")?,
+    }
     if !findings.hooks.is_empty() {
         writeln!(out, "\nHooks")?;
         let width = findings.hooks.iter().map(|hook| hook.name.len()).max().unwrap_or(0);

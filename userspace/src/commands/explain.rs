@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{bail, Context, Result};
 
-use crate::attribute::{REQUESTS, SEGMENTS};
+use crate::attribute::{REQUESTS, SEGMENTS, STACKS};
 use crate::cli::ExplainArgs;
 use crate::output;
 use crate::report;
@@ -25,13 +25,18 @@ pub fn explain(args: ExplainArgs) -> Result<i32> {
         bail!("{} has no request {id}; it has {}", dir.path().display(), rows.len());
     };
     let segments = output::read_segments_of(&super::table(&dir, SEGMENTS)?, id)?;
+    let wanted = report::stack_ids(&segments);
+    let stacks = match wanted.is_empty() {
+        true => report::ShownStacks::new(),
+        false => output::read_stacks(&super::table(&dir, STACKS)?, &wanted)?,
+    };
     let stdout = std::io::stdout();
     let style = super::style(&stdout);
     let mut out = BufWriter::new(stdout.lock());
     if args.json {
-        report::explain_json(&mut out, &manifest, &row.request, &segments)?;
+        report::explain_json(&mut out, &manifest, &row.request, &segments, &stacks)?;
     } else {
-        report::explain(&mut out, &manifest, &row.request, &segments, args.all, style)?;
+        report::explain(&mut out, &manifest, &row.request, &segments, &stacks, args.all, style)?;
     }
     out.flush()?;
     Ok(0)

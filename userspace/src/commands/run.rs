@@ -5,6 +5,7 @@ use std::io::BufWriter;
 use anyhow::{Context, Result};
 
 use crate::attribute;
+use crate::capture::manifest::Stacks;
 use crate::cli::{RunArgs, Scope};
 use crate::owner::{OutputDir, Owner, User};
 use crate::probe::{check_privilege, Config};
@@ -23,6 +24,7 @@ pub fn run(args: RunArgs) -> Result<i32> {
         scope_target: args.scope == Scope::Target,
         keep_paths: !args.no_paths,
         ring_bytes_per_cpu: ring_bytes(args.ring_kib)?,
+        stacks: args.stacks.map(|sample_hz| Stacks { sample_hz, sleeps: args.sleep_stacks }),
     };
     let dir = OutputDir::create(Owner::invoking(), &args.output, args.force)?;
     let outcome = match session::record(&spec, &config, args.label, &dir) {

@@ -217,6 +217,43 @@ pub enum What {
         object: Object,
         name: Box<str>,
     },
+    /// The kernel stack with which the thread leaves the CPU to sleep, at the time of its switch.
+    Stack {
+        tid: u32,
+        kernel: Box<[u64]>,
+    },
+    /// Where the CPU clock found a thread.
+    Sample {
+        tid: u32,
+        interrupted_ns: u64,
+        kernel: Box<[u64]>,
+        user: Box<[u64]>,
+    },
+    Mapping(Box<Mapping>),
+}
+
+/// Code that appears in a process, or (`code` is `None`) a new, empty address space.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    pub tgid: u32,
+    pub code: Option<Code>,
+}
+
+/// Bytes of a file at `[start, end)`, from `file_offset` on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Code {
+    pub start: u64,
+    pub end: u64,
+    pub file_offset: u64,
+    pub module: Module,
+}
+
+/// A file with code: which one, and what its path was in the process that mapped it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Module {
+    pub path: Box<str>,
+    /// `build-id:HEX` or `inode:MAJOR:MINOR:NUMBER`.
+    pub identity: Box<str>,
 }
 
 /// A block request, told at its completion.
@@ -451,6 +488,26 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
             };
             What::Channel { object: connection(r.channel, TYPE_UNIX), name: name.into() }
         }
+        REC_STACK => {
+            let (_, rest) = read::<RecStack>(record).context("a short stack record")?;
+            let (kernel, _) = frames(rest, u32::from(hdr.aux), KERNEL_FRAMES)?;
+            What::Stack { tid: hdr.tid, kernel }
+        }
+        REC_SAMPLE => {
+            let (r, rest) = read::<RecSample>(record).context("a short sample record")?;
+            let (kernel, rest) = frames(rest, r.kernel_frames, KERNEL_FRAMES)?;
+            let (user, _) = frames(rest, r.user_frames, USER_FRAMES)?;
+            let interrupted_ns = r.interrupted_ns.min(hdr.ts_ns);
+            What::Sample { tid: hdr.tid, interrupted_ns, kernel, user }
+        }
+        REC_MAPPING => {
+            let (r, rest) = read::<RecMapping>(record).context("a short mapping record")?;
+            let code = match hdr.flags & MAPPING_EXEC {
+                0 => Some(code(&r, rest)?),
+                _ => None,
+            };
+            What::Mapping(Box::new(Mapping { tgid: r.tgid, code }))
+        }
         _ => return Ok(None),
     };
     Ok(Some(Event { ts_ns: hdr.ts_ns, cpu, what }))
@@ -492,6 +549,39 @@ fn call(hdr: &RecHdr, sys: &RecSyscall, io: Option<Io>, path: Option<Box<str>>) 
             path,
         }),
     }
+}
+
+/// The first `count` addresses of `rest`, and what follows them.
+fn frames(rest: &[u8], count: u32, most: usize) -> Result<(Box<[u64]>, &[u8])> {
+    let count = count as usize;
+    let Some((bytes, rest)) = rest.split_at_checked(count.min(most) * 8) else {
+        bail!("a stack longer than its record");
+    };
+    if count > most {
+        bail!("a stack of {count} frames");
+    }
+    let address = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
+    Ok((bytes.chunks_exact(8).map(address).collect(), rest))
+}
+
+fn code(r: &RecMapping, rest: &[u8]) -> Result<Code> {
+    let identity = match r.build_id.get(..r.build_id_bytes as usize) {
+        Some([]) => format!("inode:{}:{}:{}", r.dev >> 20, r.dev & 0xf_ffff, r.ino),
+        Some(id) => format!("build-id:{}", hex(id)),
+        None => bail!("a build id of {} bytes", r.build_id_bytes),
+    };
+    let path = path(rest, r.path_bytes)?.unwrap_or_default();
+    Ok(Code {
+        start: r.start,
+        end: r.start.saturating_add(r.bytes),
+        file_offset: r.file_offset,
+        module: Module { path, identity: identity.into() },
+    })
+}
+
+/// The bytes in hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn path(rest: &[u8], bytes: u32) -> Result<Option<Box<str>>> {

@@ -73,6 +73,7 @@ impl World {
             trim(&mut channel.writes, 1, |t| t.exit_ns < horizon_ns);
             trim(&mut channel.reads, 1, |t| t.exit_ns < horizon_ns);
         }
+        self.stacks.forget_before(horizon_ns);
         self.drop_the_dead(horizon_ns, held);
     }
 
@@ -113,6 +114,7 @@ impl World {
         self.by_tid.retain(|_, id| threads.contains(id));
         self.by_tgid.retain(|_, id| processes.contains(id));
         self.journals.retain(|id, _| threads.contains(id));
+        self.stacks.retain(|id| threads.contains(&id), |id| processes.contains(&id));
     }
 
     /// Whose parent goes has its nearest ancestor that stays for a parent, if there is one: the

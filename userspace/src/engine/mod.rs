@@ -2,11 +2,13 @@
 //! ([`walk`]). Streaming: one pass, and what no open request can reach is forgotten.
 
 pub mod event;
-mod forget;
+pub(crate) mod forget;
 mod lives;
 mod recent;
 pub mod requests;
 pub mod serve;
+pub mod space;
+pub mod stacks;
 pub mod syscall;
 pub mod tile;
 pub mod wait;

@@ -49,9 +49,20 @@ pub fn explain(
     let activity = |by: Option<ThreadId>| by.map(|by| activity(world, by, from_ns, to_ns));
     let uninterruptible = matches!(off.why, Why::Slept { uninterruptible: true, .. });
     let iowait = matches!(off.why, Why::Slept { iowait: true, .. });
+    // Only the kernel's own waits: of the others the system call tells more.
+    let reason = uninterruptible.then(|| world.stacks.reason(thread, off)).flatten();
+    let inside = match &reason {
+        Some(reason) => format!("{reason}, in {name}"),
+        None => format!("in {name}"),
+    };
 
     if let Some(lock) = kernel_lock(world, thread, off) {
-        return whole(Category::Lock, format!("{lock} in {name}"), activity(waker), waker);
+        let named = reason.as_deref().filter(|reason| reason.starts_with("kernel "));
+        let detail = match named {
+            Some(lock) => format!("{lock}, in {name}"),
+            None => format!("{lock} in {name}"),
+        };
+        return whole(Category::Lock, detail, activity(waker), waker);
     }
     if throttled(world, thread, off) {
         let detail = format!("throttled for dirtying pages in {name}");
@@ -79,20 +90,23 @@ pub fn explain(
         if let Some(waker) = waker.filter(|&waker| is_jbd2(world, waker, to_ns)) {
             // Its phases are not traced on this kernel.
             let by = Some(waker);
-            return whole(Category::Journal, format!("in {name}"), activity(by), by);
+            return whole(Category::Journal, inside, activity(by), by);
         }
         let syncs = off.call.is_some_and(|call| syscall::waits_for_writeback(call.nr));
         if syncs && waker.is_some_and(|waker| world.thread(waker).kthread) {
-            let detail = format!("in {name}");
-            return whole(Category::Writeback, detail, activity(waker), waker);
+            return whole(Category::Writeback, inside, activity(waker), waker);
         }
         if iowait {
-            let detail = format!("in {name}: the request is not known");
+            let detail = format!("{inside}: the request is not known");
             return whole(Category::BlockIo, detail, None, waker);
         }
     }
+    let nothing_shows = || match &reason {
+        Some(_) => inside.clone(),
+        None => format!("asleep in {name}: nothing shows for what"),
+    };
     let Some(OpenCall { nr, object, .. }) = off.call else {
-        let detail = format!("asleep in {name}: nothing shows for what");
+        let detail = nothing_shows();
         return whole(Category::Unattributed, detail, activity(waker), waker);
     };
     let traced = waker.is_some_and(|waker| world.thread(waker).traced);
@@ -136,7 +150,7 @@ pub fn explain(
             whole(Category::IdlePeer, detail, activity(waker), waker)
         }
         Waits::Child | Waits::Other => {
-            let detail = format!("{detail}: nothing shows for what");
+            let detail = nothing_shows();
             whole(Category::Unattributed, detail, activity(waker), waker)
         }
     }

@@ -8,6 +8,7 @@ use rustc_hash::FxHashMap;
 use super::event::{Block, Call, Event, Object, OpenCall, What};
 use super::lives::Lives;
 use super::recent::{count_before, last_before};
+use super::stacks::Stacks;
 use super::syscall;
 use crate::capture::manifest::Loss;
 use crate::records::{
@@ -273,6 +274,8 @@ pub struct World {
     pub blocks: FxHashMap<u32, Block>,
     /// Commits of each journal, by its thread.
     pub journals: FxHashMap<ThreadId, Journal>,
+    /// Where threads slept and ran, if that was captured.
+    pub stacks: Stacks,
     /// Time of the latest event.
     pub now_ns: u64,
     pub start_ns: u64,
@@ -293,6 +296,7 @@ impl World {
             channels: FxHashMap::default(),
             blocks: FxHashMap::default(),
             journals: FxHashMap::default(),
+            stacks: Stacks::default(),
             losses: Vec::new(),
             whole_machine: true,
             missed_switches: 0,
@@ -469,6 +473,7 @@ impl World {
                     let process = &mut self.processes[thread.process as usize];
                     process.parent = Some(parent_process);
                     process.traced = thread.traced;
+                    self.stacks.forked(parent_process, thread.process);
                 }
                 None
             }
@@ -598,6 +603,26 @@ impl World {
             }
             What::Channel { object, name } => {
                 self.channels.entry(*object).or_default().name = Some(name.as_ref().into());
+                None
+            }
+            // Of a thread nobody has heard of, no segment will want them.
+            What::Stack { tid, kernel } => {
+                if let Some(id) = self.thread_by_tid(*tid) {
+                    self.stacks.slept(id, ts_ns, kernel);
+                }
+                None
+            }
+            What::Sample { tid, interrupted_ns, kernel, user } => {
+                if let Some(id) = self.thread_by_tid(*tid) {
+                    let process = self.thread(id).process;
+                    self.stacks.sampled(id, process, *interrupted_ns, kernel, user);
+                }
+                None
+            }
+            What::Mapping(mapping) => {
+                if let Some(process) = self.process_of_tgid(mapping.tgid) {
+                    self.stacks.mapped(process, mapping.code.as_ref());
+                }
                 None
             }
             What::Task { tid, tgid, kthread, comm } => {

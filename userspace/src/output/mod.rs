@@ -6,6 +6,7 @@
 
 mod requests;
 mod segments;
+mod stacks;
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -33,6 +34,7 @@ use crate::model::{Category, Request, Segment};
 
 pub use requests::{read_requests, stream_requests};
 pub use segments::{read_segments_of, stream_segments};
+pub use stacks::{read_stacks, read_symbols, write_stacks, write_symbols, ShownFrame};
 
 /// Name of the file of requests in a capture directory.
 pub const REQUESTS_FILE: &str = "requests.parquet";
@@ -204,13 +206,22 @@ fn told(error: ParquetError) -> anyhow::Error {
 
 /// Opens a file and checks that the wanted columns are there with their types.
 fn open(path: &Path, wanted: &Schema) -> Result<ParquetRecordBatchReaderBuilder<File>> {
+    open_with(path, wanted, wanted)
+}
+
+/// Likewise; of `wanted` only what is `required` must be there.
+fn open_with(
+    path: &Path,
+    required: &Schema,
+    wanted: &Schema,
+) -> Result<ParquetRecordBatchReaderBuilder<File>> {
     let open = || -> Result<_> {
         let file = File::open(path)?;
         // Types from the Parquet schema alone: files rewritten by other tools stay readable.
         let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
         let builder = ParquetRecordBatchReaderBuilder::try_new_with_options(file, options)
             .context("not a whole Parquet file")?;
-        check_schema(builder.schema(), wanted)?;
+        check_schema(builder.schema(), required)?;
         // By position: a lookup by path would take the dots in category names for nesting.
         let found = builder.schema();
         let roots = wanted.fields().iter().filter_map(|field| found.index_of(field.name()).ok());
@@ -365,7 +376,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::model::{category_ns, End, Evidence, Kind, Side};
+    use crate::model::{category_ns, End, Evidence, Kind, Side, StackUse, Taken};
 
     struct Files {
         _directory: TempDir,
@@ -422,6 +433,7 @@ mod tests {
             cause: Some("x".into()),
             by: Some("kworker/0:1/33".into()),
             evidence: Evidence::Sampled,
+            stack: Some(StackUse { stack_id: 7, taken: Taken::Sampled { same: 2, all: 3 } }),
         };
         let bare = Segment {
             start_ns: request.start_ns + 10,
@@ -432,6 +444,7 @@ mod tests {
             detail: None,
             cause: None,
             by: None,
+            stack: Some(StackUse { stack_id: 1, taken: Taken::AtSleep }),
             ..segment.clone()
         };
         (request, vec![segment, bare])

@@ -17,10 +17,10 @@ use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::statistics::Statistics;
 
 use super::{
-    decode_rows, file_writer, ints, open, rows, texts, to_i64, told, write_batch, FileWriter, Ints,
-    Texts, BATCH_ROWS,
+    decode_rows, file_writer, ints, open_with, rows, texts, to_i64, told, write_batch, FileWriter,
+    Ints, Texts, BATCH_ROWS,
 };
-use crate::model::{Category, Evidence, Segment, Side};
+use crate::model::{Category, Evidence, Segment, Side, StackUse, Taken};
 
 /// Different phases a file may name: far more than there are, and a bound on what is kept for ever.
 const MAX_PHASES: usize = 256;
@@ -35,7 +35,7 @@ type SegmentRow = (u64, u64, Segment);
 /// # Errors
 /// When the file cannot be read, is not a whole Parquet file, or lacks a column.
 pub fn stream_segments(path: &Path) -> Result<impl Iterator<Item = Result<(u64, Segment)>>> {
-    let rows = rows(path, open(path, &schema())?, decode)?;
+    let rows = rows(path, open_with(path, &required(), &schema())?, decode)?;
     Ok(rows.map(|row| row.map(|(request_id, _, segment)| (request_id, segment))))
 }
 
@@ -48,7 +48,7 @@ pub fn stream_segments(path: &Path) -> Result<impl Iterator<Item = Result<(u64, 
 /// As [`stream_segments`], and when the request's `seq` are not 0, 1, 2, ....
 pub fn read_segments_of(path: &Path, request_id: u64) -> Result<Vec<Segment>> {
     let Ok(wanted) = i64::try_from(request_id) else { return Ok(Vec::new()) };
-    let builder = open(path, &schema())?;
+    let builder = open_with(path, &required(), &schema())?;
     let groups = builder.metadata().row_groups().iter().enumerate();
     let groups = groups.filter(|(_, group)| may_hold(group, wanted)).map(|(i, _)| i).collect();
     let mask = ProjectionMask::columns(builder.parquet_schema(), ["request_id"]);
@@ -84,6 +84,16 @@ fn may_hold(group: &RowGroupMetaData, request_id: i64) -> bool {
     }
 }
 
+/// Columns that captures of before there were stacks do not have.
+const STACK_COLUMNS: [&str; 3] = ["stack_id", "stack_samples", "samples"];
+
+/// The columns without which a file is not one of segments.
+fn required() -> Schema {
+    let all = schema();
+    let named = |field: &&Arc<Field>| !STACK_COLUMNS.contains(&field.name().as_str());
+    Schema::new(all.fields().iter().filter(named).cloned().collect::<Vec<_>>())
+}
+
 fn schema() -> Schema {
     let int = |name: &str, null| Field::new(name, DataType::Int64, null);
     let text = |name: &str, null| Field::new(name, DataType::Utf8, null);
@@ -103,6 +113,9 @@ fn schema() -> Schema {
         text("by", true),
         text("evidence", false),
         text("phase", true),
+        int("stack_id", true),
+        int("stack_samples", true),
+        int("samples", true),
     ])
 }
 
@@ -123,6 +136,9 @@ struct Columns {
     by: StringBuilder,
     evidence: StringBuilder,
     phase: StringBuilder,
+    stack_id: Int64Builder,
+    stack_samples: Int64Builder,
+    samples: Int64Builder,
 }
 
 impl Default for Columns {
@@ -143,6 +159,9 @@ impl Default for Columns {
             by: texts(),
             evidence: texts(),
             phase: texts(),
+            stack_id: ints(),
+            stack_samples: ints(),
+            samples: ints(),
         }
     }
 }
@@ -180,6 +199,15 @@ impl SegmentWriter {
             c.by.append_option(segment.by.as_ref());
             c.evidence.append_value(segment.evidence.name());
             c.phase.append_option(segment.phase);
+            let stack_id = segment.stack.map(|stack| to_i64("stack_id", stack.stack_id));
+            c.stack_id.append_option(stack_id.transpose()?);
+            let (same, all) = match segment.stack.map(|stack| stack.taken) {
+                Some(Taken::Sampled { same, all }) => (Some(same), Some(all)),
+                _ => (None, None),
+            };
+            let count = |count: Option<u64>| count.map(|n| to_i64("samples", n)).transpose();
+            c.stack_samples.append_option(count(same)?);
+            c.samples.append_option(count(all)?);
             self.rows += 1;
             if self.rows == BATCH_ROWS {
                 self.encode()?;
@@ -215,6 +243,9 @@ impl SegmentWriter {
                 Arc::new(c.by.finish()),
                 Arc::new(c.evidence.finish()),
                 Arc::new(c.phase.finish()),
+                Arc::new(c.stack_id.finish()),
+                Arc::new(c.stack_samples.finish()),
+                Arc::new(c.samples.finish()),
             ],
         )?;
         write_batch(&mut self.file, &batch)
@@ -237,12 +268,17 @@ struct Reader {
     by: Texts,
     evidence: Texts,
     phase: Texts,
+    /// `stack_id`, `stack_samples`, `samples`, where the file has them.
+    stack: Option<[Ints; 3]>,
 }
 
 impl Reader {
     fn of(batch: &RecordBatch) -> Result<Reader> {
         let int = |name| Ints::of(batch, name);
         let text = |name| Texts::of(batch, name);
+        let has_stacks = STACK_COLUMNS.iter().all(|name| batch.column_by_name(name).is_some());
+        let [id, same, all] = STACK_COLUMNS;
+        let stack = || -> Result<_> { Ok([int(id)?, int(same)?, int(all)?]) };
         Ok(Reader {
             request_id: int("request_id")?,
             seq: int("seq")?,
@@ -259,6 +295,7 @@ impl Reader {
             by: text("by")?,
             evidence: text("evidence")?,
             phase: text("phase")?,
+            stack: has_stacks.then(stack).transpose()?,
         })
     }
 
@@ -277,8 +314,21 @@ impl Reader {
             cause: self.cause.owned(row),
             by: self.by.owned(row),
             evidence: self.evidence.named(row, Evidence::from_name)?,
+            stack: self.stack(row)?,
         };
         Ok((self.request_id.need(row)?, self.seq.need(row)?, segment))
+    }
+}
+
+impl Reader {
+    fn stack(&self, row: usize) -> Result<Option<StackUse>> {
+        let Some([id, same, all]) = &self.stack else { return Ok(None) };
+        let Some(stack_id) = id.get(row)? else { return Ok(None) };
+        let taken = match (same.get(row)?, all.get(row)?) {
+            (Some(same), Some(all)) => Taken::Sampled { same, all },
+            _ => Taken::AtSleep,
+        };
+        Ok(Some(StackUse { stack_id, taken }))
     }
 }
 

@@ -70,7 +70,7 @@ fn fsgid() -> libc::gid_t {
     set_fsgid(libc::gid_t::MAX)
 }
 
-fn set_groups(groups: &[libc::gid_t]) -> io::Result<()> {
+pub(super) fn set_groups(groups: &[libc::gid_t]) -> io::Result<()> {
     // SAFETY: the pointer is to as many groups as the first argument says.
     let result = unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) };
     if result == 0 {

@@ -13,7 +13,7 @@ mod user;
 
 use std::io;
 
-use anyhow::{Context, Result};
+use anyhow::{anyhow, bail, Context, Result};
 
 pub use output_dir::{OutputDir, CAPTURE_FILES};
 pub use user::User;
@@ -69,6 +69,30 @@ impl Owner {
         let _restored_on_drop = Switched::to(self)
             .with_context(|| format!("cannot access files as uid {} gid {}", self.uid, self.gid))?;
         Ok(work())
+    }
+
+    /// Makes this whole process, which must have one thread, one of this user: there is no way back.
+    ///
+    /// # Errors
+    ///
+    /// The system does not let us. Whatever was given up by then stays given up.
+    pub fn become_for_good(&self) -> Result<()> {
+        // SAFETY: these only return or take ids.
+        let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
+        if (uid, gid) == (self.uid, self.gid) {
+            return Ok(());
+        }
+        credentials::set_groups(&self.groups)
+            .map_err(|error| anyhow!("cannot set the groups: {}", reason(&error)))?;
+        // SAFETY: as above.
+        let done = unsafe {
+            libc::setresgid(self.gid, self.gid, self.gid) == 0
+                && libc::setresuid(self.uid, self.uid, self.uid) == 0
+        };
+        if !done {
+            bail!("cannot become uid {}: {}", self.uid, reason(&io::Error::last_os_error()));
+        }
+        Ok(())
     }
 
     /// Like [`Owner::run`] for work that can fail by itself.

@@ -14,8 +14,14 @@ use super::{reason, Owner};
 
 /// The files of a capture, the one first that makes it whole; each can also exist with `.tmp`
 /// appended while it is being written.
-pub const CAPTURE_FILES: [&str; 4] =
-    ["manifest.json", "events.bin", "requests.parquet", "segments.parquet"];
+pub const CAPTURE_FILES: [&str; 6] = [
+    "manifest.json",
+    "events.bin",
+    "requests.parquet",
+    "segments.parquet",
+    "stacks.parquet",
+    "symbols.parquet",
+];
 
 /// The directory of a capture, held open: whatever happens to its path later, its files are
 /// created, read and replaced in this directory, as its [`Owner`].

@@ -7,6 +7,8 @@ pub enum Means {
     Tracepoint(&'static str),
     /// Software perf event with period 1 on every CPU: `PERF_COUNT_SW_*` number.
     SoftwareEvent(u64),
+    /// The CPU clock on every CPU, at the rate asked for; only with `--stacks`.
+    CpuClock,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -90,4 +92,5 @@ pub const HOOKS: &[HookSpec] = &[
     tp!("on_workqueue_execute_start", "workqueue_execute_start", optional, "whom kernel workers work for"),
     tp!("on_workqueue_execute_end", "workqueue_execute_end", optional, "whom kernel workers work for"),
     tp!("on_balance_dirty_pages", "balance_dirty_pages", optional, "throttling of writers"),
+    HookSpec { program: "on_cpu_clock", means: Means::CpuClock, required: false, purpose: "samples of stacks (--stacks)" },
 ];

@@ -2,6 +2,8 @@
 
 pub mod calibrate;
 pub mod hooks;
+pub mod mappings;
+mod perf_event;
 pub mod rings;
 pub mod snapshot;
 
@@ -14,7 +16,7 @@ use libbpf_rs::{
     Link, MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder, OpenObject, PrintLevel,
 };
 
-use crate::capture::manifest::Hook;
+use crate::capture::manifest::{Hook, Sleeps, Stacks};
 use hooks::{HookSpec, Means, HOOKS};
 
 /// The compiled kernel side (`bpf/`).
@@ -30,6 +32,18 @@ pub struct Config {
     pub keep_paths: bool,
     /// A power of two and a multiple of the page size.
     pub ring_bytes_per_cpu: u32,
+    /// Stacks to take, if any.
+    pub stacks: Option<Stacks>,
+}
+
+/// The states of those sleeps as the kernel side wants them: TASK_INTERRUPTIBLE 1,
+/// TASK_UNINTERRUPTIBLE 2 (include/linux/sched.h).
+fn states(sleeps: Sleeps) -> u8 {
+    match sleeps {
+        Sleeps::None => 0,
+        Sleeps::Uninterruptible => 2,
+        Sleeps::All => 3,
+    }
 }
 
 /// The attached programs. Dropping it detaches everything: nothing is pinned.
@@ -58,6 +72,8 @@ impl Probe {
             .open_memory(OBJECT)
             .context("the built-in BPF object does not open")?;
         let absent = disable_absent_hooks(&mut open, &btf)?;
+        let sample_hz = config.stacks.map_or(0, |stacks| stacks.sample_hz);
+        disable_unwanted_hooks(&mut open, sample_hz);
         set_options(&mut open, config)?;
         let object = open.load().map_err(|error| {
             anyhow!("the kernel refused the programs: {error}\n{}", last_libbpf_message())
@@ -65,10 +81,10 @@ impl Probe {
         let rings = make_rings(&object, cpus, config.ring_bytes_per_cpu)?;
 
         let mut probe = Probe { object, links: Vec::new(), rings, hooks: Vec::new() };
-        for spec in HOOKS {
+        for spec in HOOKS.iter().filter(|spec| wanted(spec, sample_hz)) {
             let why_not = match absent.iter().find(|(program, _)| *program == spec.program) {
                 Some((_, why)) => Some(why.clone()),
-                None => probe.attach_hook(spec).err().map(|error| format!("{error:#}")),
+                None => probe.attach_hook(spec, sample_hz).err().map(|error| format!("{error:#}")),
             };
             if let (true, Some(why)) = (spec.required, &why_not) {
                 bail!("cannot attach {} ({}): {why}", spec.program, spec.purpose);
@@ -137,22 +153,25 @@ impl Probe {
             .with_context(|| format!("the BPF object has no map `{name}`"))
     }
 
-    fn attach_hook(&mut self, spec: &HookSpec) -> Result<()> {
+    fn attach_hook(&mut self, spec: &HookSpec, sample_hz: u32) -> Result<()> {
         let program = self
             .object
             .progs_mut()
             .find(|program| program.name() == spec.program)
             .with_context(|| format!("the BPF object has no program {}", spec.program))?;
-        match spec.means {
-            Means::Tracepoint(_) => self.links.push(program.attach_trace()?),
-            Means::SoftwareEvent(config) => {
-                for cpu in online_cpus()? {
-                    let event = open_software_event(config, cpu)?;
-                    self.links.push(program.attach_perf_event(event.as_raw_fd())?);
-                    // From here on the link owns the descriptor (bpf_link_perf_detach()).
-                    let _ = event.into_raw_fd();
-                }
+        let event_on: &dyn Fn(u32) -> Result<OwnedFd> = match spec.means {
+            Means::Tracepoint(_) => {
+                self.links.push(program.attach_trace()?);
+                return Ok(());
             }
+            Means::SoftwareEvent(config) => &move |cpu| perf_event::count_each(config, cpu),
+            Means::CpuClock => &move |cpu| perf_event::cpu_clock(sample_hz, cpu),
+        };
+        for cpu in online_cpus()? {
+            let event = event_on(cpu)?;
+            self.links.push(program.attach_perf_event(event.as_raw_fd())?);
+            // From here on the link owns the descriptor (bpf_link_perf_detach()).
+            let _ = event.into_raw_fd();
         }
         Ok(())
     }
@@ -200,10 +219,26 @@ pub fn hook_present(spec: &HookSpec, btf: &Btf<'_>) -> Result<(), String> {
                 None => Err(format!("this kernel has no tracepoint {name}")),
             }
         }
-        Means::SoftwareEvent(config) => match open_software_event(config, 0) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(format!("{error:#}")),
-        },
+        Means::SoftwareEvent(config) => openable(perf_event::count_each(config, 0)),
+        Means::CpuClock => openable(perf_event::cpu_clock(1, 0)),
+    }
+}
+
+fn openable(event: Result<OwnedFd>) -> Result<(), String> {
+    event.map(drop).map_err(|error| format!("{error:#}"))
+}
+
+/// Whether the hook serves what was asked for.
+fn wanted(spec: &HookSpec, sample_hz: u32) -> bool {
+    spec.means != Means::CpuClock || sample_hz > 0
+}
+
+/// What is not wanted is not even loaded.
+fn disable_unwanted_hooks(open: &mut OpenObject, sample_hz: u32) {
+    for spec in HOOKS.iter().filter(|spec| !wanted(spec, sample_hz)) {
+        for mut program in open.progs_mut().filter(|program| program.name() == spec.program) {
+            program.set_autoload(false);
+        }
     }
 }
 
@@ -214,6 +249,7 @@ pub fn describe(spec: &HookSpec, why_not: Option<String>) -> Hook {
         Means::SoftwareEvent(5) => ("sw:minor-faults".to_string(), "perf_event"),
         Means::SoftwareEvent(6) => ("sw:major-faults".to_string(), "perf_event"),
         Means::SoftwareEvent(config) => (format!("sw:{config}"), "perf_event"),
+        Means::CpuClock => ("sw:cpu-clock".to_string(), "perf_event"),
     };
     Hook {
         name,
@@ -231,7 +267,7 @@ fn disable_absent_hooks(open: &mut OpenObject, btf: &Btf<'_>) -> Result<Vec<(Str
             bail!("program {name} of the BPF object is in no table");
         };
         if let Err(why) = hook_present(spec, btf) {
-            if !matches!(spec.means, Means::SoftwareEvent(_)) {
+            if matches!(spec.means, Means::Tracepoint(_)) {
                 program.set_autoload(false);
             }
             absent.push((name, why));
@@ -241,7 +277,11 @@ fn disable_absent_hooks(open: &mut OpenObject, btf: &Btf<'_>) -> Result<Vec<(Str
 }
 
 fn set_options(open: &mut OpenObject, config: &Config) -> Result<()> {
-    let options = [(c"scope_target", config.scope_target), (c"keep_paths", config.keep_paths)];
+    let options = [
+        (c"scope_target", u8::from(config.scope_target)),
+        (c"keep_paths", u8::from(config.keep_paths)),
+        (c"stack_states", config.stacks.map_or(0, |stacks| states(stacks.sleeps))),
+    ];
     let mut rodata = open
         .maps_mut()
         .find(|map| map.name().to_string_lossy().ends_with(".rodata"))
@@ -251,7 +291,7 @@ fn set_options(open: &mut OpenObject, config: &Config) -> Result<()> {
         let name = name.to_str().expect("ASCII");
         let offset = section_offset(".rodata", name)
             .with_context(|| format!("the BPF object has no option {name}"))?;
-        bytes[offset] = u8::from(value);
+        bytes[offset] = value;
     }
     Ok(())
 }
@@ -296,54 +336,11 @@ fn make_rings(object: &Object, cpus: u32, bytes: u32) -> Result<Vec<MapHandle>> 
         .collect()
 }
 
-fn open_software_event(config: u64, cpu: u32) -> Result<OwnedFd> {
-    use libbpf_rs::libbpf_sys as _;
-    /// The head of `struct perf_event_attr` (include/uapi/linux/perf_event.h), version 0.
-    #[repr(C)]
-    #[derive(Default)]
-    struct PerfEventAttr {
-        kind: u32,
-        size: u32,
-        config: u64,
-        sample_period: u64,
-        sample_type: u64,
-        read_format: u64,
-        flags: u64,
-        wakeup_events: u32,
-        bp_type: u32,
-        bp_addr: u64,
-    }
-    const PERF_TYPE_SOFTWARE: u32 = 1;
-    const PERF_FLAG_FD_CLOEXEC: u64 = 8;
-    let attr = PerfEventAttr {
-        kind: PERF_TYPE_SOFTWARE,
-        size: size_of::<PerfEventAttr>() as u32,
-        config,
-        sample_period: 1,
-        ..Default::default()
-    };
-    // SAFETY: attr is a valid perf_event_attr of the size it states and outlives the call.
-    let fd = unsafe {
-        libc::syscall(
-            libc::SYS_perf_event_open,
-            &attr,
-            -1i32,
-            cpu as i32,
-            -1i32,
-            PERF_FLAG_FD_CLOEXEC,
-        )
-    };
-    if fd < 0 {
-        return Err(std::io::Error::last_os_error()).context("perf_event_open");
-    }
-    // SAFETY: the descriptor was just returned to us and nobody else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
-}
-
 fn possible_cpus() -> Result<u32> {
     libbpf_rs::num_possible_cpus().map(|n| n as u32).context("cannot count the CPUs")
 }
 
+/// The CPUs that run, as opposed to those that could be added.
 fn online_cpus() -> Result<Vec<u32>> {
     let path = "/sys/devices/system/cpu/online";
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
@@ -381,7 +378,8 @@ mod tests {
     /// `None`, said aloud, where nothing can be attached; where captures are known to work,
     /// RPCPROBE_REQUIRE_KERNEL=1 makes that a failure.
     fn attached() -> Option<Probe> {
-        let config = Config { scope_target: false, keep_paths: false, ring_bytes_per_cpu: 1 << 20 };
+        let (scope_target, keep_paths, ring_bytes_per_cpu) = (false, false, 1 << 20);
+        let config = Config { scope_target, keep_paths, ring_bytes_per_cpu, stacks: None };
         match Probe::attach(&config) {
             Ok(probe) => Some(probe),
             Err(error) => {
@@ -409,7 +407,7 @@ mod tests {
             let Some(mut probe) = attached() else { return };
             probe.detach();
             let spec = HOOKS.iter().find(|spec| spec.program == program).expect("a hook");
-            probe.attach_hook(spec).expect("it was attached before");
+            probe.attach_hook(spec, 0).expect("it was attached before");
             use_every_cpu();
             assert_eq!(probe.untold_losses().expect("losses"), [], "there is room in the rings");
 

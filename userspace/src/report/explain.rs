@@ -6,11 +6,12 @@ use anyhow::Result;
 use comfy_table::Cell;
 
 use super::requests::{bytes, latency};
+use super::stacks::{stack, summary, Last, ShownStacks};
 use super::text::{alarm, bold, end, escape, evidence_mark, indented, marks, table, tinted};
 use super::units::{count, format_at, format_exact, format_ns, format_share, format_start};
 use super::Style;
 use crate::capture::manifest::Manifest;
-use crate::model::{check_conservation, Category, Evidence, Kind, Request, Segment};
+use crate::model::{check_conservation, Category, Evidence, Kind, Request, Segment, Taken};
 
 /// Segments up to which each has its own line.
 const MAX_LINES: usize = 60;
@@ -49,13 +50,19 @@ pub fn explain(
     manifest: &Manifest,
     request: &Request,
     segments: &[Segment],
+    stacks: &ShownStacks,
     all: bool,
     style: Style,
 ) -> Result<()> {
     heading(out, manifest, request, style)?;
     writeln!(out)?;
     let lines = if all { singles(segments) } else { lines(segments) };
-    time_line(out, request, &lines, style)?;
+    let last = Last::default();
+    let more = |out: &mut dyn Write, line: &[Segment]| match line {
+        [one] => stack(out, one, stacks, all, &last),
+        _ => Ok(()),
+    };
+    time_line(out, request, &lines, &more, style)?;
     total(out, request, segments, style)?;
     if lines.len() < segments.len() {
         writeln!(
@@ -65,12 +72,20 @@ pub fn explain(
             lines.len()
         )?;
     }
+    summary(out, segments, stacks)?;
     let any = |evidence| segments.iter().any(|segment| segment.evidence == evidence);
     if any(Evidence::Modelled) {
         writeln!(out, "~ in whole or in part modelled, not measured")?;
     }
-    if any(Evidence::Sampled) {
+    let sampled = |s: &Segment| matches!(s.stack, Some(used) if used.taken != Taken::AtSleep);
+    if any(Evidence::Sampled) || segments.iter().any(sampled) {
         writeln!(out, "* in whole or in part sampled, not measured")?;
+    }
+    if segments.iter().any(sampled) {
+        writeln!(
+            out,
+            "  callers by frame pointers: of code built without them, some or all are missing"
+        )?;
     }
     Ok(())
 }
@@ -232,13 +247,17 @@ fn group_detail(segments: &[Segment]) -> String {
     parts.join(", ")
 }
 
+/// Writes what follows the line of these segments.
+type More<'m> = &'m dyn Fn(&mut dyn Write, &[Segment]) -> Result<()>;
+
 fn time_line(
     out: &mut dyn Write,
     request: &Request,
-    lines: &[&[Segment]],
+    parts: &[&[Segment]],
+    more: More<'_>,
     style: Style,
 ) -> Result<()> {
-    let lines: Vec<Line> = lines.iter().filter_map(|part| line(request, part)).collect();
+    let lines: Vec<Line> = parts.iter().filter_map(|part| line(request, part)).collect();
     if lines.is_empty() {
         writeln!(out, "  (no segments)")?;
         return Ok(());
@@ -269,12 +288,13 @@ fn time_line(
     if let Some(header) = rows.next() {
         writeln!(out, "{header}")?;
     }
-    for (row, line) in rows.zip(&lines) {
+    for ((row, line), part) in rows.zip(&lines).zip(parts) {
         match (line.detail.is_empty(), own_line) {
             (true, _) => writeln!(out, "{row}")?,
             (false, true) => writeln!(out, "{row}\n    {}", line.detail)?,
             (false, false) => writeln!(out, "{row}  {}", line.detail)?,
         }
+        more(out, part)?;
     }
     Ok(())
 }
@@ -343,10 +363,55 @@ fn total(out: &mut dyn Write, request: &Request, segments: &[Segment], style: St
 mod tests {
     use super::super::samples::{manifest, segment, ten, text, tiled, unfinished, PLAIN};
     use super::*;
-    use crate::model::Side;
+    use crate::model::{Side, StackUse};
+    use crate::output::ShownFrame;
+
+    /// Number 1: a sleep; number 2: a sample.
+    fn stacks() -> ShownStacks {
+        let frame = |function: &str, kernel| ShownFrame {
+            kernel,
+            function: function.into(),
+            file: None,
+            line: None,
+            inlined: false,
+            module: None,
+            address: None,
+        };
+        let source = |file: &str, line| (Some(file.to_string()), Some(line));
+        let (file, line) = source("/src/\x1b[2J/spin\u{202e}.c", 7);
+        let spin = ShownFrame { file, line, inlined: true, ..frame("spin\x07", false) };
+        let mut deep = vec![frame("schedule", true), frame("do_nanosleep", true)];
+        deep.extend((0..20).map(|i| frame(&format!("caller_{i}"), true)));
+        [(1, deep), (2, vec![spin, frame("[prog+0x12]", false)])].into()
+    }
+
+    #[test]
+    fn stacks_stand_under_their_segments() {
+        let (row, mut segments) = ten().remove(9);
+        let used = |stack_id, taken| Some(StackUse { stack_id, taken });
+        segments[0].stack = used(2, Taken::Sampled { same: 2, all: 3 });
+        segments[1].stack = used(99, Taken::AtSleep); // not there
+        segments[2].stack = used(1, Taken::AtSleep);
+        let told = of(&row.request, &segments, false, PLAIN);
+        let sample = "      2 of 3 samples* found it in:\n        \
+                      spin\\x07 (spin\\u{202e}.c:7), inlined\n        [prog+0x12]\n7.";
+        let sample = sample.replace("\n7.", "\n6.");
+        assert!(told.contains(&sample), "{told}");
+        let sleep = "      where it went to sleep:\n        do_nanosleep [kernel]\n";
+        assert!(told.contains(sleep), "{told}");
+        assert!(told.contains("… 9 more frames; --all shows each\n"), "{told}");
+        assert!(told.contains("* in whole or in part sampled"), "{told}");
+        let summary = "3 samples*, where they found its threads:\n      2  \
+                       spin\\x07 (spin\\u{202e}.c:7), inlined < [prog+0x12]\n      1  elsewhere\n";
+        assert!(told.contains(summary), "{told}");
+        assert!(told.contains("the latency exactly"), "{told}");
+        let all = of(&row.request, &segments, true, PLAIN);
+        assert!(all.contains("        schedule [kernel]\n"), "{all}");
+        assert!(all.contains("caller_19") && all.contains("(/src/\\x1b[2J/spin"), "{all}");
+    }
 
     fn of(request: &Request, segments: &[Segment], all: bool, style: Style) -> String {
-        text(|out| explain(out, &manifest(), request, segments, all, style))
+        text(|out| explain(out, &manifest(), request, segments, &stacks(), all, style))
     }
 
     #[test]

@@ -47,6 +47,7 @@ fn circumstances(manifest: &Manifest) -> String {
         format!("{} captured", format_ns(manifest.duration_ns)),
     ];
     parts.extend(manifest.command.wait_status.map(wait_status));
+    parts.extend(manifest.options.stacks.map(|_| "with stacks".to_owned()));
     parts.extend(manifest.labels.iter().map(|(k, v)| format!("{}={}", escape(k), escape(v))));
     parts.retain(|part| !part.trim().is_empty());
     parts.join(" · ")

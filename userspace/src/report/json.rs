@@ -9,9 +9,10 @@ use serde::Serialize;
 use super::breakdown::Breakdown;
 use super::explain::sum;
 use super::requests::{is_modelled, select, Marks, RequestOptions};
-use crate::capture::manifest::{Command, Hook, Host, Loss, Manifest};
-use crate::model::{Category, Request, Segment};
-use crate::output::RequestRow;
+use super::stacks::ShownStacks;
+use crate::capture::manifest::{Command, Hook, Host, Loss, Manifest, Stacks};
+use crate::model::{Category, Evidence, Request, Segment, Taken};
+use crate::output::{RequestRow, ShownFrame};
 
 #[derive(Serialize)]
 struct Report<'a> {
@@ -29,6 +30,11 @@ struct Capture<'a> {
     start_utc: &'a str,
     duration_ns: u64,
     scope: &'a str,
+    stacks: Option<Stacks>,
+    sleep_stacks: u64,
+    samples: u64,
+    /// The interrupts that took the samples; part of the probe's cost.
+    sampling_ns: u64,
     requests: u64,
     requests_incomplete: u64,
     records: u64,
@@ -80,6 +86,19 @@ struct Piece<'a> {
     offset_ns: u64,
     #[serde(flatten)]
     segment: &'a Segment,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stack: Option<Stack<'a>>,
+}
+
+#[derive(Serialize)]
+struct Stack<'a> {
+    /// `measured`: the thread went to sleep there; `sampled`: samples found it there.
+    evidence: Evidence,
+    /// Samples in these functions, of those in the segment.
+    samples: Option<u64>,
+    samples_in_segment: Option<u64>,
+    /// Innermost first.
+    frames: &'a [ShownFrame],
 }
 
 /// Writes what [`super::report`] shows, as one JSON document.
@@ -96,6 +115,10 @@ pub fn report_json(out: &mut dyn Write, manifest: &Manifest, breakdown: &Breakdo
         start_utc: &manifest.start_utc,
         duration_ns: manifest.duration_ns,
         scope: &manifest.options.scope,
+        stacks: manifest.options.stacks,
+        sleep_stacks: counts.sleep_stacks,
+        samples: counts.samples,
+        sampling_ns: counts.sampling_ns,
         requests: breakdown.kinds.iter().map(|kind| kind.requests).sum(),
         requests_incomplete: breakdown.kinds.iter().map(|kind| kind.incomplete).sum(),
         records: counts.records,
@@ -159,12 +182,14 @@ pub fn explain_json(
     manifest: &Manifest,
     request: &Request,
     segments: &[Segment],
+    stacks: &ShownStacks,
 ) -> Result<()> {
     let sum = sum(request, segments);
     let pieces = segments.iter().enumerate().map(|(seq, segment)| Piece {
         seq,
         offset_ns: segment.start_ns.saturating_sub(request.start_ns),
         segment,
+        stack: stack(segment, stacks),
     });
     document(
         out,
@@ -177,6 +202,16 @@ pub fn explain_json(
             fault: sum.fault,
         },
     )
+}
+
+fn stack<'a>(segment: &Segment, stacks: &'a ShownStacks) -> Option<Stack<'a>> {
+    let used = segment.stack?;
+    let (evidence, samples, samples_in_segment) = match used.taken {
+        Taken::AtSleep => (Evidence::Measured, None, None),
+        Taken::Sampled { same, all } => (Evidence::Sampled, Some(same), Some(all)),
+    };
+    let frames = stacks.get(&used.stack_id)?;
+    Some(Stack { evidence, samples, samples_in_segment, frames })
 }
 
 fn offset(request: &Request, manifest: &Manifest) -> i128 {
@@ -248,7 +283,9 @@ mod tests {
     fn an_explanation() {
         let (row, mut segments) = ten().remove(0);
         let explain = |segments: &[Segment]| {
-            parse(&text(|out| explain_json(out, &manifest(), &row.request, segments)))
+            parse(&text(|out| {
+                explain_json(out, &manifest(), &row.request, segments, &ShownStacks::new())
+            }))
         };
         let json = explain(&segments);
         assert_eq!(json["sum_ns"], 1_000);

@@ -9,6 +9,7 @@ mod header;
 mod json;
 mod overview;
 mod requests;
+mod stacks;
 mod text;
 mod units;
 
@@ -19,6 +20,7 @@ pub use explain::explain;
 pub use json::{explain_json, report_json, requests_json};
 pub use overview::report;
 pub use requests::{modelled, requests, Marks, RequestOptions, SortKey};
+pub use stacks::{stack_ids, ShownStacks};
 pub use text::escape;
 pub use units::{format_ns, format_share, nearest_rank, parse_ns};
 

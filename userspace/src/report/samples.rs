@@ -96,6 +96,7 @@ pub(super) fn segment(category: Category, side: Side, duration_ns: u64) -> Segme
         cause: None,
         by: None,
         evidence: Evidence::Measured,
+        stack: None,
     }
 }
 

@@ -113,6 +113,34 @@ pub fn record(event: &Event) -> Vec<u8> {
             let fixed = RecUnixChannel { hdr, channel, path_bytes, pad: 0 };
             [fixed.as_bytes(), name.as_bytes()].concat()
         }
+        What::Stack { tid, kernel } => {
+            let fixed = RecStack { hdr: hdr(*tid, REC_STACK, 0, kernel.len() as u16) };
+            [fixed.as_bytes(), kernel.as_bytes()].concat()
+        }
+        What::Sample { tid, interrupted_ns, kernel, user } => {
+            let (kernel_frames, user_frames) = (kernel.len() as u32, user.len() as u32);
+            let (hdr, interrupted_ns) = (hdr(*tid, REC_SAMPLE, 0, 0), *interrupted_ns);
+            let fixed = RecSample { hdr, interrupted_ns, kernel_frames, user_frames };
+            [fixed.as_bytes(), kernel.as_bytes(), user.as_bytes()].concat()
+        }
+        What::Mapping(mapping) => {
+            let code = mapping.code.as_ref();
+            let path = code.map_or("", |code| &code.module.path);
+            let fixed = RecMapping {
+                hdr: hdr(0, REC_MAPPING, if code.is_none() { MAPPING_EXEC } else { 0 }, 0),
+                tgid: mapping.tgid,
+                path_bytes: path.len() as u32,
+                start: code.map_or(0, |code| code.start),
+                bytes: code.map_or(0, |code| code.end - code.start),
+                file_offset: code.map_or(0, |code| code.file_offset),
+                ino: 1,
+                dev: 0,
+                build_id_bytes: 0,
+                build_id: [0; BUILD_ID_BYTES],
+                pad: [0; 4],
+            };
+            [fixed.as_bytes(), path.as_bytes()].concat()
+        }
     }
 }
 

@@ -249,6 +249,7 @@ fn hostile_event_files_do_no_harm() {
             let whole_machine = at.index(2) == 0;
             let given = Given {
                 rates: Rates { copy_ns_per_byte: 0.5, fault_outside_ns: 3 },
+                symbols: None,
                 losses: &known,
                 whole_machine,
                 target_pid: (at.index(3) == 0).then_some(10),

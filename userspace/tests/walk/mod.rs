@@ -1,4 +1,5 @@
 mod damage;
+mod detail;
 mod encode;
 mod golden;
 mod golden_sockets;

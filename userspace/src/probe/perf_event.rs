@@ -1,0 +1,96 @@
+//! The perf events we open: software ones, one a CPU.
+
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use anyhow::{Context, Result};
+
+/// The head of `struct perf_event_attr` (include/uapi/linux/perf_event.h), version 3.
+#[repr(C)]
+#[derive(Default)]
+struct PerfEventAttr {
+    kind: u32,
+    size: u32,
+    config: u64,
+    sample_period: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup_events: u32,
+    bp_type: u32,
+    bp_addr: u64,
+    bp_len: u64,
+    branch_sample_type: u64,
+    sample_regs_user: u64,
+    sample_stack_user: u32,
+    clockid: i32,
+}
+
+const PERF_TYPE_SOFTWARE: u32 = 1;
+const PERF_COUNT_SW_CPU_CLOCK: u64 = 0;
+const PERF_COUNT_SW_DUMMY: u64 = 9;
+const PERF_SAMPLE_TIME: u64 = 1 << 2;
+const PERF_FLAG_FD_CLOEXEC: u64 = 8;
+
+/// Bits of `flags`, in the order of the bit fields of the struct.
+const EXCLUDE_IDLE: u64 = 1 << 7;
+const MMAP: u64 = 1 << 8;
+const COMM: u64 = 1 << 9;
+const SAMPLE_ID_ALL: u64 = 1 << 18;
+const MMAP2: u64 = 1 << 23;
+const COMM_EXEC: u64 = 1 << 24;
+const USE_CLOCKID: u64 = 1 << 25;
+const BUILD_ID: u64 = 1 << 34;
+
+/// An event that overflows each time the counter `config` (`PERF_COUNT_SW_*`) goes up.
+pub(super) fn count_each(config: u64, cpu: u32) -> Result<OwnedFd> {
+    open(PerfEventAttr { config, sample_period: 1, ..software() }, cpu)
+}
+
+/// An event that overflows `hz` times a second while the CPU is not idle.
+pub(super) fn cpu_clock(hz: u32, cpu: u32) -> Result<OwnedFd> {
+    let sample_period = 1_000_000_000 / u64::from(hz.max(1));
+    let config = PERF_COUNT_SW_CPU_CLOCK;
+    open(PerfEventAttr { config, sample_period, flags: EXCLUDE_IDLE, ..software() }, cpu)
+}
+
+/// An event that never overflows, and through which the kernel tells of code that appears in
+/// address spaces and of spaces that begin anew, each with its CLOCK_MONOTONIC time.
+pub(super) fn mappings(cpu: u32) -> Result<OwnedFd> {
+    let flags = MMAP | COMM | SAMPLE_ID_ALL | MMAP2 | COMM_EXEC | USE_CLOCKID;
+    let attr = |flags| PerfEventAttr {
+        config: PERF_COUNT_SW_DUMMY,
+        sample_type: PERF_SAMPLE_TIME,
+        flags,
+        clockid: libc::CLOCK_MONOTONIC,
+        ..software()
+    };
+    // Kernels before 5.12 know no build ids here; the inode tells as well which file it is.
+    open(attr(flags | BUILD_ID), cpu).or_else(|_| open(attr(flags), cpu))
+}
+
+fn software() -> PerfEventAttr {
+    PerfEventAttr {
+        kind: PERF_TYPE_SOFTWARE,
+        size: size_of::<PerfEventAttr>() as u32,
+        ..Default::default()
+    }
+}
+
+fn open(attr: PerfEventAttr, cpu: u32) -> Result<OwnedFd> {
+    // SAFETY: attr is a valid perf_event_attr of the size it states and outlives the call.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            &attr,
+            -1i32,
+            cpu as i32,
+            -1i32,
+            PERF_FLAG_FD_CLOEXEC,
+        )
+    };
+    if fd < 0 {
+        return Err(std::io::Error::last_os_error()).context("perf_event_open");
+    }
+    // SAFETY: the descriptor was just returned to us and nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
