@@ -3,9 +3,11 @@
 mod common;
 
 use std::collections::HashSet;
+use std::io::{BufRead, Read, Write};
 use std::process::Stdio;
+use std::time::Duration;
 
-use common::capture::{kinds, time_in, Capture};
+use common::capture::{kinds, run, time_in, Capture};
 use common::{echo, needs_kernel, text};
 use rpcprobe::model::{Category, Kind, Request, Segment};
 
@@ -106,5 +108,82 @@ fn a_message_is_one_request_whatever_its_size() {
             }
             assert!(share_of(Category::Unattributed, &requests) <= 0.01, "{transport} {bytes}");
         }
+    }
+}
+
+/// A server or client that is not traced, in this process; requests and answers are lines.
+fn untraced_pair() -> (std::net::TcpListener, String) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("its address").to_string();
+    (listener, address)
+}
+
+#[test]
+fn a_client_of_a_server_elsewhere_waits_for_a_peer() {
+    let Some(_turn) = needs_kernel() else { return };
+    let (listener, address) = untraced_pair();
+    let (host, port) = address.rsplit_once(':').expect("host:port");
+    let server = std::thread::spawn(move || {
+        let (mut connection, _) = listener.accept().expect("a client");
+        let mut line = [0; 16];
+        for _ in 0..20 {
+            let got = connection.read(&mut line).expect("a request");
+            std::thread::sleep(Duration::from_millis(3));
+            connection.write_all(&line[..got]).expect("sent");
+        }
+    });
+    let client = format!(
+        "exec 5<>/dev/tcp/{host}/{port}; for i in $(seq 1 20); do echo ask $i >&5; read -r answer <&5; done"
+    );
+    let capture = Capture::of(&[], &["bash", "-c", &client], Stdio::null()).succeeded();
+    server.join().expect("the server");
+    let requests: Requests = capture.checked();
+    let asked: Vec<_> =
+        requests.iter().filter(|(request, _)| request.kind == Kind::Tcp).cloned().collect();
+    assert_eq!(asked.len(), 20, "{requests:?}");
+    for (request, segments) in &asked {
+        assert!(request.complete && request.server.is_none(), "{request:?}");
+        let waited_ns = time_in(Category::IdlePeer, segments);
+        assert!(waited_ns >= 2_500_000, "{request:?} {segments:?}");
+    }
+}
+
+#[test]
+fn a_server_of_clients_elsewhere_is_explained_from_arrival_to_answer() {
+    let Some(_turn) = needs_kernel() else { return };
+    // The server tells its port on standard output, then serves one connection.
+    let script = "import socket, sys, time\n\
+        s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True)\n\
+        c, _ = s.accept()\n\
+        while True:\n\
+        \x20   d = c.recv(100)\n\
+        \x20   if not d: break\n\
+        \x20   time.sleep(0.003); c.sendall(d)\n";
+    let parent = tempfile::TempDir::new().expect("a temporary directory");
+    let mut run = run(parent.path(), &[], &["python3", "-c", script]);
+    let mut child = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("rpcprobe");
+    let mut port = String::new();
+    let mut stdout = std::io::BufReader::new(child.stdout.take().expect("piped"));
+    stdout.read_line(&mut port).expect("a port");
+    let mut client =
+        std::net::TcpStream::connect(("127.0.0.1", port.trim().parse().expect("a port")))
+            .expect("connected");
+    let mut answer = [0; 16];
+    for _ in 0..20 {
+        client.write_all(b"ask").expect("sent");
+        assert_eq!(client.read(&mut answer).expect("an answer"), 3);
+    }
+    drop(client);
+    let output = child.wait_with_output().expect("rpcprobe ends");
+    let capture = Capture::in_directory(parent, output).succeeded();
+    let requests: Requests = capture.checked();
+    let served: Vec<_> =
+        requests.iter().filter(|(request, _)| request.kind == Kind::Tcp).cloned().collect();
+    assert_eq!(served.len(), 20, "{requests:?}");
+    for (request, segments) in &served {
+        assert!(request.complete && request.client.is_none(), "{request:?}");
+        assert_eq!((request.request_bytes, request.response_bytes), (Some(3), Some(3)));
+        let slept_ns = time_in(Category::Sleep, segments);
+        assert!(slept_ns >= 2_900_000, "{request:?} {segments:?}");
     }
 }

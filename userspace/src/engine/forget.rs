@@ -40,6 +40,9 @@ fn give_back<T>(list: &mut VecDeque<T>) {
     }
 }
 
+/// How long a connection without any transfer is remembered.
+const CONNECTION_RESTS_NS: u64 = 60_000_000_000;
+
 impl World {
     /// Forgets what no walk that begins at or after `horizon_ns` can reach, but for what is `held`.
     pub fn forget_before(&mut self, horizon_ns: u64, held: Held) {
@@ -95,7 +98,15 @@ impl World {
             ends.peek().is_none()
                 || ends.any(|end| processes.contains(&self.threads[end.thread as usize].process))
         };
-        self.channels.retain(|object, channel| channels.contains(object) || lives(channel));
+        // A server has had many connections. One that rests that long is forgotten, with its name.
+        let rested_ns = horizon_ns.saturating_sub(CONNECTION_RESTS_NS);
+        let rests = |object: &Object, channel: &Channel| {
+            let mut ends = channel.writes.iter().chain(&channel.reads);
+            object.is_socket() && ends.all(|end| end.exit_ns < rested_ns)
+        };
+        self.channels.retain(|object, channel| {
+            channels.contains(object) || (lives(channel) && !rests(object, channel))
+        });
         for channel in self.channels.values() {
             threads.extend(channel.writes.iter().chain(&channel.reads).map(|end| end.thread));
         }

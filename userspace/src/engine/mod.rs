@@ -244,6 +244,7 @@ impl Engine {
         }
         held.threads.extend(self.waiting.iter().map(|waiting| waiting.on));
         self.world.forget_before(horizon_ns, held);
+        self.detector.forget(&self.world);
     }
 }
 

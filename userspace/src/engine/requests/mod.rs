@@ -3,6 +3,7 @@
 //! One file a kind; each adds its part to [`Detector`].
 
 mod exec;
+mod one_sided;
 mod stdio;
 mod turns;
 
@@ -17,6 +18,7 @@ use super::walk::Goal;
 use super::world::{ProcessId, ThreadId, Transfer, World};
 use crate::model::{End, Request};
 use exec::{exec_goal, Child};
+use one_sided::{Role, Served};
 use stdio::Stdio;
 use turns::Turn;
 
@@ -46,6 +48,9 @@ pub struct Detector {
     turns: FxHashMap<(ProcessId, Object), Turn>,
     /// The latest reads of each process.
     recent_reads: FxHashMap<ProcessId, VecDeque<(Object, Transfer)>>,
+    /// What processes are on their connections, by the channel they read from.
+    roles: FxHashMap<(ProcessId, Object), Role>,
+    served: FxHashMap<(ProcessId, Object), Served>,
     /// Closed turns whose answer is not settled yet.
     unsettled: Vec<Turn>,
     children: FxHashMap<ProcessId, Child>,
@@ -103,6 +108,7 @@ impl Detector {
                     let turn = self.turns.remove(&key).expect("just listed");
                     self.close(turn, event.ts_ns);
                 }
+                self.end_all_served(world, Some(process));
                 if let Some(turn) = self.stdio.remove(&process) {
                     self.end_stdio(world, process, turn);
                 }
@@ -122,10 +128,16 @@ impl Detector {
         };
         let children = self.children.values().filter(may_be_one).map(|child| child.start_ns);
         let fallbacks = self.stdio.values().map(|turn| turn.start_ns);
+        let served = self.served.values().map(|served| served.start_ns);
         let known_ns = self.target.map(|target| target.released_ns);
         let root = known_ns.or(self.root.map(|(_, start_ns)| start_ns));
         let root = root.filter(|_| !self.found_primary);
-        turns.chain(children).chain(fallbacks).chain(root).min().unwrap_or(u64::MAX)
+        turns.chain(children).chain(served).chain(fallbacks).chain(root).min().unwrap_or(u64::MAX)
+    }
+
+    /// Forgets connections that the world has forgotten.
+    pub fn forget(&mut self, world: &World) {
+        self.roles.retain(|(_, asked), _| world.channels.contains_key(asked));
     }
 
     /// Adds whom open requests speak of.
@@ -138,6 +150,12 @@ impl Detector {
             held.channels.extend(turn.reads.iter().map(|(object, _)| *object));
             held.threads.extend(turn.reads.iter().map(|(_, read)| read.thread));
         }
+        for served in self.served.values() {
+            held.threads.insert(served.thread);
+            held.channels.insert(served.asked.object);
+            held.channels.extend(served.answer.map(|answer| answer.object));
+        }
+        held.processes.extend(self.roles.keys().map(|(process, _)| *process));
         for (process, reads) in &self.recent_reads {
             held.processes.insert(*process);
             held.threads.extend(reads.iter().map(|(_, read)| read.thread));
@@ -166,6 +184,7 @@ impl Detector {
                 enter_ns: call.enter_ns,
                 exit_ns: call.exit_ns,
             };
+            self.one_sided(world, process, thread, call, &io);
             if io.is_write {
                 self.write(world, process, &io, transfer);
             } else {
@@ -174,6 +193,12 @@ impl Detector {
                     recent.pop_front();
                 }
                 recent.push_back((io.object, transfer));
+                if let Some(asked) = io.reverse {
+                    if let Some(turn) = self.turns.get_mut(&(process, asked)) {
+                        turn.reads.push((io.object, transfer));
+                    }
+                    return;
+                }
                 for turn in self.turns.values_mut().filter(|turn| turn.process == process) {
                     if turn.may_be_answered_on(io.object) {
                         turn.reads.push((io.object, transfer));
@@ -192,6 +217,7 @@ impl Detector {
         for (_, turn) in std::mem::take(&mut self.turns) {
             self.close(turn, end_ns);
         }
+        self.end_all_served(world, None);
         self.unsettled.sort_by_key(|turn| turn.start_ns);
         self.settle(world, true);
 

@@ -6,6 +6,7 @@
 //! a pair of channels: who wrote first. A turn ends when the client writes again, so an answer read
 //! in pieces is one answer.
 
+use super::one_sided::peer_is_unknown;
 use super::{end_of, Detector, Found};
 use crate::engine::event::{Io, Object, OpenCall, TYPE_FIFO, TYPE_TCP, TYPE_UNIX};
 use crate::engine::syscall::{waits, Waits};
@@ -22,6 +23,8 @@ pub(super) struct Turn {
     pub(super) object: Object,
     /// The only channel the answer can come on; pipes have no such.
     pub(super) reverse: Option<Object>,
+    /// On a connection: its process moved the first byte.
+    pub(super) by_client: bool,
     pub(super) client: ThreadId,
     pub(super) process: ProcessId,
     pub(super) start_ns: u64,
@@ -72,7 +75,8 @@ impl Turn {
 
 enum Answer {
     Found {
-        server: ProcessId,
+        /// `None`: not traced.
+        server: Option<ProcessId>,
         object: Object,
         from: u64,
         to: u64,
@@ -113,6 +117,7 @@ impl Detector {
         let mut turn = Turn {
             object,
             reverse,
+            by_client: reverse.is_some_and(|reverse| self.is_client(process, reverse)),
             client: bytes.thread,
             process,
             start_ns: bytes.enter_ns,
@@ -178,7 +183,7 @@ impl Detector {
         let Some((server, _)) = Self::reader(world, turn) else {
             return match Self::last_reader(world, turn) {
                 Some(_) => Answer::Missing,
-                None => Answer::None,
+                None => self.untraced_answer(world, turn),
             };
         };
         let request_channel = &world.channels[&turn.object];
@@ -220,10 +225,30 @@ impl Detector {
             Some((object, ..)) if uncovered.contains(&object) => Answer::Open,
             Some(found) if self.answers_elsewhere(world, turn, server, found.0) => Answer::None,
             Some((object, from, to, end_ns, client)) => {
-                Answer::Found { server, object, from, to, end_ns, client }
+                Answer::Found { server: Some(server), object, from, to, end_ns, client }
             }
             None if !uncovered.is_empty() => Answer::Open,
             None => Answer::Missing,
+        }
+    }
+
+    /// On a connection whose other end is not traced: whatever came back.
+    fn untraced_answer(&self, world: &World, turn: &Turn) -> Answer {
+        let Some(reverse) = turn.reverse else { return Answer::None };
+        if !turn.by_client || !peer_is_unknown(world, turn.object, reverse) {
+            return Answer::None;
+        }
+        let (Some((object, first)), Some((_, last))) = (turn.reads.first(), turn.reads.last())
+        else {
+            return Answer::None;
+        };
+        Answer::Found {
+            server: None,
+            object: *object,
+            from: first.from,
+            to: last.to.max(first.to),
+            end_ns: last.exit_ns,
+            client: last.thread,
         }
     }
 
@@ -232,7 +257,7 @@ impl Detector {
         &mut self,
         world: &World,
         turn: &Turn,
-        server: ProcessId,
+        server: Option<ProcessId>,
         object: Object,
         from: u64,
         to: u64,
@@ -266,7 +291,7 @@ impl Detector {
             end_ns,
             client,
             client_process: turn.process,
-            server_process: Some(server),
+            server_process: server,
             messages: vec![
                 Message { object: turn.object, from: turn.from, to: turn.to },
                 Message { object, from, to },

@@ -1,0 +1,170 @@
+//! Requests on connections of which one end only is traced.
+//!
+//! Who moved the first byte on a connection is its client. A traced client's request is a turn as any
+//! other, without the server's part. A traced server's runs from the arrival of what it read to the
+//! end of its last write before it reads again.
+
+use super::{end_of, Detector, Found};
+use crate::engine::event::{Call, Io, Object, TYPE_TCP};
+use crate::engine::syscall::{waits, Waits};
+use crate::engine::walk::{Goal, Message};
+use crate::engine::world::{ProcessId, ThreadId, Why, World};
+use crate::model::{Kind, Request};
+
+/// What a traced process is on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    Client,
+    Server,
+}
+
+/// What a server read, and wrote since.
+#[derive(Debug, Clone)]
+pub(super) struct Served {
+    pub(super) process: ProcessId,
+    pub(super) thread: ThreadId,
+    pub(super) start_ns: u64,
+    pub(super) asked: Message,
+    pub(super) answer: Option<Message>,
+    pub(super) end_ns: u64,
+}
+
+impl Detector {
+    /// Looks at a transfer through a connection.
+    pub(super) fn one_sided(
+        &mut self,
+        world: &World,
+        process: ProcessId,
+        thread: ThreadId,
+        call: &Call,
+        io: &Io,
+    ) {
+        let Some(reverse) = io.reverse else { return };
+        let (asked, answer) = if io.is_write { (reverse, io.object) } else { (io.object, reverse) };
+        let first = if io.is_write { Role::Client } else { Role::Server };
+        // By the channel it reads from: one connection, one entry.
+        let role = *self.roles.entry((process, asked)).or_insert(first);
+        if role == Role::Client {
+            return;
+        }
+        let (from, to) = (io.offset, io.offset.saturating_add(io.bytes));
+        let key = (process, asked);
+        if io.is_write {
+            if let Some(served) = self.served.get_mut(&key) {
+                let begin = served.answer.map_or(from, |answer| answer.from);
+                served.answer = Some(Message { object: answer, from: begin, to });
+                served.end_ns = served.end_ns.max(call.exit_ns);
+                served.thread = thread;
+            }
+            return;
+        }
+        if let Some(served) = self.served.get_mut(&key) {
+            if served.answer.is_none() {
+                served.asked.to = to;
+                return;
+            }
+            let served = self.served.remove(&key).expect("present");
+            self.end_served(world, served);
+        }
+        let served = Served {
+            process,
+            thread,
+            start_ns: arrival_ns(world, thread, call),
+            asked: Message { object: asked, from, to },
+            answer: None,
+            end_ns: 0,
+        };
+        self.served.insert(key, served);
+    }
+
+    /// The connection's other end turned out to be traced, or the request is whole.
+    pub(super) fn end_served(&mut self, world: &World, served: Served) {
+        let Some(answer) = served.answer else { return };
+        if !peer_is_unknown(world, answer.object, served.asked.object) {
+            return; // a turn, with both ends
+        }
+        self.found_primary = true;
+        let request = Request {
+            request_id: self.new_id(),
+            parent_request_id: None,
+            kind: if answer.object.type_bits == TYPE_TCP { Kind::Tcp } else { Kind::Unix },
+            start_ns: served.start_ns,
+            latency_ns: served.end_ns.saturating_sub(served.start_ns),
+            complete: true,
+            reason: None,
+            records_lost: 0, // set when it is judged
+            client: None,
+            server: Some(end_of(world, served.thread, served.end_ns)),
+            channel: Some(named(world, served.asked.object)),
+            stream_id: None,
+            xid: None,
+            method: None,
+            status: None,
+            request_bytes: Some(served.asked.to - served.asked.from),
+            response_bytes: Some(answer.to - answer.from),
+        };
+        let goal = Goal {
+            start_ns: served.start_ns,
+            end_ns: served.end_ns.max(served.start_ns),
+            client: served.thread,
+            client_process: served.process,
+            server_process: Some(served.process),
+            messages: vec![served.asked, answer],
+            child: None,
+        };
+        self.found.push(Found { request, goal });
+    }
+
+    /// Ends what is still open, of that process or of all.
+    pub(super) fn end_all_served(&mut self, world: &World, process: Option<ProcessId>) {
+        let ends = |owner: &ProcessId| process.is_none_or(|process| process == *owner);
+        let mut ended: Vec<_> =
+            self.served.keys().filter(|(owner, _)| ends(owner)).copied().collect();
+        ended.sort_unstable();
+        for key in ended {
+            let served = self.served.remove(&key).expect("just listed");
+            self.end_served(world, served);
+        }
+        self.roles.retain(|(owner, _), _| !ends(owner));
+    }
+
+    pub(super) fn is_client(&self, process: ProcessId, asked: Object) -> bool {
+        self.roles.get(&(process, asked)) == Some(&Role::Client)
+    }
+}
+
+/// Whether nobody traced is known at the other end of a connection on which we write to `ours`.
+pub(super) fn peer_is_unknown(world: &World, ours: Object, theirs: Object) -> bool {
+    let read = world.channels.get(&ours).is_some_and(|channel| !channel.reads.is_empty());
+    let written = world.channels.get(&theirs).is_some_and(|channel| !channel.writes.is_empty());
+    !read && !written
+}
+
+fn named(world: &World, object: Object) -> String {
+    match world.channels.get(&object).and_then(|channel| channel.name.as_deref()) {
+        Some(name) => format!("{object} {name}"),
+        None => object.to_string(),
+    }
+}
+
+/// When the bytes of this read arrived, as far as it is known: at the wake-up, if the thread slept for
+/// them in the read or in the poll before it; else by the read's begin.
+fn arrival_ns(world: &World, thread: ThreadId, call: &Call) -> u64 {
+    let t = world.thread(thread);
+    let Some(off) = t.off_before(call.exit_ns) else { return call.enter_ns };
+    let (Why::Slept { uninterruptible: false, .. }, Some(open)) = (off.why, off.call) else {
+        return call.enter_ns;
+    };
+    let polled = waits(open.nr, None) == Waits::Readiness;
+    // A poll may have told of several: what was read in between had been the first.
+    let first = || {
+        let calls = t.calls.iter().rev().skip_while(|other| other.enter_ns >= call.enter_ns);
+        !calls
+            .take_while(|other| other.enter_ns >= off.end_ns)
+            .any(|other| other.transfer().is_some_and(|io| !io.is_write))
+    };
+    if off.start_ns >= call.enter_ns || (polled && first()) {
+        return off.runnable_ns().unwrap_or(call.enter_ns);
+    }
+    call.enter_ns
+}
