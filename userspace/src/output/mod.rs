@@ -170,6 +170,7 @@ fn file_writer(sink: Box<dyn Write + Send>, schema: Arc<Schema>) -> Result<FileW
         .set_created_by(concat!("rpcprobe ", env!("CARGO_PKG_VERSION")).to_string())
         .set_compression(Compression::SNAPPY)
         .set_statistics_enabled(EnabledStatistics::Chunk)
+        .set_offset_index_disabled(true) // would be kept in memory until the end
         .set_max_row_group_row_count(Some(ROW_GROUP_ROWS));
     for field in schema.fields() {
         // Not parsed as a path: dots in category names are no nesting.
