@@ -90,7 +90,7 @@ CASES = [
     of_cpu("user_spin"),
     Case("kernel_spin", (Check("kernel_ns", ("kernel.vfs",)),), ALL),
     Case("faults", (Check("faults_ns", ("fault",)),), ALL),
-    Case("interrupts", (Check("interrupts_ns", ("interrupt",)),), times=2),
+    Case("interrupts", (Check("interrupts_ns", ("interrupt",)),), times=3),
     Case("sleep", (Check("sleep_ns", ("sleep",)),), ALL),
     Case("mutex", (Check("lock_ns", ("lock",)),), ALL),
     of_cpu("hops_eventfd"),
