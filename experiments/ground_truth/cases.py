@@ -129,7 +129,7 @@ CASES = [
     ),
     Case("read_dropped", (Check("asleep_ns", ("block_io",)),), where="ext4"),
     Case("read_direct", (Check("asleep_ns", ("block_io",)),)),
-    Case("buffer_full", (Check("spun_ns", ("user",)),), ALL, times=2, proof="write_asleep_ns"),
+    Case("buffer_full", (Check("spun_ns", ("user",)),), ALL, times=4, proof="write_asleep_ns"),
     Case("sink_full", (Check("asleep_ns", ("queue.*",)),), ALL, by_chance=True),
     Case("burst", (Check("queued_ns", ("queue.*",)),), ALL),
     Case(

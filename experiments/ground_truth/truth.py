@@ -12,8 +12,6 @@ UNKNOWN = 2**64 - 1
 # Who comes back from a short call later than this may have lost its CPU on the way: when the bytes
 # were there is then not known.
 LONG_CALL_NS = 20_000
-# To write a payload of some 100 KiB takes less of a CPU.
-BUSY_WRITE_NS = 200_000
 
 Row = dict[str, int]
 
@@ -75,8 +73,7 @@ def blocked(row: Row) -> bool:
     One without a CPU when there is room again lets the server wait for it; so does one whose CPU
     stands still, as a virtual one may: its clock then runs on.
     """
-    busy_ns = row["write_awake_ns"] - row["write_asleep_ns"]
-    return away(row) <= LONG_CALL_NS and busy_ns <= BUSY_WRITE_NS
+    return away(row) <= LONG_CALL_NS and 2 * row["write_asleep_ns"] >= row["write_awake_ns"]
 
 
 def calls(row: Row) -> int:
