@@ -90,7 +90,7 @@ CASES = [
     of_cpu("user_spin"),
     Case("kernel_spin", (Check("kernel_ns", ("kernel.vfs",)),), ALL),
     Case("faults", (Check("faults_ns", ("fault",)),), ALL),
-    Case("interrupts", (Check("interrupts_ns", ("interrupt",)),), times=2),
+    Case("interrupts", (Check("interrupts_ns", ("interrupt",)),), times=3),
     Case("sleep", (Check("sleep_ns", ("sleep",)),), ALL),
     Case("mutex", (Check("lock_ns", ("lock",)),), ALL),
     of_cpu("hops_eventfd"),
@@ -129,7 +129,7 @@ CASES = [
     ),
     Case("read_dropped", (Check("asleep_ns", ("block_io",)),), where="ext4"),
     Case("read_direct", (Check("asleep_ns", ("block_io",)),)),
-    Case("buffer_full", (Check("spun_ns", ("user",)),), ALL, times=2, proof="write_asleep_ns"),
+    Case("buffer_full", (Check("spun_ns", ("user",)),), ALL, times=4, proof="write_asleep_ns"),
     Case("sink_full", (Check("asleep_ns", ("queue.*",)),), ALL, by_chance=True),
     Case("burst", (Check("queued_ns", ("queue.*",)),), ALL),
     Case(

@@ -72,6 +72,7 @@ def judge_check(check: Check, samples: list[Sample], case: Case) -> dict:
         "attributed_p50_ns": quantile(founds, 0.5),
         "bias_p50_ns": quantile(biases, 0.5),
         "correlation": together,
+        "correlation_asked": case.correlate,
         "median_ok": quantile(excess50, 0.5) <= 1,
         "p99_ok": quantile(excess99, 0.99) <= 1,
         "correlation_ok": not case.correlate or together >= MIN_CORRELATION,

@@ -58,5 +58,6 @@ def tell(result: dict):
         numbers = [us(check[k]) for k in ("injected_p50_ns", "attributed_p50_ns")]
         numbers += [us(check[f"error_{q}_ns"]) for q in ("p50", "p90", "p99")]
         numbers += [f"{check[f'error_{q}_share']:.1%}" for q in ("p50", "p90", "p99")]
-        line(name, what, check["n"], *numbers, f"{check['correlation']:.3f}", *end)
+        together = f"{check['correlation']:.3f}" if check["correlation_asked"] else ""
+        line(name, what, check["n"], *numbers, together, *end)
         name, end = "", ("", "", "")

@@ -25,8 +25,7 @@ def load_log(path: Path) -> list[Row]:
             row["calls_ns"] = calls(row)
         if "helpers_runnable_ns" in row:
             row["runnable_ns"] = runnable(row)
-        if "spun_ns" in row and away(row) > LONG_CALL_NS:
-            # It had no CPU when there was room again, and the server came to wait for it.
+        if "spun_ns" in row and not blocked(row):
             row["spun_ns"] = UNKNOWN
     return rows
 
@@ -66,6 +65,15 @@ def add_queued(rows: list[Row]):
 def away(row: Row) -> int:
     """How long, at most, the client may have been off its CPU after its bytes were there."""
     return row["written_ns"] - row["start_ns"] - row.get("write_awake_ns", 0)
+
+
+def blocked(row: Row) -> bool:
+    """Whether the full buffer is all that kept the client in its write.
+
+    One without a CPU when there is room again lets the server wait for it; so does one whose CPU
+    stands still, as a virtual one may: its clock then runs on.
+    """
+    return away(row) <= LONG_CALL_NS and 2 * row["write_asleep_ns"] >= row["write_awake_ns"]
 
 
 def calls(row: Row) -> int:

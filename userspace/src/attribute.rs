@@ -134,6 +134,7 @@ fn write_tables(
         symbols: Some(&symbols),
         rates: Rates {
             copy_ns_per_byte: manifest.calibration.copy_ns_per_byte,
+            socket_copy_ns_per_byte: manifest.calibration.socket_copy_ns_per_byte,
             fault_outside_ns: manifest.calibration.fault_outside_ns as u64,
         },
         losses: &manifest.losses,

@@ -142,6 +142,9 @@ pub struct Calibration {
     pub fault_ns: f64,
     /// Copying one byte through a pipe, one way: the rate behind modelled `copy` segments.
     pub copy_ns_per_byte: f64,
+    /// The same through a stream socket.
+    #[serde(default)]
+    pub socket_copy_ns_per_byte: f64,
     /// From the recorded end of a page fault to the recorded begin of the next one where a loop does
     /// nothing but touch pages: entry, return and our own hooks, which no hook can bracket.
     #[serde(default)]

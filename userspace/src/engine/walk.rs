@@ -54,6 +54,8 @@ pub struct NotYet(pub ThreadId);
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rates {
     pub copy_ns_per_byte: f64,
+    /// The same for stream sockets.
+    pub socket_copy_ns_per_byte: f64,
     /// Of a page fault, outside its recorded begin and end.
     pub fault_outside_ns: u64,
 }
@@ -274,7 +276,13 @@ impl<'w> Walk<'w> {
             }
         }
         if let Level::Call(call) = piece.level {
-            copy = tile::modelled_copy(call, self.settings.rates.copy_ns_per_byte);
+            let rates = self.settings.rates;
+            let through_socket = call.io.is_some_and(|io| io.object.is_socket());
+            let byte_ns = match through_socket {
+                true => rates.socket_copy_ns_per_byte,
+                false => rates.copy_ns_per_byte,
+            };
+            copy = tile::modelled_copy(call, byte_ns);
         }
         let (copy_from, copy_to) = match copy {
             Some((from, to)) => (from.clamp(fault_to, end_ns), to.clamp(fault_to, end_ns)),

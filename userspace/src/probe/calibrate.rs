@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
 use anyhow::{bail, Context, Result};
@@ -24,14 +25,16 @@ struct Figures {
     round_trip: f64,
     fault: f64,
     copied_byte: f64,
+    socket_byte: f64,
 }
 
-const FIGURES_BYTES: usize = 32;
+const FIGURES_BYTES: usize = 40;
 
 impl Figures {
     fn to_bytes(self) -> [u8; FIGURES_BYTES] {
         let mut bytes = [0; FIGURES_BYTES];
-        let values = [self.syscall, self.round_trip, self.fault, self.copied_byte];
+        let values =
+            [self.syscall, self.round_trip, self.fault, self.copied_byte, self.socket_byte];
         for (chunk, value) in bytes.chunks_exact_mut(8).zip(values) {
             chunk.copy_from_slice(&value.to_ne_bytes());
         }
@@ -40,7 +43,13 @@ impl Figures {
 
     fn from_bytes(bytes: [u8; FIGURES_BYTES]) -> Figures {
         let value = |i: usize| f64::from_ne_bytes(bytes[8 * i..8 * i + 8].try_into().expect("8"));
-        Figures { syscall: value(0), round_trip: value(1), fault: value(2), copied_byte: value(3) }
+        Figures {
+            syscall: value(0),
+            round_trip: value(1),
+            fault: value(2),
+            copied_byte: value(3),
+            socket_byte: value(4),
+        }
     }
 }
 
@@ -93,6 +102,7 @@ impl Calibrator {
             switch_ns: ((round_trip_ns - 4.0 * syscall_ns) / 2.0).max(0.0),
             fault_ns: (traced.fault - plain.fault).max(0.0),
             copy_ns_per_byte: plain.copied_byte,
+            socket_copy_ns_per_byte: plain.socket_byte,
             fault_outside_ns: 0.0,
         };
         Ok((calibration, FaultGaps { tid: self.pid as u32, last: None, gaps_ns: Vec::new() }))
@@ -164,7 +174,8 @@ fn serve(mut ask: File, mut answer: File) -> Result<()> {
             syscall: best(time_syscalls)?,
             round_trip: time_round_trips()?,
             fault: best(time_faults)?,
-            copied_byte: time_copies()?,
+            copied_byte: time_copies(pipe)?,
+            socket_byte: time_copies(socket_pair)?,
         };
         answer.write_all(&figures.to_bytes())?;
     }
@@ -216,27 +227,39 @@ fn time_faults() -> Result<f64> {
     }
 }
 
-/// The best of long transfers less the best of short ones: of their differences the least would be
-/// that of a long one with a disturbed short one.
-fn time_copies() -> Result<f64> {
-    const LONG_BYTES: usize = 32 << 10;
-    let short = best(|| time_transfer(1))?;
-    let long = best(|| time_transfer(LONG_BYTES))?;
-    Ok((long - short).max(0.0) / (2 * LONG_BYTES) as f64)
+/// Nanoseconds a byte, one way, through a pipe or a pair of Unix sockets. Of the user's memory a
+/// stretch far larger than the nearest caches takes turns, as it does with large messages, the only
+/// ones whose copying matters.
+fn time_copies(ends: fn() -> Result<(OwnedFd, OwnedFd)>) -> Result<f64> {
+    const CHUNK_BYTES: usize = 32 << 10;
+    let mut memory = vec![1; 1 << 20];
+    // The best of each: of the differences the least would be that of a long transfer with a
+    // disturbed short one.
+    let short = best(|| time_transfer(ends, memory.chunks_exact_mut(CHUNK_BYTES), 1))?;
+    let long = best(|| time_transfer(ends, memory.chunks_exact_mut(CHUNK_BYTES), CHUNK_BYTES))?;
+    Ok((long - short).max(0.0) / (2 * (CHUNK_BYTES - 1)) as f64)
 }
 
-/// Into a pipe and out of it.
-fn time_transfer(bytes: usize) -> Result<f64> {
-    const TIMES: usize = 8;
-    let (read_end, write_end) = pipe()?;
+/// A transfer in and out for each chunk, of so many bytes of it.
+fn time_transfer<'m>(
+    ends: fn() -> Result<(OwnedFd, OwnedFd)>,
+    chunks: impl ExactSizeIterator<Item = &'m mut [u8]>,
+    bytes: usize,
+) -> Result<f64> {
+    let (read_end, write_end) = ends()?;
     let (mut reader, mut writer) = (File::from(read_end), File::from(write_end));
-    let mut buffer = vec![1; bytes];
+    let count = chunks.len();
     let begin = Instant::now();
-    for _ in 0..TIMES {
-        writer.write_all(&buffer)?;
-        reader.read_exact(&mut buffer)?;
+    for chunk in chunks {
+        writer.write_all(&chunk[..bytes])?;
+        reader.read_exact(&mut chunk[..bytes])?;
     }
-    Ok(nanoseconds_each(begin, TIMES))
+    Ok(nanoseconds_each(begin, count))
+}
+
+fn socket_pair() -> Result<(OwnedFd, OwnedFd)> {
+    let (one, other) = UnixStream::pair().context("cannot make a pair of sockets")?;
+    Ok((one.into(), other.into()))
 }
 
 fn time_round_trips() -> Result<f64> {
@@ -337,7 +360,9 @@ mod tests {
     fn workloads_give_plausible_figures() {
         assert!(time_syscalls().unwrap() > 1.0);
         assert!(time_faults().unwrap() > 1.0);
-        let byte_ns = time_copies().unwrap();
-        assert!(byte_ns > 0.0 && byte_ns < 100.0, "{byte_ns}");
+        for ends in [pipe, socket_pair] {
+            let byte_ns = time_copies(ends).unwrap();
+            assert!(byte_ns > 0.0 && byte_ns < 100.0, "{byte_ns}");
+        }
     }
 }

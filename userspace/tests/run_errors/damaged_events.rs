@@ -150,7 +150,11 @@ fn hostile_records_do_no_harm() {
                 Ok(())
             };
             let given = Given {
-                rates: Rates { copy_ns_per_byte: 0.1, fault_outside_ns: 500 },
+                rates: Rates {
+                    copy_ns_per_byte: 0.1,
+                    socket_copy_ns_per_byte: 0.7,
+                    fault_outside_ns: 500,
+                },
                 ..Given::default()
             };
             let _ = pass(&events[..], &given, &mut sink);

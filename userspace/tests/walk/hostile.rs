@@ -248,7 +248,11 @@ fn hostile_event_files_do_no_harm() {
             let known = losses(&events[..], allow_truncated).unwrap_or_default();
             let whole_machine = at.index(2) == 0;
             let given = Given {
-                rates: Rates { copy_ns_per_byte: 0.5, fault_outside_ns: 3 },
+                rates: Rates {
+                    copy_ns_per_byte: 0.5,
+                    socket_copy_ns_per_byte: 0.7,
+                    fault_outside_ns: 3,
+                },
                 symbols: None,
                 losses: &known,
                 whole_machine,
