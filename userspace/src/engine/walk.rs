@@ -243,7 +243,11 @@ impl<'w> Walk<'w> {
             if let Some(step) = self.wait_without_sleep(thread, call, &piece, at_ns)? {
                 return Ok(step);
             }
-            let taken = serve::waiting_inside(self.world, self.goal, thread, call);
+            // Not while a waker is explored: who answers others there need not have had this request.
+            let taken = match depth {
+                0 => serve::waiting_inside(self.world, self.goal, thread, call),
+                _ => None,
+            };
             if let Some((reader, read_ns)) = taken.filter(|(_, read_ns)| *read_ns < at_ns) {
                 self.queue(thread, read_ns, at_ns, Category::QueueApp, UNSERVED);
                 return Ok(Step::Joined(reader, read_ns));

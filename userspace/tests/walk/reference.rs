@@ -65,6 +65,8 @@ struct Walk<'t> {
     /// again and again would be followed twice as often for each time.
     vain: BTreeSet<(TaskNo, u64)>,
     steps: u64,
+    /// Wakers being explored, one inside another.
+    exploring: u32,
     /// Came through a transfer, fault or interrupt that had not ended when the request did: its
     /// record may come too late for the engine.
     saw_unended: bool,
@@ -89,6 +91,7 @@ pub fn walk(truth: &Truth, asked: &Asked, copy_ns_per_byte: f64) -> (Vec<Piece>,
         behind_others: BTreeMap::new(),
         vain: BTreeSet::new(),
         steps: 0,
+        exploring: 0,
         saw_unended: false,
     };
     let (mut task, mut at_ns) = (asked.client, asked.end_ns);
@@ -178,7 +181,7 @@ impl<'t> Walk<'t> {
     fn in_call(&mut self, task: TaskNo, no: CallNo, at_ns: u64) -> Step {
         let call = &self.truth.calls[no];
         if let Some((reader, read_ns)) = self.waiting_inside(call) {
-            if read_ns < at_ns {
+            if read_ns < at_ns && self.exploring == 0 {
                 self.say(task, at_ns - read_ns, Category::QueueApp);
                 return Step::Joined(reader, read_ns);
             }
@@ -515,15 +518,18 @@ impl<'t> Walk<'t> {
         let said = self.said.len();
         let (through, expected) = (self.through.take(), self.expected.clone());
         let (mut task, mut at_ns) = (waker, woken_ns);
+        self.exploring += 1;
         while at_ns > self.asked.start_ns {
             match self.step(task, at_ns) {
                 Step::Go(t, ns) => (task, at_ns) = (t, ns),
                 Step::Joined(t, ns) => {
                     self.join(waker);
+                    self.exploring -= 1;
                     return Some((t, ns));
                 }
             }
         }
+        self.exploring -= 1;
         self.said.truncate(said);
         (self.through, self.expected) = (through, expected);
         self.vain.insert((waker, woken_ns));
