@@ -124,7 +124,11 @@ pub fn walk(world: &World, goal: &Goal, settings: Settings) -> Result<Vec<Segmen
         goal,
         settings,
         out: Vec::with_capacity(32),
-        members: FxHashSet::from_iter([goal.client]),
+        // The child whose life the request is does not have to be explored first.
+        members: [goal.client]
+            .into_iter()
+            .chain(goal.child.map(|child| world.processes[child as usize].leader))
+            .collect(),
         dead_ends: FxHashSet::default(),
         crossed: FxHashSet::default(),
         expected: FxHashMap::default(),
