@@ -197,10 +197,6 @@ struct journal_s {
     struct block_device *j_fs_dev;
 };
 
-struct work_struct {
-    void (*func)(struct work_struct *);
-};
-
 struct transaction_s {
     unsigned int t_tid;
 };

@@ -230,8 +230,6 @@ struct rec_syscall_socket {
     u16 pad[3];
 };
 
-#define CHANNEL_TCP 1
-
 struct rec_channel {
     struct rec_hdr hdr;
     u64 channel;
@@ -243,7 +241,6 @@ struct rec_channel {
 };
 
 #define UNIX_NAME_BYTES 108
-#define CHANNEL_FROM_NAMED 1 /* the name is that of the end that sends */
 
 struct rec_unix_channel {
     struct rec_hdr hdr;

@@ -92,7 +92,7 @@ static __always_inline void name_tcp(u64 channel, const struct endpoint *from,
 {
     u64 now_ns = bpf_ktime_get_ns();
     emit (rec_channel, r, now_ns) {
-        r->hdr = (struct rec_hdr){.ts_ns = now_ns, .kind = REC_CHANNEL, .aux = CHANNEL_TCP};
+        r->hdr = (struct rec_hdr){.ts_ns = now_ns, .kind = REC_CHANNEL};
         r->channel = channel;
         __builtin_memcpy(r->from, from->address, sizeof(r->from));
         __builtin_memcpy(r->to, to->address, sizeof(r->to));
@@ -111,10 +111,8 @@ static __always_inline void name_unix(u64 channel, struct unix_sock *from, struc
     };
     /* The end that listened has a name; who connects seldom has. */
     struct unix_address *address = BPF_CORE_READ(to, addr);
-    if (!address) {
+    if (!address)
         address = BPF_CORE_READ(from, addr);
-        r.hdr.flags = CHANNEL_FROM_NAMED;
-    }
     u32 bytes = 0;
     if (address && keep_paths) {
         s32 length = BPF_CORE_READ(address, len) - (s32)sizeof(u16);

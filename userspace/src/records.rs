@@ -54,9 +54,6 @@ pub const SYSCALL_UNFINISHED: u8 = 1;
 pub const SYSCALL_REAPED: u8 = 2;
 pub const SYSCALL_WRITE: u8 = 4;
 
-/// `hdr.flags` of a Unix channel: the name is that of the end that sends.
-pub const CHANNEL_FROM_NAMED: u8 = 1;
-
 pub const FAULT_MAJOR: u8 = 1;
 pub const FAULT_KERNEL: u8 = 2;
 

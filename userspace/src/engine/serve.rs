@@ -6,7 +6,7 @@
 //! begin. Until then the request was in the server's hands and waited there.
 
 use super::event::{Call, Io};
-use super::walk::{Goal, Message};
+use super::walk::Goal;
 use super::world::{Channel, ThreadId, World};
 
 /// If `call` of `thread` answers another request while this one's message is already in the server:
@@ -20,7 +20,7 @@ pub fn waiting_inside(
     let asked = goal.messages.first()?;
     let io = call.transfer().filter(|io| io.is_write)?;
     let process = world.thread(thread).process;
-    if process == goal.client_process || is_ours(goal, io) || !is_answer(world, io) {
+    if process == goal.client_process || goal.has(io) || !is_answer(world, io) {
         return None;
     }
     let channel = world.channels.get(&asked.object)?;
@@ -29,12 +29,6 @@ pub fn waiting_inside(
         .filter(|read| goal.start_ns < read.exit_ns && read.exit_ns < call.exit_ns)
         .max_by_key(|read| read.exit_ns)
         .map(|read| (read.thread, read.exit_ns))
-}
-
-fn is_ours(goal: &Goal, io: &Io) -> bool {
-    let end = io.offset.saturating_add(io.bytes);
-    let overlaps = |m: &Message| m.object == io.object && m.from < end && io.offset < m.to;
-    goal.messages.iter().any(overlaps)
 }
 
 /// Whether the bytes are a server's: on a connection, the other end spoke first; of a pipe it is known

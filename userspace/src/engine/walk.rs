@@ -10,7 +10,7 @@ mod workers;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::event::{Call, Object, TYPE_FIFO, TYPE_TCP};
+use super::event::{Call, Io, Object, TYPE_FIFO, TYPE_TCP};
 use super::recent::{count_before, last_before};
 use super::serve;
 use super::syscall::{waits, waits_for_writeback, Waits, SOFTIRQ_NET_RX};
@@ -40,6 +40,15 @@ pub struct Goal {
     pub messages: Vec<Message>,
     /// The child whose collection ended the request.
     pub child: Option<ProcessId>,
+}
+
+impl Goal {
+    /// Whether bytes of the request's messages were moved.
+    pub fn has(&self, io: &Io) -> bool {
+        let end = io.offset.saturating_add(io.bytes);
+        let overlaps = |m: &Message| m.object == io.object && m.from < end && io.offset < m.to;
+        self.messages.iter().any(overlaps)
+    }
 }
 
 /// Bytes `[from, to)` of a channel that belong to the request.
@@ -468,22 +477,18 @@ impl<'w> Walk<'w> {
             if let Some((t, ns)) = self.work_edge(off, wake.waker, edge_ns, depth)? {
                 return Ok(Step::Joined(t, ns));
             }
-            self.out.truncate(mark);
-        }
-        let waker_is_member = self.members.contains(&wake.waker) && wake.waker != thread;
-        let inside = edge_ns > self.goal.start_ns && !self.before_asked(wake.waker, edge_ns);
-        // A lock convoy is contention, not delegation, even if we woke the holder earlier.
-        let lock = off.call.is_some_and(|call| call.is_mutex());
-        if wake.by_waker() && inside && !lock && self.world.thread(wake.waker).traced {
-            let mark = self.out.len();
-            self.awake(thread, edge_ns, woken_ns)?;
-            if waker_is_member {
-                return Ok(Step::Joined(wake.waker, edge_ns));
-            }
-            if depth < MAX_DEPTH {
-                if let Some((t, ns)) = self.explore(wake.waker, edge_ns, depth + 1)? {
-                    self.members.insert(wake.waker);
-                    return Ok(Step::Joined(t, ns));
+            // A lock convoy is contention, not delegation, even if we woke the holder earlier.
+            let lock = off.call.is_some_and(|call| call.is_mutex());
+            let asked = !self.before_asked(wake.waker, edge_ns);
+            if asked && !lock && self.world.thread(wake.waker).traced {
+                if wake.waker != thread && self.members.contains(&wake.waker) {
+                    return Ok(Step::Joined(wake.waker, edge_ns));
+                }
+                if depth < MAX_DEPTH {
+                    if let Some((t, ns)) = self.explore(wake.waker, edge_ns, depth + 1)? {
+                        self.members.insert(wake.waker);
+                        return Ok(Step::Joined(t, ns));
+                    }
                 }
             }
             self.out.truncate(mark);

@@ -301,3 +301,25 @@ fn a_poll_is_for_what_became_ready() {
     let detail = segments.iter().find(|segment| segment.start_ns == 120).unwrap().detail.as_deref();
     assert_eq!(detail, Some("asleep in poll until tcp was ready"));
 }
+
+#[test]
+fn one_end_alone_may_send_its_records_in_any_order() {
+    // A client that read before it asked, a server whose bytes go backwards: whatever they are, no
+    // arithmetic breaks and what comes out is tiled.
+    let mut s = Story::new();
+    let (client, server) = (Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP));
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.switch(20, 1, IDLE, 20, RUNNABLE);
+    client.asks(&mut s, 10, (0, 4), (30, 35));
+    client.gets(&mut s, 10, (50, 4), (36, 40));
+    client.asks(&mut s, 10, (4, 4), (60, 70));
+    client.gets(&mut s, 10, (10, 4), (50, 55));
+    server.hears(&mut s, 1, 20, (100, 4), (40, 45));
+    server.hears(&mut s, 1, 20, (50, 4), (46, 50));
+    server.answers(&mut s, 1, 20, (100, 4), (51, 55));
+    server.answers(&mut s, 1, 20, (50, 4), (56, 60));
+    let found = s.requests();
+    assert!(found.iter().all(|(request, _)| request.latency_ns <= 70), "{found:?}");
+    let served = found.iter().find(|(request, _)| request.client.is_none()).expect("the server's");
+    assert_eq!((served.0.request_bytes, served.0.response_bytes), (Some(0), Some(0)));
+}

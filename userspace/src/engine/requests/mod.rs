@@ -11,12 +11,12 @@ use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
-use super::event::{Call, Event, Object, What};
+use super::event::{Call, Event, Object, What, TYPE_TCP, TYPE_UNIX};
 use super::forget::Held;
 use super::syscall::{NR_EXECVE, NR_EXECVEAT, NR_WAIT4};
 use super::walk::Goal;
 use super::world::{ProcessId, ThreadId, Transfer, World};
-use crate::model::{End, Request};
+use crate::model::{End, Kind, Request};
 use exec::{exec_goal, Child};
 use one_sided::{Role, Served};
 use stdio::Stdio;
@@ -255,6 +255,22 @@ impl Detector {
     pub fn new_id(&mut self) -> u64 {
         self.next_id += 1;
         self.next_id
+    }
+}
+
+fn kind_of(channel: Object) -> Kind {
+    match channel.type_bits {
+        TYPE_UNIX => Kind::Unix,
+        TYPE_TCP => Kind::Tcp,
+        _ => Kind::Pipe,
+    }
+}
+
+/// `tcp 127.0.0.1:4000 > 127.0.0.1:80`, `unix /run/x.sock`, `pipe:[12]`
+fn name_of(world: &World, channel: Object) -> String {
+    match world.channels.get(&channel).and_then(|known| known.name.as_deref()) {
+        Some(name) => format!("{channel} {name}"),
+        None => channel.to_string(),
     }
 }
 

@@ -4,12 +4,12 @@
 //! other, without the server's part. A traced server's runs from the arrival of what it read to the
 //! end of its last write before it reads again.
 
-use super::{end_of, Detector, Found};
-use crate::engine::event::{Call, Io, Object, TYPE_TCP};
+use super::{end_of, kind_of, name_of, Detector, Found};
+use crate::engine::event::{Call, Io, Object};
 use crate::engine::syscall::{waits, Waits};
 use crate::engine::walk::{Goal, Message};
 use crate::engine::world::{ProcessId, ThreadId, Why, World};
-use crate::model::{Kind, Request};
+use crate::model::Request;
 
 /// What a traced process is on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,8 +77,9 @@ impl Detector {
         self.served.insert(key, served);
     }
 
-    /// The connection's other end turned out to be traced, or the request is whole.
-    pub(super) fn end_served(&mut self, world: &World, served: Served) {
+    /// The server has read again, or is gone: what it answered is a request, unless its client turned
+    /// out to be traced, too.
+    fn end_served(&mut self, world: &World, served: Served) {
         let Some(answer) = served.answer else { return };
         if !peer_is_unknown(world, answer.object, served.asked.object) {
             return; // a turn, with both ends
@@ -87,7 +88,7 @@ impl Detector {
         let request = Request {
             request_id: self.new_id(),
             parent_request_id: None,
-            kind: if answer.object.type_bits == TYPE_TCP { Kind::Tcp } else { Kind::Unix },
+            kind: kind_of(answer.object),
             start_ns: served.start_ns,
             latency_ns: served.end_ns.saturating_sub(served.start_ns),
             complete: true,
@@ -95,13 +96,13 @@ impl Detector {
             records_lost: 0, // set when it is judged
             client: None,
             server: Some(end_of(world, served.thread, served.end_ns)),
-            channel: Some(named(world, served.asked.object)),
+            channel: Some(name_of(world, served.asked.object)),
             stream_id: None,
             xid: None,
             method: None,
             status: None,
-            request_bytes: Some(served.asked.to - served.asked.from),
-            response_bytes: Some(answer.to - answer.from),
+            request_bytes: Some(served.asked.to.saturating_sub(served.asked.from)),
+            response_bytes: Some(answer.to.saturating_sub(answer.from)),
         };
         let goal = Goal {
             start_ns: served.start_ns,
@@ -138,13 +139,6 @@ pub(super) fn peer_is_unknown(world: &World, ours: Object, theirs: Object) -> bo
     let read = world.channels.get(&ours).is_some_and(|channel| !channel.reads.is_empty());
     let written = world.channels.get(&theirs).is_some_and(|channel| !channel.writes.is_empty());
     !read && !written
-}
-
-fn named(world: &World, object: Object) -> String {
-    match world.channels.get(&object).and_then(|channel| channel.name.as_deref()) {
-        Some(name) => format!("{object} {name}"),
-        None => object.to_string(),
-    }
 }
 
 /// When the bytes of this read arrived, as far as it is known: at the wake-up, if the thread slept for

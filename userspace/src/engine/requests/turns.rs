@@ -7,12 +7,12 @@
 //! in pieces is one answer.
 
 use super::one_sided::peer_is_unknown;
-use super::{end_of, Detector, Found};
-use crate::engine::event::{Io, Object, OpenCall, TYPE_FIFO, TYPE_TCP, TYPE_UNIX};
+use super::{end_of, kind_of, name_of, Detector, Found};
+use crate::engine::event::{Io, Object, OpenCall, TYPE_FIFO};
 use crate::engine::syscall::{waits, Waits};
 use crate::engine::walk::{Goal, Message};
 use crate::engine::world::{Channel, ProcessId, ThreadId, Transfer, World};
-use crate::model::{Kind, Request};
+use crate::model::Request;
 
 /// How long an answer whose write has not ended yet is waited for.
 const ANSWER_PATIENCE_NS: u64 = 2_000_000_000;
@@ -44,21 +44,12 @@ impl Turn {
         }
     }
 
-    fn kind(&self) -> Kind {
-        match self.object.type_bits {
-            TYPE_UNIX => Kind::Unix,
-            TYPE_TCP => Kind::Tcp,
-            _ => Kind::Pipe,
-        }
-    }
-
     /// The connection from its client's side, or the pipe or two.
     fn channel_name(&self, world: &World, answer: Option<Object>) -> String {
-        let name = world.channels.get(&self.object).and_then(|channel| channel.name.as_deref());
-        match (name, answer.filter(|_| self.reverse.is_none())) {
-            (Some(name), _) => format!("{} {name}", self.object),
-            (None, Some(answer)) => format!("{} {answer}", self.object),
-            (None, None) => self.object.to_string(),
+        let asked = name_of(world, self.object);
+        match answer.filter(|_| self.reverse.is_none()) {
+            Some(answer) => format!("{asked} {answer}"),
+            None => asked,
         }
     }
 
@@ -73,16 +64,19 @@ impl Turn {
     }
 }
 
+/// What came back, from whom, and who had it when.
+struct Answered {
+    /// `None`: not traced.
+    server: Option<ProcessId>,
+    object: Object,
+    from: u64,
+    to: u64,
+    end_ns: u64,
+    client: ThreadId,
+}
+
 enum Answer {
-    Found {
-        /// `None`: not traced.
-        server: Option<ProcessId>,
-        object: Object,
-        from: u64,
-        to: u64,
-        end_ns: u64,
-        client: ThreadId,
-    },
+    Found(Answered),
     /// Nobody traced read the message, or it is itself an answer.
     None,
     /// A read's bytes have no known writer yet.
@@ -146,9 +140,7 @@ impl Detector {
     pub(super) fn settle(&mut self, world: &World, over: bool) {
         for turn in std::mem::take(&mut self.unsettled) {
             match self.answer(world, &turn) {
-                Answer::Found { server, object, from, to, end_ns, client } => {
-                    self.turn_found(world, &turn, server, object, from, to, end_ns, client);
-                }
+                Answer::Found(answered) => self.turn_found(world, &turn, &answered),
                 Answer::None => {}
                 Answer::Open => {
                     let waited_ns =
@@ -225,7 +217,7 @@ impl Detector {
             Some((object, ..)) if uncovered.contains(&object) => Answer::Open,
             Some(found) if self.answers_elsewhere(world, turn, server, found.0) => Answer::None,
             Some((object, from, to, end_ns, client)) => {
-                Answer::Found { server: Some(server), object, from, to, end_ns, client }
+                Answer::Found(Answered { server: Some(server), object, from, to, end_ns, client })
             }
             None if !uncovered.is_empty() => Answer::Open,
             None => Answer::Missing,
@@ -238,39 +230,29 @@ impl Detector {
         if !turn.by_client || !peer_is_unknown(world, turn.object, reverse) {
             return Answer::None;
         }
-        let (Some((object, first)), Some((_, last))) = (turn.reads.first(), turn.reads.last())
-        else {
-            return Answer::None;
-        };
-        Answer::Found {
+        // Records out of order apart.
+        let mut reads = turn.reads.iter().filter(|(_, read)| read.exit_ns > turn.start_ns);
+        let Some((object, first)) = reads.next() else { return Answer::None };
+        let last = reads.next_back().map_or(first, |(_, last)| last);
+        Answer::Found(Answered {
             server: None,
             object: *object,
             from: first.from,
             to: last.to.max(first.to),
             end_ns: last.exit_ns,
             client: last.thread,
-        }
+        })
     }
 
-    #[allow(clippy::too_many_arguments)] // the parts of an answer
-    fn turn_found(
-        &mut self,
-        world: &World,
-        turn: &Turn,
-        server: Option<ProcessId>,
-        object: Object,
-        from: u64,
-        to: u64,
-        end_ns: u64,
-        client: ThreadId,
-    ) {
+    fn turn_found(&mut self, world: &World, turn: &Turn, answered: &Answered) {
+        let Answered { server, object, from, to, end_ns, client } = *answered;
         self.found_primary = true;
         let parent_request_id = turn.parent.and_then(|process| self.exec_id(process));
         let server_thread = Self::reader(world, turn).map(|(_, read)| read.thread);
         let request = Request {
             request_id: self.new_id(),
             parent_request_id,
-            kind: turn.kind(),
+            kind: kind_of(turn.object),
             start_ns: turn.start_ns,
             latency_ns: end_ns - turn.start_ns,
             complete: true,
@@ -371,7 +353,7 @@ impl Detector {
         let request = Request {
             request_id: self.new_id(),
             parent_request_id,
-            kind: turn.kind(),
+            kind: kind_of(turn.object),
             start_ns: turn.start_ns,
             latency_ns: end_ns - turn.start_ns,
             complete: false,

@@ -22,7 +22,7 @@ impl Walk<'_> {
         if slept {
             return None;
         }
-        let ours = self.is_ours(object, call);
+        let ours = self.is_ours(call);
         // Bytes of other messages matter only on the way back from a thread being explored.
         let returns = self.members.contains(&write.thread)
             && !self.members.contains(&thread)
@@ -111,7 +111,7 @@ impl Walk<'_> {
             return None;
         };
         let (object, write) = self.writer_of(call)?;
-        if !self.is_ours(object, call) || write.thread == thread {
+        if !self.is_ours(call) || write.thread == thread {
             return None;
         }
         if write.enter_ns < self.goal.start_ns {
@@ -132,7 +132,7 @@ impl Walk<'_> {
 
     /// When a write handed its bytes over, if not after `latest_ns`: a writer that is off its CPU
     /// then had done so before it left.
-    pub(super) fn handed_by(&self, write: &Transfer, latest_ns: u64) -> u64 {
+    fn handed_by(&self, write: &Transfer, latest_ns: u64) -> u64 {
         let away = self.world.thread(write.thread).off_before(latest_ns);
         match away.filter(|off| off.end_ns >= latest_ns && off.start_ns > write.enter_ns) {
             Some(off) => off.start_ns,
@@ -140,8 +140,8 @@ impl Walk<'_> {
         }
     }
 
-    /// For a read from a pipe: the write that brought its last byte, when its writer is traced.
-    pub(super) fn writer_of(&self, call: &Call) -> Option<(Object, Transfer)> {
+    /// For a read from a channel: the write that brought its last byte, when its writer is traced.
+    fn writer_of(&self, call: &Call) -> Option<(Object, Transfer)> {
         let io = call.transfer().filter(|io| !io.is_write)?;
         let channel = self.world.channels.get(&io.object)?;
         let last = io.offset.saturating_add(io.bytes) - 1;
@@ -152,18 +152,16 @@ impl Walk<'_> {
     }
 
     /// Whether the thread read messages that are not the request's, from `from_ns` until the call.
-    pub(super) fn read_others(&self, thread: &Thread, from_ns: u64, call: &Call) -> bool {
-        let before = thread.calls.partition_point(|other| other.enter_ns < call.enter_ns);
-        (thread.calls.range(..before).rev()).take_while(|other| other.enter_ns >= from_ns).any(
-            |other| self.writer_of(other).is_some_and(|(object, _)| !self.is_ours(object, other)),
-        )
+    fn read_others(&self, thread: &Thread, from_ns: u64, call: &Call) -> bool {
+        let before = count_before(&thread.calls, |other| other.enter_ns < call.enter_ns);
+        (thread.calls.range(..before).rev())
+            .take_while(|other| other.enter_ns >= from_ns)
+            .any(|other| self.writer_of(other).is_some_and(|_| !self.is_ours(other)))
     }
 
     /// Whether the call's bytes belong to the request's messages.
-    pub(super) fn is_ours(&self, object: Object, call: &Call) -> bool {
-        let Some(io) = call.io else { return false };
-        let (from, to) = (io.offset, io.offset.saturating_add(io.bytes));
-        self.goal.messages.iter().any(|m| m.object == object && m.from < to && from < m.to)
+    fn is_ours(&self, call: &Call) -> bool {
+        call.io.as_ref().is_some_and(|io| self.goal.has(io))
     }
 
     /// Whether the thread is one that read the request, and had not begun to: what it did until then
@@ -176,7 +174,7 @@ impl Walk<'_> {
     }
 
     /// Whether the thread had read earlier bytes of the same message before this call.
-    pub(super) fn read_before(&self, thread: ThreadId, object: Object, call: &Call) -> bool {
+    fn read_before(&self, thread: ThreadId, object: Object, call: &Call) -> bool {
         let Some(io) = call.io else { return false };
         let Some(message) = self
             .goal
