@@ -40,6 +40,7 @@ static __always_inline int fault_ends(u32 flags)
     if (!state || !state->fault_ns)
         return 0;
     u64 now_ns = bpf_ktime_get_ns();
+    on_its_cpu(task, state, now_ns);
     emit (rec_fault, r, now_ns) {
         r->hdr = (struct rec_hdr){.ts_ns = now_ns,
                                   .tid = task->pid,

@@ -88,7 +88,24 @@ int BPF_PROG(on_irq_handler_exit, int irq)
         return irq_ends(true, number);                                                             \
     }
 
-VECTOR(local_timer, VEC_TIMER)
+SEC("tp_btf/local_timer_entry")
+int BPF_PROG(on_local_timer_entry, int vector)
+{
+    u32 cpu = bpf_get_smp_processor_id();
+    if (cpu < MAX_CPUS)
+        steals[cpu].timer_ns = bpf_ktime_get_ns();
+    return irq_begins(true);
+}
+
+SEC("tp_btf/local_timer_exit")
+int BPF_PROG(on_local_timer_exit, int vector)
+{
+    u32 cpu = bpf_get_smp_processor_id();
+    if (cpu < MAX_CPUS)
+        look_for_steal(bpf_get_current_task_btf(), steals[cpu].timer_ns, bpf_ktime_get_ns());
+    return irq_ends(true, VEC_TIMER);
+}
+
 VECTOR(reschedule, VEC_RESCHEDULE)
 VECTOR(call_function, VEC_CALL_FUNCTION)
 VECTOR(call_function_single, VEC_CALL_FUNCTION)

@@ -49,6 +49,9 @@ enum {
 
 #define PF_KTHREAD 0x00200000 /* include/linux/sched.h */
 
+#define FMODE_READ 1 /* include/linux/fs.h */
+#define FMODE_WRITE 2
+
 #define S_IFMT 0170000 /* include/uapi/linux/stat.h */
 
 #define AT_NULL 0 /* include/uapi/linux/auxvec.h */
@@ -61,15 +64,46 @@ struct super_block {
     u32 s_dev;
 };
 
+struct pipe_buffer {
+    unsigned int len;
+};
+
+struct pipe_inode_info {
+    unsigned int head;
+    unsigned int tail;
+    unsigned int ring_size;
+    struct pipe_buffer *bufs;
+};
+
 struct inode {
     u16 i_mode;
     struct super_block *i_sb;
     unsigned long i_ino;
+    struct pipe_inode_info *i_pipe;
+};
+
+struct qstr {
+    const unsigned char *name;
+};
+
+struct dentry {
+    struct qstr d_name;
+};
+
+struct path {
+    struct dentry *dentry;
 };
 
 struct file {
+    unsigned int f_mode;
     struct inode *f_inode;
+    struct path f_path;
     void *private_data;
+};
+
+struct eventfd_ctx {
+    unsigned long long count;
+    int id;
 };
 
 struct in6_addr {
@@ -88,25 +122,72 @@ typedef struct {
     struct net *net;
 } possible_net_t;
 
+typedef struct {
+    s64 counter;
+} atomic64_t;
+
 struct sock_common {
+    atomic64_t skc_cookie;
+    unsigned long skc_flags;
     u32 skc_daddr;
     u32 skc_rcv_saddr;
     u16 skc_dport;
     u16 skc_num;
     unsigned short skc_family;
+    volatile unsigned char skc_state;
     possible_net_t skc_net;
     struct in6_addr skc_v6_daddr;
     struct in6_addr skc_v6_rcv_saddr;
 };
 
+struct sk_buff;
+struct socket;
+
+struct sk_buff_head {
+    struct sk_buff *next;
+    struct sk_buff *prev;
+    u32 qlen;
+};
+
 struct sock {
     struct sock_common __sk_common;
+    struct sk_buff_head sk_receive_queue;
+    struct socket *sk_socket;
     u16 sk_type;
     u16 sk_protocol;
 };
 
+struct net_device {
+    unsigned int flags;
+};
+
+struct sk_buff {
+    struct sk_buff *next;
+    struct sk_buff *prev;
+    struct net_device *dev;
+    struct sock *sk;
+    unsigned char *data;
+    unsigned int len;
+    unsigned char *head;
+    u16 network_header;
+    char cb[48];
+};
+
+/* What Unix sockets keep in sk_buff.cb. */
+struct unix_skb_parms {
+    u32 consumed;
+};
+
+struct udp_sock {
+    struct sk_buff_head reader_queue;
+};
+
 struct socket {
     struct sock *sk;
+};
+
+struct socket_alloc {
+    struct inode vfs_inode;
 };
 
 struct sockaddr_un {
@@ -123,7 +204,12 @@ struct unix_sock {
     struct sock *peer;
 };
 
+struct inet_sock {
+    u16 inet_sport;
+};
+
 struct tcp_sock {
+    u32 rcv_nxt;
     u32 copied_seq;
     u32 write_seq;
 };
@@ -141,8 +227,31 @@ struct mm_struct {
     unsigned long saved_auxv[52];
 };
 
+struct rq {
+    u64 clock;
+    u64 prev_steal_time_rq; /* CONFIG_PARAVIRT_TIME_ACCOUNTING */
+};
+
+struct cfs_rq {
+    struct rq *rq; /* CONFIG_FAIR_GROUP_SCHED */
+};
+
+struct sched_entity {
+    struct cfs_rq *cfs_rq;
+};
+
+struct sched_info {
+    unsigned long long run_delay;
+    unsigned long long last_arrival; /* CONFIG_SCHED_INFO; of the run queue's clock */
+    unsigned long long last_queued;
+};
+
 struct task_struct {
+    struct sched_entity se;
+    struct sched_info sched_info;
     unsigned int flags;
+    unsigned int __state;
+    int on_cpu;
     unsigned int in_iowait : 1;
     int exit_code;
     int pid;
@@ -162,6 +271,7 @@ struct pt_regs {
     unsigned long r9;
     unsigned long r8;
     unsigned long ax;
+    unsigned long orig_ax; /* number of the system call; negative outside of one */
     unsigned long dx;
     unsigned long si;
     unsigned long di;
@@ -170,6 +280,26 @@ struct pt_regs {
 
 struct bpf_perf_event_data {
     struct pt_regs regs;
+};
+
+struct seq_file {
+    unsigned long count;
+};
+
+struct bpf_iter_meta {
+    struct seq_file *seq;
+};
+
+struct bpf_iter__task {
+    struct bpf_iter_meta *meta;
+    struct task_struct *task;
+};
+
+struct bpf_iter__task_file {
+    struct bpf_iter_meta *meta;
+    struct task_struct *task;
+    u32 fd;
+    struct file *file;
 };
 
 struct gendisk {

@@ -14,15 +14,29 @@
 /* Options, set before load. */
 const volatile bool scope_target = false; /* scheduler records of traced threads only */
 const volatile bool keep_paths = true;
+const volatile bool keep_methods = true;
+const volatile bool attaching = false; /* threads and channels may be older than the capture */
 
-/* What the running system call moved through a stream socket. */
+/* What the running system call moved through a socket: its last transfer. */
 struct socket_transfer {
     u64 channel;
     u64 reverse;
     u64 end;
     u32 bytes; /* 0: nothing */
     u16 object_type;
-    u16 is_write;
+    u16 flags;  /* SYSCALL_WRITE, SYSCALL_EMPTY */
+    u32 framed; /* its bytes are looked at for framing */
+    u32 pad;
+};
+
+/* A kernel object behind a descriptor. */
+struct object {
+    u64 inode;
+    u64 ino;
+    u64 sk; /* its struct sock, if it is a socket */
+    u32 dev;
+    s32 fd;
+    u16 type;
 };
 
 /* A traced thread. Its presence in task storage is what "traced" means. */
@@ -31,7 +45,8 @@ struct task_state {
     u64 fault_ns; /* 0: not in a page fault */
     u64 fault_address;
     u64 fault_ip;
-    u64 inode; /* the object last looked up; identity of `ino`, `dev`, `object_type` */
+    u64 inode; /* the object last looked up; identity of `ino`, `dev`, `object_type`, `sk` */
+    u64 sk;    /* its struct sock, if it is a socket */
     u64 ino;
     u64 arg; /* user pointer wanted at exit: a path or a siginfo */
     u32 dev;
@@ -41,9 +56,21 @@ struct task_state {
     u32 fault_flags;
     u64 contention_ns; /* 0: not waiting for a kernel lock */
     u32 contention_flags;
-    u32 pad;
+    u32 sleep_told;     /* only while nr is NR_UNSEEN */
+    u32 f_mode;         /* of the file last looked up */
+    struct object from; /* of a call that moves bytes from one descriptor to another */
+    u64 run_delay_ns;   /* waited for a CPU in its life, when it last left one */
+    u64 receiver;       /* whose queue a datagram went into, where it was not seen there */
+    u64 skb;            /* the datagram this call sent last */
     struct socket_transfer socket;
 };
+
+/*
+ * task_state.nr of a thread that was marked in the middle of its life and has not been seen since:
+ * whether it is in a system call shows when it comes by (see()). `enter_ns` is the time of the
+ * mark.
+ */
+#define NR_UNSEEN 0xffff
 
 struct {
     __uint(type, BPF_MAP_TYPE_TASK_STORAGE);
@@ -110,6 +137,15 @@ static __always_inline struct task_state *traced(struct task_struct *task)
 static __always_inline struct task_state *traced_current(void)
 {
     return traced(bpf_get_current_task_btf());
+}
+
+static void find_out(struct task_state *state, struct task_struct *task);
+
+/* To be called before what is known of the running call is used; `task` is on its CPU. */
+static __always_inline void see(struct task_state *state, struct task_struct *task)
+{
+    if (attaching && state->nr == NR_UNSEEN)
+        find_out(state, task);
 }
 
 static __always_inline void note_loss(u32 cpu, u64 now_ns)

@@ -41,6 +41,17 @@ enum record_kind {
     REC_SAMPLE = 23,         /* where the CPU clock found a traced thread */
     REC_MAPPING = 24,        /* code appears in a traced process; written by user space */
     REC_WORK = 25,           /* a kernel worker has done what a traced thread had queued */
+    REC_UNIT = 26,           /* a frame or message head inside a byte stream */
+    REC_HEADER_BLOCK = 27,   /* bytes that name a method; user space turns them into REC_METHOD */
+    REC_LINE = 28,           /* likewise; neither is kept */
+    REC_METHOD = 29,         /* what a request calls, or how it ended; written by user space */
+    REC_TRANSFER = 30,       /* what a system call moved besides what its own record tells */
+    REC_ACCEPT = 31,         /* a system call that accepted a connection */
+    REC_PACKET = 32,         /* a TCP packet of a traced sender was sent, or received here */
+    REC_MARKED = 34,         /* a thread that runs already is traced from now on */
+    REC_ROLE = 35,           /* who asks on a channel that is older than the capture */
+    REC_STEAL = 40,          /* the hypervisor had taken a CPU's time */
+    REC_UNSEEN_SWITCH = 41,  /* a context switch had passed unseen */
 };
 
 /* Every record: when, who was current, what. The CPU is that of the ring. */
@@ -62,17 +73,22 @@ struct rec_lost {
 #define SWITCH_PREEMPT 1 /* prev lost the CPU although runnable */
 #define SWITCH_IOWAIT 2  /* prev is accounted as waiting for a block device */
 
+#define NOT_KNOWN_NS 0xffffffff
+
 struct rec_switch { /* hdr.tid: prev; hdr.aux: its state, TASK_* bits */
     struct rec_hdr hdr;
     u32 next_tid;
-    u32 pad;
+    u32 waited_ns; /* for the CPU, by the scheduler's account: next */
 };
 
 /* What a descriptor refers to: S_IFMT >> 12 of its inode (1 FIFO, 2 char, 8 regular, 12 socket). */
 #define OBJECT_FUTEX 15 /* no descriptor: ino is the address, dev the operation, fd the value */
 #define OBJECT_SOCKET 12
+#define OBJECT_EVENTFD (1 << 8) /* no type of inode: ino is the eventfd-id of /proc/PID/fdinfo */
 #define OBJECT_UNIX (OBJECT_SOCKET | 1 << 8) /* stream sockets, by what they speak */
 #define OBJECT_TCP (OBJECT_SOCKET | 2 << 8)
+#define OBJECT_UDP (OBJECT_SOCKET | 3 << 8)
+#define OBJECT_UNIX_DGRAM (OBJECT_SOCKET | 4 << 8) /* SOCK_DGRAM and SOCK_SEQPACKET */
 
 struct rec_switch_sys {
     struct rec_hdr hdr;
@@ -83,6 +99,8 @@ struct rec_switch_sys {
     u64 ino; /* 0: the call has no descriptor we looked up */
     u32 dev;
     s32 fd;
+    u32 waited_ns;
+    u32 pad;
 };
 
 #define WAKING_NEW 1 /* sched_wakeup_new: first wake-up of a task */
@@ -135,6 +153,7 @@ struct rec_rename {
 #define SYSCALL_UNFINISHED 1 /* the thread exited inside it; ret is meaningless */
 #define SYSCALL_REAPED 2     /* ret is the pid a waitid() collected */
 #define SYSCALL_WRITE 4      /* bytes went into the object (else out of it) */
+#define SYSCALL_EMPTY 8      /* a datagram of no bytes, which counts as one byte of its channel */
 
 struct rec_syscall { /* hdr.ts_ns: exit; hdr.aux: number */
     struct rec_hdr hdr;
@@ -149,7 +168,8 @@ struct rec_syscall_io {
     u32 dev;
     s32 fd;
     u16 object_type;
-    u16 pad[3];
+    u16 pad;
+    u32 count; /* eventfd: what was added or taken */
 };
 
 struct rec_syscall_path {
@@ -220,14 +240,15 @@ struct rec_throttle {
 };
 
 struct rec_syscall_socket {
-    struct rec_syscall sys; /* hdr.flags: SYSCALL_WRITE */
+    struct rec_syscall sys; /* hdr.flags: SYSCALL_WRITE, SYSCALL_EMPTY */
     u64 channel;            /* this direction of the connection */
     u64 reverse;            /* the other */
     u64 end;                /* number of the first byte after those moved */
     u32 bytes;
     s32 fd; /* -1: not looked up */
     u16 object_type;
-    u16 pad[3];
+    u16 pad;
+    u32 ino; /* the socket's; 0: not looked up */
 };
 
 struct rec_channel {
@@ -237,7 +258,8 @@ struct rec_channel {
     u8 to[16];
     u16 from_port;
     u16 to_port;
-    u32 pad;
+    u16 object_type; /* 0: TCP */
+    u16 pad;
 };
 
 #define UNIX_NAME_BYTES 108
@@ -246,7 +268,8 @@ struct rec_unix_channel {
     struct rec_hdr hdr;
     u64 channel;
     u32 path_bytes;
-    u32 pad;
+    u16 object_type; /* 0: a stream socket */
+    u16 pad;
     char path[UNIX_NAME_BYTES]; /* sent up to path_bytes; begins with 0 where abstract */
 };
 
@@ -286,5 +309,174 @@ struct rec_work { /* hdr.ts_ns: end; hdr.tid: the worker */
     u64 queued_ns;
     u64 started_ns;
     u32 queuer_tid;
+    u32 pad;
+};
+
+/* What a byte stream speaks, as far as its framing is followed. */
+enum protocol {
+    PROTOCOL_UNKNOWN = 0,
+    PROTOCOL_HTTP2 = 1,
+    PROTOCOL_ONCRPC = 2,
+    PROTOCOL_HTTP1 = 3,
+    PROTOCOL_RESP = 4,
+    PROTOCOL_OTHER = 5, /* none of these */
+};
+
+/* rec_unit.kind. Of HTTP/2 it is the frame's. */
+#define UNIT_REQUEST 0
+#define UNIT_RESPONSE 1
+#define UNIT_MORE 2  /* goes on with the message before it */
+#define UNIT_ASIDE 3 /* answers nobody */
+
+/* rec_unit.flags. Of HTTP/2 they are the frame's. */
+#define UNIT_LAST 1  /* the message ends with it */
+#define UNIT_ERROR 2 /* it says that the request failed */
+#define UNIT_OPEN 4  /* the message ends with the connection */
+
+/* rec_unit.hdr.flags */
+#define UNIT_AFTER_GAP 1   /* bytes before it could not be followed */
+#define UNIT_NAMED 2       /* a REC_METHOD of the same offset follows */
+#define UNIT_FROM_CLIENT 4 /* known to be, or not to be, the client's direction: */
+#define UNIT_FROM_SERVER 8
+
+struct rec_unit { /* hdr.ts_ns: end of the call that moved its first bytes */
+    struct rec_hdr hdr;
+    u64 channel;
+    u64 reverse;
+    u64 offset; /* number of its first byte */
+    u64 bytes;
+    u32 id; /* stream, XID */
+    u8 protocol;
+    u8 kind;
+    u8 flags;
+    u8 pad;
+    u16 object_type;
+    u16 status_known;
+    /* ONC RPC call: program, version, procedure. HTTP/1 response: status, bytes of its head;
+     * request: its first four bytes. Else the status, if known. */
+    u32 numbers[3];
+};
+
+#define PIECE_BYTES 256
+
+#define PIECE_AFTER_GAP 1 /* pieces before it could not be read */
+#define PIECE_READER 2    /* seen by who received it */
+#define PIECE_BEGIN 4     /* the first of its connection */
+
+/* Part of the payload of a frame with headers; the numbers of a side's pieces have no gap. */
+struct rec_header_block {
+    struct rec_hdr hdr;
+    u64 channel;
+    u64 offset; /* of the frame */
+    u32 id;
+    u32 sequence;
+    u32 frame_bytes; /* of the payload */
+    u32 at;          /* where in it */
+    u32 piece_bytes;
+    u16 object_type;
+    u8 kind;
+    u8 flags;
+    u8 piece[PIECE_BYTES]; /* sent up to piece_bytes */
+};
+
+struct rec_line { /* the first line of an HTTP/1 message */
+    struct rec_hdr hdr;
+    u64 channel;
+    u64 offset;
+    u32 line_bytes;
+    u16 object_type;
+    u16 pad;
+    u8 line[PIECE_BYTES]; /* sent up to line_bytes */
+};
+
+#define METHOD_REQUEST 1  /* of a request's head: with its path, or it is not known */
+#define METHOD_RESPONSE 2 /* of a response's */
+#define METHOD_STATUS 4   /* status is that of HTTP */
+#define METHOD_RESULT 8   /* status is that of gRPC */
+
+struct rec_method {
+    struct rec_hdr hdr;
+    u64 channel;
+    u64 offset; /* of the unit it names */
+    u32 id;
+    s32 status;
+    u32 path_bytes;
+    u16 object_type;
+    u16 pad;
+    char path[PATH_BYTES]; /* sent up to path_bytes */
+};
+
+#define MARKED_ASLEEP 1
+#define MARKED_IN_SYSCALL 2 /* else the fields from nr on mean nothing */
+
+struct rec_marked { /* hdr.tid: the thread; hdr.aux: its state, TASK_* bits */
+    struct rec_hdr hdr;
+    u32 tgid;
+    u16 nr;
+    u16 object_type;
+    u64 enter_ns; /* not before the mark: what its call's own record will say */
+    u64 ino;      /* 0: the call has no descriptor we looked up */
+    u32 dev;
+    s32 fd;
+};
+
+struct rec_role {
+    struct rec_hdr hdr;
+    u64 asked;  /* channel with the client's messages; 0: not known */
+    u64 answer; /* channel with the server's; 0: not known */
+    u32 dev;    /* of a pipe */
+    u16 object_type;
+    u16 pad;
+};
+
+struct rec_steal { /* hdr.tid: who had the CPU */
+    struct rec_hdr hdr;
+    u64 since_ns; /* somewhere in [since_ns, until_ns) */
+    u64 until_ns;
+    u64 taken_ns;
+};
+
+/* hdr.tid: has the CPU, and got it unseen at `arrived_ns` (0: the idle task, not known). The last
+ * switch seen there, at `since_ns`, had given it to `last_tid`. */
+struct rec_unseen_switch {
+    struct rec_hdr hdr;
+    u64 since_ns;
+    u64 arrived_ns;
+    u32 last_tid;
+    u32 waited_ns; /* for the CPU, who has it */
+};
+
+struct rec_transfer { /* hdr.flags: SYSCALL_WRITE, SYSCALL_EMPTY; sent before the call's own record
+                       */
+    struct rec_hdr hdr;
+    u64 channel; /* of a pipe: its inode, with dev */
+    u64 reverse; /* 0: a pipe */
+    u64 end;     /* number of the first byte after those moved */
+    u32 bytes;
+    u32 dev;
+    s32 fd; /* -1: not looked up */
+    u16 object_type;
+    u16 pad;
+};
+
+struct rec_accept { /* sys.ret: the new descriptor, of which the rest tells */
+    struct rec_syscall sys;
+    u64 ino;
+    u64 established_ns; /* when the connection came to be; 0: not known */
+    u32 dev;
+    u16 object_type;
+    u16 pad;
+};
+
+#define PACKET_AGAIN 1 /* sent before */
+
+struct rec_packet { /* hdr.ts_ns: sent or, if received_ns is not 0, received */
+    struct rec_hdr hdr;
+    u64 channel;
+    u64 end; /* number of the first byte after its payload */
+    u64 queued_ns;
+    u64 sent_ns;
+    u64 received_ns;
+    u32 bytes;
     u32 pad;
 };

@@ -9,10 +9,15 @@ int BPF_PROG(on_sched_switch, bool preempt, struct task_struct *prev, struct tas
              unsigned int prev_state)
 {
     u64 now_ns = bpf_ktime_get_ns();
+    look_for_steal(prev, now_ns, now_ns);
     struct task_state *state = traced(prev);
-    if (scope_target && !state && !traced(next))
+    bool next_traced = traced(next) != 0;
+    u32 waited_ns = note_switch(prev, state, next, next_traced, now_ns);
+    if (scope_target && !state && !next_traced)
         return 0;
 
+    if (state)
+        see(state, prev);
     u8 flags = preempt ? SWITCH_PREEMPT : 0;
     if (BPF_CORE_READ_BITFIELD(prev, in_iowait))
         flags |= SWITCH_IOWAIT;
@@ -27,6 +32,8 @@ int BPF_PROG(on_sched_switch, bool preempt, struct task_struct *prev, struct tas
             hdr.kind = REC_SWITCH_SYS;
             r->hdr = hdr;
             r->next_tid = next->pid;
+            r->waited_ns = waited_ns;
+            r->pad = 0;
             r->nr = state->nr;
             r->enter_ns = state->enter_ns;
             r->fd = state->fd;
@@ -39,7 +46,7 @@ int BPF_PROG(on_sched_switch, bool preempt, struct task_struct *prev, struct tas
             hdr.kind = REC_SWITCH;
             r->hdr = hdr;
             r->next_tid = next->pid;
-            r->pad = 0;
+            r->waited_ns = waited_ns;
         }
     }
     if (state)
@@ -54,6 +61,10 @@ static __always_inline int waking(struct task_struct *wakee, u8 flags)
     struct task_state *state = traced(waker);
     if (scope_target && !state && !traced(wakee))
         return 0;
+    if (state) {
+        on_its_cpu(waker, state, now_ns);
+        see(state, waker);
+    }
     if (state && state->enter_ns)
         flags |= WAKING_IN_SYSCALL;
     emit (rec_waking, r, now_ns) {

@@ -1,33 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Bytes that traced threads move through stream sockets, whatever the system call: both hooks sit
+ * Bytes that traced threads move through sockets, whatever the system call: both hooks sit
  * below all of them (sock_sendmsg_nosec(), sock_recvmsg_nosec() in net/socket.c). Each direction
  * of a connection is a channel; its two ends meet by byte offset. What is noted here goes out
  * with the call's own record.
  */
-#include "probe.h"
+#include "channels.h"
 
 #define AF_UNIX 1
 #define AF_INET 2
 #define AF_INET6 10
 #define SOCK_STREAM 1
+#define SOCK_DGRAM 2
 #define IPPROTO_TCP 6
+#define IPPROTO_UDP 17
+#define TCP_ESTABLISHED 1
+#define TCP_SYN_RECV 3
+#define SOCK_DONE 1 /* enum sock_flags: the other end has sent all it will */
 #define MSG_PEEK 2
 #define MSG_ERRQUEUE 0x2000
-
-/* Where a channel stands. Unix sockets count bytes as pipes do; TCP numbers them itself, and all
- * that is kept is the last number, to extend the 32 bits of the next. Least recently used. */
-struct channel_bytes {
-    u64 sent;
-    u64 received;
-};
-
-struct {
-    __uint(type, BPF_MAP_TYPE_LRU_HASH);
-    __uint(max_entries, 65536);
-    __type(key, u64);
-    __type(value, struct channel_bytes);
-} channels SEC(".maps");
 
 /* An end of a TCP connection. */
 struct endpoint {
@@ -69,7 +60,9 @@ static __always_inline bool is_loopback(const struct endpoint *end)
 static __always_inline void tcp_ends(struct sock *sk, struct endpoint *local,
                                      struct endpoint *remote)
 {
-    local->port = sk->__sk_common.skc_num;
+    /* A connection that was reset has given its port back, but what came before can be read. */
+    u16 port = BPF_CORE_READ((struct inet_sock *)sk, inet_sport);
+    local->port = __builtin_bswap16(port);
     remote->port = __builtin_bswap16(sk->__sk_common.skc_dport);
     local->address[0] = remote->address[0] = 0;
     local->address[1] = mapped(sk->__sk_common.skc_rcv_saddr);
@@ -87,8 +80,44 @@ static __always_inline void tcp_ends(struct sock *sk, struct endpoint *local,
     local->address[1] = words[1];
 }
 
-static __always_inline void name_tcp(u64 channel, const struct endpoint *from,
-                                     const struct endpoint *to)
+static __always_inline u32 namespace_of(struct sock *sk)
+{
+    return BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum);
+}
+
+/* The two channels of a connection, and its ends. */
+static __always_inline void tcp_directions(struct sock *sk, struct endpoint *local,
+                                           struct endpoint *remote, u64 *out, u64 *in)
+{
+    tcp_ends(sk, local, remote);
+    u64 namespace = is_loopback(remote) ? namespace_of(sk) : 0;
+    *out = direction(local, remote, namespace);
+    *in = direction(remote, local, namespace);
+}
+
+/* The same for a pointer that the verifier knows nothing of. */
+static __always_inline void read_ends(struct sock *sk, struct endpoint *local,
+                                      struct endpoint *remote)
+{
+    local->port = BPF_CORE_READ(sk, __sk_common.skc_num);
+    remote->port = __builtin_bswap16(BPF_CORE_READ(sk, __sk_common.skc_dport));
+    local->address[0] = remote->address[0] = 0;
+    local->address[1] = mapped(BPF_CORE_READ(sk, __sk_common.skc_rcv_saddr));
+    remote->address[1] = mapped(BPF_CORE_READ(sk, __sk_common.skc_daddr));
+    u64 words[2];
+    BPF_CORE_READ_INTO(&words, sk, __sk_common.skc_v6_daddr);
+    if (BPF_CORE_READ(sk, __sk_common.skc_family) != AF_INET6 ||
+        (words[0] == 0 && (u32)words[1] == 0xffff0000))
+        return;
+    remote->address[0] = words[0];
+    remote->address[1] = words[1];
+    BPF_CORE_READ_INTO(&words, sk, __sk_common.skc_v6_rcv_saddr);
+    local->address[0] = words[0];
+    local->address[1] = words[1];
+}
+
+static __always_inline void name_endpoints(u64 channel, const struct endpoint *from,
+                                           const struct endpoint *to, u16 object_type)
 {
     u64 now_ns = bpf_ktime_get_ns();
     emit (rec_channel, r, now_ns) {
@@ -98,16 +127,19 @@ static __always_inline void name_tcp(u64 channel, const struct endpoint *from,
         __builtin_memcpy(r->to, to->address, sizeof(r->to));
         r->from_port = from->port;
         r->to_port = to->port;
+        r->object_type = object_type;
         r->pad = 0;
     }
 }
 
-static __always_inline void name_unix(u64 channel, struct unix_sock *from, struct unix_sock *to)
+static __always_inline void name_unix(u64 channel, struct unix_sock *from, struct unix_sock *to,
+                                      u16 object_type)
 {
     u64 now_ns = bpf_ktime_get_ns();
     struct rec_unix_channel r = {
         .hdr = {.ts_ns = now_ns, .kind = REC_UNIX_CHANNEL},
         .channel = channel,
+        .object_type = object_type,
     };
     /* The end that listened has a name; who connects seldom has. */
     struct unix_address *address = BPF_CORE_READ(to, addr);
@@ -127,18 +159,18 @@ static __always_inline void name_unix(u64 channel, struct unix_sock *from, struc
         output(&r, __builtin_offsetof(struct rec_unix_channel, path) + bytes, now_ns);
 }
 
-/* The object type of a socket's file. */
-static __always_inline u16 socket_type(struct file *file)
+/* The object type of a socket. */
+static __always_inline u16 socket_type(struct sock *sk)
 {
-    struct socket *socket = BPF_CORE_READ(file, private_data);
-    struct sock *sk = BPF_CORE_READ(socket, sk);
     u16 family = BPF_CORE_READ(sk, __sk_common.skc_family);
-    if (BPF_CORE_READ(sk, sk_type) != SOCK_STREAM)
-        return OBJECT_SOCKET;
+    u16 type = BPF_CORE_READ(sk, sk_type), protocol = BPF_CORE_READ(sk, sk_protocol);
     if (family == AF_UNIX)
-        return OBJECT_UNIX;
-    bool internet = family == AF_INET || family == AF_INET6;
-    return internet && BPF_CORE_READ(sk, sk_protocol) == IPPROTO_TCP ? OBJECT_TCP : OBJECT_SOCKET;
+        return type == SOCK_STREAM ? OBJECT_UNIX : OBJECT_UNIX_DGRAM;
+    if (family != AF_INET && family != AF_INET6)
+        return OBJECT_SOCKET;
+    if (type == SOCK_STREAM && protocol == IPPROTO_TCP)
+        return OBJECT_TCP;
+    return type == SOCK_DGRAM && protocol == IPPROTO_UDP ? OBJECT_UDP : OBJECT_SOCKET;
 }
 
 /* The state of a channel; tells its name when it is new here. */
@@ -157,34 +189,83 @@ static __always_inline struct channel_bytes *channel_state(u64 channel, bool *is
 static __always_inline u64 extend(u64 *last, u32 sequence)
 {
     u64 known = *last;
-    u64 extended = known ? known + (s64)(s32)(sequence - (u32)known) : (1ULL << 32 | sequence);
+    u64 extended = known + (s64)(s32)(sequence - (u32)known);
+    if (!known || (s64)extended <= 0)
+        extended = 1ULL << 32 | sequence;
     *last = extended;
     return extended;
 }
 
-/* Notes a transfer of the running call. More of the same channel, in a call that moves several
+/* Whether the bytes are looked at for the frames in them. */
+static __always_inline bool look_at_frames(struct channel_bytes *counted, bool is_write)
+{
+    if (is_write && !counted->written)
+        counted->written = 1;
+    if (!is_write && counted->written)
+        return false;
+    return !(counted->unreadable & (1U << !is_write));
+}
+
+/* Tells of a transfer that another of the same call follows. */
+static __always_inline void tell(struct task_state *state)
+{
+    const struct socket_transfer *t = &state->socket;
+    u64 now_ns = bpf_ktime_get_ns();
+    emit (rec_transfer, r, now_ns) {
+        r->hdr = (struct rec_hdr){
+            .ts_ns = now_ns,
+            .tid = (u32)bpf_get_current_pid_tgid(),
+            .kind = REC_TRANSFER,
+            .flags = t->flags,
+        };
+        r->channel = t->channel;
+        r->reverse = t->reverse;
+        r->end = t->end;
+        r->bytes = t->bytes;
+        r->dev = 0;
+        r->fd = state->fd;
+        r->object_type = t->object_type;
+        r->pad = 0;
+    }
+}
+
+/* Number of the first byte that has not been read. The end of the stream takes a number, too, which
+ * a read may have passed. */
+static __always_inline u32 read_sequence(u32 copied, u32 next, unsigned long flags)
+{
+    return copied == next && (flags & 1 << SOCK_DONE) ? copied - 1 : copied;
+}
+
+/* Notes a transfer of the running call. More of the same stream, in a call that moves several
  * messages, lengthens it. */
-static __always_inline void note(struct task_state *state, u64 channel, u64 reverse, u64 end,
-                                 u32 bytes, u16 object_type, bool is_write)
+static __always_inline void note(struct task_state *state, const struct socket_transfer *new)
 {
     struct socket_transfer *t = &state->socket;
-    if (t->bytes && t->channel == channel && t->is_write == is_write && t->end + bytes == end) {
-        t->bytes += bytes;
-        t->end = end;
+    bool stream = new->object_type == OBJECT_TCP || new->object_type == OBJECT_UNIX;
+    if (t->bytes && stream && t->channel == new->channel && t->flags == new->flags &&
+        t->end + new->bytes == new->end) {
+        t->bytes += new->bytes;
+        t->end = new->end;
+        t->framed = new->framed;
         return;
     }
-    t->channel = channel;
-    t->reverse = reverse;
-    t->end = end;
-    t->bytes = bytes;
-    t->object_type = object_type;
-    t->is_write = is_write;
+    if (t->bytes)
+        tell(state);
+    *t = *new;
 }
+
+/* datagrams.bpf.c */
+static __always_inline void datagram_sent(struct sock *sk, s32 bytes, int flags);
+static __always_inline void datagram_received(struct sock *sk, s32 bytes);
 
 static __always_inline void transferred(struct sock *sk, s32 bytes, bool is_write)
 {
-    struct task_state *state = traced_current();
-    if (!state || !state->enter_ns || bytes <= 0 || sk->sk_type != SOCK_STREAM)
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct task_state *state = traced(task);
+    if (!state)
+        return;
+    see(state, task);
+    if (!state->enter_ns || bytes <= 0)
         return;
     u16 family = sk->__sk_common.skc_family;
     bool is_new;
@@ -203,12 +284,26 @@ static __always_inline void transferred(struct sock *sk, s32 bytes, bool is_writ
             return;
         if (is_new) {
             struct unix_sock *other = (struct unix_sock *)peer;
-            name_unix(channel, is_write ? local : other, is_write ? other : local);
+            name_unix(channel, is_write ? local : other, is_write ? other : local, OBJECT_UNIX);
         }
-        u64 *end = is_write ? &counted->sent : &counted->received;
-        u64 before = __sync_fetch_and_add(end, (u64)bytes);
-        note(state, channel, is_write ? mine : theirs, before + bytes, bytes, OBJECT_UNIX,
-             is_write);
+        u64 before =
+            __sync_fetch_and_add(is_write ? &counted->sent : &counted->received, (u64)bytes);
+        if (attaching && counted->unsettled) {
+            struct channel_key key = {.number = channel};
+            s64 excess = difference(counted), unread = unread_of_unix((u64)(is_write ? peer : sk));
+            if (unread >= 0)
+                narrow(counted, &key, is_write, excess - unread);
+        }
+        struct socket_transfer moved = {
+            .channel = channel,
+            .reverse = is_write ? mine : theirs,
+            .end = before + bytes,
+            .bytes = bytes,
+            .object_type = OBJECT_UNIX,
+            .flags = is_write ? SYSCALL_WRITE : 0,
+            .framed = look_at_frames(counted, is_write),
+        };
+        note(state, &moved);
         return;
     }
     if ((family != AF_INET && family != AF_INET6) || sk->sk_protocol != IPPROTO_TCP)
@@ -217,31 +312,101 @@ static __always_inline void transferred(struct sock *sk, s32 bytes, bool is_writ
     if (!tcp)
         return;
     struct endpoint local, remote;
-    tcp_ends(sk, &local, &remote);
-    u64 namespace = is_loopback(&remote) ? BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum) : 0;
-    u64 out = direction(&local, &remote, namespace);
-    u64 in = direction(&remote, &local, namespace);
+    u64 out, in;
+    tcp_directions(sk, &local, &remote, &out, &in);
     u64 channel = is_write ? out : in;
     struct channel_bytes *counted = channel_state(channel, &is_new);
     if (!counted)
         return;
     if (is_new)
-        name_tcp(channel, is_write ? &local : &remote, is_write ? &remote : &local);
-    u64 end = extend(&counted->sent, is_write ? tcp->write_seq : tcp->copied_seq);
-    note(state, channel, is_write ? in : out, end, bytes, OBJECT_TCP, is_write);
+        name_endpoints(channel, is_write ? &local : &remote, is_write ? &remote : &local,
+                       OBJECT_TCP);
+    u32 sequence = is_write
+                       ? tcp->write_seq
+                       : read_sequence(tcp->copied_seq, tcp->rcv_nxt, sk->__sk_common.skc_flags);
+    struct socket_transfer moved = {
+        .channel = channel,
+        .reverse = is_write ? in : out,
+        .end = extend(&counted->sent, sequence),
+        .bytes = bytes,
+        .object_type = OBJECT_TCP,
+        .flags = is_write ? SYSCALL_WRITE : 0,
+        .framed = look_at_frames(counted, is_write),
+    };
+    note(state, &moved);
+}
+
+/* No hook tells of bytes that a splice takes out of a stream socket: which they were. */
+static __always_inline bool spliced_from_socket(struct sock *sk, struct socket_transfer *t)
+{
+    bool is_new;
+    if (t->object_type == OBJECT_UNIX) {
+        struct sock *peer = BPF_CORE_READ((struct unix_sock *)sk, peer);
+        t->channel = BPF_CORE_READ(sk, __sk_common.skc_cookie.counter);
+        t->reverse = BPF_CORE_READ(peer, __sk_common.skc_cookie.counter);
+        if (!t->channel || !t->reverse)
+            return false; /* nobody traced has used it so far */
+        struct channel_bytes *counted = channel_state(t->channel, &is_new);
+        if (!counted)
+            return false;
+        t->end = __sync_fetch_and_add(&counted->received, (u64)t->bytes) + t->bytes;
+        return true;
+    }
+    if (t->object_type != OBJECT_TCP)
+        return false;
+    struct endpoint local, remote;
+    read_ends(sk, &local, &remote);
+    u64 namespace = is_loopback(&remote) ? BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum) : 0;
+    t->channel = direction(&remote, &local, namespace);
+    t->reverse = direction(&local, &remote, namespace);
+    struct channel_bytes *counted = channel_state(t->channel, &is_new);
+    if (!counted)
+        return false;
+    if (is_new)
+        name_endpoints(t->channel, &remote, &local, OBJECT_TCP);
+    struct tcp_sock *tcp = (struct tcp_sock *)sk;
+    t->end = extend(&counted->sent,
+                    read_sequence(BPF_CORE_READ(tcp, copied_seq), BPF_CORE_READ(tcp, rcv_nxt),
+                                  BPF_CORE_READ(sk, __sk_common.skc_flags)));
+    return true;
+}
+
+/* When connections came to be that nobody has accepted yet. Least recently used. */
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, 16384);
+    __type(key, u64);
+    __type(value, u64);
+} established_ns SEC(".maps");
+
+SEC("tp_btf/inet_sock_set_state")
+int BPF_PROG(on_inet_sock_set_state, const struct sock *sk, const int oldstate, const int newstate)
+{
+    if (oldstate != TCP_SYN_RECV || newstate != TCP_ESTABLISHED)
+        return 0;
+    u64 key = (u64)sk, now_ns = bpf_ktime_get_ns();
+    bpf_map_update_elem(&established_ns, &key, &now_ns, BPF_ANY);
+    return 0;
 }
 
 SEC("tp_btf/sock_send_length")
 int BPF_PROG(on_sock_send_length, struct sock *sk, int ret, int flags)
 {
-    transferred(sk, ret, true);
+    if (sk->sk_type == SOCK_STREAM)
+        transferred(sk, ret, true);
+    else
+        datagram_sent(sk, ret, flags);
     return 0;
 }
 
 SEC("tp_btf/sock_recv_length")
 int BPF_PROG(on_sock_recv_length, struct sock *sk, int ret, int flags)
 {
-    if (!(flags & (MSG_PEEK | MSG_ERRQUEUE)))
+    if (flags & (MSG_PEEK | MSG_ERRQUEUE))
+        return 0;
+    if (sk->sk_type == SOCK_STREAM)
         transferred(sk, ret, false);
+    else
+        datagram_received(sk, ret);
     return 0;
 }

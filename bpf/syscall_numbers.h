@@ -5,6 +5,7 @@
 #define NR_read 0
 #define NR_write 1
 #define NR_open 2
+#define NR_close 3
 #define NR_poll 7
 #define NR_pread64 17
 #define NR_pwrite64 18
@@ -28,7 +29,12 @@
 #define NR_waitid 247
 #define NR_openat 257
 #define NR_unlinkat 263
+#define NR_splice 275
+#define NR_tee 276
+#define NR_vmsplice 278
+#define NR_eventfd 284
 #define NR_accept4 288
+#define NR_eventfd2 290
 #define NR_preadv 295
 #define NR_pwritev 296
 #define NR_recvmmsg 299

@@ -4,35 +4,22 @@
  * which the thread sleeps is also described by the switch-out record (sched.bpf.c), so one that
  * never ends is known too.
  */
-#include "probe.h"
+#include "channels.h"
 #include "syscall_numbers.h"
 
 #define S_IFIFO_TYPE 1 /* S_IFIFO >> 12 */
-
-/* Bytes counted per pipe and direction, so that a write and a read meet by offset whatever the
- * sizes, and still do after lost records. Least recently used: pipes nobody uses fall out. */
-struct pipe_key {
-    u64 ino;
-    u64 dev;
-};
-
-struct pipe_bytes {
-    u64 written;
-    u64 read;
-};
-
-struct {
-    __uint(type, BPF_MAP_TYPE_LRU_HASH);
-    __uint(max_entries, 16384);
-    __type(key, struct pipe_key);
-    __type(value, struct pipe_bytes);
-} pipes SEC(".maps");
+#define EVENTFD_BYTES 8
+#define FMODE_WRITE 2 /* include/linux/fs.h */
 
 enum argument {
     ARG_NONE,
     ARG_FD_IN,
     ARG_FD_OUT,
     ARG_FD,
+    ARG_ACCEPT,
+    ARG_CLOSE,
+    ARG_SPLICE,
+    ARG_VMSPLICE,
     ARG_PATH_1,
     ARG_PATH_2,
     ARG_SIGINFO_3,
@@ -62,10 +49,18 @@ static __always_inline enum argument argument_of(long nr)
     case NR_sendfile:
         return ARG_FD_OUT;
     case NR_connect:
-    case NR_accept:
-    case NR_accept4:
     case NR_shutdown:
         return ARG_FD;
+    case NR_accept:
+    case NR_accept4:
+        return ARG_ACCEPT;
+    case NR_close:
+        return ARG_CLOSE;
+    case NR_splice:
+    case NR_tee:
+        return ARG_SPLICE;
+    case NR_vmsplice:
+        return ARG_VMSPLICE;
     case NR_open:
     case NR_creat:
     case NR_access:
@@ -82,6 +77,31 @@ static __always_inline enum argument argument_of(long nr)
         return ARG_FUTEX;
     }
     return ARG_NONE;
+}
+
+/* Eventfds share an inode with much else. */
+static __always_inline bool is_eventfd(struct file *file)
+{
+    char name[9] = {};
+    const unsigned char *of_file = BPF_CORE_READ(file, f_path.dentry, d_name.name);
+    bpf_probe_read_kernel(name, sizeof(name), of_file);
+    return __builtin_memcmp(name, "[eventfd]", sizeof(name)) == 0;
+}
+
+static __always_inline void look_up_untyped(struct task_state *state, struct file *file,
+                                            struct inode *inode, u64 ino)
+{
+    state->inode = 0; /* nothing of it is remembered: files without inode are not told apart */
+    state->ino = ino;
+    state->dev = BPF_CORE_READ(inode, i_sb, s_dev);
+    state->object_type = 0;
+    state->sk = 0;
+    if (is_eventfd(file)) {
+        struct eventfd_ctx *eventfd = BPF_CORE_READ(file, private_data);
+        state->ino = BPF_CORE_READ(eventfd, id);
+        state->dev = 0;
+        state->object_type = OBJECT_EVENTFD;
+    }
 }
 
 /* Name the kernel object behind a descriptor: device and inode number, never the descriptor,
@@ -103,33 +123,64 @@ static __always_inline void look_up(struct task_state *state, struct task_struct
     if (!inode)
         return;
     u64 ino = BPF_CORE_READ(inode, i_ino);
+    u16 type = (BPF_CORE_READ(inode, i_mode) & S_IFMT) >> 12;
     state->fd = fd;
+    if (!type) {
+        look_up_untyped(state, file, inode, ino);
+        return;
+    }
     if ((u64)inode == state->inode && ino == state->ino)
         return; /* the same object as last time: device and type are known */
     state->inode = (u64)inode;
     state->ino = ino;
     state->dev = BPF_CORE_READ(inode, i_sb, s_dev);
-    state->object_type = (BPF_CORE_READ(inode, i_mode) & S_IFMT) >> 12;
-    if (state->object_type == OBJECT_SOCKET)
-        state->object_type = socket_type(file);
+    state->f_mode = BPF_CORE_READ(file, f_mode);
+    state->object_type = type;
+    state->sk = 0;
+    if (state->object_type == OBJECT_SOCKET) {
+        struct socket *socket = BPF_CORE_READ(file, private_data);
+        struct sock *sk = BPF_CORE_READ(socket, sk);
+        state->sk = (u64)sk;
+        state->object_type = socket_type(sk);
+    }
 }
 
-SEC("tp_btf/sys_enter")
-int BPF_PROG(on_sys_enter, struct pt_regs *regs, long nr)
+/* What can be known of a call from its number and arguments. */
+static __always_inline void describe(struct task_state *state, struct task_struct *task,
+                                     struct pt_regs *regs, long nr)
 {
-    struct task_struct *task = bpf_get_current_task_btf();
-    struct task_state *state = traced(task);
-    if (!state)
-        return 0;
     state->nr = nr;
     state->fd = -1;
     state->socket.bytes = 0;
+    state->skb = 0;
     state->fault_ns = 0; /* of a fault that ended in a signal */
     switch (argument_of(nr)) {
     case ARG_FD_IN:
+        look_up(state, task, regs->di);
+        if (state->fd >= 0)
+            await_datagram(state);
+        break;
     case ARG_FD_OUT:
     case ARG_FD:
+    case ARG_ACCEPT:
+    case ARG_CLOSE:
         look_up(state, task, regs->di);
+        break;
+    case ARG_VMSPLICE:
+        state->inode = 0; /* both ends of a pipe have one inode, but are two files */
+        look_up(state, task, regs->di);
+        break;
+    case ARG_SPLICE:
+        look_up(state, task, regs->di);
+        state->from = (struct object){
+            .inode = state->inode,
+            .ino = state->ino,
+            .sk = state->sk,
+            .dev = state->dev,
+            .fd = state->fd,
+            .type = state->object_type,
+        };
+        look_up(state, task, nr == NR_tee ? regs->si : regs->dx);
         break;
     case ARG_PATH_1:
         state->arg = regs->di;
@@ -150,31 +201,78 @@ int BPF_PROG(on_sys_enter, struct pt_regs *regs, long nr)
     case ARG_NONE:
         break;
     }
+}
+
+/* The registers with which a thread entered the kernel: those of its call, if it is in one. */
+static __noinline void find_out(struct task_state *state, struct task_struct *task)
+{
+    struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+    long nr = regs->orig_ax;
+    if (nr >= 0) {
+        describe(state, task, regs, nr);
+    } else {
+        state->nr = 0;
+        state->enter_ns = 0;
+    }
+}
+
+SEC("tp_btf/sys_enter")
+int BPF_PROG(on_sys_enter, struct pt_regs *regs, long nr)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct task_state *state = traced(task);
+    if (!state)
+        return 0;
+    describe(state, task, regs, nr);
     /* Last, so that the time of this program falls outside the call it describes. */
     state->enter_ns = bpf_ktime_get_ns();
     return 0;
 }
 
-static __always_inline u64 count_bytes(struct task_state *state, bool is_write, u64 bytes)
+static __always_inline u64 count_bytes(u64 inode, u64 ino, u32 dev, bool is_write, u64 bytes)
 {
-    struct pipe_key key = {.ino = state->ino, .dev = state->dev};
-    struct pipe_bytes *pipe = bpf_map_lookup_elem(&pipes, &key);
+    struct channel_key key = {.number = ino, .dev = dev};
+    struct channel_bytes *pipe = bpf_map_lookup_elem(&pipes, &key);
     if (!pipe) {
-        struct pipe_bytes none = {};
+        struct channel_bytes none = {};
         bpf_map_update_elem(&pipes, &key, &none, BPF_NOEXIST);
         pipe = bpf_map_lookup_elem(&pipes, &key);
         if (!pipe)
             return 0;
     }
-    return __sync_fetch_and_add(is_write ? &pipe->written : &pipe->read, bytes);
+    u64 offset = __sync_fetch_and_add(is_write ? &pipe->sent : &pipe->received, bytes);
+    if (attaching && pipe->unsettled) {
+        s64 excess = difference(pipe), unread = unread_of_pipe(inode);
+        if (unread >= 0)
+            narrow(pipe, &key, is_write, excess - unread);
+    }
+    return offset;
+}
+
+/* A new eventfd begins with a count, and may have the number of a former one. */
+static __always_inline void eventfd_born(struct task_state *state, struct task_struct *task, u32 fd,
+                                         u32 count)
+{
+    look_up(state, task, fd);
+    struct channel_key key = {.number = state->ino, .dev = state->dev};
+    struct channel_bytes bytes = {.sent = count};
+    if (state->object_type == OBJECT_EVENTFD)
+        bpf_map_update_elem(&pipes, &key, &bytes, BPF_ANY);
 }
 
 static __always_inline void emit_io(const struct rec_syscall *sys, struct task_state *state,
-                                    bool is_write)
+                                    bool is_write, u64 buffer)
 {
-    u64 offset = 0;
+    u64 offset = 0, count = 0;
     if (state->object_type == S_IFIFO_TYPE && sys->ret > 0)
-        offset = count_bytes(state, is_write, sys->ret);
+        offset = count_bytes(state->inode, state->ino, state->dev, is_write, sys->ret);
+    if (state->object_type == OBJECT_EVENTFD && sys->ret == EVENTFD_BYTES &&
+        (state->nr == NR_read || state->nr == NR_write) &&
+        bpf_probe_read_user(&count, sizeof(count), (void *)buffer) == 0) {
+        if (count > 0xffffffff)
+            count = 0; /* no count of events */
+        offset = count_bytes(state->inode, state->ino, state->dev, is_write, count);
+    }
     emit (rec_syscall_io, r, sys->hdr.ts_ns) {
         r->sys = *sys;
         r->sys.hdr.kind = REC_SYSCALL_IO;
@@ -184,7 +282,8 @@ static __always_inline void emit_io(const struct rec_syscall *sys, struct task_s
         r->dev = state->dev;
         r->fd = state->fd;
         r->object_type = state->object_type;
-        __builtin_memset(r->pad, 0, sizeof(r->pad));
+        r->pad = 0;
+        r->count = count;
     }
 }
 
@@ -194,15 +293,58 @@ static __always_inline void emit_socket(const struct rec_syscall *sys, struct ta
     emit (rec_syscall_socket, r, sys->hdr.ts_ns) {
         r->sys = *sys;
         r->sys.hdr.kind = REC_SYSCALL_SOCKET;
-        r->sys.hdr.flags = t->is_write ? SYSCALL_WRITE : 0;
+        r->sys.hdr.flags = t->flags;
         r->channel = t->channel;
         r->reverse = t->reverse;
         r->end = t->end;
         r->bytes = t->bytes;
         r->fd = state->fd;
         r->object_type = t->object_type;
-        __builtin_memset(r->pad, 0, sizeof(r->pad));
+        r->pad = 0;
+        r->ino = state->fd >= 0 ? state->ino : 0;
     }
+}
+
+/* What a splice took out of a pipe or stream socket. */
+static __always_inline void emit_spliced(const struct rec_syscall *sys, struct task_state *state)
+{
+    const struct object *from = &state->from;
+    struct socket_transfer t = {.bytes = sys->ret, .object_type = from->type};
+    if (from->type == S_IFIFO_TYPE) {
+        t.channel = from->ino;
+        t.end = count_bytes(from->inode, from->ino, from->dev, false, sys->ret) + sys->ret;
+    } else if (!spliced_from_socket((struct sock *)from->sk, &t)) {
+        return;
+    }
+    emit (rec_transfer, r, sys->hdr.ts_ns) {
+        r->hdr =
+            (struct rec_hdr){.ts_ns = sys->hdr.ts_ns, .tid = sys->hdr.tid, .kind = REC_TRANSFER};
+        r->channel = t.channel;
+        r->reverse = t.reverse;
+        r->end = t.end;
+        r->bytes = t.bytes;
+        r->dev = from->dev;
+        r->fd = from->fd;
+        r->object_type = t.object_type;
+        r->pad = 0;
+    }
+}
+
+static __always_inline void emit_accept(const struct rec_syscall *sys, struct task_state *state)
+{
+    u64 key = state->sk;
+    u64 *established = bpf_map_lookup_elem(&established_ns, &key);
+    emit (rec_accept, r, sys->hdr.ts_ns) {
+        r->sys = *sys;
+        r->sys.hdr.kind = REC_ACCEPT;
+        r->ino = state->ino;
+        r->established_ns = established ? *established : 0;
+        r->dev = state->dev;
+        r->object_type = state->object_type;
+        r->pad = 0;
+    }
+    if (established)
+        bpf_map_delete_elem(&established_ns, &key);
 }
 
 static __always_inline void emit_path(const struct rec_syscall *sys, struct task_state *state)
@@ -227,17 +369,23 @@ int BPF_PROG(on_sys_exit, struct pt_regs *regs, long ret)
     struct task_state *state = traced(task);
     if (!state || !state->enter_ns)
         return 0;
+    u64 now_ns = bpf_ktime_get_ns();
+    on_its_cpu(task, state, now_ns);
+    see(state, task);
     struct rec_syscall sys = {
-        .hdr = {.ts_ns = bpf_ktime_get_ns(),
-                .tid = task->pid,
-                .kind = REC_SYSCALL,
-                .aux = state->nr},
+        .hdr = {.ts_ns = now_ns, .tid = task->pid, .kind = REC_SYSCALL, .aux = state->nr},
         .enter_ns = state->enter_ns,
         .ret = ret,
     };
     state->enter_ns = 0;
+    if (state->nr == NR_splice && ret > 0 && state->from.fd >= 0)
+        emit_spliced(&sys, state);
+    if (state->object_type == OBJECT_UDP && state->fd >= 0)
+        settle_sender(state, regs, ret);
     if (state->socket.bytes) {
         emit_socket(&sys, state);
+        if (state->socket.framed)
+            follow_frames(state, regs, &sys);
         return 0;
     }
     switch (argument_of(state->nr)) {
@@ -246,7 +394,35 @@ int BPF_PROG(on_sys_exit, struct pt_regs *regs, long ret)
     case ARG_FD:
         if (state->fd < 0)
             break;
-        emit_io(&sys, state, argument_of(state->nr) == ARG_FD_OUT);
+        emit_io(&sys, state, argument_of(state->nr) == ARG_FD_OUT, regs->si);
+        return 0;
+    case ARG_SPLICE:
+        if (state->fd < 0)
+            break;
+        emit_io(&sys, state, true, 0);
+        return 0;
+    case ARG_VMSPLICE:
+        if (state->fd < 0)
+            break;
+        emit_io(&sys, state, (state->f_mode & FMODE_WRITE) != 0, 0);
+        return 0;
+    case ARG_CLOSE:
+        /* Only the end of a connection matters. */
+        if (state->fd < 0 || (state->object_type & 0xff) != OBJECT_SOCKET)
+            break;
+        emit_io(&sys, state, false, 0);
+        return 0;
+    case ARG_ACCEPT:
+        if (state->fd < 0)
+            break;
+        if (ret < 0) {
+            emit_io(&sys, state, false, 0);
+            return 0;
+        }
+        look_up(state, task, ret);
+        if (state->fd < 0)
+            break;
+        emit_accept(&sys, state);
         return 0;
     case ARG_PATH_1:
     case ARG_PATH_2:
@@ -263,6 +439,8 @@ int BPF_PROG(on_sys_exit, struct pt_regs *regs, long ret)
     }
     case ARG_FUTEX:
     case ARG_NONE:
+        if ((state->nr == NR_eventfd || state->nr == NR_eventfd2) && ret >= 0)
+            eventfd_born(state, task, ret, regs->di);
         break;
     }
     emit (rec_syscall, r, sys.hdr.ts_ns) {

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Programs that run already: iterators which user space lets loose on one process at a time, to
+ * mark its threads and to learn what is on at that moment. None of it runs while a capture is
+ * taken.
+ */
+#include "channels.h"
+
+#define TASK_ASLEEP 3 /* TASK_INTERRUPTIBLE, TASK_UNINTERRUPTIBLE; include/linux/sched.h */
+#define TCP_LISTEN 10 /* include/net/tcp_states.h */
+
+/*
+ * Marks a thread and says so; a thread that sleeps also with what it is waiting in, since nothing
+ * would tell of a sleep that began before. Writes its number if it is new here: when a pass over
+ * all threads writes nothing, whoever is born from then on inherits the mark.
+ */
+SEC("iter/task")
+int mark(struct bpf_iter__task *ctx)
+{
+    struct task_struct *task = ctx->task;
+    if (!task)
+        return 0;
+    u64 now_ns = bpf_ktime_get_ns();
+    struct task_state *state = traced(task);
+    u32 tid = task->pid;
+    bool is_new = !state;
+    if (is_new) {
+        struct task_state unseen = {.enter_ns = now_ns, .fd = -1, .nr = NR_UNSEEN};
+        state = bpf_task_storage_get(&tasks, task, &unseen, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        bpf_seq_write(ctx->meta->seq, &tid, sizeof(tid));
+        if (!state)
+            return 0;
+    }
+    bool is_asleep = !task->on_cpu && (task->__state & TASK_ASLEEP);
+    if (!is_new && (!is_asleep || state->nr != NR_UNSEEN || state->sleep_told))
+        return 0;
+    struct task_state call = {.fd = -1};
+    u8 flags = 0;
+    if (is_asleep) {
+        /* Another CPU may wake it meanwhile: its state is its own to change, so this is a copy. */
+        struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+        long nr = regs->orig_ax;
+        state->sleep_told = 1;
+        flags = MARKED_ASLEEP;
+        if (nr >= 0) {
+            flags |= MARKED_IN_SYSCALL;
+            describe(&call, task, regs, nr);
+        }
+    }
+    emit (rec_marked, r, now_ns) {
+        r->hdr = (struct rec_hdr){
+            .ts_ns = now_ns, .tid = tid, .kind = REC_MARKED, .flags = flags, .aux = task->__state};
+        r->tgid = task->tgid;
+        r->nr = call.nr;
+        r->object_type = call.object_type;
+        r->enter_ns = state->enter_ns;
+        r->ino = call.fd < 0 && call.nr != NR_futex ? 0 : call.ino;
+        r->dev = call.dev;
+        r->fd = call.fd;
+    }
+    return 0;
+}
+
+/* Local ports on which somebody listens, by network namespace. */
+struct port_key {
+    u32 namespace;
+    u32 port;
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __uint(max_entries, 65536);
+    __type(key, struct port_key);
+    __type(value, u32);
+} listening SEC(".maps");
+
+static __always_inline void tell_role(u64 asked, u64 answer, u16 object_type)
+{
+    u64 now_ns = bpf_ktime_get_ns();
+    emit (rec_role, r, now_ns) {
+        r->hdr = (struct rec_hdr){.ts_ns = now_ns, .kind = REC_ROLE};
+        r->asked = asked;
+        r->answer = answer;
+        r->dev = 0;
+        r->object_type = object_type;
+        r->pad = 0;
+    }
+}
+
+/* A process has this end of the channel. */
+static __always_inline void note_end(u32 *end, u32 tgid)
+{
+    if (*end != tgid)
+        *end = *end ? SEVERAL : tgid;
+}
+
+/* Begins to count in mid-life; whether that is new. */
+static __always_inline struct mid_life *mid_life_of(struct channel_key *key, void *counts,
+                                                    void *counts_key, bool *is_new)
+{
+    struct channel_bytes bytes = {
+        .sent = UNSETTLED_SENT, .received = UNSETTLED_RECEIVED, .unsettled = 1};
+    struct mid_life life = {.least = LEAST_EXCESS, .most = MOST_EXCESS};
+    *is_new = false;
+    struct mid_life *known = bpf_map_lookup_elem(&mid_lives, key);
+    if (known || bpf_map_lookup_elem(counts, counts_key))
+        return known; /* NULL: born since */
+    if (bpf_map_update_elem(&mid_lives, key, &life, BPF_NOEXIST) != 0)
+        return 0;
+    *is_new = bpf_map_update_elem(counts, counts_key, &bytes, BPF_NOEXIST) == 0;
+    return bpf_map_lookup_elem(&mid_lives, key);
+}
+
+/* Looks at what lies in the channel: if nothing has moved since the last look, nobody was about to
+ * count what had moved before. */
+static __always_inline void look(struct mid_life *life, struct channel_bytes *bytes, s64 excess,
+                                 s64 unread)
+{
+    u64 moved = bytes->sent + bytes->received;
+    if (unread < 0)
+        return;
+    excess -= unread;
+    if (life->looked && life->moved == moved && life->excess == excess)
+        settle(bytes, life, excess);
+    life->looked = 1;
+    life->moved = moved;
+    life->excess = excess;
+}
+
+static __always_inline void learn_pipe(struct file *file, struct inode *inode, u32 tgid, u32 fd)
+{
+    struct channel_key key = {.number = inode->i_ino, .dev = inode->i_sb->s_dev};
+    bool is_new;
+    struct mid_life *life = mid_life_of(&key, &pipes, &key, &is_new);
+    if (!life)
+        return;
+    if (file->f_mode & FMODE_READ) {
+        note_end(&life->reader, tgid);
+        life->on_stdin |= fd == 0;
+    }
+    if (file->f_mode & FMODE_WRITE) {
+        note_end(&life->writer, tgid);
+        life->on_stdout |= fd == 1;
+    }
+}
+
+static __always_inline void learn_eventfd(struct file *file)
+{
+    struct eventfd_ctx *eventfd = BPF_CORE_READ(file, private_data);
+    struct channel_key key = {.number = BPF_CORE_READ(eventfd, id)};
+    u64 unread = BPF_CORE_READ(eventfd, count);
+    struct channel_bytes bytes = {.sent = unread > 0xffffffff ? 0 : unread};
+    bpf_map_update_elem(&pipes, &key, &bytes, BPF_NOEXIST);
+}
+
+static __always_inline void learn_unix(struct sock *sk, u32 tgid, u32 fd)
+{
+    struct unix_sock *local = bpf_skc_to_unix_sock(sk);
+    if (!local)
+        return;
+    struct sock *peer = local->peer;
+    if (!peer)
+        return;
+    u64 mine = bpf_get_socket_cookie(sk), theirs = bpf_get_socket_cookie(peer);
+    struct unix_sock *other = (struct unix_sock *)peer;
+    /* The end that accepted has its listener's name; who connects seldom has one. */
+    bool is_server = BPF_CORE_READ(local, addr) != 0, is_client = BPF_CORE_READ(other, addr) != 0;
+    bool is_named = is_server != is_client;
+    bool is_new;
+    struct channel_key key = {.number = mine};
+    struct mid_life *life = mid_life_of(&key, &channels, &mine, &is_new);
+    if (life) {
+        note_end(&life->reader, tgid);
+        life->reverse = theirs;
+        life->on_stdin |= fd == 0;
+        life->is_named = is_named;
+    }
+    if (is_new)
+        name_unix(mine, other, local, OBJECT_UNIX);
+    if (is_new && is_named)
+        tell_role(is_server ? mine : theirs, is_server ? theirs : mine, OBJECT_UNIX);
+    key.number = theirs;
+    life = mid_life_of(&key, &channels, &theirs, &is_new);
+    if (life) {
+        note_end(&life->writer, tgid);
+        life->reverse = mine;
+        life->on_stdout |= fd == 0; /* one socket for both */
+        life->is_named = is_named;
+    }
+    if (is_new)
+        name_unix(theirs, local, other, OBJECT_UNIX);
+}
+
+/* TCP numbers its bytes itself; names and roles remain. */
+static __always_inline void learn_tcp(struct sock *sk)
+{
+    struct endpoint local, remote;
+    u64 out, in;
+    if (sk->sk_protocol != IPPROTO_TCP || !sk->__sk_common.skc_dport ||
+        sk->__sk_common.skc_state == TCP_LISTEN)
+        return;
+    tcp_directions(sk, &local, &remote, &out, &in);
+    bool out_is_new, in_is_new;
+    channel_state(out, &out_is_new);
+    if (out_is_new)
+        name_endpoints(out, &local, &remote, OBJECT_TCP);
+    channel_state(in, &in_is_new);
+    if (in_is_new)
+        name_endpoints(in, &remote, &local, OBJECT_TCP);
+    if (!out_is_new && !in_is_new)
+        return;
+    u32 namespace = namespace_of(sk);
+    struct port_key here = {namespace, local.port}, there = {namespace, remote.port};
+    bool is_server = bpf_map_lookup_elem(&listening, &here) != 0;
+    if (is_server && bpf_map_lookup_elem(&listening, &there))
+        return; /* the other port may be of another machine, or a client's own */
+    tell_role(is_server ? in : out, is_server ? out : in, OBJECT_TCP);
+}
+
+/* Learns the channels behind a process's descriptors. */
+SEC("iter/task_file")
+int learn_files(struct bpf_iter__task_file *ctx)
+{
+    struct task_struct *task = ctx->task;
+    struct file *file = ctx->file;
+    if (!task || !file)
+        return 0;
+    struct inode *inode = file->f_inode;
+    u32 type = (inode->i_mode & S_IFMT) >> 12;
+    if (type == 0 && is_eventfd(file))
+        learn_eventfd(file);
+    if (type == S_IFIFO_TYPE)
+        learn_pipe(file, inode, task->tgid, ctx->fd);
+    if (type != OBJECT_SOCKET)
+        return 0;
+    struct socket *socket = bpf_sock_from_file(file);
+    if (!socket)
+        return 0;
+    struct sock *sk = socket->sk;
+    if (!sk || sk->sk_type != SOCK_STREAM)
+        return 0;
+    u16 family = sk->__sk_common.skc_family;
+    if (family == AF_UNIX)
+        learn_unix(sk, task->tgid, ctx->fd);
+    else if (family == AF_INET || family == AF_INET6)
+        learn_tcp(sk);
+    return 0;
+}
+
+/* Looks at the channels behind a process's descriptors, to settle what their bytes count from. */
+SEC("iter/task_file")
+int look_at_files(struct bpf_iter__task_file *ctx)
+{
+    struct file *file = ctx->file;
+    if (!file)
+        return 0;
+    struct inode *inode = file->f_inode;
+    u32 type = (inode->i_mode & S_IFMT) >> 12;
+    if (type == S_IFIFO_TYPE) {
+        struct channel_key key = {.number = inode->i_ino, .dev = inode->i_sb->s_dev};
+        struct channel_bytes *bytes = bpf_map_lookup_elem(&pipes, &key);
+        struct mid_life *life = bpf_map_lookup_elem(&mid_lives, &key);
+        if (!bytes || !life || !bytes->unsettled)
+            return 0;
+        s64 excess = difference(bytes);
+        look(life, bytes, excess, unread_of_pipe((u64)inode));
+    }
+    if (type != OBJECT_SOCKET)
+        return 0;
+    struct socket *socket = bpf_sock_from_file(file);
+    if (!socket)
+        return 0;
+    struct sock *sk = socket->sk;
+    if (!sk || sk->sk_type != SOCK_STREAM || sk->__sk_common.skc_family != AF_UNIX)
+        return 0;
+    struct channel_key key = {.number = bpf_get_socket_cookie(sk)};
+    struct channel_bytes *bytes = bpf_map_lookup_elem(&channels, &key.number);
+    struct mid_life *life = bpf_map_lookup_elem(&mid_lives, &key);
+    if (!bytes || !life || !bytes->unsettled)
+        return 0;
+    s64 excess = difference(bytes);
+    look(life, bytes, excess, unread_of_unix((u64)sk));
+    return 0;
+}

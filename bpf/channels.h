@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Bytes counted per channel (a pipe, or one direction of a connection), so that a write and a read
+ * meet by number whatever the sizes, and still do after lost records.
+ *
+ * The two counts of a channel that is older than the capture have an unknown difference: bytes may
+ * have been written and not read, and calls are under way that have moved theirs and not yet come
+ * to their end, where they are counted. What they should differ by is what lies in the channel, so
+ * each look at it gives the `excess` of one count over the other, but for the calls under way:
+ *  - at the end of a write, those are reads, which make it too large: an upper bound;
+ *  - at the end of a read, those are writes, which make it too small: a lower bound.
+ * (Writers of one channel that race apart.) When the bounds meet it is known. So it is if nothing
+ * moves between two looks. Until then the two count in ranges of their own, in which no write meets
+ * a read.
+ */
+#pragma once
+#include "probe.h"
+
+struct channel_key {
+    u64 number; /* a pipe's inode, a Unix socket's cookie */
+    u64 dev;    /* 0: a socket's */
+};
+
+/* What TCP numbers itself is kept in `sent` only, to extend the 32 bits of the next number. */
+struct channel_bytes {
+    u64 sent;
+    u64 received;
+    u64 unsettled; /* there is a struct mid_life */
+    u32 written;   /* a traced thread has been seen writing: who reads need not look at the bytes */
+    u32 unreadable; /* 1 << side: what that side moves has no framing we know */
+};
+
+/* Pipes, and eventfds: what goes through one is a count, and counts as bytes. Least recently used:
+ * what nobody uses falls out. */
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, 16384);
+    __type(key, struct channel_key);
+    __type(value, struct channel_bytes);
+} pipes SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, 65536);
+    __type(key, u64);
+    __type(value, struct channel_bytes);
+} channels SEC(".maps");
+
+#define SEVERAL 0xffffffff
+
+/* A channel that is older than the capture. User space reads it. */
+struct mid_life {
+    s64 least; /* bounds of the excess */
+    s64 most;
+    s64 excess; /* at the last look from outside, with all that had been moved by then */
+    u64 moved;
+    u64 reverse; /* of a socket: the other direction */
+    u32 reader;  /* process that has this end open; 0: none that is traced; or SEVERAL */
+    u32 writer;
+    u8 looked;
+    u8 settled;
+    u8 on_stdin; /* the reader's standard input */
+    u8 on_stdout;
+    u8 is_named; /* by an address: its role is known */
+    u8 busy;     /* bytes were moved before it was settled */
+    u8 pad[2];
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __uint(max_entries, 65536);
+    __type(key, struct channel_key);
+    __type(value, struct mid_life);
+} mid_lives SEC(".maps");
+
+#define UNSETTLED_SENT (1ULL << 40)
+#define UNSETTLED_RECEIVED (1ULL << 41)
+#define SETTLED (1ULL << 42)
+
+#define MOST_EXCESS (1LL << 62)
+#define LEAST_EXCESS (-MOST_EXCESS)
+
+/* To be read before what lies in the channel: what moves in between then only widens a bound. */
+static __always_inline s64 difference(struct channel_bytes *bytes)
+{
+    return (s64)(bytes->sent - UNSETTLED_SENT) - (s64)(bytes->received - UNSETTLED_RECEIVED);
+}
+
+static __always_inline void settle(struct channel_bytes *bytes, struct mid_life *life, s64 excess)
+{
+    if (__sync_val_compare_and_swap(&bytes->unsettled, 1, 0) != 1)
+        return;
+    __sync_fetch_and_add(&bytes->received, SETTLED - UNSETTLED_RECEIVED);
+    __sync_fetch_and_add(&bytes->sent, SETTLED - UNSETTLED_SENT - excess);
+    life->settled = 1;
+}
+
+/* At the end of a call. */
+static __always_inline void narrow(struct channel_bytes *bytes, struct channel_key *key,
+                                   bool is_write, s64 excess)
+{
+    struct mid_life *life = bpf_map_lookup_elem(&mid_lives, key);
+    if (!life)
+        return;
+    life->busy = 1;
+    if (is_write) {
+        if (excess < life->most)
+            life->most = excess;
+    } else if (excess > life->least) {
+        life->least = excess;
+    }
+    if (life->least > life->most) {
+        /* Writers raced, or the channel changed while we looked: from the beginning. */
+        life->least = is_write ? LEAST_EXCESS : excess;
+        life->most = is_write ? excess : MOST_EXCESS;
+    } else if (life->least == life->most) {
+        settle(bytes, life, excess);
+    }
+}
+
+#define MOST_PARTS 256 /* buffers of a pipe or a socket that are looked at */
+
+/* Bytes in a pipe that nobody has read; -1: not known, or so full that a writer may be asleep with
+ * some of its bytes in and some not. */
+static __noinline s64 unread_of_pipe(u64 inode_address)
+{
+    struct inode *inode = (struct inode *)inode_address;
+    struct pipe_inode_info *pipe = BPF_CORE_READ(inode, i_pipe);
+    u32 head = BPF_CORE_READ(pipe, head), tail = BPF_CORE_READ(pipe, tail);
+    u32 mask = BPF_CORE_READ(pipe, ring_size) - 1;
+    void *buffers = BPF_CORE_READ(pipe, bufs);
+    s64 bytes = 0;
+    u32 parts = head - tail;
+    if (parts > MOST_PARTS || parts > mask)
+        return -1;
+    for (u32 i = 0; i < MOST_PARTS && i < parts; i++) {
+        u64 at = ((tail + i) & mask) * (u64)bpf_core_type_size(struct pipe_buffer);
+        struct pipe_buffer *buffer = buffers + at;
+        bytes += BPF_CORE_READ(buffer, len);
+    }
+    return BPF_CORE_READ(pipe, head) == head && BPF_CORE_READ(pipe, tail) == tail ? bytes : -1;
+}
+
+/* Bytes in a Unix socket that nobody has received; -1: not known. */
+static __noinline s64 unread_of_unix(u64 sock_address)
+{
+    struct sock *sk = (struct sock *)sock_address;
+    u32 parts = BPF_CORE_READ(sk, sk_receive_queue.qlen);
+    struct sk_buff *first = BPF_CORE_READ(sk, sk_receive_queue.next), *buffer = first;
+    s64 bytes = 0;
+    if (parts > MOST_PARTS)
+        return -1;
+    for (u32 i = 0; i < MOST_PARTS && i < parts; i++) {
+        u32 consumed = 0;
+        void *parameters = (void *)buffer + bpf_core_field_offset(struct sk_buff, cb);
+        bpf_probe_read_kernel(&consumed, sizeof(consumed),
+                              parameters + bpf_core_field_offset(struct unix_skb_parms, consumed));
+        bytes += BPF_CORE_READ(buffer, len) - consumed;
+        buffer = BPF_CORE_READ(buffer, next);
+    }
+    bool same = BPF_CORE_READ(sk, sk_receive_queue.qlen) == parts &&
+                BPF_CORE_READ(sk, sk_receive_queue.next) == first;
+    return same ? bytes : -1;
+}

@@ -1,0 +1,571 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Datagrams that traced threads send and receive: UDP, and Unix sockets that keep messages apart.
+ *
+ * Bytes of a channel are numbered as they are sent. What of them is read cannot be counted at the
+ * other end, where datagrams are missing or come in another order; but on one machine a datagram is
+ * the same sk_buff at both ends, across network namespaces, too. So the number is remembered by its
+ * address. Where it is not known (another machine; a segment of a larger one) the reader counts for
+ * itself, from the last known one on.
+ *
+ * Which datagram a read takes is shown by a tracepoint in its copying, but not for the plainest
+ * ones of UDP. Those are the first of the socket's queue, which is looked up before the call begins
+ * or, when the queue is empty then, as the first one comes. A reader that is awake by then can be
+ * quicker; so if it asks for the sender's address, that is what counts at the end.
+ */
+#include "probe.h"
+
+#define IPPROTO_FRAGMENT 44
+#define IP_MORE_FRAGMENTS 0x2000
+#define IP_OFFSET 0x1fff
+#define MSG_MORE 0x8000
+#define UDP_HEADER_BYTES 8
+
+/* A datagram and the channels it belongs to. */
+struct datagram {
+    u64 skb;
+    u64 channel;
+    u64 reverse;
+    u64 offset;
+    u32 bytes; /* 0: none is known */
+    u16 object_type;
+    u16 flags;      /* SYSCALL_EMPTY */
+    u32 has_offset; /* else it is yet to be counted */
+    u32 several;    /* of a socket's first one: they have come on more than one channel */
+};
+
+/* On their way: by sk_buff, or by what fragments have in common. Least recently used. */
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, 16384);
+    __type(key, u64);
+    __type(value, struct datagram);
+} datagrams SEC(".maps");
+
+/* The first in the queue of a UDP socket that a traced thread reads from; without an sk_buff: the
+ * channel of the last one. */
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, 16384);
+    __type(key, u64);
+    __type(value, struct datagram);
+} heads SEC(".maps");
+
+/* That a running call has copied, by thread. */
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, 16384);
+    __type(key, u64);
+    __type(value, struct datagram);
+} copied SEC(".maps");
+
+/* The channels of datagrams by where they come from and the port they go to. Least recently used.
+ */
+struct flow {
+    u64 channel;
+    u64 reverse;
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, 16384);
+    __type(key, u64);
+    __type(value, struct flow);
+} flows SEC(".maps");
+
+static __always_inline u64 flow_key(const struct endpoint *from, u32 to_port, u32 net)
+{
+    u64 hash = mix(is_loopback(from) ? net : 0, from->address[0]);
+    return mix(mix(hash, from->address[1]), (u64)from->port << 16 | to_port);
+}
+
+/* What the headers of a UDP packet say. */
+struct headers {
+    struct endpoint from;
+    struct endpoint to;
+    u32 fragment; /* identifies the datagram of which this is part; 0: it is whole */
+    u32 bytes;    /* of payload */
+};
+
+/* Reads IP and UDP headers; false where there are none, as in later fragments. */
+static __always_inline bool read_headers(struct sk_buff *skb, struct headers *h)
+{
+    unsigned char *packet = BPF_CORE_READ(skb, head) + BPF_CORE_READ(skb, network_header);
+    union {
+        u8 bytes[48];
+        u16 halves[24];
+        u32 words[12];
+        u64 longs[6];
+    } ip;
+    u32 header_bytes;
+    if (bpf_probe_read_kernel(&ip, 20, packet) != 0)
+        return false;
+    h->fragment = 0;
+    if (ip.bytes[0] >> 4 == 4) {
+        u16 fragment = __builtin_bswap16(ip.halves[3]);
+        if (ip.bytes[9] != IPPROTO_UDP || (fragment & IP_OFFSET))
+            return false;
+        h->fragment = ip.halves[2];
+        header_bytes = (ip.bytes[0] & 15) * 4;
+        h->from.address[0] = h->to.address[0] = 0;
+        h->from.address[1] = mapped(ip.words[3]);
+        h->to.address[1] = mapped(ip.words[4]);
+    } else {
+        if (bpf_probe_read_kernel(&ip, sizeof(ip), packet) != 0 || ip.bytes[0] >> 4 != 6)
+            return false;
+        u8 next = ip.bytes[6];
+        header_bytes = 40;
+        if (next == IPPROTO_FRAGMENT) {
+            next = ip.bytes[40];
+            header_bytes = 48;
+            if (__builtin_bswap16(ip.halves[21]) & ~7)
+                return false;
+        }
+        if (next != IPPROTO_UDP)
+            return false;
+        h->from.address[0] = ip.longs[1];
+        h->from.address[1] = ip.longs[2];
+        h->to.address[0] = ip.longs[3];
+        h->to.address[1] = ip.longs[4];
+    }
+    u16 udp[4];
+    if (bpf_probe_read_kernel(udp, sizeof(udp), packet + header_bytes) != 0)
+        return false;
+    h->from.port = __builtin_bswap16(udp[0]);
+    h->to.port = __builtin_bswap16(udp[1]);
+    u16 bytes = __builtin_bswap16(udp[2]);
+    h->bytes = bytes > UDP_HEADER_BYTES ? bytes - UDP_HEADER_BYTES : 0;
+    return true;
+}
+
+/* A datagram's place on its channel: an empty one takes one byte of it. */
+static __always_inline void set_bytes(struct datagram *d, u32 bytes)
+{
+    d->bytes = bytes ? bytes : 1;
+    d->flags = bytes ? 0 : SYSCALL_EMPTY;
+}
+
+/* Both channels between two addresses, as seen by the end that is in `net`. */
+static __always_inline void name_channels(struct datagram *d, const struct endpoint *from,
+                                          const struct endpoint *to, u32 net)
+{
+    u64 namespace = is_loopback(to) || is_loopback(from) ? net : 0;
+    d->channel = direction(from, to, namespace);
+    d->reverse = direction(to, from, namespace);
+    d->object_type = OBJECT_UDP;
+}
+
+/* A channel whose packets are seen: its name, if that is news. */
+static __always_inline struct channel_bytes *learn_channel(const struct datagram *d,
+                                                           const struct headers *h, u32 net)
+{
+    bool is_new;
+    struct channel_bytes *counted = channel_state(d->channel, &is_new);
+    if (is_new) {
+        struct flow flow = {.channel = d->channel, .reverse = d->reverse};
+        u64 key = flow_key(&h->from, h->to.port, net);
+        bpf_map_update_elem(&flows, &key, &flow, BPF_ANY);
+        name_endpoints(d->channel, &h->from, &h->to, OBJECT_UDP);
+    }
+    return counted;
+}
+
+static __always_inline u64 fragments_key(u64 channel, u32 fragment)
+{
+    return mix(channel, fragment) | 1; /* no sk_buff has that address */
+}
+
+/* Gives a datagram that leaves its number, and notes it as a transfer of the running call. */
+static __always_inline void number(struct task_state *state, struct datagram *d,
+                                   struct channel_bytes *counted)
+{
+    d->offset = __sync_fetch_and_add(&counted->sent, (u64)d->bytes);
+    d->has_offset = true;
+    struct socket_transfer moved = {
+        .channel = d->channel,
+        .reverse = d->reverse,
+        .end = d->offset + d->bytes,
+        .bytes = d->bytes,
+        .object_type = d->object_type,
+        .flags = d->flags | SYSCALL_WRITE,
+        .framed = d->object_type == OBJECT_UDP && look_at_frames(counted, true),
+    };
+    note(state, &moved);
+}
+
+/* A packet is given to a device: in most cases inside the sender's own call. */
+SEC("tp_btf/net_dev_queue")
+int BPF_PROG(on_net_dev_queue, struct sk_buff *skb)
+{
+    struct sock *sk = skb->sk;
+    if (sk && sk->sk_type == SOCK_STREAM && sk->sk_protocol == IPPROTO_TCP) {
+        packet_queued(skb, sk);
+        return 0;
+    }
+    if (!sk || sk->sk_type != SOCK_DGRAM || sk->sk_protocol != IPPROTO_UDP)
+        return 0;
+    struct task_state *state = traced_current();
+    if (!state || !state->enter_ns)
+        return 0;
+    /* A softirq may send what had to wait, for an address to be resolved, for others, too. */
+    bool own = state->fd >= 0 && state->sk == (u64)sk;
+    if (!own && interrupt_context())
+        return 0;
+    u64 key = (u64)skb;
+    if (state->skb == key)
+        return 0; /* on to the device below */
+    struct headers h;
+    if (!read_headers(skb, &h))
+        return 0;
+    state->skb = key;
+    struct datagram d = {};
+    u32 net = BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum);
+    name_channels(&d, &h.from, &h.to, net);
+    set_bytes(&d, h.bytes);
+    struct channel_bytes *counted = learn_channel(&d, &h, net);
+    if (!counted)
+        return 0;
+    number(state, &d, counted);
+    /* What fragments are put together to is any of them. */
+    if (skb->len < h.bytes + UDP_HEADER_BYTES)
+        key = fragments_key(d.channel, h.fragment);
+    bpf_map_update_elem(&datagrams, &key, &d, BPF_ANY);
+    return 0;
+}
+
+/* Recognises a datagram in the queue of a UDP socket. */
+static __always_inline void recognise_udp(struct sk_buff *skb, struct sock *sk, struct datagram *d)
+{
+    struct headers h;
+    if (!read_headers(skb, &h))
+        return;
+    u32 net = BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum);
+    name_channels(d, &h.from, &h.to, net);
+    set_bytes(d, h.bytes);
+    u64 key = (u64)skb;
+    struct datagram *sent = bpf_map_lookup_elem(&datagrams, &key);
+    if ((!sent || sent->channel != d->channel) && h.fragment) {
+        key = fragments_key(d->channel, h.fragment);
+        sent = bpf_map_lookup_elem(&datagrams, &key);
+    }
+    if (sent && sent->channel == d->channel && sent->bytes == d->bytes) {
+        d->offset = sent->offset;
+        d->has_offset = true;
+        bpf_map_delete_elem(&datagrams, &key);
+    }
+    learn_channel(d, &h, net);
+}
+
+/* What tells Unix sockets apart: inode numbers, as the programs of the system show them. */
+static __always_inline u64 identity(struct sock *sk)
+{
+    struct socket_alloc *file = (struct socket_alloc *)BPF_CORE_READ(sk, sk_socket);
+    return file ? BPF_CORE_READ(file, vfs_inode.i_ino) : 0; /* 0: closed since it sent */
+}
+
+static __always_inline void name_unix_channels(struct datagram *d, struct sock *from,
+                                               struct sock *to)
+{
+    u64 sender = identity(from), receiver = identity(to);
+    d->channel = mix(mix(0, sender), receiver);
+    d->reverse = mix(mix(0, receiver), sender);
+    d->object_type = OBJECT_UNIX_DGRAM;
+}
+
+/* The same in the queue of a Unix socket. */
+static __always_inline void recognise_unix(struct sk_buff *skb, struct sock *sk, struct datagram *d)
+{
+    struct sock *sender = BPF_CORE_READ(skb, sk);
+    name_unix_channels(d, sender, sk);
+    set_bytes(d, BPF_CORE_READ(skb, len));
+    u64 key = (u64)skb;
+    struct datagram *sent = bpf_map_lookup_elem(&datagrams, &key);
+    if (sent && sent->bytes == d->bytes && sent->object_type == d->object_type) {
+        d->channel = sent->channel; /* closed meanwhile, the sender has no inode any more */
+        d->reverse = sent->reverse;
+        d->offset = sent->offset;
+        d->has_offset = true;
+        bpf_map_delete_elem(&datagrams, &key);
+    }
+    bool is_new;
+    channel_state(d->channel, &is_new);
+    if (is_new)
+        name_unix(d->channel, (struct unix_sock *)sender, (struct unix_sock *)sk,
+                  OBJECT_UNIX_DGRAM);
+}
+
+/* The first datagram in a queue, or none. */
+static __always_inline struct sk_buff *first_of(struct sk_buff_head *queue)
+{
+    struct sk_buff *first = BPF_CORE_READ(queue, next);
+    return first == (struct sk_buff *)queue ? 0 : first;
+}
+
+/* Remembers what the next read of a UDP socket will take, or that nothing is there. */
+static __always_inline void look_at_head(struct sock *sk)
+{
+    struct datagram d = {};
+    u64 key = (u64)sk;
+    struct sk_buff *skb = first_of(&((struct udp_sock *)sk)->reader_queue);
+    if (!skb)
+        skb = first_of(&sk->sk_receive_queue);
+    struct datagram *known = bpf_map_lookup_elem(&heads, &key);
+    u64 address = (u64)skb;
+    /* Still there, or still nothing; but another one may have been made at the same address. */
+    if (known && known->skb == address && !bpf_map_lookup_elem(&datagrams, &address))
+        return;
+    d.skb = address;
+    if (skb)
+        recognise_udp(skb, sk, &d);
+    if (known && !d.channel) {
+        d.channel = known->channel;
+        d.reverse = known->reverse;
+        d.object_type = known->object_type;
+    }
+    d.several = known && (known->several || (known->channel && known->channel != d.channel));
+    bpf_map_update_elem(&heads, &key, &d, BPF_ANY);
+}
+
+static __always_inline bool is_datagram(u16 object_type)
+{
+    return object_type == OBJECT_UDP || object_type == OBJECT_UNIX_DGRAM;
+}
+
+/* A reader copies a datagram: that is the one it takes. */
+SEC("tp_btf/skb_copy_datagram_iovec")
+int BPF_PROG(on_skb_copy_datagram_iovec, struct sk_buff *skb)
+{
+    struct task_state *state = traced_current();
+    if (!state || !state->enter_ns || state->fd < 0 || !is_datagram(state->object_type))
+        return 0;
+    struct sock *sk = (struct sock *)state->sk;
+    struct datagram d = {.skb = (u64)skb};
+    if (state->object_type == OBJECT_UDP)
+        recognise_udp(skb, sk, &d);
+    else
+        recognise_unix(skb, sk, &d);
+    u64 thread = bpf_get_current_pid_tgid();
+    bpf_map_update_elem(&copied, &thread, &d, BPF_ANY);
+    return 0;
+}
+
+/* A call that reads from a descriptor begins. */
+static __always_inline void await_datagram(struct task_state *state)
+{
+    if (!is_datagram(state->object_type))
+        return;
+    u64 thread = bpf_get_current_pid_tgid();
+    bpf_map_delete_elem(&copied, &thread); /* only peeked at */
+    if (state->object_type == OBJECT_UDP)
+        look_at_head((struct sock *)state->sk);
+}
+
+/* A datagram has been put in the queue of a Unix socket, inside its sender's own call. */
+static __always_inline void unix_sent(struct task_state *state, struct sock *to)
+{
+    struct sk_buff *skb = BPF_CORE_READ(to, sk_receive_queue.prev);
+    u64 key = (u64)skb;
+    if (key == (u64)&to->sk_receive_queue || (u64)BPF_CORE_READ(skb, sk) != state->sk) {
+        state->receiver = (u64)to; /* read already, or another is behind it: it is only counted */
+        return;
+    }
+    struct sock *from = (struct sock *)state->sk;
+    struct datagram d = {.skb = key};
+    name_unix_channels(&d, from, to);
+    set_bytes(&d, BPF_CORE_READ(skb, len));
+    bool is_new;
+    struct channel_bytes *counted = channel_state(d.channel, &is_new);
+    if (!counted)
+        return;
+    if (is_new)
+        name_unix(d.channel, (struct unix_sock *)from, (struct unix_sock *)to, OBJECT_UNIX_DGRAM);
+    number(state, &d, counted);
+    bpf_map_update_elem(&datagrams, &key, &d, BPF_ANY);
+    state->skb = key;
+}
+
+SEC("tp_btf/sk_data_ready")
+int BPF_PROG(on_sk_data_ready, struct sock *sk)
+{
+    if (sk->sk_type == SOCK_STREAM)
+        return 0;
+    u16 object_type = socket_type(sk);
+    if (!is_datagram(object_type))
+        return 0;
+    if (object_type == OBJECT_UNIX_DGRAM) {
+        struct task_state *state = traced_current();
+        if (state && state->enter_ns && state->fd >= 0 && state->object_type == OBJECT_UNIX_DGRAM &&
+            state->sk != (u64)sk)
+            unix_sent(state, sk);
+        return 0;
+    }
+    u64 key = (u64)sk;
+    struct datagram *head = bpf_map_lookup_elem(&heads, &key);
+    if (head && !head->skb)
+        look_at_head(sk);
+    return 0;
+}
+
+/* The channels of a connected socket: false if it is none. */
+static __always_inline bool connected_channels(struct datagram *d, struct sock *sk, bool is_write)
+{
+    u16 object_type = socket_type(sk);
+    if (object_type == OBJECT_UNIX_DGRAM) {
+        struct sock *peer = BPF_CORE_READ((struct unix_sock *)sk, peer);
+        if (!peer)
+            return false;
+        name_unix_channels(d, is_write ? sk : peer, is_write ? peer : sk);
+        return true;
+    }
+    struct endpoint local, remote;
+    tcp_ends(sk, &local, &remote);
+    if (object_type != OBJECT_UDP || !remote.port)
+        return false;
+    name_channels(d, is_write ? &local : &remote, is_write ? &remote : &local,
+                  BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum));
+    bool is_new;
+    channel_state(d->channel, &is_new);
+    if (is_new)
+        name_endpoints(d->channel, is_write ? &local : &remote, is_write ? &remote : &local,
+                       OBJECT_UDP);
+    return true;
+}
+
+static __always_inline void datagram_sent(struct sock *sk, s32 bytes, int flags)
+{
+    struct task_state *state = traced_current();
+    if (!state || !state->enter_ns || bytes < 0 || (flags & MSG_MORE))
+        return;
+    u64 seen = state->skb, receiver = state->receiver;
+    state->skb = state->receiver = 0;
+    struct datagram d = {};
+    if (seen)
+        return;
+    if (receiver)
+        name_unix_channels(&d, sk, (struct sock *)receiver);
+    else if (!connected_channels(&d, sk, true))
+        return;
+    /* It waits for an address, or was read before it could be seen. */
+    bool is_new;
+    struct channel_bytes *counted = channel_state(d.channel, &is_new);
+    set_bytes(&d, bytes);
+    if (counted)
+        number(state, &d, counted);
+}
+
+static __always_inline void datagram_received(struct sock *sk, s32 bytes)
+{
+    struct task_state *state = traced_current();
+    if (!state || !state->enter_ns || bytes < 0)
+        return;
+    u16 object_type = socket_type(sk);
+    if (!is_datagram(object_type))
+        return;
+    u64 key = (u64)sk;
+    struct datagram *head = bpf_map_lookup_elem(&heads, &key);
+    struct datagram d = {};
+    u64 thread = bpf_get_current_pid_tgid();
+    struct datagram *taken = bpf_map_lookup_elem(&copied, &thread);
+    if (taken) {
+        d = *taken;
+        bpf_map_delete_elem(&copied, &thread);
+    } else if (head && head->bytes) {
+        d = *head;
+    } else {
+        bool only = head && head->channel && !head->several;
+        if (only) {
+            d.channel = head->channel;
+            d.reverse = head->reverse;
+            d.object_type = head->object_type;
+        }
+        if (!bytes || (!connected_channels(&d, sk, false) && !only))
+            return;
+        set_bytes(&d, bytes);
+    }
+    bool is_new;
+    struct channel_bytes *counted = channel_state(d.channel, &is_new);
+    if (!counted)
+        return;
+    u64 offset = d.has_offset ? d.offset : counted->received;
+    counted->received = offset + d.bytes;
+    struct socket_transfer moved = {
+        .channel = d.channel,
+        .reverse = d.reverse,
+        .end = offset + d.bytes,
+        .bytes = d.bytes,
+        .object_type = d.object_type,
+        .flags = d.flags,
+        .framed = d.object_type == OBJECT_UDP && look_at_frames(counted, false),
+    };
+    note(state, &moved);
+    if (head) {
+        head->skb = 0;
+        head->bytes = 0;
+    }
+    if (object_type == OBJECT_UDP)
+        look_at_head(sk);
+}
+
+/* A call that may have read a datagram of UDP ends: the sender's address says on which channel, if
+ * the program wanted it. On one machine the datagrams of a channel are read in order. */
+static __noinline void settle_sender(struct task_state *state, struct pt_regs *regs, s64 bytes)
+{
+    struct socket_transfer *t = &state->socket;
+    u64 address = 0, flags = 0;
+    if (state->nr == NR_recvfrom) {
+        address = regs->r8;
+        flags = regs->r10;
+    } else if (state->nr == NR_recvmsg) {
+        flags = regs->dx;
+        bpf_probe_read_user(&address, sizeof(address), (void *)regs->si);
+    }
+    if (!address || bytes < 0 || (flags & (MSG_PEEK | MSG_ERRQUEUE)))
+        return;
+    union {
+        u16 halves[14];
+        u32 words[7];
+    } name; /* struct sockaddr_in, struct sockaddr_in6 */
+    struct endpoint from = {};
+    if (bpf_probe_read_user(&name, 16, (void *)address) != 0)
+        return;
+    if (name.halves[0] == AF_INET) {
+        from.address[1] = mapped(name.words[1]);
+    } else if (name.halves[0] == AF_INET6) {
+        if (bpf_probe_read_user(&name, sizeof(name), (void *)address) != 0)
+            return;
+        from.address[0] = (u64)name.words[3] << 32 | name.words[2];
+        from.address[1] = (u64)name.words[5] << 32 | name.words[4];
+    } else {
+        return;
+    }
+    from.port = __builtin_bswap16(name.halves[1]);
+    struct sock *sk = (struct sock *)state->sk;
+    u64 key = flow_key(&from, BPF_CORE_READ(sk, __sk_common.skc_num),
+                       BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum));
+    struct flow *flow = bpf_map_lookup_elem(&flows, &key);
+    if (!flow || (t->bytes && t->channel == flow->channel))
+        return;
+    if (t->bytes) {
+        /* Another one was taken for it, which is still to be read. */
+        u64 channel = t->channel;
+        struct channel_bytes *mistaken = bpf_map_lookup_elem(&channels, &channel);
+        if (mistaken)
+            mistaken->received = t->end - t->bytes;
+    }
+    struct datagram d = {.channel = flow->channel, .reverse = flow->reverse};
+    set_bytes(&d, bytes);
+    struct channel_bytes *counted = bpf_map_lookup_elem(&channels, &d.channel);
+    if (!counted)
+        return;
+    u64 end = counted->received + d.bytes;
+    counted->received = end;
+    *t = (struct socket_transfer){
+        .channel = d.channel,
+        .reverse = d.reverse,
+        .end = end,
+        .bytes = d.bytes,
+        .object_type = OBJECT_UDP,
+        .flags = d.flags,
+        .framed = look_at_frames(counted, false),
+    };
+}

@@ -1,0 +1,493 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The framing inside byte streams: what frames or messages the bytes are that a traced thread has
+ * just moved through a stream socket. The bytes are read where the program has them, at the end of
+ * its call, and only headers are; the state is kept across calls. What a stream speaks is found
+ * out from its first bytes. A protocol is a header file and a line in each switch here.
+ */
+#include "framing.h"
+#include "http1.h"
+#include "http2.h"
+#include "oncrpc.h"
+#include "resp.h"
+#include "syscall_numbers.h"
+
+/* Of a call. A header takes about three, a line as many as it has 32 bytes. */
+#define MOST_STEPS 16384
+#define TRIAL_STEPS 512
+/* Calls whose bytes make no sense before a stream is left alone. */
+#define MOST_TRIES 8
+
+/* Calls of several threads may be told in another order than that of their bytes. */
+#define LATE_BYTES (1 << 20)
+/* More can never be skipped unseen: sequence numbers have 32 bits. */
+#define MOST_GAP (1ULL << 31)
+
+#define MSG_TRUNC 0x20
+
+struct framer_key {
+    u64 channel;
+    u64 side;
+};
+
+/* By channel and by whether who writes or who reads is looked at. Least recently used. */
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, 8192);
+    __type(key, struct framer_key);
+    __type(value, struct framer);
+} framers SEC(".maps");
+
+static const struct framer new_framer = {.fresh = 1};
+
+/* struct user_msghdr and struct iovec, include/linux/socket.h, include/uapi/linux/uio.h */
+struct user_message {
+    u64 name[2];
+    u64 iovecs;
+    u64 iovecs_count;
+};
+
+struct user_buffer {
+    u64 address;
+    u64 bytes;
+};
+
+static __always_inline bool begin(struct framer *f)
+{
+    f->skip = 0;
+    f->frames = f->open_block = f->ended_stream = 0;
+    switch (f->protocol) {
+    case PROTOCOL_HTTP2:
+        http2_begin(f);
+        return true;
+    case PROTOCOL_ONCRPC:
+        oncrpc_begin(f);
+        return true;
+    case PROTOCOL_HTTP1:
+        http1_begin(f);
+        return true;
+    case PROTOCOL_RESP:
+        resp_begin(f);
+        return true;
+    }
+    return false;
+}
+
+static __always_inline bool head_is_there(struct framer *f)
+{
+    switch (f->protocol) {
+    case PROTOCOL_HTTP2:
+        return http2_step(f);
+    case PROTOCOL_ONCRPC:
+        return oncrpc_step(f);
+    }
+    return false;
+}
+
+static __always_inline bool line_is_there(struct framer *f, u32 line_bytes)
+{
+    switch (f->protocol) {
+    case PROTOCOL_HTTP1:
+        return http1_line(f, line_bytes);
+    case PROTOCOL_RESP:
+        return resp_line(f, line_bytes);
+    }
+    return false;
+}
+
+/* Where the program has the bytes its call moved. Some calls have them nowhere. */
+static __always_inline bool find_buffers(struct framer *f, const struct task_state *state,
+                                         struct pt_regs *regs)
+{
+    struct user_message message;
+    f->left = state->socket.bytes;
+    f->next = state->socket.end - state->socket.bytes;
+    f->buffer = f->buffer_left = 0;
+    f->iovecs = f->iovecs_left = 0;
+    switch (state->nr) {
+    case NR_recvfrom:
+        if (regs->r10 & MSG_TRUNC)
+            return false;
+        /* fall through */
+    case NR_read:
+    case NR_write:
+    case NR_sendto:
+        f->buffer = regs->si;
+        f->buffer_left = regs->dx;
+        return true;
+    case NR_readv:
+    case NR_writev:
+    case NR_preadv2:
+    case NR_pwritev2:
+        f->iovecs = regs->si;
+        f->iovecs_left = regs->dx;
+        return true;
+    case NR_recvmsg:
+        if (regs->dx & MSG_TRUNC)
+            return false;
+        /* fall through */
+    case NR_sendmsg:
+        if (bpf_probe_read_user(&message, sizeof(message), (void *)regs->si) != 0)
+            return false;
+        f->iovecs = message.iovecs;
+        f->iovecs_left = message.iovecs_count;
+        return true;
+    }
+    return false;
+}
+
+static __always_inline void advance(struct framer *f, u64 bytes)
+{
+    f->buffer += bytes;
+    f->buffer_left -= bytes;
+    f->left -= bytes;
+    f->next += bytes;
+}
+
+static __always_inline bool next_buffer(struct framer *f)
+{
+    struct user_buffer buffer;
+    if (!f->iovecs_left || bpf_probe_read_user(&buffer, sizeof(buffer), (void *)f->iovecs) != 0)
+        return false;
+    f->iovecs += sizeof(buffer);
+    f->iovecs_left--;
+    f->buffer = buffer.address;
+    f->buffer_left = buffer.bytes;
+    return true;
+}
+
+static __always_inline void skip(struct framer *f, u64 bytes)
+{
+    if (bytes > f->skip)
+        bytes = f->skip;
+    bool block = f->protocol == PROTOCOL_HTTP2 && f->state == HTTP2_BLOCK;
+    if (block && f->pieces_left) {
+        if (bytes > PIECE_BYTES)
+            bytes = PIECE_BYTES;
+        if (bytes > f->pieces_left)
+            bytes = f->pieces_left;
+        f->pieces_left -= bytes;
+        if (!f->trial)
+            http2_piece(f, bytes);
+    }
+    f->skip -= bytes;
+    if (block && !f->skip)
+        f->state = HTTP2_FRAME;
+    advance(f, bytes);
+}
+
+static __always_inline bool read_head(struct framer *f, u64 bytes)
+{
+    u32 have = f->have & (HEAD_BYTES - 1), want = f->need - have;
+    if (want > HEAD_BYTES)
+        return false;
+    if (bytes < want)
+        want = bytes;
+    if (want > HEAD_BYTES || bpf_probe_read_user(f->head + have, want, (void *)f->buffer) != 0)
+        return false;
+    advance(f, want);
+    f->have = have + want;
+    return f->have < f->need || head_is_there(f);
+}
+
+static __always_inline bool read_line(struct framer *f, u64 bytes)
+{
+    u32 have = f->have, want = bytes < HEAD_BYTES ? bytes : HEAD_BYTES;
+    if (have > HEAD_BYTES)
+        have = HEAD_BYTES;
+    if (bpf_probe_read_user(f->head + have, want, (void *)f->buffer) != 0)
+        return false;
+    bool whole = false;
+    u32 i = 0;
+    for (; i < HEAD_BYTES; i++) {
+        if (i >= want)
+            break;
+        if (f->head[have + i] == '\n') {
+            whole = true;
+            i++;
+            break;
+        }
+    }
+    u32 got = i;
+    if (f->protocol == PROTOCOL_HTTP1 && f->state == HTTP1_START && !f->trial && keep_methods) {
+        u32 at = f->line_bytes;
+        if (at <= PIECE_BYTES - HEAD_BYTES && got <= HEAD_BYTES &&
+            bpf_probe_read_user(f->line.line + at, got, (void *)f->buffer) == 0)
+            f->line_bytes = at + got;
+    }
+    advance(f, got);
+    f->have = have + got > HEAD_BYTES ? HEAD_BYTES : have + got;
+    f->line_read += got;
+    return !whole || line_is_there(f, f->line_read);
+}
+
+struct steps {
+    struct framer *framer;
+};
+
+static long step(u32 index, struct steps *steps)
+{
+    struct framer *f = steps->framer;
+    if (!f->left)
+        return 1;
+    if (!f->buffer_left) {
+        if (next_buffer(f))
+            return 0;
+        f->lost = 1;
+        return 1;
+    }
+    u64 bytes = f->buffer_left < f->left ? f->buffer_left : f->left;
+    if (f->skip) {
+        skip(f, bytes);
+        return 0;
+    }
+    if (f->mode == MODE_LINE ? read_line(f, bytes) : read_head(f, bytes))
+        return 0;
+    f->lost = 1;
+    return 1;
+}
+
+/* Goes through the bytes of the call. Global, so that the verifier looks at it only once. */
+__noinline int go_through(struct framer *f, u32 most)
+{
+    struct steps steps = {.framer = f};
+    if (!f)
+        return 0;
+    bpf_loop(most, step, &steps, 0);
+    if (f->left)
+        f->lost = 1;
+    return 0;
+}
+
+/* Whether the call's bytes are of the framer's protocol, from the first one on. */
+static __always_inline bool makes_sense(struct framer *f)
+{
+    if (!begin(f))
+        return false;
+    f->trial = 1;
+    f->lost = 0;
+    go_through(f, TRIAL_STEPS);
+    f->trial = 0;
+    if (f->protocol == PROTOCOL_HTTP2 && f->frames >= 3)
+        return true;
+    return !f->lost && f->frames && !f->skip && !f->have && f->state == 0;
+}
+
+/* The first bytes of the call into `head`. */
+static __always_inline void peek(struct framer *f)
+{
+    f->protocol = PROTOCOL_UNKNOWN;
+    next_head(f, 0, f->left < HEAD_BYTES ? f->left : HEAD_BYTES);
+    f->skip = 0;
+    go_through(f, 16);
+    f->lost = 0;
+}
+
+static __always_inline struct framer *framer_of(u64 channel, u64 side)
+{
+    struct framer_key key = {.channel = channel, .side = side};
+    struct framer *f = bpf_map_lookup_elem(&framers, &key);
+    if (f)
+        return f;
+    bpf_map_update_elem(&framers, &key, &new_framer, BPF_NOEXIST);
+    return bpf_map_lookup_elem(&framers, &key);
+}
+
+/* What comes back, on a channel whose own first bytes do not tell. */
+static __always_inline void expect(u64 channel, u64 side, u8 protocol)
+{
+    struct framer *f = framer_of(channel, side);
+    if (!f || __sync_val_compare_and_swap(&f->busy, 0, 1))
+        return;
+    if (f->protocol == PROTOCOL_UNKNOWN || f->protocol == PROTOCOL_OTHER) {
+        f->protocol = protocol;
+        f->role = UNIT_FROM_SERVER;
+        f->lost = !f->fresh;
+        begin(f);
+        struct channel_bytes *bytes = bpf_map_lookup_elem(&channels, &channel);
+        if (bytes)
+            bytes->unreadable = 0;
+    }
+    f->busy = 0;
+}
+
+/* What the call's first bytes, in `head`, are the begin of. */
+static __always_inline u8 protocol_of(struct framer *f)
+{
+    u32 have = f->have;
+    if (http2_preface(f->head, have)) {
+        f->role = UNIT_FROM_CLIENT;
+        return PROTOCOL_HTTP2;
+    }
+    if (http2_settings(f->head, have)) {
+        f->role = UNIT_FROM_SERVER;
+        return PROTOCOL_HTTP2;
+    }
+    if (http1_request(f->head, have) || http1_response(f->head, have))
+        return PROTOCOL_HTTP1;
+    if (oncrpc_call(f->head, have)) {
+        f->role = UNIT_FROM_CLIENT;
+        return PROTOCOL_ONCRPC;
+    }
+    if (resp_command(f->head, have)) {
+        f->role = UNIT_FROM_CLIENT;
+        return PROTOCOL_RESP;
+    }
+    return PROTOCOL_UNKNOWN;
+}
+
+/* The calls of a channel in order; what lies between two of them was never seen. */
+static __always_inline bool close_gap(struct framer *f, u64 start)
+{
+    if (f->fresh)
+        f->next = start;
+    f->fresh = 0;
+    if (f->next == start)
+        return true;
+    if (start < f->next && f->next - start < LATE_BYTES)
+        return false; /* told late: later bytes have been seen */
+    u64 gap = start - f->next;
+    if (f->skip < gap || f->skip > MOST_GAP) { /* perhaps another connection of the same ends */
+        f->lost = 1;
+        return true;
+    }
+    f->skip -= gap;
+    if (f->protocol == PROTOCOL_HTTP2 && f->state == HTTP2_BLOCK) {
+        f->state = f->skip ? HTTP2_BLOCK : HTTP2_FRAME;
+        f->pieces_left = 0;
+        f->sequence++;
+        f->piece_gap = 1;
+    }
+    return true;
+}
+
+/* The bytes make no sense: they may be the middle of something. A stream in which that happens too
+ * often, without ever making sense, is left alone. */
+static __always_inline void pass_over(struct framer *f, const struct socket_transfer *t, u64 side)
+{
+    f->next = t->end;
+    f->lost = f->protocol != PROTOCOL_UNKNOWN;
+    if (f->lost || ++f->tries < MOST_TRIES)
+        return;
+    f->protocol = PROTOCOL_OTHER;
+    struct channel_bytes *bytes = bpf_map_lookup_elem(&channels, &t->channel);
+    if (bytes)
+        __sync_fetch_and_or(&bytes->unreadable, 1U << side);
+}
+
+/* With no message under way: whether one begins with the call's first byte. */
+static __always_inline bool find_begin(struct framer *f, const struct task_state *state,
+                                       struct pt_regs *regs)
+{
+    const struct socket_transfer *t = &state->socket;
+    u64 side = !(t->flags & SYSCALL_WRITE);
+    u8 former = f->protocol;
+    peek(f);
+    u8 known = protocol_of(f);
+    /* Only what is older than the capture can have a begin that nobody has seen. */
+    bool frames = attaching && http2_plausible(f->head, true);
+    f->protocol = known ? known : former ? former : frames ? PROTOCOL_HTTP2 : PROTOCOL_UNKNOWN;
+    find_buffers(f, state, regs);
+    if (!known) {
+        bool sense = f->protocol && makes_sense(f);
+        find_buffers(f, state, regs);
+        if (!sense) {
+            f->protocol = former;
+            pass_over(f, t, side);
+            return false;
+        }
+    }
+    f->after_gap = f->piece_gap = !known || former;
+    f->lost = 0;
+    begin(f);
+    if (known == PROTOCOL_HTTP2) {
+        f->piece_begin = 1;
+        if (f->role == UNIT_FROM_CLIENT)
+            next_head(f, HTTP2_PREFACE, HTTP2_PREFACE_BYTES);
+    }
+    if (known == PROTOCOL_ONCRPC || known == PROTOCOL_RESP) {
+        expect(t->reverse, side, known);
+        expect(t->reverse, !side, known);
+    }
+    return true;
+}
+
+static __always_inline void look_at(struct framer *f, const struct task_state *state,
+                                    struct pt_regs *regs)
+{
+    const struct socket_transfer *t = &state->socket;
+    if (!close_gap(f, t->end - t->bytes))
+        return;
+    if (!find_buffers(f, state, regs))
+        return; /* a gap, for the next call to find */
+    if (f->protocol == PROTOCOL_UNKNOWN || f->lost) {
+        if (!find_begin(f, state, regs))
+            return;
+    } else if (f->protocol == PROTOCOL_HTTP1 && f->skip && f->skip == f->total &&
+               f->role == UNIT_FROM_SERVER) {
+        /* The answer to HEAD speaks of a body that does not come. */
+        u64 body = f->skip;
+        peek(f);
+        if (http1_response(f->head, f->have))
+            body = 0;
+        find_buffers(f, state, regs);
+        f->protocol = PROTOCOL_HTTP1;
+        begin(f);
+        f->skip = body;
+    }
+    if (f->protocol == PROTOCOL_OTHER)
+        return;
+    go_through(f, MOST_STEPS);
+    if (f->lost)
+        f->next = t->end;
+}
+
+/* A datagram is a message. */
+static __always_inline void look_at_datagram(struct framer *f, const struct task_state *state,
+                                             struct pt_regs *regs)
+{
+    const struct socket_transfer *t = &state->socket;
+    u64 side = !(t->flags & SYSCALL_WRITE);
+    u8 former = f->protocol, type;
+    bool status_known;
+    if (former == PROTOCOL_OTHER || !find_buffers(f, state, regs))
+        return;
+    peek(f);
+    f->protocol = former;
+    if (f->have < ONCRPC_LEAST_BYTES ||
+        !oncrpc_message(f->head, f->have, &f->id, &type, f->numbers, &status_known) ||
+        (type == UNIT_RESPONSE && former != PROTOCOL_ONCRPC)) {
+        pass_over(f, t, side);
+        return;
+    }
+    if (type == UNIT_REQUEST && former != PROTOCOL_ONCRPC) {
+        f->role = UNIT_FROM_CLIENT;
+        expect(t->reverse, side, PROTOCOL_ONCRPC);
+        expect(t->reverse, !side, PROTOCOL_ONCRPC);
+    }
+    f->protocol = PROTOCOL_ONCRPC;
+    f->unit = t->end - t->bytes;
+    tell_unit(f, t->bytes, type, UNIT_LAST, 0, status_known);
+}
+
+/* Not inlined: what it needs of the stack is then its own. */
+static __noinline void follow_frames(struct task_state *state, struct pt_regs *regs,
+                                     const struct rec_syscall *sys)
+{
+    const struct socket_transfer *t = &state->socket;
+    u64 side = !(t->flags & SYSCALL_WRITE);
+    struct framer *f = framer_of(t->channel, side);
+    if (!f || __sync_val_compare_and_swap(&f->busy, 0, 1))
+        return;
+    f->channel = t->channel;
+    f->reverse = t->reverse;
+    f->object_type = t->object_type;
+    f->side = side;
+    f->now_ns = sys->hdr.ts_ns;
+    f->tid = sys->hdr.tid;
+    if (t->object_type == OBJECT_UDP)
+        look_at_datagram(f, state, regs);
+    else
+        look_at(f, state, regs);
+    f->busy = 0;
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What the framer keeps of one direction of a connection, and what each protocol may do with it. */
+#pragma once
+#include "probe.h"
+
+/* Of a header that is being read, and of a line only the begin. */
+#define HEAD_BYTES 32
+
+/* How the framer moves on. A protocol's step chooses it. */
+enum framer_mode {
+    MODE_HEAD, /* collect `need` bytes into `head` */
+    MODE_LINE, /* collect the begin of a line, up to its end */
+};
+
+struct framer {
+    u64 next;  /* number of the byte that comes next */
+    u64 skip;  /* so many bytes are not looked at */
+    u64 unit;  /* number of the first byte of what is being read */
+    u64 total; /* of it, as its protocol counts */
+    u64 buffer;
+    u64 buffer_left;
+    u64 iovecs;
+    u32 iovecs_left;
+    u32 left; /* of the bytes the call moved */
+    u32 busy;
+    u32 id;
+    u32 sequence; /* pieces sent */
+    u32 pieces_left;
+    u32 numbers[3];
+    u32 frames;       /* seen by a trial, as are the next two: */
+    u32 open_block;   /* the HTTP/2 stream whose headers go on in the next frame */
+    u32 ended_stream; /* the last one that ended */
+    u32 line_read;    /* bytes of the line that is being read */
+    u8 protocol;
+    u8 tries;
+    u8 mode;
+    u8 state; /* the protocol's own; 0: at the begin of a message */
+    u8 have;
+    u8 need;
+    u8 type;
+    u8 flags;
+    u8 trial;     /* looks whether the bytes make sense, and tells nothing */
+    u8 lost;      /* where the next message begins is not known */
+    u8 after_gap; /* not told yet */
+    u8 piece_gap; /* likewise, of pieces */
+    u8 piece_begin;
+    u8 role;  /* UNIT_FROM_* */
+    u8 side;  /* 0 or PIECE_READER */
+    u8 fresh; /* has seen no call yet */
+    u16 object_type;
+    u64 channel;
+    u64 reverse;
+    u64 now_ns;
+    u32 tid;
+    u32 line_bytes;
+    u8 head[HEAD_BYTES * 2];
+    union {
+        struct rec_header_block block;
+        struct rec_line line;
+    };
+};
+
+/* The bytes of a message, numbered in the order of the network. */
+static __always_inline u32 be32(const u8 *bytes)
+{
+    return (u32)bytes[0] << 24 | (u32)bytes[1] << 16 | (u32)bytes[2] << 8 | bytes[3];
+}
+
+/* Next comes a header of so many bytes (of which `have` are there). */
+static __always_inline void collect(struct framer *f, u8 need)
+{
+    f->mode = MODE_HEAD;
+    f->need = need;
+}
+
+static __always_inline void next_head(struct framer *f, u8 state, u8 need)
+{
+    f->state = state;
+    f->have = 0;
+    collect(f, need);
+}
+
+static __always_inline void next_line(struct framer *f, u8 state)
+{
+    f->state = state;
+    f->have = 0;
+    f->line_read = 0;
+    f->mode = MODE_LINE;
+}
+
+/* Tells a unit of `bytes` bytes that began at `f->unit`. */
+static __always_inline void tell_unit(struct framer *f, u64 bytes, u8 type, u8 flags, u8 told,
+                                      bool status_known)
+{
+    if (f->trial)
+        return;
+    if (f->after_gap)
+        told |= UNIT_AFTER_GAP;
+    f->after_gap = 0;
+    emit (rec_unit, r, f->now_ns) {
+        r->hdr = (struct rec_hdr){
+            .ts_ns = f->now_ns, .tid = f->tid, .kind = REC_UNIT, .flags = told | f->role};
+        r->channel = f->channel;
+        r->reverse = f->reverse;
+        r->offset = f->unit;
+        r->bytes = bytes;
+        r->id = f->id;
+        r->protocol = f->protocol;
+        r->kind = type;
+        r->flags = flags;
+        r->pad = 0;
+        r->object_type = f->object_type;
+        r->status_known = status_known;
+        r->numbers[0] = f->numbers[0];
+        r->numbers[1] = f->numbers[1];
+        r->numbers[2] = f->numbers[2];
+    }
+}

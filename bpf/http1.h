@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* HTTP/1 (RFC 9112): a head of lines, then as much body as the head says. */
+#pragma once
+#include "framing.h"
+
+enum http1_state {
+    HTTP1_START, /* at the begin of a message */
+    HTTP1_FIELD,
+    HTTP1_CHUNK, /* at the line with a chunk's length */
+    HTTP1_TRAILER,
+};
+
+#define HTTP1_CHUNKED 1 /* f->flags */
+#define HTTP1_LENGTH 2  /* f->total is the body's length */
+
+static __always_inline u8 lower(u8 c)
+{
+    return c >= 'A' && c <= 'Z' ? c + 32 : c;
+}
+
+/* "HTTP/1." */
+static __always_inline bool http1_response(const u8 *head, u32 have)
+{
+    return have >= 12 && be32(head) == 0x48545450 && head[4] == '/' && head[5] == '1' &&
+           head[6] == '.' && head[8] == ' ';
+}
+
+/* A known method, a blank, and what can be a target. */
+static __always_inline bool http1_request(const u8 *head, u32 have)
+{
+    if (have < 14)
+        return false;
+    u32 at;
+    switch (be32(head)) {
+    case 0x47455420: /* "GET " */
+    case 0x50555420: /* "PUT " */
+        at = 4;
+        break;
+    case 0x504f5354: /* "POST" */
+    case 0x48454144: /* "HEAD" */
+        at = 5;
+        break;
+    case 0x50415443: /* "PATC" */
+    case 0x54524143: /* "TRAC" */
+        at = 6;
+        break;
+    case 0x44454c45: /* "DELE" */
+        at = 7;
+        break;
+    case 0x4f505449: /* "OPTI" */
+        at = 8;
+        break;
+    default:
+        return false;
+    }
+    u8 target = head[at];
+    return head[at - 1] == ' ' && (target == '/' || target == '*' || target == 'h');
+}
+
+static __always_inline void http1_begin(struct framer *f)
+{
+    next_line(f, HTTP1_START);
+    f->line_bytes = 0;
+}
+
+/* The number in the line from `at` on, of that base; -1: none. */
+static __always_inline s64 http1_number(const u8 *head, u32 at, u32 base)
+{
+    s64 number = 0;
+    bool any = false;
+    for (u32 i = 0; i < 15; i++) {
+        if (at + i >= HEAD_BYTES)
+            break;
+        u8 c = lower(head[(at + i) & 31]);
+        if (c == ' ' && !any)
+            continue;
+        u8 digit = c - '0';
+        if (digit > 9 && base == 16 && c >= 'a' && c <= 'f')
+            digit = c - 'a' + 10;
+        if (digit >= base)
+            break;
+        number = number * base + digit;
+        any = true;
+    }
+    return any ? number : -1;
+}
+
+static __always_inline void http1_field(struct framer *f)
+{
+    const u8 *h = f->head;
+    /* "content-length:", "transfer-encoding:" */
+    u32 first = be32(h) | 0x20202020;
+    if (first == 0x636f6e74 && (be32(h + 4) | 0x20202020) == 0x656e742d &&
+        (be32(h + 8) | 0x20202020) == 0x6c656e67 && lower(h[12]) == 't' && lower(h[13]) == 'h' &&
+        h[14] == ':') {
+        s64 length = http1_number(h, 15, 10);
+        if (length >= 0) {
+            f->total = length;
+            f->flags |= HTTP1_LENGTH;
+        }
+    } else if (first == 0x7472616e && (be32(h + 4) | 0x20202020) == 0x73666572 && h[8] == '-' &&
+               h[17] == ':') {
+        /* All that is used with messages of unknown length. */
+        f->flags |= HTTP1_CHUNKED;
+    }
+}
+
+static __always_inline void http1_tell_line(struct framer *f)
+{
+    struct rec_line *r = &f->line;
+    r->hdr = (struct rec_hdr){.ts_ns = f->now_ns, .tid = f->tid, .kind = REC_LINE};
+    r->channel = f->channel;
+    r->offset = f->unit;
+    r->line_bytes = f->line_bytes;
+    r->object_type = f->object_type;
+    r->pad = 0;
+    if (f->line_bytes <= PIECE_BYTES)
+        output(r, __builtin_offsetof(struct rec_line, line) + f->line_bytes, f->now_ns);
+}
+
+static __always_inline void http1_end_of_head(struct framer *f)
+{
+    bool response = f->type == UNIT_RESPONSE;
+    u32 status = f->numbers[0];
+    bool interim = response && status < 200 && status != 101;
+    bool bodiless = interim || (response && (status == 204 || status == 304));
+    u8 type = interim ? UNIT_ASIDE : f->type, flags = UNIT_LAST, state = HTTP1_START;
+    u64 bytes = f->next - f->unit;
+    if (response)
+        f->numbers[1] = bytes;
+    if (bodiless) {
+    } else if (f->flags & HTTP1_CHUNKED) {
+        flags = 0;
+        state = HTTP1_CHUNK;
+    } else if (f->flags & HTTP1_LENGTH) {
+        f->skip = f->total;
+        bytes += f->total;
+    } else if (response) {
+        flags = UNIT_OPEN;
+        f->skip = ~0ULL >> 1;
+    }
+    u8 told = keep_methods && !response ? UNIT_NAMED : 0;
+    tell_unit(f, bytes, type, flags, told, response);
+    if (told && !f->trial)
+        http1_tell_line(f);
+    http1_begin(f);
+    f->state = state;
+}
+
+/* A line of `line_bytes` has ended; f->head has its begin. */
+static __always_inline bool http1_line(struct framer *f, u64 line_bytes)
+{
+    bool blank = line_bytes <= 2;
+    s64 number;
+    switch (f->state) {
+    case HTTP1_START:
+        if (blank)
+            return true; /* allowed before a message */
+        if (http1_response(f->head, f->have)) {
+            f->type = UNIT_RESPONSE;
+            f->role = UNIT_FROM_SERVER;
+            number = http1_number(f->head, 9, 10);
+            if (number < 100 || number > 999)
+                return false;
+            f->numbers[0] = number;
+        } else if (http1_request(f->head, f->have)) {
+            f->type = UNIT_REQUEST;
+            f->role = UNIT_FROM_CLIENT;
+            f->numbers[0] = be32(f->head);
+            f->numbers[1] = 0;
+        } else {
+            return false;
+        }
+        f->unit = f->next - line_bytes;
+        f->total = 0;
+        f->flags = 0;
+        f->frames++;
+        next_line(f, HTTP1_FIELD);
+        return true;
+    case HTTP1_FIELD:
+        if (!blank) {
+            http1_field(f);
+            next_line(f, HTTP1_FIELD);
+        } else {
+            http1_end_of_head(f);
+        }
+        return true;
+    case HTTP1_CHUNK:
+        number = http1_number(f->head, 0, 16);
+        if (number < 0)
+            return false;
+        f->unit = f->next - line_bytes;
+        if (number == 0) {
+            next_line(f, HTTP1_TRAILER);
+            return true;
+        }
+        f->skip = number + 2;
+        tell_unit(f, line_bytes + f->skip, UNIT_MORE, 0, 0, false);
+        next_line(f, HTTP1_CHUNK);
+        return true;
+    case HTTP1_TRAILER:
+        if (!blank) {
+            next_line(f, HTTP1_TRAILER);
+            return true;
+        }
+        tell_unit(f, f->next - f->unit, UNIT_MORE, UNIT_LAST, 0, false);
+        http1_begin(f);
+        return true;
+    }
+    return false;
+}

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* HTTP/2 (RFC 9113): frames with a header of nine bytes. */
+#pragma once
+#include "framing.h"
+
+enum http2_frame {
+    HTTP2_DATA,
+    HTTP2_HEADERS,
+    HTTP2_PRIORITY,
+    HTTP2_RST_STREAM,
+    HTTP2_SETTINGS,
+    HTTP2_PUSH_PROMISE,
+    HTTP2_PING,
+    HTTP2_GOAWAY,
+    HTTP2_WINDOW_UPDATE,
+    HTTP2_CONTINUATION,
+};
+
+enum http2_state {
+    HTTP2_FRAME, /* at the begin of a frame */
+    HTTP2_PREFACE,
+    HTTP2_BLOCK, /* in the payload of a frame with headers */
+    HTTP2_ERROR, /* in that of one with an error code */
+};
+
+#define HTTP2_HEADER_BYTES 9
+#define HTTP2_END_STREAM 0x1
+#define HTTP2_END_HEADERS 0x4
+#define HTTP2_PREFACE_BYTES 24
+/* Of one frame's headers. Longer ones have no names. */
+#define HTTP2_MOST_BLOCK_BYTES 16384
+
+/* "PRI * HTTP/2.0" */
+static __always_inline bool http2_preface(const u8 *head, u32 have)
+{
+    return have >= 14 && be32(head) == 0x50524920 && be32(head + 4) == 0x2a204854 &&
+           be32(head + 8) == 0x54502f32 && head[12] == '.' && head[13] == '0';
+}
+
+/* Whether a frame can begin so. `strict`: not even what peers would have to ignore. */
+static __always_inline bool http2_plausible(const u8 *head, bool strict)
+{
+    u32 bytes = be32(head) >> 8;
+    u8 type = head[3], flags = head[4];
+    u32 stream = be32(head + 5);
+    if (stream >> 31)
+        return !strict; /* a reserved bit */
+    switch (type) {
+    case HTTP2_DATA:
+        return stream && !(strict && flags & ~0x9);
+    case HTTP2_HEADERS:
+        return stream && !(strict && flags & ~0x2d);
+    case HTTP2_CONTINUATION:
+        return stream && !(strict && flags & ~0x4);
+    case HTTP2_PUSH_PROMISE:
+        return stream && !(strict && flags & ~0xc);
+    case HTTP2_PRIORITY:
+        return stream && bytes == 5;
+    case HTTP2_RST_STREAM:
+        return stream && bytes == 4;
+    case HTTP2_SETTINGS:
+        return !stream && bytes % 6 == 0 && !(strict && (flags & ~0x1 || (flags && bytes)));
+    case HTTP2_PING:
+        return !stream && bytes == 8 && !(strict && flags & ~0x1);
+    case HTTP2_GOAWAY:
+        return !stream && bytes >= 8;
+    case HTTP2_WINDOW_UPDATE:
+        return bytes == 4;
+    }
+    return !strict;
+}
+
+/* A server's first words. */
+static __always_inline bool http2_settings(const u8 *head, u32 have)
+{
+    return have >= HTTP2_HEADER_BYTES && head[3] == HTTP2_SETTINGS && !head[4] &&
+           be32(head) >> 8 <= 6 * 32 && http2_plausible(head, true);
+}
+
+static __always_inline void http2_begin(struct framer *f)
+{
+    next_head(f, HTTP2_FRAME, HTTP2_HEADER_BYTES);
+}
+
+/* Whether the frame may follow those before it (RFC 9113, 6.2 and 5.1), as far as a few numbers
+ * tell: headers that have not ended go on in the next frame, and nobody speaks after END_STREAM. */
+static __always_inline bool http2_in_order(struct framer *f)
+{
+    u8 type = f->head[3], flags = f->head[4];
+    u32 stream = be32(f->head + 5);
+    bool is_headers = type == HTTP2_HEADERS || type == HTTP2_PUSH_PROMISE;
+    bool goes_on = type == HTTP2_CONTINUATION;
+    if (goes_on != (f->open_block != 0) || (goes_on && stream != f->open_block))
+        return false;
+    if (stream && stream == f->ended_stream && (type == HTTP2_DATA || is_headers))
+        return false;
+    if (is_headers || goes_on)
+        f->open_block = flags & HTTP2_END_HEADERS ? 0 : stream;
+    if ((type == HTTP2_DATA || type == HTTP2_HEADERS) && flags & HTTP2_END_STREAM)
+        f->ended_stream = stream;
+    return true;
+}
+
+/* `need` bytes are there. Whether they make sense. */
+static __always_inline bool http2_step(struct framer *f)
+{
+    if (f->state == HTTP2_PREFACE) {
+        http2_begin(f);
+        return true;
+    }
+    if (f->state == HTTP2_ERROR) {
+        /* RST_STREAM: the code. GOAWAY: the last stream, the code. */
+        f->numbers[0] = be32(f->head);
+        f->numbers[1] = be32(f->head + 4);
+        u32 head = f->type == HTTP2_GOAWAY ? 8 : 4;
+        tell_unit(f, f->total, f->type, f->flags, 0, true);
+        f->skip = f->total - HTTP2_HEADER_BYTES - head;
+        http2_begin(f);
+        return true;
+    }
+    if (!http2_plausible(f->head, f->trial))
+        return false;
+    if (f->trial && !http2_in_order(f))
+        return false;
+    u32 bytes = be32(f->head) >> 8;
+    f->unit = f->next - HTTP2_HEADER_BYTES;
+    f->total = HTTP2_HEADER_BYTES + (u64)bytes;
+    f->type = f->head[3];
+    f->flags = f->head[4];
+    f->id = be32(f->head + 5) & 0x7fffffff;
+    f->frames++;
+    http2_begin(f);
+    switch (f->type) {
+    case HTTP2_HEADERS:
+    case HTTP2_CONTINUATION:
+    case HTTP2_PUSH_PROMISE:
+        tell_unit(f, f->total, f->type, f->flags,
+                  keep_methods && f->type == HTTP2_HEADERS ? UNIT_NAMED : 0, false);
+        f->skip = bytes;
+        if (keep_methods && bytes) {
+            f->state = HTTP2_BLOCK;
+            f->pieces_left = bytes < HTTP2_MOST_BLOCK_BYTES ? bytes : HTTP2_MOST_BLOCK_BYTES;
+        }
+        return true;
+    case HTTP2_RST_STREAM:
+        next_head(f, HTTP2_ERROR, 4);
+        return true;
+    case HTTP2_GOAWAY:
+        next_head(f, HTTP2_ERROR, 8);
+        return true;
+    case HTTP2_DATA:
+    case HTTP2_SETTINGS: /* the first thing told of a connection */
+        tell_unit(f, f->total, f->type, f->flags, 0, false);
+        break;
+    }
+    f->skip = bytes;
+    return true;
+}
+
+/* `bytes` of the payload of a frame with headers are at `f->buffer`: keeps them. */
+static __always_inline void http2_piece(struct framer *f, u32 bytes)
+{
+    struct rec_header_block *r = &f->block;
+    if (bytes > PIECE_BYTES)
+        return;
+    r->hdr = (struct rec_hdr){
+        .ts_ns = f->now_ns, .tid = f->tid, .kind = REC_HEADER_BLOCK, .flags = f->side};
+    if (f->piece_gap)
+        r->hdr.flags |= PIECE_AFTER_GAP;
+    if (f->piece_begin)
+        r->hdr.flags |= PIECE_BEGIN;
+    f->piece_gap = f->piece_begin = 0;
+    r->channel = f->channel;
+    r->offset = f->unit;
+    r->id = f->id;
+    r->sequence = f->sequence++;
+    r->frame_bytes = f->total - HTTP2_HEADER_BYTES;
+    r->at = r->frame_bytes - f->skip;
+    r->object_type = f->object_type;
+    r->kind = f->type;
+    r->flags = f->flags;
+    r->piece_bytes = bytes;
+    if (bpf_probe_read_user(r->piece, bytes, (void *)f->buffer) != 0)
+        f->piece_gap = 1;
+    else
+        output(r, __builtin_offsetof(struct rec_header_block, piece) + bytes, f->now_ns);
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * ONC RPC (RFC 5531): records of fragments, each with a mark of four bytes. oncrpc_message() knows
+ * nothing of marks, so it serves datagrams as well.
+ */
+#pragma once
+#include "framing.h"
+
+enum oncrpc_state {
+    ONCRPC_MARK,    /* at the begin of a message */
+    ONCRPC_MESSAGE, /* its mark and the begin of what all messages have are there */
+    ONCRPC_MORE,    /* at the mark of a further fragment */
+};
+
+#define ONCRPC_CALL 0
+#define ONCRPC_REPLY 1
+#define ONCRPC_MARK_BYTES 4
+#define ONCRPC_LAST (1U << 31)
+#define ONCRPC_VERSION 2
+/* Of a call up to its procedure, of a reply up to its status. */
+#define ONCRPC_MESSAGE_BYTES 24
+/* What a message of either kind has at least: XID, type, reply_stat and what follows. */
+#define ONCRPC_LEAST_BYTES 20
+#define ONCRPC_DENIED 0x100 /* status: added to reject_stat */
+
+/* What the first bytes of a message say; `have` of them, at least ONCRPC_LEAST_BYTES. Whether they
+ * can be one. */
+static __always_inline bool oncrpc_message(const u8 *m, u32 have, u32 *id, u8 *type, u32 numbers[3],
+                                           bool *status_known)
+{
+    *id = be32(m);
+    *status_known = false;
+    u32 kind = be32(m + 4), third = be32(m + 8);
+    if (kind == ONCRPC_CALL) {
+        if (third != ONCRPC_VERSION || have < ONCRPC_MESSAGE_BYTES)
+            return false;
+        *type = UNIT_REQUEST;
+        numbers[0] = be32(m + 12);
+        numbers[1] = be32(m + 16);
+        numbers[2] = be32(m + 20);
+        return true;
+    }
+    if (kind != ONCRPC_REPLY || third > 1)
+        return false;
+    *type = UNIT_RESPONSE;
+    numbers[0] = numbers[1] = numbers[2] = 0;
+    if (third == 1) {
+        numbers[0] = ONCRPC_DENIED + be32(m + 12);
+        *status_known = true;
+        return numbers[0] <= ONCRPC_DENIED + 1;
+    }
+    if (be32(m + 16) > 400)
+        return false; /* the verifier's length */
+    if (be32(m + 16) == 0 && have >= ONCRPC_MESSAGE_BYTES) {
+        numbers[0] = be32(m + 20);
+        *status_known = true;
+        return numbers[0] <= 5;
+    }
+    return true;
+}
+
+static __always_inline void oncrpc_begin(struct framer *f)
+{
+    next_head(f, ONCRPC_MARK, ONCRPC_MARK_BYTES);
+}
+
+/* Whether a connection's first bytes are a call. */
+static __always_inline bool oncrpc_call(const u8 *head, u32 have)
+{
+    u32 mark = be32(head);
+    return have >= ONCRPC_MARK_BYTES + ONCRPC_MESSAGE_BYTES &&
+           (mark & ~ONCRPC_LAST) >= ONCRPC_MESSAGE_BYTES && be32(head + 8) == ONCRPC_CALL &&
+           be32(head + 12) == ONCRPC_VERSION;
+}
+
+static __always_inline bool oncrpc_step(struct framer *f)
+{
+    u32 mark = be32(f->head), bytes = mark & ~ONCRPC_LAST;
+    u8 flags = mark & ONCRPC_LAST ? UNIT_LAST : 0;
+    bool status_known = false;
+    switch (f->state) {
+    case ONCRPC_MARK:
+        if (bytes < ONCRPC_LEAST_BYTES)
+            return false; /* no message, or one cut into crumbs */
+        f->unit = f->next - ONCRPC_MARK_BYTES;
+        f->state = ONCRPC_MESSAGE;
+        collect(f, ONCRPC_MARK_BYTES +
+                       (bytes < ONCRPC_MESSAGE_BYTES ? ONCRPC_LEAST_BYTES : ONCRPC_MESSAGE_BYTES));
+        return true;
+    case ONCRPC_MESSAGE:
+        if (!oncrpc_message(f->head + ONCRPC_MARK_BYTES, f->need - ONCRPC_MARK_BYTES, &f->id,
+                            &f->type, f->numbers, &status_known))
+            return false;
+        f->frames++;
+        tell_unit(f, ONCRPC_MARK_BYTES + (u64)bytes, f->type, flags, 0, status_known);
+        f->skip = ONCRPC_MARK_BYTES + (u64)bytes - f->need;
+        break;
+    case ONCRPC_MORE:
+        f->unit = f->next - ONCRPC_MARK_BYTES;
+        tell_unit(f, ONCRPC_MARK_BYTES + (u64)bytes, UNIT_MORE, flags, 0, false);
+        f->skip = bytes;
+        break;
+    }
+    next_head(f, flags ? ONCRPC_MARK : ONCRPC_MORE, ONCRPC_MARK_BYTES);
+    return true;
+}

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The way of TCP packets of traced sockets through devices: queued, sent, and, where the other end
+ * is on this machine, received. Packets are told by channel and the number of their last byte, so
+ * cutting them up (GSO) and copying them does not matter: what is told is the way of the last
+ * piece. Loopback has no queue and no link; its packets leave no records.
+ */
+#include "probe.h"
+
+#define IFF_LOOPBACK 8
+
+/* Sockets that a traced thread has sent through, and the channel they send on. Least recently used.
+ */
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, 16384);
+    __type(key, u64);
+    __type(value, u64);
+} wired SEC(".maps");
+
+/* Without any, packets of other programs cost next to nothing. */
+static volatile bool any_wired;
+
+struct packet_key {
+    u64 channel;
+    u64 end; /* the 32 bits of TCP */
+};
+
+struct packet {
+    u64 queued_ns;
+    u64 sent_ns;
+    u64 end;
+    u32 bytes;
+    u32 flags; /* PACKET_AGAIN */
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, 16384);
+    __type(key, struct packet_key);
+    __type(value, struct packet);
+} packets SEC(".maps");
+
+struct tcp_headers {
+    struct endpoint from;
+    struct endpoint to;
+    u32 end;   /* number of the first byte after its payload */
+    u32 bytes; /* of payload */
+};
+
+static __always_inline bool read_tcp(struct sk_buff *skb, struct tcp_headers *h)
+{
+    unsigned char *packet = BPF_CORE_READ(skb, head) + BPF_CORE_READ(skb, network_header);
+    union {
+        u8 bytes[40];
+        u32 words[10];
+        u64 longs[5];
+    } ip;
+    u32 header_bytes = 40;
+    if (bpf_probe_read_kernel(&ip, 20, packet) != 0)
+        return false;
+    if (ip.bytes[0] >> 4 == 4) {
+        if (ip.bytes[9] != IPPROTO_TCP)
+            return false;
+        header_bytes = (ip.bytes[0] & 15) * 4;
+        h->from.address[0] = h->to.address[0] = 0;
+        h->from.address[1] = mapped(ip.words[3]);
+        h->to.address[1] = mapped(ip.words[4]);
+    } else {
+        if (ip.bytes[0] >> 4 != 6 || ip.bytes[6] != IPPROTO_TCP ||
+            bpf_probe_read_kernel(&ip, sizeof(ip), packet) != 0)
+            return false;
+        h->from.address[0] = ip.longs[1];
+        h->from.address[1] = ip.longs[2];
+        h->to.address[0] = ip.longs[3];
+        h->to.address[1] = ip.longs[4];
+    }
+    union {
+        u8 bytes[16];
+        u16 halves[8];
+        u32 words[4];
+    } tcp;
+    if (bpf_probe_read_kernel(&tcp, sizeof(tcp), packet + header_bytes) != 0)
+        return false;
+    h->from.port = __builtin_bswap16(tcp.halves[0]);
+    h->to.port = __builtin_bswap16(tcp.halves[1]);
+    u64 payload = (u64)packet + header_bytes + (tcp.bytes[12] >> 4) * 4;
+    s64 bytes = (s64)BPF_CORE_READ(skb, len) - (s64)(payload - (u64)BPF_CORE_READ(skb, data));
+    if (bytes <= 0)
+        return false; /* nothing but an acknowledgement */
+    h->bytes = bytes;
+    h->end = __builtin_bswap32(tcp.words[1]) + h->bytes;
+    return true;
+}
+
+static __always_inline bool on_loopback(struct sk_buff *skb)
+{
+    return BPF_CORE_READ(skb, dev, flags) & IFF_LOOPBACK;
+}
+
+static __always_inline void emit_packet(u64 channel, const struct packet *p, u64 received_ns)
+{
+    u64 now_ns = received_ns ? received_ns : p->sent_ns;
+    emit (rec_packet, r, now_ns) {
+        r->hdr = (struct rec_hdr){.ts_ns = now_ns, .kind = REC_PACKET, .flags = p->flags};
+        r->channel = channel;
+        r->end = p->end;
+        r->queued_ns = p->queued_ns;
+        r->sent_ns = p->sent_ns;
+        r->received_ns = received_ns;
+        r->bytes = p->bytes;
+        r->pad = 0;
+    }
+}
+
+/* A TCP packet is given to a device: in its sender's call, or later, when earlier ones made room.
+ */
+static __always_inline void packet_queued(struct sk_buff *skb, struct sock *sk)
+{
+    if (on_loopback(skb))
+        return;
+    u64 key = (u64)sk;
+    u64 *known = bpf_map_lookup_elem(&wired, &key);
+    if (!known) {
+        struct task_state *state = traced_current();
+        if (!state || !state->enter_ns || state->fd < 0 || state->sk != key)
+            return;
+    }
+    struct tcp_headers h;
+    if (!read_tcp(skb, &h))
+        return;
+    u64 channel = direction(&h.from, &h.to, 0);
+    if (!known) {
+        bpf_map_update_elem(&wired, &key, &channel, BPF_ANY);
+        any_wired = true;
+    }
+    struct packet_key id = {.channel = channel, .end = h.end};
+    struct packet *before = bpf_map_lookup_elem(&packets, &id);
+    struct channel_bytes *counted = bpf_map_lookup_elem(&channels, &channel);
+    u64 last = counted ? counted->sent : 0;
+    struct packet p = {
+        .queued_ns = bpf_ktime_get_ns(),
+        .end = extend(&last, h.end),
+        .bytes = h.bytes,
+        .flags = before && before->sent_ns ? PACKET_AGAIN : 0,
+    };
+    bpf_map_update_elem(&packets, &id, &p, BPF_ANY);
+}
+
+SEC("tp_btf/net_dev_start_xmit")
+int BPF_PROG(on_net_dev_start_xmit, struct sk_buff *skb)
+{
+    if (!any_wired)
+        return 0;
+    u64 key = (u64)skb->sk;
+    u64 *channel = key ? bpf_map_lookup_elem(&wired, &key) : 0;
+    struct tcp_headers h;
+    if (!channel || !read_tcp(skb, &h))
+        return 0;
+    struct packet_key id = {.channel = *channel, .end = h.end};
+    struct packet *p = bpf_map_lookup_elem(&packets, &id);
+    if (!p || p->sent_ns)
+        return 0;
+    p->sent_ns = bpf_ktime_get_ns();
+    emit_packet(id.channel, p, 0);
+    return 0;
+}
+
+SEC("tp_btf/netif_receive_skb")
+int BPF_PROG(on_netif_receive_skb, struct sk_buff *skb)
+{
+    struct tcp_headers h;
+    if (!any_wired || on_loopback(skb) || !read_tcp(skb, &h))
+        return 0;
+    struct packet_key id = {.channel = direction(&h.from, &h.to, 0), .end = h.end};
+    struct packet *p = bpf_map_lookup_elem(&packets, &id);
+    if (!p || !p->sent_ns)
+        return 0;
+    emit_packet(id.channel, p, bpf_ktime_get_ns());
+    bpf_map_delete_elem(&packets, &id);
+    return 0;
+}
