@@ -3,7 +3,7 @@
 mod ahead;
 mod behind;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{BufReader, BufWriter, IsTerminal, Read};
 use std::rc::Rc;
@@ -16,6 +16,7 @@ use crate::capture::manifest::{Loss, Manifest};
 use crate::capture::reader::Reader;
 use crate::engine::event::{self, Event, What};
 use crate::engine::stacks::Stacks;
+use crate::engine::syscall;
 use crate::engine::{Engine, Rates};
 use crate::model::{Request, Segment};
 use crate::output;
@@ -30,6 +31,11 @@ pub const REQUESTS: &str = "requests.parquet";
 pub const SEGMENTS: &str = "segments.parquet";
 pub const STACKS: &str = "stacks.parquet";
 pub const SYMBOLS: &str = "symbols.parquet";
+
+/// How the warning about it begins.
+const IO_URING: &str = "io_uring is used by";
+/// Most users it names.
+const IO_URING_USERS: usize = 16;
 
 /// Attributes the events in `dir`, brings `manifest` up to date, and replaces the Parquet files and
 /// `manifest.json`: all three or none, so that they agree.
@@ -130,16 +136,21 @@ fn write_tables(
         Ok(_) => Rc::new(output::read_symbols(&dir.path().join(SYMBOLS))?),
         Err(_) => Rc::default(),
     };
+    let calibration = &manifest.calibration;
     let given = Given {
         symbols: Some(&symbols),
         rates: Rates {
-            copy_ns_per_byte: manifest.calibration.copy_ns_per_byte,
-            socket_copy_ns_per_byte: manifest.calibration.socket_copy_ns_per_byte,
-            fault_outside_ns: manifest.calibration.fault_outside_ns as u64,
+            copy_ns_per_byte: calibration.copy_ns_per_byte,
+            transfer_ns: calibration.transfer_ns as u64,
+            socket_copy_ns_per_byte: calibration.socket_copy_ns_per_byte,
+            socket_transfer_ns: calibration.socket_transfer_ns as u64,
+            fault_outside_ns: calibration.fault_outside_ns as u64,
+            call_outside_ns: calibration.call_outside_ns as u64,
         },
         losses: &manifest.losses,
         whole_machine: manifest.options.scope == "machine",
         target_pid: Some(manifest.command.pid).filter(|pid| *pid != 0),
+        attached_ns: manifest.command.attached.as_ref().map(|_| manifest.start_ns),
         allow_truncated,
     };
     let passed = pass(input, &given, &mut sink);
@@ -156,6 +167,9 @@ fn write_tables(
     counts.records = tally.records;
     counts.records_late = tally.late;
     counts.switches_missed = tally.switches_missed;
+    counts.switches_restored = tally.switches_restored;
+    counts.wakes_restored = tally.wakes_restored;
+    counts.steal_unplaced_ns = tally.steal_unplaced_ns;
     counts.syscalls = tally.syscalls;
     counts.switches = tally.switches;
     counts.wakings = tally.wakings;
@@ -176,6 +190,12 @@ fn write_tables(
     if let Some(offset) = tally.truncated_at {
         manifest.warnings.push(format!("{cut}{offset}: what came later is missing"));
     }
+    manifest.warnings.retain(|warning| !warning.starts_with(IO_URING));
+    if !tally.io_uring.is_empty() {
+        let users: Vec<_> = tally.io_uring.iter().map(String::as_str).collect();
+        let users = users.join(", ");
+        manifest.warnings.push(format!("{IO_URING} {users}: what moves that way is not followed"));
+    }
     if has_stacks(manifest) {
         let file = create_tmp(dir, STACKS)?;
         let written = output::write_stacks(file.try_clone()?, &tally.stacks);
@@ -190,6 +210,9 @@ pub struct Tally {
     pub records: u64,
     pub late: u64,
     pub switches_missed: u64,
+    pub switches_restored: u64,
+    pub wakes_restored: u64,
+    pub steal_unplaced_ns: u64,
     pub syscalls: u64,
     pub switches: u64,
     pub wakings: u64,
@@ -202,6 +225,8 @@ pub struct Tally {
     /// Those that segments refer to.
     pub stacks: Stacks,
     sampling: Sampling,
+    /// Traced processes that set up or entered an io_uring, as `comm/pid`.
+    pub io_uring: BTreeSet<String>,
     pub losses: Vec<Loss>,
     pub truncated_at: Option<u64>,
 }
@@ -217,6 +242,8 @@ pub struct Given<'a> {
     pub whole_machine: bool,
     /// The target, which was released when the capture began; needed if its first records are lost.
     pub target_pid: Option<u32>,
+    /// The target ran already, and was all known from then on.
+    pub attached_ns: Option<u64>,
     /// Names of what stacks lead to.
     pub symbols: Option<&'a Rc<Symbols>>,
     pub allow_truncated: bool,
@@ -257,6 +284,9 @@ pub fn pass(
     if let Some(pid) = given.target_pid {
         engine.expect_target(pid);
     }
+    if let Some(attached_ns) = given.attached_ns {
+        engine.attached_at(attached_ns);
+    }
     let mut tally = Tally::default();
     let end = thread::scope(|scope| -> Result<ahead::End> {
         let mut ahead = Ahead::start(scope, reader);
@@ -274,6 +304,9 @@ pub fn pass(
     tally.records = end.records;
     tally.late = end.late;
     tally.switches_missed = engine.world.missed_switches;
+    tally.switches_restored = engine.world.restored_switches;
+    tally.wakes_restored = engine.world.restored_wakes;
+    tally.steal_unplaced_ns = engine.world.steal_unplaced_ns;
     tally.truncated_at = end.truncated_at;
     tally.stacks = std::mem::take(&mut engine.world.stacks);
     Ok(tally)
@@ -284,7 +317,12 @@ impl Tally {
     fn count(&mut self, event: &Event, engine: &Engine) {
         let traced = |tid| u64::from(engine.world.is_traced_tid(tid));
         match &event.what {
-            What::Call { .. } => self.syscalls += 1,
+            What::Call { tid, call } => {
+                self.syscalls += 1;
+                if syscall::is_io_uring(call.nr) && call.ret >= 0 {
+                    self.uses_io_uring(*tid, event.ts_ns, engine);
+                }
+            }
             What::Fault { .. } => self.faults += 1,
             What::Irq { enter_ns, hard, .. } => {
                 self.interrupts += 1;
@@ -304,6 +342,16 @@ impl Tally {
                 last_ns: *last_ns,
             }),
             _ => {}
+        }
+    }
+}
+
+impl Tally {
+    fn uses_io_uring(&mut self, tid: u32, at_ns: u64, engine: &Engine) {
+        let Some(thread) = engine.world.thread_by_tid(tid) else { return };
+        if self.io_uring.len() < IO_URING_USERS {
+            let name = engine.world.thread(thread).name_at(at_ns);
+            self.io_uring.insert(format!("{name}/{}", engine.world.process_of(thread).tgid));
         }
     }
 }

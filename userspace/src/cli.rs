@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -29,6 +30,14 @@ pub enum Command {
     /// own words go to standard error, the capture to a directory. Needs root.
     #[command(after_help = RUN_EXAMPLES)]
     Run(RunArgs),
+    /// Capture what programs do that run already, and say where their requests' time went.
+    ///
+    /// Give processes by number, by name, by port or by cgroup; all that match any of it are traced,
+    /// and all that they start from then on. Programs that start later and match are not. The programs
+    /// go on undisturbed when the capture ends: after --duration, at Ctrl-C or SIGTERM, or when all
+    /// the processes that were selected have ended. Needs root.
+    #[command(after_help = ATTACH_EXAMPLES)]
+    Attach(AttachArgs),
     /// Show where the time of a capture's requests went.
     Report(ReportArgs),
     /// List requests: sort, filter, find the slowest.
@@ -50,17 +59,27 @@ Examples:
 Exit status: the program's own (or its death by signal); 127 if it was not found, 126 if it could
 not be executed; 1 if the capture failed although the program succeeded; 2 for wrong arguments.";
 
+const ATTACH_EXAMPLES: &str = "\
+Examples:
+  sudo rpcprobe attach --port 6379 --duration 10s
+  sudo rpcprobe attach --comm nginx --comm php-fpm -o slow --label change=before
+  sudo rpcprobe attach --pid 4711 --stacks --duration 500ms
+  sudo rpcprobe attach --cgroup /system.slice/web.service
+
+Requests that began before everything was in place are incomplete, and say so.
+
+Exit status: 0, also after Ctrl-C or SIGTERM; 1 if nothing matches or the capture failed; 2 for wrong
+arguments.";
+
+/// How a capture is taken.
 #[derive(Debug, Args)]
-pub struct RunArgs {
+pub struct CaptureArgs {
     /// Directory of the capture
     #[arg(short, long, value_name = "DIR", default_value = "rpcprobe.out")]
     pub output: PathBuf,
-    /// Overwrite the capture in DIR, as soon as CMD runs
+    /// Overwrite the capture in DIR, as soon as the new one begins
     #[arg(long)]
     pub force: bool,
-    /// Run the program as this user (default: as who runs rpcprobe; under sudo that is root)
-    #[arg(short, long, value_name = "USER")]
-    pub user: Option<OsString>,
     /// Whose scheduler records to keep. `target` is cheaper on busy machines, but threads outside
     /// the target that had the CPU then have no names
     #[arg(long, value_enum, default_value_t = Scope::Machine)]
@@ -68,6 +87,10 @@ pub struct RunArgs {
     /// Do not record the paths of opened files and programs
     #[arg(long)]
     pub no_paths: bool,
+    /// Do not look at what requests call: no header block of HTTP/2, no line of HTTP/1 leaves the
+    /// kernel
+    #[arg(long)]
+    pub no_methods: bool,
     /// Also take stacks: the kernel's when a thread goes to sleep, the kernel's and the program's of
     /// running threads HZ times a second (default: 997). `explain` shows them. Costs more
     #[arg(long, value_name = "HZ", num_args = 0..=1, require_equals = true,
@@ -89,9 +112,42 @@ pub struct RunArgs {
     /// Print the report as JSON (to standard error: standard output is the program's)
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub capture: CaptureArgs,
+    /// Run the program as this user (default: as who runs rpcprobe; under sudo that is root)
+    #[arg(short, long, value_name = "USER")]
+    pub user: Option<OsString>,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     pub command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+#[group(id = "selection", required = true, multiple = true, args = ["pid", "comm", "port", "cgroup"])]
+pub struct AttachArgs {
+    /// The process of that number
+    #[arg(short, long, value_name = "PID", num_args = 1..)]
+    pub pid: Vec<u32>,
+    /// All processes of exactly that name, or whose executable file has it
+    #[arg(short = 'c', long, value_name = "NAME", num_args = 1..)]
+    pub comm: Vec<String>,
+    /// All processes that hold a TCP or UDP socket with that port, local or remote: the server, and
+    /// its clients on this machine
+    #[arg(short = 'P', long, value_name = "PORT", num_args = 1..,
+          value_parser = clap::value_parser!(u16).range(1..))]
+    pub port: Vec<u16>,
+    /// All processes of that cgroup (version 2) and of those below it
+    #[arg(long, value_name = "PATH", num_args = 1..)]
+    pub cgroup: Vec<PathBuf>,
+    /// End the capture after that long, e.g. 10s, 500ms or 2m (a bare number is in seconds)
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration)]
+    pub duration: Option<Duration>,
+    #[command(flatten)]
+    pub capture: CaptureArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -194,6 +250,39 @@ fn parse_kind(text: &str) -> Result<Kind, String> {
     })
 }
 
+/// A time; a bare number is in seconds.
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let is_bare = text.ends_with(|last: char| last.is_ascii_digit() || last == '.');
+    let ns = match text.strip_suffix('m') {
+        Some(minutes) => parse_time(&format!("{minutes}s"))?.checked_mul(60),
+        None if is_bare => Some(parse_time(&format!("{text}s"))?),
+        None => Some(parse_time(text)?),
+    };
+    match ns {
+        None => Err("too long".into()),
+        Some(0) => Err("a capture takes longer than that".into()),
+        Some(ns) => Ok(Duration::from_nanos(ns)),
+    }
+}
+
 fn parse_time(text: &str) -> Result<u64, String> {
     parse_ns(text).map_err(|error| format!("{error:#}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations() {
+        let of = |text| parse_duration(text).ok().map(|time| time.as_millis());
+        assert_eq!(
+            (of("10s"), of("500ms"), of("2m"), of("3")),
+            (Some(10_000), Some(500), Some(120_000), Some(3_000))
+        );
+        assert_eq!((of("0.5"), of("1.5m")), (Some(500), Some(90_000)));
+        for wrong in ["", "m", "0", "0s", "-1", "1h 2", "99999999999999999999s", "400000000000m"] {
+            assert_eq!(of(wrong), None, "{wrong}");
+        }
+    }
 }

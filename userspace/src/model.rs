@@ -116,6 +116,7 @@ named! {
         Http1 = "http1",
         Http2 = "http2",
         OncRpc = "oncrpc",
+        Resp = "resp",
         File = "file",
         Span = "span",
         /// Input read on descriptor 0 to output written on descriptor 1.
@@ -208,7 +209,7 @@ pub struct Request {
     pub stream_id: Option<u64>,
     pub xid: Option<u32>,
     pub method: Option<String>,
-    /// Exit status for `exec` and `process`: as wait(2) encodes it.
+    /// Exit status for `exec` and `process`, as wait(2) encodes it; else the protocol's own.
     pub status: Option<i32>,
     pub request_bytes: Option<u64>,
     pub response_bytes: Option<u64>,

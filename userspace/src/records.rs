@@ -36,7 +36,19 @@ pub const REC_STACK: u8 = 22;
 pub const REC_SAMPLE: u8 = 23;
 pub const REC_MAPPING: u8 = 24;
 pub const REC_WORK: u8 = 25;
+pub const REC_UNIT: u8 = 26;
+pub const REC_HEADER_BLOCK: u8 = 27;
+pub const REC_LINE: u8 = 28;
+pub const REC_METHOD: u8 = 29;
+pub const REC_TRANSFER: u8 = 30;
+pub const REC_ACCEPT: u8 = 31;
+pub const REC_PACKET: u8 = 32;
+pub const REC_MARKED: u8 = 34;
+pub const REC_ROLE: u8 = 35;
+pub const REC_STEAL: u8 = 40;
+pub const REC_UNSEEN_SWITCH: u8 = 41;
 
+pub const NOT_KNOWN_NS: u32 = u32::MAX;
 pub const SWITCH_PREEMPT: u8 = 1;
 pub const SWITCH_IOWAIT: u8 = 2;
 
@@ -53,11 +65,46 @@ pub const TASK_KTHREAD: u8 = 4;
 pub const SYSCALL_UNFINISHED: u8 = 1;
 pub const SYSCALL_REAPED: u8 = 2;
 pub const SYSCALL_WRITE: u8 = 4;
+pub const SYSCALL_EMPTY: u8 = 8;
 
 pub const FAULT_MAJOR: u8 = 1;
 pub const FAULT_KERNEL: u8 = 2;
 
+pub const PACKET_AGAIN: u8 = 1;
+
 pub const MAPPING_EXEC: u8 = 1;
+
+pub const MARKED_ASLEEP: u8 = 1;
+pub const MARKED_IN_SYSCALL: u8 = 2;
+/// `enum protocol` of `bpf/records.h`.
+pub const PROTOCOL_HTTP2: u8 = 1;
+pub const PROTOCOL_ONCRPC: u8 = 2;
+pub const PROTOCOL_HTTP1: u8 = 3;
+pub const PROTOCOL_RESP: u8 = 4;
+
+pub const UNIT_REQUEST: u8 = 0;
+pub const UNIT_RESPONSE: u8 = 1;
+pub const UNIT_MORE: u8 = 2;
+pub const UNIT_ASIDE: u8 = 3;
+
+pub const UNIT_LAST: u8 = 1;
+pub const UNIT_ERROR: u8 = 2;
+pub const UNIT_OPEN: u8 = 4;
+
+pub const UNIT_AFTER_GAP: u8 = 1;
+pub const UNIT_NAMED: u8 = 2;
+pub const UNIT_FROM_CLIENT: u8 = 4;
+pub const UNIT_FROM_SERVER: u8 = 8;
+
+pub const PIECE_BYTES: usize = 256;
+pub const PIECE_AFTER_GAP: u8 = 1;
+pub const PIECE_READER: u8 = 2;
+pub const PIECE_BEGIN: u8 = 4;
+
+pub const METHOD_REQUEST: u8 = 1;
+pub const METHOD_RESPONSE: u8 = 2;
+pub const METHOD_STATUS: u8 = 4;
+pub const METHOD_RESULT: u8 = 8;
 
 pub const IRQ_HARD: u8 = 1;
 /// `hdr.aux` of hard interrupts that have a vector but no IRQ number.
@@ -88,7 +135,8 @@ records! {
     struct RecHdr { ts_ns: u64, tid: u32, kind: u8, flags: u8, aux: u16 }
     struct RecLost { hdr: RecHdr, count: u64, first_ns: u64, last_ns: u64 }
     /// `hdr.tid`: the thread that left the CPU; `hdr.aux`: its state, TASK_* bits.
-    struct RecSwitch { hdr: RecHdr, next_tid: u32, pad: u32 }
+    /// `waited_ns`: for the CPU, who gets it, by the scheduler's account, or `NOT_KNOWN_NS`.
+    struct RecSwitch { hdr: RecHdr, next_tid: u32, waited_ns: u32 }
     struct RecSwitchSys {
         hdr: RecHdr,
         next_tid: u32,
@@ -98,6 +146,8 @@ records! {
         ino: u64,
         dev: u32,
         fd: i32,
+        waited_ns: u32,
+        pad: u32,
     }
     /// `hdr.tid`: the thread that was current at the wake-up.
     struct RecWaking { hdr: RecHdr, wakee_tid: u32, block: u32 }
@@ -129,7 +179,8 @@ records! {
         dev: u32,
         fd: i32,
         object_type: u16,
-        pad: [u16; 3],
+        pad: u16,
+        count: u32,
     }
     /// Followed by `path_bytes` bytes of the path.
     struct RecSyscallPath { sys: RecSyscall, path_bytes: u32, pad: u32 }
@@ -164,9 +215,10 @@ records! {
         bytes: u32,
         fd: i32,
         object_type: u16,
-        pad: [u16; 3],
+        pad: u16,
+        ino: u32,
     }
-    /// Addresses of a TCP channel, IPv4 as `::ffff:a.b.c.d`.
+    /// Addresses of a TCP or UDP channel, IPv4 as `::ffff:a.b.c.d`.
     struct RecChannel {
         hdr: RecHdr,
         channel: u64,
@@ -174,10 +226,11 @@ records! {
         to: [u8; 16],
         from_port: u16,
         to_port: u16,
-        pad: u32,
+        object_type: u16,
+        pad: u16,
     }
     /// Followed by `path_bytes` bytes of the name.
-    struct RecUnixChannel { hdr: RecHdr, channel: u64, path_bytes: u32, pad: u32 }
+    struct RecUnixChannel { hdr: RecHdr, channel: u64, path_bytes: u32, object_type: u16, pad: u16 }
     /// `hdr.ts_ns`: that of the switch; `hdr.aux`: how many addresses follow.
     struct RecStack { hdr: RecHdr }
     /// Followed by the addresses: the kernel's, then the program's.
@@ -198,6 +251,112 @@ records! {
     }
     /// `hdr.tid`: the kernel worker; `hdr.ts_ns`: when it had done the work.
     struct RecWork { hdr: RecHdr, queued_ns: u64, started_ns: u64, queuer_tid: u32, pad: u32 }
+    /// `hdr.ts_ns`: end of the call that moved its first bytes.
+    struct RecUnit {
+        hdr: RecHdr,
+        channel: u64,
+        reverse: u64,
+        offset: u64,
+        bytes: u64,
+        id: u32,
+        protocol: u8,
+        kind: u8,
+        flags: u8,
+        pad: u8,
+        object_type: u16,
+        status_known: u16,
+        numbers: [u32; 3],
+    }
+    /// Followed by `piece_bytes` bytes of the payload of a frame with headers.
+    struct RecHeaderBlock {
+        hdr: RecHdr,
+        channel: u64,
+        offset: u64,
+        id: u32,
+        sequence: u32,
+        frame_bytes: u32,
+        at: u32,
+        piece_bytes: u32,
+        object_type: u16,
+        kind: u8,
+        flags: u8,
+    }
+    /// Followed by `line_bytes` bytes.
+    struct RecLine {
+        hdr: RecHdr,
+        channel: u64,
+        offset: u64,
+        line_bytes: u32,
+        object_type: u16,
+        pad: u16,
+    }
+    /// Followed by `path_bytes` bytes of what the request calls.
+    struct RecMethod {
+        hdr: RecHdr,
+        channel: u64,
+        offset: u64,
+        id: u32,
+        status: i32,
+        path_bytes: u32,
+        object_type: u16,
+        pad: u16,
+    }
+    /// `hdr.tid`: a thread that ran before it was traced; `hdr.aux`: its state, TASK_* bits.
+    struct RecMarked {
+        hdr: RecHdr,
+        tgid: u32,
+        nr: u16,
+        object_type: u16,
+        enter_ns: u64,
+        ino: u64,
+        dev: u32,
+        fd: i32,
+    }
+    /// Channels of which it is known who asks; 0: not known.
+    struct RecRole { hdr: RecHdr, asked: u64, answer: u64, dev: u32, object_type: u16, pad: u16 }
+    /// `hdr.tid`: who had the CPU, of which that much was taken in `[since_ns, until_ns)`.
+    struct RecSteal { hdr: RecHdr, since_ns: u64, until_ns: u64, taken_ns: u64 }
+    /// `hdr.tid`: who had got the CPU unseen, at `arrived_ns` (0: not known); the last switch seen
+    /// there, at `since_ns`, had given it to `last_tid`.
+    struct RecUnseenSwitch {
+        hdr: RecHdr,
+        since_ns: u64,
+        arrived_ns: u64,
+        last_tid: u32,
+        waited_ns: u32,
+    }
+    /// Bytes `[end - bytes, end)` of a channel that a call moved besides what its own record tells.
+    struct RecTransfer {
+        hdr: RecHdr,
+        channel: u64,
+        reverse: u64,
+        end: u64,
+        bytes: u32,
+        dev: u32,
+        fd: i32,
+        object_type: u16,
+        pad: u16,
+    }
+    /// `sys.ret` is the new descriptor, of which the rest tells.
+    struct RecAccept {
+        sys: RecSyscall,
+        ino: u64,
+        established_ns: u64,
+        dev: u32,
+        object_type: u16,
+        pad: u16,
+    }
+    /// A TCP packet with bytes `[end - bytes, end)` of a channel was sent or (`received_ns`) received.
+    struct RecPacket {
+        hdr: RecHdr,
+        channel: u64,
+        end: u64,
+        queued_ns: u64,
+        sent_ns: u64,
+        received_ns: u64,
+        bytes: u32,
+        pad: u32,
+    }
 }
 
 /// Reads the record struct at the front of `bytes`, and what follows it.

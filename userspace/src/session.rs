@@ -1,4 +1,6 @@
-//! One run: the target under the probe, its records on disk.
+//! One capture: the target under the probe, its records on disk.
+
+mod attach;
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -9,17 +11,21 @@ use anyhow::{Context, Result};
 use zerocopy::IntoBytes;
 
 use crate::attribute::{tmp, EVENTS};
-use crate::capture::manifest::{Command, Host, Loss, Manifest, Options, FORMAT_VERSION};
+use crate::capture::manifest::{
+    Calibration, Command, Host, Loss, Manifest, Options, FORMAT_VERSION,
+};
 use crate::capture::writer::Writer;
 use crate::clock;
+use crate::methods::Methods;
 use crate::owner::{OutputDir, Owner};
-use crate::probe::calibrate::Calibrator;
+use crate::probe::calibrate::{Calibrator, Gaps};
 use crate::probe::mappings::Mappings;
 use crate::probe::rings::Rings;
 use crate::probe::{snapshot, Config, Probe};
 use crate::records::{self, RecHdr, RecLost, REC_LOST};
 use crate::symbols;
 use crate::target::{SpawnError, Spec, State, Target, WaitStatus};
+pub use attach::attach;
 
 /// Between two looks at the rings. They hold many times what arrives meanwhile.
 const DRAIN_EVERY: Duration = Duration::from_millis(10);
@@ -28,10 +34,9 @@ const BLOCK_LAG_NS: u64 = 50_000_000;
 /// After the target's end: its last context switch comes after its parent's wake-up.
 const AFTERMATH: Duration = Duration::from_millis(5);
 
-/// What came of a run.
+/// What came of a capture.
 pub struct Outcome {
     pub manifest: Manifest,
-    pub status: WaitStatus,
     /// The records could not all be written: why.
     pub failure: Option<anyhow::Error>,
 }
@@ -61,61 +66,28 @@ pub fn record(
     config: &Config,
     labels: Vec<(String, String)>,
     dir: &OutputDir,
-) -> Result<Outcome, Refused> {
-    let calibrator = Calibrator::start().context("cannot calibrate")?;
-    let mut probe = Probe::attach(config)?;
-    let (mut calibration, mut fault_gaps) =
-        calibrator.compare(&probe).context("cannot calibrate")?;
+) -> Result<(Outcome, WaitStatus), Refused> {
+    let (mut probe, calibration, gaps) = probe(config)?;
     let mut target = Target::spawn(spec)?;
     probe.trace(target.pid() as u32)?;
-
-    let cpus = probe.rings.len() as u32;
-    let mut manifest = Manifest {
-        format_version: FORMAT_VERSION,
-        rpcprobe_version: env!("CARGO_PKG_VERSION").into(),
-        host: host(cpus),
-        command: Command {
-            argv: spec.argv.iter().map(|arg| arg.to_string_lossy().into_owned()).collect(),
-            pid: target.pid() as u32,
-            wait_status: None,
-        },
-        labels: labels.into_iter().collect(),
-        options: Options {
-            scope: if config.scope_target { "target" } else { "machine" }.into(),
-            paths: config.keep_paths,
-            ring_bytes_per_cpu: u64::from(config.ring_bytes_per_cpu),
-            stacks: config.stacks,
-        },
-        hooks: probe.hooks.clone(),
-        ..Manifest::default()
+    let command = Command {
+        argv: spec.argv.iter().map(|arg| arg.to_string_lossy().into_owned()).collect(),
+        pid: target.pid() as u32,
+        wait_status: None,
+        attached: None,
     };
-
+    let mut manifest = manifest(command, labels, config, &probe);
     let maps = std::mem::take(&mut probe.rings);
     let rings = Rings::new(&maps)?;
-    // Calibration's own records end here; what comes from here on belongs to the capture.
-    let Ok(()) = rings
-        .drain(|_, record| fault_gaps.see(record), |_, _| Ok::<(), std::convert::Infallible>(()));
-    calibration.fault_outside_ns = fault_gaps.median_ns();
-    manifest.calibration = calibration;
-    dir.remove_file(tmp(EVENTS))?;
-    let file = dir.create_file(tmp(EVENTS))?;
-    let mut mappings = None;
-    if config.stacks.is_some() {
-        symbols::keep_private(&file)?;
-        match Mappings::listen(manifest.command.pid, config.keep_paths) {
-            Ok(listening) => mappings = Some(listening),
-            Err(error) => {
-                manifest.warnings.push(format!("frames of programs have no names: {error:#}"));
-            }
-        }
-    }
-    let file = BufWriter::with_capacity(1 << 20, file);
+    manifest.calibration = end_calibration(calibration, gaps, &rings);
+    let (file, mappings) = events_file(dir, config, [manifest.command.pid], &mut manifest)?;
     let tasks = snapshot::tasks();
     let lost_before = untold_losses(&probe)?;
 
     // Nothing slow between this and the release: it stands for both.
     manifest.start_ns = clock::monotonic_ns();
     manifest.start_utc = clock::utc_now();
+    let cpus = manifest.host.cpus;
     let mut sink = Sink::start(file, &tasks, cpus, manifest.start_ns, lost_before);
     sink.mappings = mappings;
     target.release().map_err(Refused::Target)?;
@@ -143,11 +115,88 @@ pub fn record(
     sink.drain(&rings);
     target.restore_signals();
     renice(former_nice);
-
-    manifest.duration_ns = end_ns - manifest.start_ns;
     manifest.command.wait_status = Some(status.raw());
+    let outcome =
+        conclude(sink, &probe, manifest, end_ns, dir, taken_over, &reader_of_code(dir, spec))?;
+    Ok((outcome, status))
+}
+
+/// The probe, attached, and what it costs here.
+fn probe(config: &Config) -> Result<(Probe, Calibration, Gaps)> {
+    let calibrator = Calibrator::start().context("cannot calibrate")?;
+    let probe = Probe::attach(config)?;
+    let (calibration, gaps) = calibrator.compare(&probe).context("cannot calibrate")?;
+    Ok((probe, calibration, gaps))
+}
+
+/// What is known beforehand.
+fn manifest(
+    command: Command,
+    labels: Vec<(String, String)>,
+    config: &Config,
+    probe: &Probe,
+) -> Manifest {
+    Manifest {
+        format_version: FORMAT_VERSION,
+        rpcprobe_version: env!("CARGO_PKG_VERSION").into(),
+        host: host(probe.rings.len() as u32),
+        command,
+        labels: labels.into_iter().collect(),
+        options: Options {
+            scope: if config.scope_target { "target" } else { "machine" }.into(),
+            paths: config.keep_paths,
+            methods: config.keep_methods,
+            ring_bytes_per_cpu: u64::from(config.ring_bytes_per_cpu),
+            stacks: config.stacks,
+        },
+        hooks: probe.hooks.clone(),
+        ..Manifest::default()
+    }
+}
+
+/// Calibration's own records end here; what comes from here on belongs to the capture.
+fn end_calibration(mut calibration: Calibration, mut gaps: Gaps, rings: &Rings<'_>) -> Calibration {
+    let Ok(()) =
+        rings.drain(|_, record| gaps.see(record), |_, _| Ok::<(), std::convert::Infallible>(()));
+    (calibration.fault_outside_ns, calibration.call_outside_ns) = gaps.medians_ns();
+    calibration
+}
+
+/// Where the records go, and with `--stacks` who tells what is mapped from now on.
+fn events_file(
+    dir: &OutputDir,
+    config: &Config,
+    tgids: impl IntoIterator<Item = u32>,
+    manifest: &mut Manifest,
+) -> Result<(BufWriter<File>, Option<Mappings>)> {
+    dir.remove_file(tmp(EVENTS))?;
+    let file = dir.create_file(tmp(EVENTS))?;
+    let mut mappings = None;
+    if config.stacks.is_some() {
+        symbols::keep_private(&file)?;
+        match Mappings::listen(tgids, config.keep_paths) {
+            Ok(listening) => mappings = Some(listening),
+            Err(error) => {
+                manifest.warnings.push(format!("frames of programs have no names: {error:#}"));
+            }
+        }
+    }
+    Ok((BufWriter::with_capacity(1 << 20, file), mappings))
+}
+
+/// Writes what is left, and puts names to stacks.
+fn conclude(
+    mut sink: Sink,
+    probe: &Probe,
+    mut manifest: Manifest,
+    end_ns: u64,
+    dir: &OutputDir,
+    taken_over: Result<()>,
+    reader_of_code: &Owner,
+) -> Result<Outcome> {
+    manifest.duration_ns = end_ns - manifest.start_ns;
     let untold: Vec<Loss> =
-        untold_losses(&probe)?.into_iter().filter_map(|loss| sink.ours(loss)).collect();
+        untold_losses(probe)?.into_iter().filter_map(|loss| sink.ours(loss)).collect();
     manifest.losses = std::mem::take(&mut sink.losses);
     manifest.losses.extend_from_slice(&untold);
     manifest.counts.records_lost = manifest.losses.iter().map(|loss| loss.count).sum();
@@ -163,14 +212,14 @@ pub fn record(
         Ok(()) => finished.with_context(part).err(),
         Err(error) => Some(error.context("nothing was captured")),
     };
-    if config.stacks.is_some() && failure.is_none() {
+    if manifest.options.stacks.is_some() && failure.is_none() {
         // While the probe is there: its programs are part of the stacks.
-        match symbols::write(dir, &reader_of_code(dir, spec)) {
+        match symbols::write(dir, reader_of_code) {
             Ok(warnings) => manifest.warnings.extend(warnings),
             Err(error) => manifest.warnings.push(format!("stacks have no names: {error:#}")),
         }
     }
-    Ok(Outcome { manifest, status, failure })
+    Ok(Outcome { manifest, failure })
 }
 
 /// The file, until the first error; from then on records are only taken out of the rings, so that
@@ -180,12 +229,15 @@ struct Sink {
     writer: Option<Writer<BufWriter<File>>>,
     failure: Option<anyhow::Error>,
     start_ns: u64,
+    /// What comes from then on is left out.
+    until_ns: u64,
     /// Counted by the kernel side before the start, and not told of by then: calibration's.
     lost_before: Vec<Loss>,
     /// Losses the records told of.
     losses: Vec<Loss>,
     /// With `--stacks` only.
     mappings: Option<Mappings>,
+    methods: Methods,
 }
 
 impl Sink {
@@ -201,9 +253,11 @@ impl Sink {
             writer: None,
             failure: None,
             start_ns,
+            until_ns: u64::MAX,
             lost_before,
             losses: Vec::new(),
             mappings: None,
+            methods: Methods::default(),
         };
         let started = Writer::new(file, cpus, start_ns).and_then(|mut writer| {
             writer.user_records(tasks.iter().map(|task| &task[..]))?;
@@ -236,6 +290,7 @@ impl Sink {
         rings: &Rings<'_>,
     ) -> std::io::Result<()> {
         let mut mappings = self.mappings.take();
+        let mut methods = std::mem::take(&mut self.methods);
         let taken_ns = mappings.as_mut().map_or(u64::MAX, Mappings::take);
         let mut watermarks = Vec::new();
         let Ok(()) = rings.drain(
@@ -243,7 +298,9 @@ impl Sink {
                 if let Some(mappings) = &mut mappings {
                     mappings.see(record);
                 }
-                self.push(writer, cpu, record);
+                if !methods.take(cpu, record) {
+                    self.push(writer, cpu, record);
+                }
             },
             |cpu, watermark_ns| {
                 watermarks.extend(watermark_ns.map(|watermark_ns| (cpu, watermark_ns)));
@@ -254,16 +311,35 @@ impl Sink {
             self.push(writer, cpu, &record);
         }
         self.mappings = mappings;
+        for (cpu, record) in methods.drained() {
+            writer.push(cpu, &record);
+        }
+        self.methods = methods;
         watermarks.into_iter().try_for_each(|(cpu, watermark_ns)| {
-            writer.flush(cpu, watermark_ns.min(taken_ns), BLOCK_LAG_NS)
+            let held_ns = self.methods.held_ns(cpu).min(taken_ns);
+            writer.flush(cpu, watermark_ns.min(held_ns), BLOCK_LAG_NS)
         })
     }
 
     fn push(&mut self, writer: &mut Writer<BufWriter<File>>, cpu: u32, record: &[u8]) {
-        let Some((hdr, loss)) = loss(cpu, record) else { return writer.push(cpu, record) };
+        let Some((hdr, loss)) = loss(cpu, record) else {
+            let ts_ns = records::read::<RecHdr>(record).map_or(0, |(hdr, _)| hdr.ts_ns);
+            if ts_ns < self.until_ns {
+                writer.push(cpu, record);
+            }
+            return;
+        };
         if let Some(loss) = self.ours(loss) {
             writer.push(cpu, lost_record(hdr, &loss).as_bytes());
             self.losses.push(loss);
+        }
+    }
+
+    /// Adds records that user space made, with times of which no CPU has been called complete.
+    fn add(&mut self, records: &[Vec<u8>]) {
+        if let Some(mut writer) = self.writer.take() {
+            records.iter().for_each(|record| self.push(&mut writer, 0, record));
+            self.writer = Some(writer);
         }
     }
 
@@ -291,6 +367,9 @@ impl Sink {
             for loss in with_ring {
                 let hdr = RecHdr { ts_ns: end_ns, tid: 0, kind: REC_LOST, flags: 0, aux: 0 };
                 writer.push(loss.cpu, lost_record(hdr, loss).as_bytes());
+            }
+            for (cpu, record) in self.methods.finish() {
+                writer.push(cpu, &record);
             }
             let written = (|| {
                 writer.flush_all(end_ns)?;

@@ -13,13 +13,16 @@ use libbpf_rs::btf::{Btf, HasSize};
 use rpcprobe::records::{LAYOUT, SIZES};
 
 /// Structs whose C side ends in an array that is sent only in part: Rust leaves it out.
-const WITH_TAIL: [(&str, &str); 6] = [
+const WITH_TAIL: [(&str, &str); 9] = [
     ("RecExec", "path"),
     ("RecSyscallPath", "path"),
     ("RecUnixChannel", "path"),
     ("RecStack", "frames"),
     ("RecSample", "frames"),
     ("RecMapping", "path"),
+    ("RecHeaderBlock", "piece"),
+    ("RecLine", "line"),
+    ("RecMethod", "path"),
 ];
 
 fn tail(name: &str) -> Option<&'static str> {

@@ -190,3 +190,26 @@ fn a_server_of_clients_elsewhere_is_explained_from_arrival_to_answer() {
     let slept_ns: u64 = served.iter().map(|(_, all)| time_in(Category::Sleep, all)).sum();
     assert!(slept_ns >= 17 * 2_900_000, "{served:?}");
 }
+
+#[test]
+fn an_answer_may_be_the_last_of_its_connection() {
+    let Some(_turn) = needs_kernel() else { return };
+    // The server closes with its answer: one read of the client takes both in.
+    let script = "
+import os, socket, time
+s = socket.create_server(('127.0.0.1', 0))
+if os.fork() == 0:
+    for i in range(20):
+        c, _ = s.accept(); c.sendall(c.recv(100)); c.close()
+    os._exit(0)
+for i in range(20):
+    c = socket.create_connection(s.getsockname()); c.sendall(b'ask')
+    time.sleep(0.002); c.recv(100); c.close()
+os.wait()
+";
+    let capture = Capture::of(&[], &["python3", "-c", script], Stdio::null()).succeeded();
+    let requests = capture.checked();
+    let answered = requests.iter().filter(|(request, _)| request.kind == Kind::Tcp);
+    assert!(answered.clone().all(|(request, _)| request.response_bytes == Some(3)));
+    assert_eq!(answered.count(), 20, "{requests:#?}");
+}

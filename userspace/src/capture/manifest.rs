@@ -18,7 +18,8 @@ pub struct Manifest {
     pub host: Host,
     pub command: Command,
     pub labels: BTreeMap<String, String>,
-    /// CLOCK_MONOTONIC when the target was released, and the same instant in UTC.
+    /// CLOCK_MONOTONIC when the target was released, or all that runs of it was known; the same instant
+    /// in UTC.
     pub start_ns: u64,
     pub start_utc: String,
     pub duration_ns: u64,
@@ -48,6 +49,25 @@ pub struct Command {
     pub pid: u32,
     /// As wait(2) reports it; `None` when the capture ended first.
     pub wait_status: Option<i32>,
+    /// The target ran already: `argv` then says how it was selected, and `pid` is 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attached: Option<Attached>,
+}
+
+/// What a capture was attached to.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Attached {
+    pub processes: Vec<Process>,
+    /// Threads of theirs when the capture began.
+    pub threads: u64,
+    /// Why it ended.
+    pub ended: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    pub pid: u32,
+    pub comm: String,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -55,6 +75,8 @@ pub struct Options {
     /// `machine` or `target`: whose scheduler records were kept.
     pub scope: String,
     pub paths: bool,
+    #[serde(default)]
+    pub methods: bool,
     pub ring_bytes_per_cpu: u64,
     /// Which stacks were taken; `None`: none.
     #[serde(default)]
@@ -113,6 +135,15 @@ pub struct Counts {
     /// Context switches that left no record although none was lost.
     #[serde(default)]
     pub switches_missed: u64,
+    /// Those that left none either, but are known from the scheduler's own account.
+    #[serde(default)]
+    pub switches_restored: u64,
+    /// Wake-ups of traced threads, likewise: when is known, and not by whom.
+    #[serde(default)]
+    pub wakes_restored: u64,
+    /// Time the hypervisor took from traced threads that could not be given to an instant.
+    #[serde(default)]
+    pub steal_unplaced_ns: u64,
     /// Kernel stacks of sleeps, and samples; and the interrupts that took the samples.
     #[serde(default)]
     pub sleep_stacks: u64,
@@ -142,13 +173,21 @@ pub struct Calibration {
     pub fault_ns: f64,
     /// Copying one byte through a pipe, one way: the rate behind modelled `copy` segments.
     pub copy_ns_per_byte: f64,
-    /// The same through a stream socket.
+    /// A call that moves one byte through a pipe, from its entry to its exit as recorded.
+    #[serde(default)]
+    pub transfer_ns: f64,
+    /// The same two through a stream socket.
     #[serde(default)]
     pub socket_copy_ns_per_byte: f64,
+    #[serde(default)]
+    pub socket_transfer_ns: f64,
     /// From the recorded end of a page fault to the recorded begin of the next one where a loop does
     /// nothing but touch pages: entry, return and our own hooks, which no hook can bracket.
     #[serde(default)]
     pub fault_outside_ns: f64,
+    /// The same from the exit of a system call to the entry of the next.
+    #[serde(default)]
+    pub call_outside_ns: f64,
 }
 
 impl Loss {

@@ -59,7 +59,15 @@ fn examine() -> Findings {
     };
     let loads = |stacks| {
         let (scope_target, keep_paths, ring_bytes_per_cpu) = (false, true, 64 << 10);
-        let config = Config { scope_target, keep_paths, ring_bytes_per_cpu, stacks };
+        let (keep_methods, attaching) = (true, true); // needs more
+        let config = Config {
+            scope_target,
+            keep_paths,
+            keep_methods,
+            ring_bytes_per_cpu,
+            stacks,
+            attaching,
+        };
         let probe = probe::Probe::attach(&config);
         probe.map(drop).map_err(|error| format!("{error:#}"))
     };
@@ -109,6 +117,7 @@ fn categories(hooks: &[Hook]) -> Vec<CategoryEvidence> {
         } else {
             without("interrupt", "interrupts count as the interrupted work here")
         },
+        measured("steal", "as the guest's kernel is told, when that is most of a stretch"),
         measured("lock", "futex waits; `by` is the waker"),
         measured("journal", "uninterruptible waits ended by a jbd2 thread"),
         measured("block_io", "uninterruptible waits accounted as I/O"),

@@ -1,5 +1,6 @@
 //! One function a command. Each returns the process's exit status.
 
+mod attach;
 mod attribute;
 mod doctor;
 mod explain;
@@ -27,6 +28,7 @@ use crate::report::Style;
 pub fn dispatch(command: Command) -> Result<i32> {
     match command {
         Command::Run(args) => run::run(args),
+        Command::Attach(args) => attach::attach(args),
         Command::Report(args) => report::report(args),
         Command::Requests(args) => requests::requests(args),
         Command::Explain(args) => explain::explain(args),

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 use crate::attribute;
 use crate::capture::manifest::Stacks;
-use crate::cli::{RunArgs, Scope};
+use crate::cli::{CaptureArgs, RunArgs, Scope};
 use crate::owner::{OutputDir, Owner, User};
 use crate::probe::{check_privilege, Config};
 use crate::session::{self, Refused};
@@ -20,14 +20,10 @@ pub fn run(args: RunArgs) -> Result<i32> {
     check_privilege()?;
     let spec =
         Spec { argv: args.command, user: args.user.as_deref().map(User::lookup).transpose()? };
-    let config = Config {
-        scope_target: args.scope == Scope::Target,
-        keep_paths: !args.no_paths,
-        ring_bytes_per_cpu: ring_bytes(args.ring_kib)?,
-        stacks: args.stacks.map(|sample_hz| Stacks { sample_hz, sleeps: args.sleep_stacks }),
-    };
-    let dir = OutputDir::create(Owner::invoking(), &args.output, args.force)?;
-    let outcome = match session::record(&spec, &config, args.label, &dir) {
+    let capture = args.capture;
+    let config = config(&capture, false)?;
+    let dir = OutputDir::create(Owner::invoking(), &capture.output, capture.force)?;
+    let (outcome, status) = match session::record(&spec, &config, capture.label, &dir) {
         Ok(outcome) => outcome,
         Err(refused) => {
             dir.discard();
@@ -40,8 +36,7 @@ pub fn run(args: RunArgs) -> Result<i32> {
             }
         }
     };
-    let status = outcome.status;
-    let finished = finish(&dir, outcome, args.quiet, args.json);
+    let finished = finish(&dir, outcome, capture.quiet, capture.json);
     if let Err(error) = finished {
         super::complain(&format_args!("{error:#}"));
         if status.success() {
@@ -51,7 +46,25 @@ pub fn run(args: RunArgs) -> Result<i32> {
     status.exit_like()
 }
 
-fn finish(dir: &OutputDir, outcome: session::Outcome, quiet: bool, json: bool) -> Result<()> {
+/// What the kernel side must know of the options.
+pub(super) fn config(args: &CaptureArgs, attaching: bool) -> Result<Config> {
+    Ok(Config {
+        scope_target: args.scope == Scope::Target,
+        keep_paths: !args.no_paths,
+        keep_methods: !args.no_methods,
+        ring_bytes_per_cpu: ring_bytes(args.ring_kib)?,
+        stacks: args.stacks.map(|sample_hz| Stacks { sample_hz, sleeps: args.sleep_stacks }),
+        attaching,
+    })
+}
+
+/// Attributes what was captured, and prints the report.
+pub(super) fn finish(
+    dir: &OutputDir,
+    outcome: session::Outcome,
+    quiet: bool,
+    json: bool,
+) -> Result<()> {
     if let Some(failure) = outcome.failure {
         return Err(failure);
     }

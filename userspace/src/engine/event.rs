@@ -15,7 +15,13 @@ pub const TYPE_SOCKET: u16 = 12;
 /// a number of one direction of the connection; else they are the socket's inode.
 pub const TYPE_UNIX: u16 = TYPE_SOCKET | 1 << 8;
 pub const TYPE_TCP: u16 = TYPE_SOCKET | 2 << 8;
-/// A futex: `ino` is its address, `dev` the operation; see [`OpenCall::is_mutex`].
+/// Sockets for datagrams; of Unix sockets also those for sequenced packets. Every datagram takes at
+/// least one byte of its channel.
+pub const TYPE_UDP: u16 = TYPE_SOCKET | 3 << 8;
+pub const TYPE_UNIX_DGRAM: u16 = TYPE_SOCKET | 4 << 8;
+/// An eventfd: `ino` is its number, and what goes through it are counts.
+pub const TYPE_EVENTFD: u16 = 1 << 8;
+/// A futex: `ino` is its address, `dev` the operation; see [`OpenCall::lock`].
 pub const TYPE_FUTEX: u16 = 15;
 
 /// A kernel object behind a descriptor.
@@ -32,9 +38,24 @@ impl Object {
         self.type_bits & 0xff == TYPE_SOCKET
     }
 
-    /// Whether it carries messages in one direction: a pipe, or half of a connection.
+    /// Whether it is a socket for a stream of bytes, not one of its directions.
+    pub fn is_stream(&self) -> bool {
+        matches!(self.type_bits, TYPE_TCP | TYPE_UNIX) && !self.is_channel()
+    }
+
+    pub fn is_datagram(&self) -> bool {
+        matches!(self.type_bits, TYPE_UDP | TYPE_UNIX_DGRAM)
+    }
+
+    /// Whether bytes take their way through the network stack.
+    pub fn is_network(&self) -> bool {
+        matches!(self.type_bits, TYPE_TCP | TYPE_UDP)
+    }
+
+    /// Whether it carries something from thread to thread, in one direction: a pipe, half of a
+    /// connection, an eventfd.
     pub fn is_channel(&self) -> bool {
-        self.type_bits == TYPE_FIFO || (self.is_socket() && self.dev == 0)
+        matches!(self.type_bits, TYPE_FIFO | TYPE_EVENTFD) || (self.is_socket() && self.dev == 0)
     }
 }
 
@@ -45,12 +66,16 @@ impl std::fmt::Display for Object {
         }
         let kind = match self.type_bits {
             TYPE_FIFO => "pipe",
+            TYPE_EVENTFD => "eventfd",
             TYPE_CHAR => "char",
             TYPE_FILE => "file",
             TYPE_UNIX if self.is_channel() => return write!(f, "unix"),
             TYPE_TCP if self.is_channel() => return write!(f, "tcp"),
-            TYPE_UNIX => "unix",
+            TYPE_UDP if self.is_channel() => return write!(f, "udp"),
+            TYPE_UNIX_DGRAM if self.is_channel() => return write!(f, "unix"),
+            TYPE_UNIX | TYPE_UNIX_DGRAM => "unix",
             TYPE_TCP => "tcp",
+            TYPE_UDP => "udp",
             TYPE_SOCKET => "socket",
             0 => "anon", // eventfd, epoll, timerfd, ...
             4 => "dir",
@@ -72,22 +97,24 @@ pub struct OpenCall {
 }
 
 impl OpenCall {
-    /// Whether the thread waits for a mutex, not for a condition variable, semaphore or the like.
+    /// What kind of lock the thread waits for; `None`: for a condition variable, semaphore or the like.
     ///
-    /// By convention of glibc (lll_lock_wait), Go and Rust, 2 in the word means "locked, and
-    /// somebody waits", and the wait is a plain FUTEX_WAIT; PI futexes are always locks
+    /// By convention of glibc (lll_lock_wait) and Go, 2 in the word means "locked, and somebody waits", and
+    /// the wait is a plain FUTEX_WAIT. (Waits with a bitset for a 2 may be of Rust's mutexes, or of
+    /// condition variables.) glibc's rwlocks wait with a bitset for a 3 to change
+    /// (pthread_rwlock_common.c: 1 | PTHREAD_RWLOCK_FUTEX_USED). PI futexes are always locks
     /// (include/uapi/linux/futex.h).
-    pub fn is_mutex(&self) -> bool {
+    pub fn lock(&self) -> Option<&'static str> {
         const FUTEX_WAIT: u32 = 0;
         const FUTEX_LOCK_PI: u32 = 6;
+        const FUTEX_WAIT_BITSET: u32 = 9;
         const FUTEX_LOCK_PI2: u32 = 13;
-        let Some(object) = self.object.filter(|object| object.type_bits == TYPE_FUTEX) else {
-            return false;
-        };
-        match object.dev & 0x7f {
-            FUTEX_WAIT => self.fd == 2,
-            FUTEX_LOCK_PI | FUTEX_LOCK_PI2 => true,
-            _ => false,
+        let object = self.object.filter(|object| object.type_bits == TYPE_FUTEX)?;
+        match (object.dev & 0x7f, self.fd) {
+            (FUTEX_WAIT, 2) => Some("mutex"),
+            (FUTEX_WAIT_BITSET, 3) => Some("rwlock"),
+            (FUTEX_LOCK_PI | FUTEX_LOCK_PI2, _) => Some("mutex"),
+            _ => None,
         }
     }
 }
@@ -103,6 +130,17 @@ pub struct Io {
     pub bytes: u64,
     /// For connections: the channel of the other direction.
     pub reverse: Option<Object>,
+    /// A datagram without payload: what it moved is its one byte of the channel.
+    pub empty: bool,
+    /// For connections: the inode of the socket; 0: not known.
+    pub socket: u32,
+}
+
+impl Io {
+    /// Whether it moved bytes through a channel.
+    pub fn is_transfer(&self) -> bool {
+        self.object.is_channel() && self.bytes > 0
+    }
 }
 
 /// A finished system call.
@@ -117,13 +155,18 @@ pub struct Call {
     /// `ret` is the pid a waitid() collected.
     pub reaped: bool,
     pub io: Option<Io>,
+    /// What it moved before `io`: several datagrams, or the other side of a splice.
+    pub more: Box<[Io]>,
+    /// It accepted the connection whose socket is `io`'s object, which came to be then (0: not known).
+    pub accepted_of_ns: Option<u64>,
     pub path: Option<Box<str>>,
 }
 
 impl Call {
-    /// What it moved through a channel.
-    pub fn transfer(&self) -> Option<&Io> {
-        self.io.as_ref().filter(|io| io.object.is_channel() && io.bytes > 0 && !self.unfinished)
+    /// What it moved through channels, in order.
+    pub fn transfers(&self) -> impl DoubleEndedIterator<Item = &Io> + Clone {
+        let all = self.more.iter().chain(&self.io);
+        all.filter(|io| io.is_transfer() && !self.unfinished)
     }
 }
 
@@ -137,6 +180,8 @@ pub enum What {
     Switch {
         prev: u32,
         next: u32,
+        /// For the CPU, `next`, by the scheduler's account.
+        waited_ns: Option<u32>,
         state: u16,
         preempt: bool,
         iowait: bool,
@@ -171,6 +216,16 @@ pub enum What {
     Call {
         tid: u32,
         call: Box<Call>,
+    },
+    /// What a call moved besides what its own record, still to come, tells.
+    Transfer {
+        tid: u32,
+        io: Io,
+    },
+    /// A packet of a traced sender was given to its device's driver, or came out of another here.
+    Packet {
+        object: Object,
+        packet: Packet,
     },
     Fault {
         tid: u32,
@@ -217,6 +272,18 @@ pub enum What {
         object: Object,
         name: Box<str>,
     },
+    /// A thread that runs already is traced from now on. It sleeps, in that state, maybe in a call.
+    Marked {
+        tid: u32,
+        tgid: u32,
+        asleep: Option<u16>,
+        call: Option<OpenCall>,
+    },
+    /// Who asks on channels that are older than the capture.
+    Role {
+        asked: Option<Object>,
+        answer: Option<Object>,
+    },
     /// The kernel stack with which the thread leaves the CPU to sleep, at the time of its switch.
     Stack {
         tid: u32,
@@ -230,6 +297,75 @@ pub enum What {
         user: Box<[u64]>,
     },
     Mapping(Box<Mapping>),
+    /// The hypervisor took that much of a thread's time on its CPU, in `[since_ns, until_ns)`.
+    Steal {
+        tid: u32,
+        since_ns: u64,
+        until_ns: u64,
+        taken_ns: u64,
+    },
+    /// A thread had got its CPU unseen, at `arrived_ns` (0: not known); the last switch seen there,
+    /// at `since_ns`, had given it to `last`.
+    UnseenSwitch {
+        tid: u32,
+        last: u32,
+        since_ns: u64,
+        arrived_ns: u64,
+        waited_ns: Option<u32>,
+    },
+    /// A frame or a message's head inside a byte stream.
+    Unit(Box<Unit>),
+    /// What a unit's message calls, or how its request ended.
+    Method(Box<Method>),
+}
+
+/// What a byte stream speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Protocol {
+    Http2,
+    OncRpc,
+    Http1,
+    Resp,
+}
+
+/// Bytes `[from, to)` of a channel that are one frame or (part of) one message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unit {
+    pub channel: Object,
+    pub reverse: Object,
+    pub from: u64,
+    pub to: u64,
+    pub protocol: Protocol,
+    /// Stream or XID.
+    pub id: u32,
+    /// `UNIT_*`, or of HTTP/2 that of the frame.
+    pub kind: u8,
+    /// Likewise.
+    pub flags: u8,
+    /// Bytes before it could not be followed.
+    pub after_gap: bool,
+    /// A [`Method`] of the same offset follows.
+    pub named: bool,
+    /// Whether the channel is known to be the client's, or known not to be.
+    pub from_client: Option<bool>,
+    pub numbers: [u32; 3],
+    pub status_known: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Method {
+    pub channel: Object,
+    /// Where its unit begins.
+    pub offset: u64,
+    /// Stream.
+    pub id: u32,
+    /// Whether a request says so, or a response; `None`: neither is known.
+    pub asks: Option<bool>,
+    pub path: Option<Box<str>>,
+    /// `:status`
+    pub status: Option<i32>,
+    /// `grpc-status`
+    pub result: Option<i32>,
 }
 
 /// Code that appears in a process, or (`code` is `None`) a new, empty address space.
@@ -254,6 +390,19 @@ pub struct Module {
     pub path: Box<str>,
     /// `build-id:HEX` or `inode:MAJOR:MINOR:NUMBER`.
     pub identity: Box<str>,
+}
+
+/// A packet with bytes `[from, end)` of a channel: when the sender's device got it, began to send it,
+/// and when it was received, if that was on this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet {
+    pub from: u64,
+    pub end: u64,
+    pub queued_ns: u64,
+    pub sent_ns: u64,
+    pub received_ns: Option<u64>,
+    /// The bytes had been sent before.
+    pub again: bool,
 }
 
 /// A block request, told at its completion.
@@ -331,14 +480,14 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
         }
         REC_SWITCH => {
             let r: RecSwitch = whole(record)?;
-            switch(&hdr, r.next_tid, None)
+            switch(&hdr, r.next_tid, r.waited_ns, None)
         }
         REC_SWITCH_SYS => {
             let r: RecSwitchSys = whole(record)?;
             let object =
                 (r.ino != 0).then_some(Object { dev: r.dev, ino: r.ino, type_bits: r.object_type });
             let call = OpenCall { nr: r.nr, enter_ns: r.enter_ns.min(hdr.ts_ns), object, fd: r.fd };
-            switch(&hdr, r.next_tid, Some(call))
+            switch(&hdr, r.next_tid, r.waited_ns, Some(call))
         }
         REC_WAKING => {
             let r: RecWaking = whole(record)?;
@@ -386,13 +535,19 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
             if r.offset > MOST {
                 bail!("a record of the impossible offset {}", r.offset);
             }
+            let moved = match r.object_type {
+                TYPE_EVENTFD => u64::from(r.count),
+                _ => u64::try_from(r.sys.ret).unwrap_or(0),
+            };
             let io = Io {
                 object: Object { dev: r.dev, ino: r.ino, type_bits: r.object_type },
                 fd: r.fd,
                 is_write: hdr.flags & SYSCALL_WRITE != 0,
                 offset: r.offset,
-                bytes: u64::try_from(r.sys.ret).unwrap_or(0),
+                bytes: moved,
                 reverse: None,
+                empty: false,
+                socket: 0,
             };
             call(&hdr, &r.sys, Some(io), None)
         }
@@ -412,6 +567,17 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
                 hard: hdr.flags & IRQ_HARD != 0,
                 number: hdr.aux,
             }
+        }
+        REC_STEAL => {
+            let r: RecSteal = whole(record)?;
+            let RecSteal { since_ns, until_ns, taken_ns, .. } = r;
+            What::Steal { tid: hdr.tid, since_ns, until_ns, taken_ns }
+        }
+        REC_UNSEEN_SWITCH => {
+            let r: RecUnseenSwitch = whole(record)?;
+            let RecUnseenSwitch { since_ns, arrived_ns, last_tid: last, .. } = r;
+            let waited_ns = known(r.waited_ns);
+            What::UnseenSwitch { tid: hdr.tid, last, since_ns, arrived_ns, waited_ns }
         }
         REC_TASK => {
             let r: RecTask = whole(record)?;
@@ -454,6 +620,31 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
                 started_ns: r.started_ns.min(hdr.ts_ns),
             }
         }
+        REC_UNIT => {
+            let r: RecUnit = whole(record)?;
+            match unit(&hdr, &r)? {
+                Some(unit) => What::Unit(Box::new(unit)),
+                None => return Ok(None),
+            }
+        }
+        REC_METHOD => {
+            let (r, rest) = read::<RecMethod>(record).context("a short method record")?;
+            let status = |flag| (hdr.flags & flag != 0).then_some(r.status);
+            let asks = match hdr.flags & (METHOD_REQUEST | METHOD_RESPONSE) {
+                METHOD_REQUEST => Some(true),
+                METHOD_RESPONSE => Some(false),
+                _ => None,
+            };
+            What::Method(Box::new(Method {
+                channel: connection(r.channel, r.object_type),
+                offset: r.offset,
+                id: r.id,
+                asks,
+                path: path(rest, r.path_bytes)?,
+                status: status(METHOD_STATUS),
+                result: status(METHOD_RESULT),
+            }))
+        }
         REC_SYSCALL_SOCKET => {
             let r: RecSyscallSocket = whole(record)?;
             if r.end > MOST {
@@ -467,14 +658,75 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
                 offset: r.end - bytes,
                 bytes,
                 reverse: Some(connection(r.reverse, r.object_type)),
+                empty: hdr.flags & SYSCALL_EMPTY != 0,
+                socket: r.ino,
             };
             call(&hdr, &r.sys, Some(io), None)
+        }
+        REC_PACKET => {
+            let r: RecPacket = whole(record)?;
+            if r.end > MOST {
+                bail!("a record of the impossible offset {}", r.end);
+            }
+            let packet = Packet {
+                from: r.end - u64::from(r.bytes).min(r.end),
+                end: r.end,
+                queued_ns: r.queued_ns.min(hdr.ts_ns),
+                sent_ns: r.sent_ns.clamp(r.queued_ns.min(hdr.ts_ns), hdr.ts_ns),
+                received_ns: (r.received_ns != 0).then_some(hdr.ts_ns),
+                again: hdr.flags & PACKET_AGAIN != 0,
+            };
+            What::Packet { object: connection(r.channel, TYPE_TCP), packet }
+        }
+        REC_ACCEPT => {
+            let r: RecAccept = whole(record)?;
+            let io = Io {
+                object: Object { dev: r.dev, ino: r.ino, type_bits: r.object_type },
+                fd: i32::try_from(r.sys.ret).unwrap_or(-1),
+                is_write: false,
+                offset: 0,
+                bytes: 0,
+                reverse: None,
+                empty: false,
+                socket: 0,
+            };
+            let mut what = call(&hdr, &r.sys, Some(io), None);
+            if let What::Call { call, .. } = &mut what {
+                call.accepted_of_ns = Some(r.established_ns.min(hdr.ts_ns));
+            }
+            what
+        }
+        REC_TRANSFER => {
+            let r: RecTransfer = whole(record)?;
+            if r.end > MOST {
+                bail!("a record of the impossible offset {}", r.end);
+            }
+            let bytes = u64::from(r.bytes).min(r.end);
+            let (object, reverse) = match r.object_type {
+                TYPE_FIFO => (Object { dev: r.dev, ino: r.channel, type_bits: TYPE_FIFO }, None),
+                _ => {
+                    let reverse = connection(r.reverse, r.object_type);
+                    (connection(r.channel, r.object_type), Some(reverse))
+                }
+            };
+            let io = Io {
+                object,
+                fd: r.fd,
+                is_write: hdr.flags & SYSCALL_WRITE != 0,
+                offset: r.end - bytes,
+                bytes,
+                reverse,
+                empty: hdr.flags & SYSCALL_EMPTY != 0,
+                socket: 0,
+            };
+            What::Transfer { tid: hdr.tid, io }
         }
         REC_CHANNEL => {
             let r: RecChannel = whole(record)?;
             let end = |address, port| SocketAddr::new(Ipv6Addr::from(address).to_canonical(), port);
             let name = format!("{} > {}", end(r.from, r.from_port), end(r.to, r.to_port));
-            What::Channel { object: connection(r.channel, TYPE_TCP), name: name.into() }
+            let object_type = if r.object_type == 0 { TYPE_TCP } else { r.object_type };
+            What::Channel { object: connection(r.channel, object_type), name: name.into() }
         }
         REC_UNIX_CHANNEL => {
             let (r, rest) = read::<RecUnixChannel>(record).context("a short channel record")?;
@@ -486,7 +738,32 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
                 [0, name @ ..] => format!("@{}", text(name)),
                 name => text(name),
             };
-            What::Channel { object: connection(r.channel, TYPE_UNIX), name: name.into() }
+            let object_type = if r.object_type == 0 { TYPE_UNIX } else { r.object_type };
+            What::Channel { object: connection(r.channel, object_type), name: name.into() }
+        }
+        REC_MARKED => {
+            let r: RecMarked = whole(record)?;
+            let object =
+                (r.ino != 0).then_some(Object { dev: r.dev, ino: r.ino, type_bits: r.object_type });
+            let call = OpenCall { nr: r.nr, enter_ns: r.enter_ns.min(hdr.ts_ns), object, fd: r.fd };
+            let has = |flag| hdr.flags & flag != 0;
+            What::Marked {
+                tid: hdr.tid,
+                tgid: r.tgid,
+                asleep: has(MARKED_ASLEEP).then_some(hdr.aux),
+                call: has(MARKED_IN_SYSCALL).then_some(call),
+            }
+        }
+        REC_ROLE => {
+            let r: RecRole = whole(record)?;
+            let channel = |number: u64| {
+                let object = match r.object_type {
+                    TYPE_FIFO => Object { dev: r.dev, ino: number, type_bits: TYPE_FIFO },
+                    _ => connection(number, r.object_type),
+                };
+                (number != 0).then_some(object)
+            };
+            What::Role { asked: channel(r.asked), answer: channel(r.answer) }
         }
         REC_STACK => {
             let (_, rest) = read::<RecStack>(record).context("a short stack record")?;
@@ -513,6 +790,40 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
     Ok(Some(Event { ts_ns: hdr.ts_ns, cpu, what }))
 }
 
+fn unit(hdr: &RecHdr, r: &RecUnit) -> Result<Option<Unit>> {
+    if r.offset >= MOST {
+        bail!("a unit at the impossible offset {}", r.offset);
+    }
+    // What a program claims of its message's length may be anything.
+    let to = r.offset.saturating_add(r.bytes).clamp(r.offset + 1, MOST);
+    let protocol = match r.protocol {
+        PROTOCOL_HTTP2 => Protocol::Http2,
+        PROTOCOL_ONCRPC => Protocol::OncRpc,
+        PROTOCOL_HTTP1 => Protocol::Http1,
+        PROTOCOL_RESP => Protocol::Resp,
+        _ => return Ok(None),
+    };
+    Ok(Some(Unit {
+        channel: connection(r.channel, r.object_type),
+        reverse: connection(r.reverse, r.object_type),
+        from: r.offset,
+        to,
+        protocol,
+        id: r.id,
+        kind: r.kind,
+        flags: r.flags,
+        after_gap: hdr.flags & UNIT_AFTER_GAP != 0,
+        named: hdr.flags & UNIT_NAMED != 0,
+        from_client: match hdr.flags & (UNIT_FROM_CLIENT | UNIT_FROM_SERVER) {
+            UNIT_FROM_CLIENT => Some(true),
+            UNIT_FROM_SERVER => Some(false),
+            _ => None,
+        },
+        numbers: r.numbers,
+        status_known: r.status_known != 0,
+    }))
+}
+
 /// A channel of a connection. Whatever a record claims, it is a socket's.
 fn connection(number: u64, object_type: u16) -> Object {
     Object { dev: 0, ino: number, type_bits: object_type & 0xff00 | TYPE_SOCKET }
@@ -524,10 +835,15 @@ fn whole<T: zerocopy::FromBytes>(record: &[u8]) -> Result<T> {
     Ok(value)
 }
 
-fn switch(hdr: &RecHdr, next: u32, call: Option<OpenCall>) -> What {
+fn known(ns: u32) -> Option<u32> {
+    (ns != NOT_KNOWN_NS).then_some(ns)
+}
+
+fn switch(hdr: &RecHdr, next: u32, waited_ns: u32, call: Option<OpenCall>) -> What {
     What::Switch {
         prev: hdr.tid,
         next,
+        waited_ns: known(waited_ns),
         state: hdr.aux,
         preempt: hdr.flags & SWITCH_PREEMPT != 0,
         iowait: hdr.flags & SWITCH_IOWAIT != 0,
@@ -546,6 +862,8 @@ fn call(hdr: &RecHdr, sys: &RecSyscall, io: Option<Io>, path: Option<Box<str>>) 
             unfinished: hdr.flags & SYSCALL_UNFINISHED != 0,
             reaped: hdr.flags & SYSCALL_REAPED != 0,
             io,
+            more: Box::default(),
+            accepted_of_ns: None,
             path,
         }),
     }

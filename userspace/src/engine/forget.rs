@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use rustc_hash::FxHashSet;
 
-use super::event::Object;
+use super::event::{Object, Packet};
 use super::world::{Channel, ProcessId, ThreadId, World, IDLE};
 
 /// Who is still spoken of, dead or not.
@@ -51,6 +51,7 @@ impl World {
             trimmed |= trim(&mut thread.calls, 1, |call| call.exit_ns < horizon_ns);
             trim(&mut thread.faults, 1, |span| span.end_ns < horizon_ns);
             trim(&mut thread.softirqs, 1, |span| span.end_ns < horizon_ns);
+            trim(&mut thread.steals, 1, |span| span.end_ns < horizon_ns);
             trim(&mut thread.hardirqs, 1, |span| span.end_ns < horizon_ns);
             trim(&mut thread.contentions, 0, |span| span.end_ns < horizon_ns);
             trim(&mut thread.throttles, 0, |at_ns| *at_ns < horizon_ns);
@@ -74,6 +75,8 @@ impl World {
         }
         for channel in self.channels.values_mut() {
             trim(&mut channel.writes, 1, |t| t.exit_ns < horizon_ns);
+            let ended_ns = |p: &Packet| p.received_ns.unwrap_or(p.sent_ns);
+            trim(&mut channel.packets, 0, |packet| ended_ns(packet) < horizon_ns);
             trim(&mut channel.reads, 1, |t| t.exit_ns < horizon_ns);
         }
         self.stacks.forget_before(horizon_ns);
@@ -102,12 +105,18 @@ impl World {
         let rested_ns = horizon_ns.saturating_sub(CONNECTION_RESTS_NS);
         let rests = |object: &Object, channel: &Channel| {
             let mut ends = channel.writes.iter().chain(&channel.reads);
-            object.is_socket() && ends.all(|end| end.exit_ns < rested_ns)
+            object.is_socket() && channel.role.is_none() && ends.all(|end| end.exit_ns < rested_ns)
         };
         self.channels.retain(|object, channel| {
             channels.contains(object) || (lives(channel) && !rests(object, channel))
         });
+        for openings in [&mut self.connected, &mut self.accepted] {
+            openings.retain(|_, opening| opening.exit_ns >= rested_ns);
+            threads.extend(openings.values().map(|opening| opening.thread));
+        }
         for channel in self.channels.values() {
+            let openings = channel.connected.iter().chain(&channel.accepted);
+            threads.extend(openings.map(|opening| opening.thread));
             threads.extend(channel.writes.iter().chain(&channel.reads).map(|end| end.thread));
         }
         processes.extend(threads.iter().map(|&id| self.threads[id as usize].process));

@@ -54,6 +54,8 @@ pub struct Engine {
     rounds: VecDeque<(u64, u64)>,
     /// What was before had to be forgotten although requests were open.
     given_up_ns: u64,
+    /// Requests that began before are not seen whole.
+    attached_ns: u64,
     /// Stdin/stdout turns already explained, held until it is known that nothing better comes.
     held: Vec<(Request, Vec<Segment>)>,
 }
@@ -69,6 +71,7 @@ impl Engine {
             most_history_events: MOST_HISTORY_EVENTS,
             rounds: VecDeque::new(),
             given_up_ns: 0,
+            attached_ns: 0,
             held: Vec::new(),
         }
     }
@@ -76,6 +79,12 @@ impl Engine {
     /// Tells the target's pid beforehand: it was released when the capture began.
     pub fn expect_target(&mut self, pid: u32) {
         self.detector.target = Some(KnownTarget { pid, released_ns: self.world.start_ns });
+    }
+
+    /// The target ran already, and from then on all of it is known: requests that began before are
+    /// incomplete, those that also ended before are left out.
+    pub fn attached_at(&mut self, attached_ns: u64) {
+        self.attached_ns = attached_ns;
     }
 
     /// Keeps no more events than that for any request.
@@ -160,7 +169,12 @@ impl Engine {
         found: Found,
         sink: &mut impl FnMut(Request, Vec<Segment>) -> Result<()>,
     ) -> Result<()> {
-        for (index, message) in found.goal.messages.iter().enumerate() {
+        if found.goal.end_ns < self.attached_ns {
+            return Ok(());
+        }
+        // Who asks may not have been known before.
+        let known = found.goal.start_ns >= self.attached_ns;
+        for (index, message) in found.goal.messages.iter().enumerate().filter(|_| known) {
             if let Some(channel) = self.world.channels.get_mut(&message.object) {
                 channel.carries_requests = true;
                 channel.answers |= index > 0;
@@ -179,6 +193,9 @@ impl Engine {
     }
 
     fn hold(&mut self, found: Found) {
+        if found.goal.end_ns < self.attached_ns {
+            return;
+        }
         if let Ok(segments) = self.walked(&found) {
             let request = self.judged(found.request);
             self.held.push((request, segments));
@@ -202,6 +219,10 @@ impl Engine {
             let most = self.most_history_events;
             request.reason =
                 Some(format!("its begin was forgotten, more than {most} events before"));
+        }
+        if request.start_ns < self.attached_ns {
+            request.complete = false;
+            request.reason = Some("it began before the capture".into());
         }
         let end_ns = request.start_ns + request.latency_ns;
         let lost: u64 = (self.world.losses.iter())

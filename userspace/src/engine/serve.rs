@@ -7,7 +7,7 @@
 
 use super::event::{Call, Io};
 use super::walk::Goal;
-use super::world::{Channel, ThreadId, World};
+use super::world::{Channel, ProcessId, ThreadId, World};
 
 /// If `call` of `thread` answers another request while this one's message is already in the server:
 /// the thread that received it, and when it had it.
@@ -17,16 +17,28 @@ pub fn waiting_inside(
     thread: ThreadId,
     call: &Call,
 ) -> Option<(ThreadId, u64)> {
-    let asked = goal.messages.first()?;
-    let io = call.transfer().filter(|io| io.is_write)?;
     let process = world.thread(thread).process;
-    if process == goal.client_process || goal.has(io) || !is_answer(world, io) {
+    let mut writes = call.transfers().filter(|io| io.is_write);
+    if process == goal.client_process || writes.clone().any(|io| goal.has(io)) {
         return None;
     }
+    writes.find(|io| is_answer(world, io))?;
+    received(world, goal, process, call.exit_ns)
+}
+
+/// The thread of the process that received the end of what was asked, and when it had it: before
+/// `before_ns`.
+pub fn received(
+    world: &World,
+    goal: &Goal,
+    process: ProcessId,
+    before_ns: u64,
+) -> Option<(ThreadId, u64)> {
+    let asked = goal.messages.first()?;
     let channel = world.channels.get(&asked.object)?;
     Channel::overlapping(&channel.reads, asked.from, asked.to)
         .filter(|read| world.thread(read.thread).process == process)
-        .filter(|read| goal.start_ns < read.exit_ns && read.exit_ns < call.exit_ns)
+        .filter(|read| goal.start_ns < read.exit_ns && read.exit_ns < before_ns)
         .max_by_key(|read| read.exit_ns)
         .map(|read| (read.thread, read.exit_ns))
 }

@@ -417,7 +417,15 @@ mod tests {
             world.apply(&task(7));
             let (prev, next, call) = (7, 0, None);
             let (preempt, iowait) = (false, false);
-            world.apply(&what(What::Switch { prev, next, state, preempt, iowait, call }));
+            world.apply(&what(What::Switch {
+                prev,
+                next,
+                waited_ns: None,
+                state,
+                preempt,
+                iowait,
+                call,
+            }));
             world.apply(&what(What::Stack { tid: 7, kernel }));
             let explained = |world: &World| {
                 let thread = world.thread_by_tid(7).unwrap();

@@ -2,10 +2,14 @@
 
 use std::borrow::Cow;
 
-use super::event::{Object, TYPE_FIFO, TYPE_SOCKET, TYPE_TCP, TYPE_UNIX};
+use super::event::{
+    Object, TYPE_FIFO, TYPE_SOCKET, TYPE_TCP, TYPE_UDP, TYPE_UNIX, TYPE_UNIX_DGRAM,
+};
 use crate::model::Category;
 
 /// x86-64 numbers the engine itself must know.
+pub const NR_CLOSE: u16 = 3;
+pub const NR_CONNECT: u16 = 42;
 pub const NR_CLONE: u16 = 56;
 pub const NR_EXECVE: u16 = 59;
 pub const NR_EXIT: u16 = 60;
@@ -43,7 +47,8 @@ pub fn category(nr: u16, object: Option<Object>) -> Category {
     use syscalls::x86_64::Sysno as S;
     match object.map(|object| object.type_bits) {
         Some(TYPE_FIFO) => return Category::KernelPipe,
-        Some(TYPE_UNIX) => return Category::KernelUnix,
+        Some(TYPE_UNIX | TYPE_UNIX_DGRAM) => return Category::KernelUnix,
+        Some(TYPE_UDP) => return Category::KernelUdp,
         Some(TYPE_TCP) => return Category::KernelTcp,
         Some(TYPE_SOCKET) => return Category::KernelOther,
         _ => {}
@@ -198,7 +203,10 @@ pub fn waits(nr: u16, object: Option<Object>) -> Waits {
         | S::sendmmsg
         | S::accept
         | S::accept4
-        | S::connect => Waits::Peer,
+        | S::connect
+        | S::splice
+        | S::tee
+        | S::vmsplice => Waits::Peer,
         // Pipes, sockets and character devices; a regular file waits for its device.
         S::read | S::write | S::readv | S::writev | S::preadv2 | S::pwritev2 => match object {
             Some(object) if object.is_socket() || matches!(object.type_bits, 1 | 2) => Waits::Peer,
@@ -208,6 +216,18 @@ pub fn waits(nr: u16, object: Option<Object>) -> Waits {
         },
         _ => Waits::Other,
     }
+}
+
+/// Calls that hand over pages instead of copying what is in them.
+pub fn moves_pages(nr: u16) -> bool {
+    use syscalls::x86_64::Sysno as S;
+    matches!(S::new(usize::from(nr)), Some(S::sendfile | S::splice | S::tee | S::vmsplice))
+}
+
+/// Calls that make or use a ring of requests that the kernel carries out by itself.
+pub fn is_io_uring(nr: u16) -> bool {
+    use syscalls::x86_64::Sysno as S;
+    matches!(S::new(usize::from(nr)), Some(S::io_uring_setup | S::io_uring_enter))
 }
 
 /// Calls that start writeback and wait for the kernel thread that does it.

@@ -3,7 +3,7 @@
 
 use std::fmt::{Display, Write};
 
-use super::event::{Call, Object, TYPE_TCP};
+use super::event::{Call, Object};
 use super::recent::last_before;
 use super::syscall;
 use super::world::{Span, Thread};
@@ -23,6 +23,7 @@ pub enum Level<'w> {
     Fault(Span),
     Softirq(Span),
     Hardirq(Span),
+    Steal(Span),
     /// Not known: user or kernel; the call's record never came.
     Unknown,
 }
@@ -78,14 +79,14 @@ pub fn call_at(thread: &Thread, at_ns: u64) -> InCall<'_> {
     InCall::No { since_ns }
 }
 
-/// Whether the thread was, just before `at_ns`, in a system call on a TCP socket.
-pub fn in_tcp_call(thread: &Thread, at_ns: u64) -> bool {
+/// Whether the thread was, just before `at_ns`, in a system call on a socket of the network.
+pub fn in_network_call(thread: &Thread, at_ns: u64) -> bool {
     let object = match call_at(thread, at_ns) {
         InCall::Closed(call) => call.io.map(|io| io.object),
         InCall::Open { object, .. } => object,
         InCall::No { .. } | InCall::NotYetKnown { .. } => None,
     };
-    object.is_some_and(|object| object.type_bits == TYPE_TCP)
+    object.is_some_and(|object| object.is_network())
 }
 
 /// The last piece before `at_ns`, not reaching back past `floor_ns`; the thread must have been on a
@@ -98,7 +99,8 @@ pub fn piece_before(
 ) -> Option<Piece<'_>> {
     let mut start_ns = floor_ns;
     for (spans, level) in [
-        (&thread.hardirqs, Level::Hardirq as fn(Span) -> Level<'static>),
+        (&thread.steals, Level::Steal as fn(Span) -> Level<'static>),
+        (&thread.hardirqs, Level::Hardirq),
         (&thread.softirqs, Level::Softirq),
         (&thread.faults, Level::Fault),
     ] {
@@ -138,6 +140,7 @@ pub fn describe(level: &Level<'_>) -> (Category, Option<String>) {
             (Category::Interrupt, Some(format!("softirq {}", softirq_name(span.number))))
         }
         Level::Hardirq(span) => (Category::Interrupt, Some(hardirq_name(span.number))),
+        Level::Steal(_) => (Category::Steal, Some("the hypervisor had the CPU".into())),
         Level::Unknown => {
             (Category::Unattributed, Some("the record of this system call never came".into()))
         }
@@ -162,16 +165,36 @@ fn named(nr: u16, what: Option<&impl Display>) -> String {
     text
 }
 
+/// From here on the copying is what a transfer takes, and a call tells of itself how long it was.
+const LONG_COPY_NS: u64 = 10_000;
+
 /// Part of a call in which its payload is copied, as modelled: a write copies when it begins, a
 /// read just before it ends. `None` when it moved nothing through a channel.
-pub fn modelled_copy(call: &Call, ns_per_byte: f64) -> Option<(u64, u64)> {
-    let io = call.transfer()?;
-    let length_ns = ((io.bytes as f64 * ns_per_byte).round() as u64)
-        .min(call.exit_ns.saturating_sub(call.enter_ns));
+///
+/// The time is bytes x rate. Where that is long and the call kept its CPU, it is all of the call but
+/// what one takes that moves a byte (`fixed_ns`): caches and the memory the kernel must find make the
+/// rates of two transfers differ several times.
+pub fn modelled_copy(
+    call: &Call,
+    ns_per_byte: f64,
+    fixed_ns: u64,
+    kept_cpu: bool,
+) -> Option<(u64, u64)> {
+    if syscall::moves_pages(call.nr) {
+        return None;
+    }
+    let is_write = call.transfers().last()?.is_write;
+    let bytes = call.transfers().map(|io| io.bytes).fold(0, u64::saturating_add);
+    let call_ns = call.exit_ns.saturating_sub(call.enter_ns);
+    let by_rate_ns = (bytes as f64 * ns_per_byte).round() as u64;
+    let length_ns = match by_rate_ns >= LONG_COPY_NS && kept_cpu {
+        true => call_ns.saturating_sub(fixed_ns),
+        false => by_rate_ns.min(call_ns),
+    };
     if length_ns == 0 {
         return None;
     }
-    Some(if io.is_write {
+    Some(if is_write {
         (call.enter_ns, call.enter_ns + length_ns)
     } else {
         (call.exit_ns - length_ns, call.exit_ns)

@@ -1,7 +1,7 @@
 //! What a wait that is kept as one wait was for: its category, and what the thread or device that
 //! ended it did meanwhile.
 
-use super::event::{Block, Object, OpenCall, TYPE_FIFO};
+use super::event::{Block, Object, OpenCall, TYPE_FIFO, TYPE_UNIX};
 use super::recent::{count_before, last_before};
 use super::syscall::{self, Waits};
 use super::tile::{self, InCall};
@@ -101,6 +101,12 @@ pub fn explain(
             return whole(Category::BlockIo, detail, None, waker);
         }
     }
+    let unseen = wake.is_some_and(|wake| wake.is_unseen());
+    let by_timer = off.call.is_some_and(|call| waits_for_timer(&call));
+    if unseen && !by_timer {
+        let detail = format!("asleep, and no wake-up was seen (in {name})");
+        return whole(Category::Unattributed, detail, None, None);
+    }
     let nothing_shows = || match &reason {
         Some(_) => inside.clone(),
         None => format!("asleep in {name}: nothing shows for what"),
@@ -116,9 +122,9 @@ pub fn explain(
         // Nobody woke it: FUTEX_WAIT with a timeout is a way to sleep.
         Waits::Futex if !by_waker => whole(Category::Sleep, detail, None, None),
         Waits::Futex => {
-            let detail = match off.call.is_some_and(|call| call.is_mutex()) {
-                true => format!("mutex {}", object.map_or(String::new(), |o| o.to_string())),
-                false => detail,
+            let detail = match off.call.and_then(|call| call.lock()) {
+                Some(lock) => format!("{lock} {}", object.map_or(String::new(), |o| o.to_string())),
+                None => detail,
             };
             whole(Category::Lock, detail, activity(waker), waker)
         }
@@ -137,6 +143,12 @@ pub fn explain(
             };
             whole(Category::IdlePeer, detail, activity(waker), waker)
         }
+        Waits::Peer
+            if nr == syscall::NR_CONNECT && object.is_some_and(|o| o.type_bits == TYPE_UNIX) =>
+        {
+            let detail = format!("no room for connections, {detail}");
+            whole(Category::QueueAccept, detail, activity(waker), waker)
+        }
         Waits::Peer if object.is_some_and(|o| o.type_bits == TYPE_FIFO) && is_write(nr) => {
             let detail = format!("pipe full, {detail}");
             whole(Category::QueuePipe, detail, activity(waker), waker)
@@ -154,6 +166,10 @@ pub fn explain(
             whole(Category::Unattributed, detail, activity(waker), waker)
         }
     }
+}
+
+fn waits_for_timer(call: &OpenCall) -> bool {
+    syscall::waits(call.nr, call.object) == Waits::Timer
 }
 
 /// What a poll(), select() or epoll_wait() that ended with something ready had waited for: what the

@@ -4,13 +4,15 @@
 //! back, or crosses an edge to the thread that made it wait. Every step lowers the time or uses up
 //! an edge, so the walk ends; segments are emitted back to back, so they tile the request.
 
+mod accept;
 mod messages;
 mod segments;
+mod wire;
 mod workers;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::event::{Call, Io, Object, TYPE_FIFO, TYPE_TCP};
+use super::event::{Call, Io, Object, TYPE_EVENTFD, TYPE_FIFO};
 use super::recent::{count_before, last_before};
 use super::serve;
 use super::syscall::{waits, waits_for_writeback, Waits, SOFTIRQ_NET_RX};
@@ -26,6 +28,9 @@ const UNREAD: &str = "bytes ready, not yet read";
 
 /// `detail` of a `queue.app` segment inside a server.
 const UNSERVED: &str = "received, not yet served";
+
+/// `cause` of what a thread did that got the request from another one, nobody saw when.
+pub const HANDED_UNSEEN: &str = "handed over in memory, unseen";
 
 /// What to explain.
 #[derive(Clone, Debug)]
@@ -49,6 +54,14 @@ impl Goal {
         let overlaps = |m: &Message| m.object == io.object && m.from < end && io.offset < m.to;
         self.messages.iter().any(overlaps)
     }
+
+    /// Number of the last byte of the request's that were moved, if any were.
+    pub fn last_of(&self, io: &Io) -> Option<u64> {
+        let end = io.offset.saturating_add(io.bytes);
+        let of = self.messages.iter().filter(|m| m.object == io.object);
+        let overlapping = of.filter(|m| m.from < end && io.offset < m.to);
+        overlapping.map(|m| m.to.min(end) - 1).max()
+    }
 }
 
 /// Bytes `[from, to)` of a channel that belong to the request.
@@ -67,10 +80,15 @@ pub struct NotYet(pub ThreadId);
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rates {
     pub copy_ns_per_byte: f64,
-    /// The same for stream sockets.
+    /// Of a call that moves a byte and neither sleeps nor wakes anybody.
+    pub transfer_ns: u64,
+    /// The same two for stream sockets.
     pub socket_copy_ns_per_byte: f64,
+    pub socket_transfer_ns: u64,
     /// Of a page fault, outside its recorded begin and end.
     pub fault_outside_ns: u64,
+    /// The same of a system call.
+    pub call_outside_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -84,6 +102,11 @@ pub struct Settings {
 const MAX_DEPTH: usize = 64;
 /// Steps spent on one request before the rest is given up as unattributed.
 const MAX_STEPS: usize = 4_000_000;
+
+/// Followed wake-ups taken back, one by one, when the walk does not come out at the client; and the
+/// steps spent on that.
+const MOST_REFUSED: usize = 256;
+const MOST_STEPS_REFUSING: usize = 200_000;
 
 /// A segment before it gets its names; `[start_ns, end_ns)`.
 struct Raw {
@@ -106,7 +129,7 @@ struct Walk<'w> {
     out: Vec<Raw>,
     /// Threads whose work for this request is established.
     members: FxHashSet<ThreadId>,
-    /// Wake-ups that were followed in vain: (waker, time).
+    /// Whence nothing leads into the request: (thread, time).
     dead_ends: FxHashSet<(ThreadId, u64)>,
     /// Reads whose message was crossed already, by thread and entry: once is enough.
     crossed: FxHashSet<(ThreadId, u64)>,
@@ -117,6 +140,11 @@ struct Walk<'w> {
     /// begun to come.
     through: Option<(ThreadId, u64)>,
     steps: usize,
+    /// Wake-ups (who was woken, when) the path itself followed; and those not to be.
+    followed: Vec<(ThreadId, u64)>,
+    refused: FxHashSet<(ThreadId, u64)>,
+    /// Once nothing else leads to the client: see [`Walk::take_over`].
+    received: Option<(ThreadId, u64)>,
 }
 
 /// Where a step leads.
@@ -137,16 +165,15 @@ pub fn walk(world: &World, goal: &Goal, settings: Settings) -> Result<Vec<Segmen
         goal,
         settings,
         out: Vec::with_capacity(32),
-        // The child whose life the request is does not have to be explored first.
-        members: [goal.client]
-            .into_iter()
-            .chain(goal.child.map(|child| world.processes[child as usize].leader))
-            .collect(),
+        members: FxHashSet::default(),
         dead_ends: FxHashSet::default(),
         crossed: FxHashSet::default(),
         expected: FxHashMap::default(),
         through: None,
         steps: 0,
+        followed: Vec::new(),
+        refused: FxHashSet::default(),
+        received: None,
     };
     walk.run()?;
     let mut segments: Vec<Segment> = Vec::with_capacity(walk.out.len());
@@ -191,31 +218,109 @@ fn joins(a: &Segment, b: &Segment) -> bool {
 
 impl<'w> Walk<'w> {
     fn run(&mut self) -> Result<(), NotYet> {
+        while self.back()?.is_some() {
+            // The request began in its client: elsewhere, the walk has lost the thread. One that once
+            // worked for the request wakes others for other reasons, too: the last wake-up that was
+            // followed is kept as a wait instead.
+            let followed = self.followed.last().copied();
+            let go_on = self.refused.len() < MOST_REFUSED && self.steps < MOST_STEPS_REFUSING;
+            match followed.filter(|_| go_on) {
+                Some(edge) => self.refused.insert(edge),
+                None => return self.run_without_a_trace(),
+            };
+        }
+        Ok(())
+    }
+
+    /// No wake-up that was followed is to blame: perhaps the request was handed over without any.
+    fn run_without_a_trace(&mut self) -> Result<(), NotYet> {
+        self.refused.clear();
+        self.steps = 0;
+        let server = self.goal.server_process.filter(|&id| id != self.goal.client_process);
+        self.received =
+            server.and_then(|id| serve::received(self.world, self.goal, id, self.goal.end_ns));
+        if self.received.is_some() && self.back()?.is_none() {
+            return Ok(());
+        }
+        self.received = None;
+        if let Some((thread, joined_at)) = self.back()? {
+            self.out.truncate(joined_at);
+            let end_ns = self.out.last().map_or(self.goal.end_ns, |raw| raw.start_ns);
+            self.give_up(thread, end_ns, "nothing shows how the request reached this thread");
+        }
+        Ok(())
+    }
+
+    /// The whole way back. If it does not end in the client's process: in which thread it does, and how
+    /// much had been emitted when it last joined one.
+    fn back(&mut self) -> Result<Option<(ThreadId, usize)>, NotYet> {
+        self.out.clear();
+        self.dead_ends.clear();
+        self.crossed.clear();
+        self.expected.clear();
+        self.through = None;
+        self.followed.clear();
+        // The child whose life the request is does not have to be explored first.
+        let child = self.goal.child.map(|child| self.world.processes[child as usize].leader);
+        self.members = [self.goal.client].into_iter().chain(child).collect();
+        self.members.extend(self.received.map(|(reader, _)| reader));
         let (mut thread, mut at_ns) = (self.goal.client, self.goal.end_ns);
         let mut joined_at = 0;
         while at_ns > self.goal.start_ns {
             if self.steps > MAX_STEPS {
                 self.give_up(thread, at_ns, "too many steps to explain");
-                return Ok(());
+                return Ok(None);
             }
-            match self.step(thread, at_ns, 0)? {
+            let step = self.step(thread, at_ns, 0)?;
+            match self.take_over(thread, at_ns, joined_at).unwrap_or(step) {
                 Step::Go(t, ns) => (thread, at_ns) = (t, ns),
                 Step::Joined(t, ns) => {
-                    self.members.insert(t);
-                    self.dead_ends.clear();
+                    self.join(t);
                     self.through = None;
                     joined_at = self.out.len();
                     (thread, at_ns) = (t, ns);
                 }
             }
         }
-        // The request began in its client. A walk that ends elsewhere has lost the thread.
-        if self.world.thread(thread).process != self.goal.client_process {
-            self.out.truncate(joined_at);
-            let end_ns = self.out.last().map_or(self.goal.end_ns, |raw| raw.start_ns);
-            self.give_up(thread, end_ns, "nothing shows how the request reached this thread");
+        let at_home = self.world.thread(thread).process == self.goal.client_process;
+        Ok((!at_home).then_some((thread, joined_at)))
+    }
+
+    /// What led nowhere may lead to a thread that is new in the request.
+    fn join(&mut self, thread: ThreadId) {
+        if self.members.insert(thread) {
+            self.dead_ends.clear();
         }
-        Ok(())
+    }
+
+    /// A server's thread that works for the request since before it was received has got it from the
+    /// one that received it, without a trace: threads that look for work before they sleep (Go's, gRPC's)
+    /// take it from memory. Somewhen since then; what it did is taken for the request's, modelled.
+    ///
+    /// To be called after a step from `(thread, at_ns)`: if that went too far, takes back what is
+    /// too much and leads to the receiver.
+    fn take_over(&mut self, thread: ThreadId, at_ns: u64, joined_at: usize) -> Option<Step> {
+        let (reader, read_ns) = self.received?;
+        let begun_ns = self.out.last()?.start_ns;
+        let in_server = Some(self.world.thread(thread).process) == self.goal.server_process;
+        if !in_server || thread == reader || at_ns <= read_ns || begun_ns > read_ns {
+            return None;
+        }
+        while self.out.last().is_some_and(|raw| raw.end_ns <= read_ns) {
+            self.out.pop();
+        }
+        for raw in &mut self.out[joined_at..] {
+            raw.start_ns = raw.start_ns.max(read_ns);
+            if raw.category == Category::Unattributed {
+                continue;
+            }
+            raw.evidence = Evidence::Modelled;
+            raw.cause = Some(match raw.cause.take() {
+                Some(cause) => format!("{cause}; {HANDED_UNSEEN}"),
+                None => HANDED_UNSEEN.into(),
+            });
+        }
+        Some(Step::Joined(reader, read_ns))
     }
 
     /// One step back from `(thread, at_ns)`.
@@ -257,6 +362,9 @@ impl<'w> Walk<'w> {
                     return Ok(step);
                 }
             }
+            if let Some(step) = self.accept_without_sleep(thread, call, piece.start_ns, at_ns) {
+                return Ok(step);
+            }
             if let Some(step) = self.wait_without_sleep(thread, call, &piece, at_ns)? {
                 return Ok(step);
             }
@@ -280,41 +388,52 @@ impl<'w> Walk<'w> {
         let (mut category, mut detail) = tile::describe(&piece.level);
         if let Level::Softirq(span) = piece.level {
             let t = self.world.thread(thread);
-            if span.number == SOFTIRQ_NET_RX && tile::in_tcp_call(t, span.end_ns) {
+            if span.number == SOFTIRQ_NET_RX && tile::in_network_call(t, span.end_ns) {
                 // Its own packet, on its way to the socket's other end.
                 category = Category::WireStack;
                 detail = Some("receive stack".into());
             }
         }
-        let (mut fault_to, mut copy) = (piece.start_ns, None);
+        let t = self.world.thread(thread);
+        let (rates, mut outside, mut copy) = (self.settings.rates, None, None);
         if let Level::User | Level::Call(_) = piece.level {
-            // Entry to and return from a fault cannot be bracketed: they count from its end on.
-            let faults = &self.world.thread(thread).faults;
-            let fault = last_before(faults, |span| span.start_ns < piece.start_ns);
+            // Entry and return cannot be bracketed: they count from the end on.
+            let fault = last_before(&t.faults, |span| span.start_ns < piece.start_ns);
             if fault.is_some_and(|fault| fault.end_ns == piece.start_ns) {
-                fault_to =
-                    end_ns.min(piece.start_ns.saturating_add(self.settings.rates.fault_outside_ns));
+                outside = Some((rates.fault_outside_ns, Category::Fault));
+            } else if t.call_before(piece.start_ns).is_some_and(|c| c.exit_ns == piece.start_ns) {
+                outside = Some((rates.call_outside_ns, Category::KernelOther));
             }
         }
         if let Level::Call(call) = piece.level {
-            let rates = self.settings.rates;
-            let through_socket = call.io.is_some_and(|io| io.object.is_socket());
-            let byte_ns = match through_socket {
-                true => rates.socket_copy_ns_per_byte,
-                false => rates.copy_ns_per_byte,
+            let kept_cpu = t.off_before(call.exit_ns).is_none_or(|off| off.end_ns <= call.enter_ns);
+            let object = call.io.map(|io| io.object);
+            copy = match object {
+                // Its call also runs the stack, on loopback that of the other end, too.
+                Some(object) if object.is_network() => {
+                    tile::modelled_copy(call, rates.socket_copy_ns_per_byte, 0, false)
+                }
+                Some(object) if object.is_socket() => tile::modelled_copy(
+                    call,
+                    rates.socket_copy_ns_per_byte,
+                    rates.socket_transfer_ns,
+                    kept_cpu,
+                ),
+                _ => tile::modelled_copy(call, rates.copy_ns_per_byte, rates.transfer_ns, kept_cpu),
             };
-            copy = tile::modelled_copy(call, byte_ns);
         }
+        let (outside_ns, around) = outside.unwrap_or((0, Category::User));
+        let inside_from = end_ns.min(piece.start_ns.saturating_add(outside_ns));
         let (copy_from, copy_to) = match copy {
-            Some((from, to)) => (from.clamp(fault_to, end_ns), to.clamp(fault_to, end_ns)),
+            Some((from, to)) => (from.clamp(inside_from, end_ns), to.clamp(inside_from, end_ns)),
             None => (end_ns, end_ns),
         };
-        let fault_detail = (fault_to > piece.start_ns).then(|| "entry and return".to_string());
+        let outside_detail = (inside_from > piece.start_ns).then(|| "entry and return".to_string());
         for (from_ns, to_ns, category, detail, evidence) in [
             (copy_to, end_ns, category, &detail, Evidence::Measured),
             (copy_from, copy_to, Category::Copy, &detail, Evidence::Modelled),
-            (fault_to, copy_from, category, &detail, Evidence::Measured),
-            (piece.start_ns, fault_to, Category::Fault, &fault_detail, Evidence::Modelled),
+            (inside_from, copy_from, category, &detail, Evidence::Measured),
+            (piece.start_ns, inside_from, around, &outside_detail, Evidence::Modelled),
         ] {
             if from_ns < to_ns {
                 let detail = detail.clone();
@@ -458,12 +577,19 @@ impl<'w> Walk<'w> {
         if let Some((object, sender, handed_ns)) = message {
             self.awake(thread, edge_ns, woken_ns)?;
             let handed_ns = handed_ns.min(edge_ns);
-            let (category, detail) = match object.type_bits {
-                TYPE_TCP => (Category::WireStack, "sent, not yet delivered"),
-                _ => (queue_category(object), UNREAD),
-            };
-            self.queue(thread, handed_ns, edge_ns, category, detail);
+            match object.is_network() {
+                true => {
+                    let last = self.last_byte(thread, off, object);
+                    self.wire(thread, object, last, (handed_ns, edge_ns));
+                }
+                false => {
+                    self.queue(thread, handed_ns, edge_ns, queue_category(object), UNREAD);
+                }
+            }
             return Ok(Step::Joined(sender, handed_ns));
+        }
+        if self.waits_for_wire(thread, off, woken_ns) {
+            return Ok(Step::Go(thread, begin_ns));
         }
         if let Some(last) = self.slept_on(thread, off) {
             // Woken for nothing: one wait with the sleep after it, and for what ended that.
@@ -478,17 +604,22 @@ impl<'w> Walk<'w> {
                 return Ok(Step::Joined(t, ns));
             }
             // A lock convoy is contention, not delegation, even if we woke the holder earlier.
-            let lock = off.call.is_some_and(|call| call.is_mutex());
+            let lock = off.call.is_some_and(|call| call.lock().is_some());
             let asked = !self.before_asked(wake.waker, edge_ns);
-            if asked && !lock && self.world.thread(wake.waker).traced {
+            let refused = self.refused.contains(&(thread, edge_ns));
+            if asked && !lock && !refused && self.world.thread(wake.waker).traced {
+                let mut joined = None;
                 if wake.waker != thread && self.members.contains(&wake.waker) {
-                    return Ok(Step::Joined(wake.waker, edge_ns));
+                    joined = Some((wake.waker, edge_ns));
+                } else if depth < MAX_DEPTH {
+                    joined = self.explore(wake.waker, edge_ns, depth + 1)?;
                 }
-                if depth < MAX_DEPTH {
-                    if let Some((t, ns)) = self.explore(wake.waker, edge_ns, depth + 1)? {
-                        self.members.insert(wake.waker);
-                        return Ok(Step::Joined(t, ns));
+                if let Some((t, ns)) = joined {
+                    self.members.insert(wake.waker);
+                    if depth == 0 {
+                        self.followed.push((thread, edge_ns));
                     }
+                    return Ok(Step::Joined(t, ns));
                 }
             }
             self.out.truncate(mark);
@@ -533,25 +664,29 @@ impl<'w> Walk<'w> {
         woken_ns: u64,
         depth: usize,
     ) -> Result<Option<(ThreadId, u64)>, NotYet> {
-        if self.dead_ends.contains(&(waker, woken_ns)) {
-            return Ok(None);
-        }
         let mark = self.out.len();
         let (through, expected) = (self.through.take(), self.expected.clone());
         let (mut thread, mut at_ns) = (waker, woken_ns);
+        // Paths meet where a thread comes back on its CPU.
+        let mut visited = vec![(waker, woken_ns)];
         while at_ns > self.goal.start_ns && self.steps <= MAX_STEPS {
+            if self.dead_ends.contains(&(thread, at_ns)) {
+                break;
+            }
             match self.step(thread, at_ns, depth)? {
                 Step::Go(t, ns) => (thread, at_ns) = (t, ns),
                 Step::Joined(t, ns) => {
-                    self.members.insert(waker);
-                    self.dead_ends.clear();
+                    self.join(waker);
                     return Ok(Some((t, ns)));
                 }
+            }
+            if self.world.thread(thread).off_before(at_ns).is_some_and(|off| off.end_ns == at_ns) {
+                visited.push((thread, at_ns));
             }
         }
         self.out.truncate(mark);
         (self.through, self.expected) = (through, expected);
-        self.dead_ends.insert((waker, woken_ns));
+        self.dead_ends.extend(visited);
         Ok(None)
     }
 
@@ -626,6 +761,7 @@ fn waits_for_bytes(off: &Off) -> bool {
 fn queue_category(object: Object) -> Category {
     match object.type_bits {
         TYPE_FIFO => Category::QueuePipe,
+        TYPE_EVENTFD => Category::QueueApp,
         _ => Category::QueueSocket,
     }
 }

@@ -1,11 +1,13 @@
 //! Timelines: what every thread and CPU did, kept for as long as an open request may need it.
 
+mod switches;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::event::{Block, Call, Event, Object, OpenCall, What};
+use super::event::{Block, Call, Event, Io, Object, OpenCall, Packet, What};
 use super::lives::Lives;
 use super::recent::{count_before, last_before};
 use super::stacks::Stacks;
@@ -26,6 +28,9 @@ pub const IDLE: ThreadId = 0;
 
 /// "Not yet": the end of a span that is still open.
 pub const NEVER: u64 = u64::MAX;
+
+/// Transfers of one call that are kept: most that recvmmsg() moves, and one.
+const MOST_TRANSFERS: usize = 1025;
 
 /// A thread's last context switch comes soon after its exit, if its record is not lost.
 const LAST_STEPS_NS: u64 = 1_000_000_000;
@@ -57,14 +62,22 @@ pub struct Wake {
     pub block: u32,
 }
 
+/// Flag of a wake-up that left no record; the kernel side has none such.
+const WAKING_UNSEEN: u8 = 1 << 7;
+
 impl Wake {
     /// Whether the waker itself caused it: a task, or a softirq run inside its own system call.
     /// Otherwise the waker is whoever the interrupt happened to hit.
     pub fn by_waker(&self) -> bool {
-        if self.flags & (WAKING_HARDIRQ | WAKING_NMI) != 0 {
+        if self.flags & (WAKING_HARDIRQ | WAKING_NMI | WAKING_UNSEEN) != 0 {
             return false;
         }
         self.flags & WAKING_SOFTIRQ == 0 || self.flags & WAKING_IN_SYSCALL != 0
+    }
+
+    /// Whether only the time is known.
+    pub fn is_unseen(&self) -> bool {
+        self.flags & WAKING_UNSEEN != 0
     }
 }
 
@@ -125,6 +138,8 @@ pub struct Thread {
     pub faults: VecDeque<Span>,
     pub softirqs: VecDeque<Span>,
     pub hardirqs: VecDeque<Span>,
+    /// When the hypervisor had its CPU.
+    pub steals: VecDeque<Span>,
     /// Waits for kernel locks; `number` holds LCB_F_* flags.
     pub contentions: VecDeque<Span>,
     /// What it did, as a kernel worker, for traced threads.
@@ -133,6 +148,8 @@ pub struct Thread {
     pub throttles: VecDeque<u64>,
     /// The call it was in when it last left the CPU, until the call's own record comes.
     pub open_call: Option<OpenCall>,
+    /// What it moved in that call so far.
+    moved: Vec<Io>,
     /// A wake-up that found the thread still on its CPU.
     early_wake: Option<Wake>,
     /// Until when it is known whether the thread was in a system call.
@@ -198,7 +215,7 @@ pub struct Process {
     pub leader: ThreadId,
 }
 
-/// A write to or read from a pipe: bytes `[from, to)` of it.
+/// A write to or read from a channel: bytes `[from, to)` of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfer {
     pub from: u64,
@@ -206,6 +223,40 @@ pub struct Transfer {
     pub thread: ThreadId,
     pub enter_ns: u64,
     pub exit_ns: u64,
+    /// A datagram without payload.
+    pub empty: bool,
+}
+
+impl Transfer {
+    pub fn new(thread: ThreadId, call: &Call, io: &Io) -> Transfer {
+        Transfer {
+            from: io.offset,
+            to: io.offset.saturating_add(io.bytes),
+            thread,
+            enter_ns: call.enter_ns,
+            exit_ns: call.exit_ns,
+            empty: io.empty,
+        }
+    }
+}
+
+/// What the messages of a channel are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carries {
+    Requests,
+    Answers,
+}
+
+/// A call that connected a socket or accepted a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opening {
+    pub thread: ThreadId,
+    pub enter_ns: u64,
+    pub exit_ns: u64,
+    /// It did not wait for the connection to be there.
+    pub pending: bool,
+    /// For an accepted connection: when it came to be, if that is known.
+    pub established_ns: Option<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -214,15 +265,30 @@ pub struct Channel {
     pub writes: VecDeque<Transfer>,
     pub reads: VecDeque<Transfer>,
     pub first_write_ns: Option<u64>,
+    /// Whether somebody traced has written and read, be it in a call still under way.
+    pub is_written: bool,
+    pub is_read: bool,
+    /// What its messages are, if that was known before any was seen.
+    pub role: Option<Carries>,
     /// A request was found on it: a write without an answer is then an incomplete one.
     pub carries_requests: bool,
     /// Of those, the answers.
     pub answers: bool,
     /// What people call it.
     pub name: Option<Arc<str>>,
+    /// Its packets on their way through devices, as they were sent.
+    pub packets: VecDeque<Packet>,
+    /// The call by which its writer opened the connection, if it was seen.
+    pub connected: Option<Opening>,
+    /// The call by which its reader accepted the connection, if it was seen.
+    pub accepted: Option<Opening>,
 }
 
 impl Channel {
+    fn note(&mut self, is_write: bool) {
+        *(if is_write { &mut self.is_written } else { &mut self.is_read }) = true;
+    }
+
     /// The transfers in `list` that moved bytes of `[from, to)`, in order of offset.
     pub fn overlapping(
         list: &VecDeque<Transfer>,
@@ -264,12 +330,21 @@ pub struct World {
     /// Who ran on each CPU: from when, who.
     pub cpus: Vec<VecDeque<(u64, ThreadId)>>,
     pub channels: FxHashMap<Object, Channel>,
+    /// Connections opened and accepted that nothing has been sent or read on yet, by socket.
+    pub(super) connected: FxHashMap<u64, Opening>,
+    pub(super) accepted: FxHashMap<u64, Opening>,
     /// Known beforehand, or told of so far.
     pub losses: Vec<Loss>,
     /// Switches of all threads are recorded, so a gap in a CPU's chain is a missed one.
     pub whole_machine: bool,
     /// Context switches that left no record; see `check_switch_chain`.
     pub missed_switches: u64,
+    /// Those that left none either, but are known from the scheduler's own account.
+    pub restored_switches: u64,
+    /// Wake-ups of traced threads, likewise.
+    pub restored_wakes: u64,
+    /// What the hypervisor took from traced threads, nobody knows when.
+    pub steal_unplaced_ns: u64,
     /// Completed block requests by number.
     pub blocks: FxHashMap<u32, Block>,
     /// Commits of each journal, by its thread.
@@ -294,12 +369,17 @@ impl World {
             by_tgid: FxHashMap::from_iter([(0, 0)]),
             cpus: vec![VecDeque::new(); cpus as usize],
             channels: FxHashMap::default(),
+            connected: FxHashMap::default(),
+            accepted: FxHashMap::default(),
             blocks: FxHashMap::default(),
             journals: FxHashMap::default(),
             stacks: Stacks::default(),
             losses: Vec::new(),
             whole_machine: true,
             missed_switches: 0,
+            restored_switches: 0,
+            restored_wakes: 0,
+            steal_unplaced_ns: 0,
             now_ns: start_ns,
             start_ns,
         };
@@ -348,7 +428,8 @@ impl World {
     /// Entry of the oldest call some traced thread sleeps in that may be sending.
     pub fn oldest_write_under_way_ns(&self) -> u64 {
         // write, pwrite64, writev, sendfile, sendto, sendmsg, pwritev, sendmmsg, pwritev2
-        let writes = [1, 18, 20, 40, 44, 46, 296, 307, 328];
+        // splice, tee, vmsplice; connect, with which a request may begin
+        let writes = [1, 18, 20, 40, 42, 44, 46, 275, 276, 278, 296, 307, 328];
         (self.threads.iter())
             .filter_map(|(_, thread)| thread.open_call)
             .filter(|call| writes.contains(&call.nr))
@@ -417,7 +498,7 @@ impl World {
                 }
                 None
             }
-            What::Switch { prev, next, state, preempt, iowait, call } => {
+            What::Switch { prev, next, waited_ns, state, preempt, iowait, call } => {
                 let prev = self.thread_of_tid(*prev);
                 let next = self.thread_of_tid(*next);
                 self.check_switch_chain(event.cpu, prev, ts_ns);
@@ -431,6 +512,7 @@ impl World {
                     },
                 };
                 let settled = self.switch_out(prev, ts_ns, why, *call);
+                self.restore_wake(next, ts_ns, *waited_ns);
                 self.switch_in(next, ts_ns, event.cpu);
                 if let Some(runs) = self.cpus.get_mut(event.cpu as usize) {
                     runs.push_back((ts_ns, next));
@@ -447,6 +529,9 @@ impl World {
                         let waits = matches!(off.why, Why::Slept { .. } | Why::Born);
                         if waits && off.wake.is_none_or(|w| w.at_ns < off.start_ns) {
                             off.wake = Some(wake);
+                        } else {
+                            // It may have come back unseen, and be about to sleep again.
+                            thread.early_wake = Some(wake);
                         }
                     }
                     _ => thread.early_wake = Some(wake),
@@ -526,7 +611,11 @@ impl World {
                 thread.settled_ns = thread.settled_ns.max(ts_ns);
                 thread.open_call = None;
                 thread.early_wake = None;
-                thread.calls.push_back(call.as_ref().clone());
+                let mut call = call.as_ref().clone();
+                call.more = std::mem::take(&mut thread.moved).into();
+                self.record_opening(id, &call);
+                self.record_transfers(id, &call);
+                let thread = &mut self.threads[id as usize];
                 let process = &mut self.processes[thread.process as usize];
                 if call.unfinished && call.nr == syscall::NR_EXIT_GROUP {
                     // The others end inside whatever they were doing; the earliest call did it.
@@ -534,8 +623,31 @@ impl World {
                     let former = process.group_exit.get_or_insert(this);
                     *former = (*former).min(this);
                 }
-                self.record_transfer(id, call);
+                thread.calls.push_back(call);
                 Some(id)
+            }
+            What::Packet { object, packet } => {
+                let packets = &mut self.channels.entry(*object).or_default().packets;
+                let sent = packets
+                    .iter_mut()
+                    .rev()
+                    .find(|sent| sent.end == packet.end && sent.sent_ns == packet.sent_ns);
+                match sent {
+                    Some(sent) => *sent = *packet,
+                    None => packets.push_back(*packet),
+                }
+                None
+            }
+            What::Transfer { tid, io } => {
+                let id = self.thread_of_tid(*tid);
+                let moved = &mut self.threads[id as usize].moved;
+                if moved.len() < MOST_TRANSFERS {
+                    moved.push(*io);
+                }
+                if io.is_transfer() {
+                    self.channels.entry(io.object).or_default().note(io.is_write);
+                }
+                None
             }
             What::Fault { tid, enter_ns, ip, flags } => {
                 let id = self.thread_of_tid(*tid);
@@ -563,6 +675,19 @@ impl World {
                 let span =
                     Span { start_ns: (*enter_ns).min(ts_ns), end_ns: ts_ns, number: *number };
                 if *hard { &mut thread.hardirqs } else { &mut thread.softirqs }.push_back(span);
+                None
+            }
+            What::Steal { tid, since_ns, until_ns, taken_ns } => {
+                self.steal(*tid, *since_ns, (*until_ns).min(ts_ns), *taken_ns);
+                None
+            }
+            What::UnseenSwitch { tid, last, since_ns, arrived_ns, waited_ns } => {
+                let arrived_ns = (*arrived_ns).min(ts_ns);
+                let (arrived, left) = (self.thread_of_tid(*tid), self.thread_of_tid(*last));
+                if arrived != IDLE && arrived_ns >= *since_ns {
+                    self.restore_wake(arrived, arrived_ns, *waited_ns);
+                    self.restore_switch(event.cpu, (left, *since_ns), (arrived, arrived_ns));
+                } // else left to `check_switch_chain`
                 None
             }
             What::Block(block) => {
@@ -605,6 +730,31 @@ impl World {
                 self.channels.entry(*object).or_default().name = Some(name.as_ref().into());
                 None
             }
+            What::Marked { tid, tgid, asleep, call } => {
+                let id = match self.by_tid.get(tid) {
+                    Some(&id) => id,
+                    None => self.add_thread(*tid, *tgid, "?", ts_ns, false),
+                };
+                let thread = &mut self.threads[id as usize];
+                if !std::mem::replace(&mut thread.traced, true) {
+                    // Its calls before then left no record.
+                    thread.known_from_ns = thread.known_from_ns.max(ts_ns);
+                }
+                self.processes[thread.process as usize].traced = true;
+                asleep.is_some_and(|state| self.found_asleep(id, ts_ns, state, *call)).then_some(id)
+            }
+            What::Role { asked, answer } => {
+                let known = [(asked, Carries::Requests, 0), (answer, Carries::Answers, NEVER)];
+                for (object, role, first_write_ns) in known {
+                    let Some(object) = object else { continue };
+                    let channel = self.channels.entry(*object).or_default();
+                    channel.role = Some(role);
+                    // Requests came first, long ago.
+                    channel.first_write_ns = Some(first_write_ns);
+                }
+                None
+            }
+            What::Unit(_) | What::Method(_) => None, // requests only
             // Of a thread nobody has heard of, no segment will want them.
             What::Stack { tid, kernel } => {
                 if let Some(id) = self.thread_by_tid(*tid) {
@@ -635,98 +785,53 @@ impl World {
         }
     }
 
-    /// Who leaves a CPU must be who came on it last. Where another does, a switch was missed (no
-    /// record and no loss told: kernels were seen that trace nothing while certain threads run):
-    /// since the last one nobody knows when the thread came back.
-    fn check_switch_chain(&mut self, cpu: u32, prev: ThreadId, ts_ns: u64) {
-        if !self.whole_machine {
+    /// Notes connections that begin and end.
+    fn record_opening(&mut self, thread: ThreadId, call: &Call) {
+        const EINPROGRESS: i64 = 115;
+        let Some(io) = call.io.filter(|io| io.object.is_stream() && !call.unfinished) else {
             return;
-        }
-        let last = self.cpus.get(cpu as usize).and_then(|runs| runs.back());
-        let Some(&(since_ns, _)) = last.filter(|(_, who)| *who != prev) else { return };
-        self.missed_switches += 1;
-        let thread = &mut self.threads[prev as usize];
-        let Some(off) = thread.off.back_mut().filter(|off| off.end_ns == NEVER) else { return };
-        let back_ns = since_ns.max(off.start_ns);
-        off.end_ns = back_ns;
-        off.cpu = Some(cpu);
-        thread.off.push_back(Off {
-            start_ns: back_ns,
-            end_ns: ts_ns,
-            why: Why::Unseen,
-            wake: None,
-            cpu: Some(cpu),
-            call: None,
-        });
-    }
-
-    fn switch_out(&mut self, id: ThreadId, ts_ns: u64, why: Why, call: Option<OpenCall>) -> bool {
-        if id == IDLE {
-            return false;
-        }
-        let thread = &mut self.threads[id as usize];
-        thread.on_cpu = None;
-        if why == Why::Dead {
-            thread.gone_ns = ts_ns;
-        }
-        let early = thread.early_wake.take();
-        // An early wake-up belongs to this sleep only if it came in the same system call.
-        let begun_ns = call.map_or(ts_ns.saturating_sub(100_000), |call| call.enter_ns);
-        let wake = early.filter(|wake| matches!(why, Why::Slept { .. }) && wake.at_ns >= begun_ns);
-        thread.off.push_back(Off { start_ns: ts_ns, end_ns: NEVER, why, wake, cpu: None, call });
-        if call.is_some() {
-            thread.open_call = call;
-        }
-        // A sleep outside any system call is a fault under way: its record is still to come.
-        let settled = call.is_some() || matches!(why, Why::Preempted | Why::Dead);
-        if settled {
-            thread.settled_ns = thread.settled_ns.max(ts_ns);
-        }
-        settled && thread.traced
-    }
-
-    fn switch_in(&mut self, id: ThreadId, ts_ns: u64, cpu: u32) {
-        if id == IDLE {
-            return;
-        }
-        let thread = &mut self.threads[id as usize];
-        match thread.off.back_mut() {
-            Some(off) if off.end_ns == NEVER => {
-                off.end_ns = ts_ns;
-                off.cpu = Some(cpu);
-            }
-            Some(_) => {} // its switch-out was lost
-            None => thread.off.push_back(Off {
-                start_ns: thread.known_from_ns.min(ts_ns),
-                end_ns: ts_ns,
-                why: Why::Unseen,
-                wake: thread.early_wake.take(),
-                cpu: Some(cpu),
-                call: None,
-            }),
-        }
-        thread.on_cpu = Some(cpu);
-        if thread.cpus.back().is_none_or(|&(_, last)| last != cpu) {
-            thread.cpus.push_back((ts_ns, cpu));
-        }
-    }
-
-    fn record_transfer(&mut self, thread: ThreadId, call: &Call) {
-        let Some(io) = call.transfer() else { return };
-        let transfer = Transfer {
-            from: io.offset,
-            to: io.offset.saturating_add(io.bytes),
+        };
+        let opening = Opening {
             thread,
             enter_ns: call.enter_ns,
             exit_ns: call.exit_ns,
+            pending: call.ret != 0,
+            established_ns: call.accepted_of_ns.filter(|at_ns| *at_ns != 0),
         };
-        let channel = self.channels.entry(io.object).or_default();
-        if io.is_write {
-            channel.first_write_ns.get_or_insert(call.enter_ns);
+        let socket = io.object.ino;
+        if call.accepted_of_ns.is_some() {
+            self.accepted.insert(socket, opening);
+        } else if call.nr == syscall::NR_CONNECT && [0, -EINPROGRESS].contains(&call.ret) {
+            self.connected.insert(socket, opening);
+        } else if call.nr == syscall::NR_CLOSE {
+            self.connected.remove(&socket);
+            self.accepted.remove(&socket);
         }
-        let list = if io.is_write { &mut channel.writes } else { &mut channel.reads };
-        let at = count_before(list, |t| t.from <= transfer.from);
-        list.insert(at, transfer);
+    }
+
+    fn record_transfers(&mut self, thread: ThreadId, call: &Call) {
+        for io in call.transfers() {
+            let transfer = Transfer::new(thread, call, io);
+            let channel = self.channels.entry(io.object).or_default();
+            channel.note(io.is_write);
+            let openings = if io.is_write { &mut self.connected } else { &mut self.accepted };
+            if let Some(opening) = openings.remove(&u64::from(io.socket)) {
+                let of = match io.is_write {
+                    true => &mut channel.connected,
+                    false => &mut channel.accepted,
+                };
+                *of = Some(opening);
+            }
+            if io.is_write {
+                // A splice first had to get what it writes.
+                let gets = call.transfers().any(|io| !io.is_write);
+                let begun_ns = if gets { call.exit_ns } else { call.enter_ns };
+                channel.first_write_ns.get_or_insert(begun_ns);
+            }
+            let list = if io.is_write { &mut channel.writes } else { &mut channel.reads };
+            let at = count_before(list, |t| t.from <= transfer.from);
+            list.insert(at, transfer);
+        }
     }
 
     /// Part of a process's life the thread was in at that time, by what it ran.

@@ -13,7 +13,7 @@ use anyhow::{bail, Context, Result};
 
 use super::Probe;
 use crate::capture::manifest::Calibration;
-use crate::records::{read, RecFault, RecHdr, REC_FAULT};
+use crate::records::{read, RecFault, RecHdr, RecSyscall, REC_FAULT, REC_SYSCALL};
 
 const ROUNDS: usize = 40;
 
@@ -24,17 +24,34 @@ struct Figures {
     /// A round trip of one byte over two pipes between two processes on one CPU.
     round_trip: f64,
     fault: f64,
-    copied_byte: f64,
-    socket_byte: f64,
+    copied: Copied,
+    socket_copied: Copied,
 }
 
-const FIGURES_BYTES: usize = 40;
+/// What it takes to move bytes, one way.
+#[derive(Clone, Copy, Debug, Default)]
+struct Copied {
+    /// A call that moves one.
+    call: f64,
+    /// Each further one.
+    byte: f64,
+}
+
+const FIGURES_BYTES: usize = 56;
 
 impl Figures {
     fn to_bytes(self) -> [u8; FIGURES_BYTES] {
         let mut bytes = [0; FIGURES_BYTES];
-        let values =
-            [self.syscall, self.round_trip, self.fault, self.copied_byte, self.socket_byte];
+        let Figures { syscall, round_trip, fault, copied, socket_copied } = self;
+        let values = [
+            syscall,
+            round_trip,
+            fault,
+            copied.call,
+            copied.byte,
+            socket_copied.call,
+            socket_copied.byte,
+        ];
         for (chunk, value) in bytes.chunks_exact_mut(8).zip(values) {
             chunk.copy_from_slice(&value.to_ne_bytes());
         }
@@ -47,8 +64,8 @@ impl Figures {
             syscall: value(0),
             round_trip: value(1),
             fault: value(2),
-            copied_byte: value(3),
-            socket_byte: value(4),
+            copied: Copied { call: value(3), byte: value(4) },
+            socket_copied: Copied { call: value(5), byte: value(6) },
         }
     }
 }
@@ -89,8 +106,8 @@ impl Calibrator {
     }
 
     /// Times the workloads with the probe and gives the difference. What only the records of that
-    /// tell is left to [`FaultGaps`].
-    pub fn compare(mut self, probe: &Probe) -> Result<(Calibration, FaultGaps)> {
+    /// tell is left to [`Gaps`].
+    pub fn compare(mut self, probe: &Probe) -> Result<(Calibration, Gaps)> {
         probe.trace(self.pid as u32)?;
         let traced = self.time()?;
         let plain = self.plain;
@@ -101,11 +118,15 @@ impl Calibrator {
             syscall_ns,
             switch_ns: ((round_trip_ns - 4.0 * syscall_ns) / 2.0).max(0.0),
             fault_ns: (traced.fault - plain.fault).max(0.0),
-            copy_ns_per_byte: plain.copied_byte,
-            socket_copy_ns_per_byte: plain.socket_byte,
+            copy_ns_per_byte: plain.copied.byte,
+            // Inside the call.
+            transfer_ns: (plain.copied.call - plain.syscall).max(0.0),
+            socket_copy_ns_per_byte: plain.socket_copied.byte,
+            socket_transfer_ns: (plain.socket_copied.call - plain.syscall).max(0.0),
             fault_outside_ns: 0.0,
+            call_outside_ns: 0.0,
         };
-        Ok((calibration, FaultGaps { tid: self.pid as u32, last: None, gaps_ns: Vec::new() }))
+        Ok((calibration, Gaps::of(self.pid as u32)))
     }
 
     fn time(&mut self) -> Result<Figures> {
@@ -126,43 +147,64 @@ impl Drop for Calibrator {
     }
 }
 
-/// Times between the faults of the calibration child, from its records.
-pub struct FaultGaps {
+/// Times between the faults and between the system calls of the calibration child, from its records.
+#[derive(Default)]
+pub struct Gaps {
     tid: u32,
     /// End and page of the last fault.
-    last: Option<(u64, u64)>,
-    gaps_ns: Vec<u64>,
+    last_fault: Option<(u64, u64)>,
+    between_faults_ns: Vec<u64>,
+    /// Exit of the last system call, where it was the one that does nothing.
+    last_call_ns: Option<u64>,
+    between_calls_ns: Vec<u64>,
 }
 
 /// Fewer gaps tell nothing.
 const LEAST_GAPS: usize = 100;
 
-impl FaultGaps {
-    /// Takes a record into account, if it is a fault of the child's.
-    pub fn see(&mut self, record: &[u8]) {
-        let Some((hdr, _)) = read::<RecHdr>(record) else { return };
-        if hdr.kind != REC_FAULT || hdr.tid != self.tid {
-            return;
-        }
-        let Some((fault, _)) = read::<RecFault>(record) else { return };
-        let page = fault.address / PAGE_BYTES as u64;
-        if let Some((end_ns, former)) = self.last {
-            // Only then nothing but the loop was in between.
-            if page == former + 1 && fault.enter_ns > end_ns {
-                self.gaps_ns.push(fault.enter_ns - end_ns);
-            }
-        }
-        self.last = Some((hdr.ts_ns, page));
+impl Gaps {
+    fn of(tid: u32) -> Gaps {
+        Gaps { tid, ..Gaps::default() }
     }
 
-    /// The median; 0 when too few records came.
-    pub fn median_ns(mut self) -> f64 {
-        if self.gaps_ns.len() < LEAST_GAPS {
-            return 0.0;
+    /// Takes a record into account, if it is of the child's.
+    pub fn see(&mut self, record: &[u8]) {
+        let Some((hdr, _)) = read::<RecHdr>(record) else { return };
+        if hdr.tid != self.tid {
+            return;
         }
-        let middle = self.gaps_ns.len() / 2;
-        *self.gaps_ns.select_nth_unstable(middle).1 as f64
+        let call = std::mem::take(&mut self.last_call_ns);
+        if let (REC_FAULT, Some((fault, _))) = (hdr.kind, read::<RecFault>(record)) {
+            let page = fault.address / PAGE_BYTES as u64;
+            if let Some((end_ns, former)) = self.last_fault {
+                // Only then nothing but the loop was in between.
+                if page == former + 1 && fault.enter_ns > end_ns {
+                    self.between_faults_ns.push(fault.enter_ns - end_ns);
+                }
+            }
+            self.last_fault = Some((hdr.ts_ns, page));
+        }
+        if let (REC_SYSCALL, Some((now, _))) = (hdr.kind, read::<RecSyscall>(record)) {
+            if i64::from(hdr.aux) != libc::SYS_getppid {
+                return;
+            }
+            self.between_calls_ns.extend(call.and_then(|ns| now.enter_ns.checked_sub(ns)));
+            self.last_call_ns = Some(hdr.ts_ns);
+        }
     }
+
+    /// The medians, between faults and between system calls; 0 when too few records came.
+    pub fn medians_ns(self) -> (f64, f64) {
+        (median_ns(self.between_faults_ns), median_ns(self.between_calls_ns))
+    }
+}
+
+fn median_ns(mut gaps_ns: Vec<u64>) -> f64 {
+    if gaps_ns.len() < LEAST_GAPS {
+        return 0.0;
+    }
+    let middle = gaps_ns.len() / 2;
+    *gaps_ns.select_nth_unstable(middle).1 as f64
 }
 
 const PAGE_BYTES: usize = 4096;
@@ -174,8 +216,8 @@ fn serve(mut ask: File, mut answer: File) -> Result<()> {
             syscall: best(time_syscalls)?,
             round_trip: time_round_trips()?,
             fault: best(time_faults)?,
-            copied_byte: time_copies(pipe)?,
-            socket_byte: time_copies(socket_pair)?,
+            copied: time_copies(pipe)?,
+            socket_copied: time_copies(socket_pair)?,
         };
         answer.write_all(&figures.to_bytes())?;
     }
@@ -227,17 +269,17 @@ fn time_faults() -> Result<f64> {
     }
 }
 
-/// Nanoseconds a byte, one way, through a pipe or a pair of Unix sockets. Of the user's memory a
-/// stretch far larger than the nearest caches takes turns, as it does with large messages, the only
-/// ones whose copying matters.
-fn time_copies(ends: fn() -> Result<(OwnedFd, OwnedFd)>) -> Result<f64> {
+/// Through a pipe or a pair of Unix sockets. Of the user's memory a stretch far larger than the nearest
+/// caches takes turns, as it does with large messages, the only ones whose copying matters.
+fn time_copies(ends: fn() -> Result<(OwnedFd, OwnedFd)>) -> Result<Copied> {
     const CHUNK_BYTES: usize = 32 << 10;
     let mut memory = vec![1; 1 << 20];
     // The best of each: of the differences the least would be that of a long transfer with a
     // disturbed short one.
     let short = best(|| time_transfer(ends, memory.chunks_exact_mut(CHUNK_BYTES), 1))?;
     let long = best(|| time_transfer(ends, memory.chunks_exact_mut(CHUNK_BYTES), CHUNK_BYTES))?;
-    Ok((long - short).max(0.0) / (2 * (CHUNK_BYTES - 1)) as f64)
+    let byte = (long - short).max(0.0) / (2 * (CHUNK_BYTES - 1)) as f64;
+    Ok(Copied { call: short / 2.0, byte })
 }
 
 /// A transfer in and out for each chunk, of so many bytes of it.
@@ -343,7 +385,7 @@ mod tests {
             let address = page * PAGE_BYTES as u64 + 7;
             RecFault { hdr, enter_ns, address, ip: 0 }.as_bytes().to_vec()
         };
-        let mut gaps = FaultGaps { tid: 5, last: None, gaps_ns: Vec::new() };
+        let mut gaps = Gaps::of(5);
         for page in 0..LEAST_GAPS as u64 {
             let at_ns = 1000 * page;
             gaps.see(&fault(5, page, at_ns, at_ns + 400));
@@ -351,9 +393,28 @@ mod tests {
         }
         gaps.see(&fault(5, 900, 900_000, 900_001)); // not the next page
         gaps.see(&[0; 3]);
-        assert_eq!(gaps.gaps_ns, vec![600; LEAST_GAPS - 1]);
-        assert_eq!(FaultGaps { tid: 5, last: None, gaps_ns: vec![600; 99] }.median_ns(), 0.0);
-        assert_eq!(FaultGaps { tid: 5, last: None, gaps_ns: vec![600; 100] }.median_ns(), 600.0);
+        assert_eq!(gaps.between_faults_ns, vec![600; LEAST_GAPS - 1]);
+        assert_eq!(gaps.medians_ns(), (0.0, 0.0), "too few");
+        assert_eq!(median_ns(vec![600; 100]), 600.0);
+    }
+
+    #[test]
+    fn the_time_outside_a_call_is_the_median_gap_of_those_that_do_nothing() {
+        let call = |tid, nr: i64, enter_ns, exit_ns| {
+            let aux = nr as u16;
+            let hdr = RecHdr { ts_ns: exit_ns, tid, kind: REC_SYSCALL, flags: 0, aux };
+            RecSyscall { hdr, enter_ns, ret: 0 }.as_bytes().to_vec()
+        };
+        let mut gaps = Gaps::of(5);
+        for i in 0..=100 {
+            let nothing = libc::SYS_getppid;
+            gaps.see(&call(5, nothing, 1000 * i, 1000 * i + 50));
+            gaps.see(&call(6, nothing, 1000 * i + 60, 1000 * i + 70)); // somebody else
+        }
+        gaps.see(&call(5, libc::SYS_munmap, 200_000, 200_010));
+        gaps.see(&call(5, libc::SYS_getppid, 200_020, 200_030)); // after another
+        assert_eq!(gaps.between_calls_ns, vec![950; 100]);
+        assert_eq!(gaps.medians_ns(), (0.0, 950.0));
     }
 
     #[test]
@@ -361,8 +422,9 @@ mod tests {
         assert!(time_syscalls().unwrap() > 1.0);
         assert!(time_faults().unwrap() > 1.0);
         for ends in [pipe, socket_pair] {
-            let byte_ns = time_copies(ends).unwrap();
-            assert!(byte_ns > 0.0 && byte_ns < 100.0, "{byte_ns}");
+            let copied = time_copies(ends).unwrap();
+            assert!(copied.byte > 0.0 && copied.byte < 100.0, "{copied:?}");
+            assert!(copied.call > 0.0, "{copied:?}");
         }
     }
 }

@@ -9,6 +9,8 @@ pub enum Means {
     SoftwareEvent(u64),
     /// The CPU clock on every CPU, at the rate asked for; only with `--stacks`.
     CpuClock,
+    /// BTF iterator over this kind of thing, let loose at times; only with `attach`.
+    Iterator(&'static str),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +61,12 @@ pub const HOOKS: &[HookSpec] = &[
     tp!("on_sys_exit", "sys_exit", required, "user against kernel time, bytes moved"),
     tp!("on_sock_send_length", "sock_send_length", optional, "requests over sockets"),
     tp!("on_sock_recv_length", "sock_recv_length", optional, "requests over sockets"),
+    tp!("on_inet_sock_set_state", "inet_sock_set_state", optional, "connections that wait to be accepted"),
+    tp!("on_net_dev_queue", "net_dev_queue", optional, "datagrams over UDP; queues of network devices"),
+    tp!("on_skb_copy_datagram_iovec", "skb_copy_datagram_iovec", optional, "which datagram a read takes"),
+    tp!("on_sk_data_ready", "sk_data_ready", optional, "datagrams over UDP and Unix sockets"),
+    tp!("on_net_dev_start_xmit", "net_dev_start_xmit", optional, "queues of network devices"),
+    tp!("on_netif_receive_skb", "netif_receive_skb", optional, "the way between network devices"),
     tp!("on_page_fault_user", "page_fault_user", optional, "page faults"),
     tp!("on_page_fault_kernel", "page_fault_kernel", optional, "page faults inside system calls"),
     HookSpec { program: "on_minor_fault_end", means: Means::SoftwareEvent(SW_PAGE_FAULTS_MIN), required: false, purpose: "ends of minor page faults" },
@@ -93,4 +101,7 @@ pub const HOOKS: &[HookSpec] = &[
     tp!("on_workqueue_execute_end", "workqueue_execute_end", optional, "whom kernel workers work for"),
     tp!("on_balance_dirty_pages", "balance_dirty_pages", optional, "throttling of writers"),
     HookSpec { program: "on_cpu_clock", means: Means::CpuClock, required: false, purpose: "samples of stacks (--stacks)" },
+    HookSpec { program: "mark", means: Means::Iterator("task"), required: true, purpose: "threads that run already" },
+    HookSpec { program: "learn_files", means: Means::Iterator("task_file"), required: true, purpose: "channels that are open already" },
+    HookSpec { program: "look_at_files", means: Means::Iterator("task_file"), required: true, purpose: "bytes under way in channels that are open already" },
 ];

@@ -6,9 +6,11 @@
 
 use std::collections::HashSet;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result};
+use procfs::process::{MMPermissions, MMapPath, MemoryMap, Process};
 use zerocopy::IntoBytes;
 
 use super::{online_cpus, perf_event};
@@ -42,19 +44,19 @@ pub struct Mappings {
 }
 
 impl Mappings {
-    /// Begins to listen; `tgid` is the process whose descendants are traced. Without `keep_paths`
-    /// only the last parts of paths are kept.
+    /// Begins to listen; `tgids` are the processes that are traced, and their descendants will be.
+    /// Without `keep_paths` only the last parts of paths are kept.
     ///
     /// # Errors
     /// The kernel refuses the events or their memory.
-    pub fn listen(tgid: u32, keep_paths: bool) -> Result<Mappings> {
+    pub fn listen(tgids: impl IntoIterator<Item = u32>, keep_paths: bool) -> Result<Mappings> {
         let bands = online_cpus()?.into_iter().map(|cpu| Ok((cpu, Band::on(cpu)?)));
         Ok(Mappings {
             bands: bands.collect::<Result<_>>()?,
             keep_paths,
             taken: Vec::new(),
             taken_ns: [clock::monotonic_ns(); 2],
-            traced: HashSet::from([tgid]),
+            traced: tgids.into_iter().collect(),
             ended: HashSet::new(),
         })
     }
@@ -104,6 +106,36 @@ impl Mappings {
         }
         records
     }
+}
+
+/// The records of the code that a process has mapped already; `Err` if it has ended.
+pub fn present(tgid: u32, keep_paths: bool) -> Result<Vec<Vec<u8>>> {
+    let maps = Process::new(tgid as i32)?.maps()?;
+    let executable = maps.into_iter().filter(|map| map.perms.contains(MMPermissions::EXECUTE));
+    let record = |map: MemoryMap| {
+        let MMapPath::Path(path) = &map.pathname else { return None };
+        let mut path = path.as_os_str().as_bytes();
+        if !keep_paths {
+            path = path.rsplit(|&b| b == b'/').next().unwrap_or(path);
+        }
+        path = &path[..path.len().min(MAPPING_PATH_BYTES)];
+        let (start, end) = map.address;
+        let mapping = RecMapping {
+            hdr: RecHdr { ts_ns: 0, tid: tgid, kind: REC_MAPPING, flags: 0, aux: 0 },
+            tgid,
+            path_bytes: path.len() as u32,
+            start,
+            bytes: end.saturating_sub(start),
+            file_offset: map.offset,
+            ino: map.inode,
+            dev: (map.dev.0 as u32) << 20 | map.dev.1 as u32,
+            build_id_bytes: 0,
+            build_id: [0; BUILD_ID_BYTES],
+            pad: [0; 4],
+        };
+        Some([mapping.as_bytes(), path].concat())
+    };
+    Ok(executable.filter_map(record).collect())
 }
 
 /// One CPU's event with its buffer: a page of positions, then the ring.

@@ -6,12 +6,13 @@ pub mod mappings;
 mod open_files;
 mod perf_event;
 pub mod rings;
+pub mod running;
 pub mod snapshot;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 
 use anyhow::{anyhow, bail, Context, Result};
-use libbpf_rs::btf::types::Typedef;
+use libbpf_rs::btf::types::{MemberAttr, Struct, Typedef};
 use libbpf_rs::btf::Btf;
 use libbpf_rs::{
     Link, MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder, OpenObject, PrintLevel,
@@ -31,10 +32,29 @@ pub struct Config {
     /// Scheduler records of traced threads only.
     pub scope_target: bool,
     pub keep_paths: bool,
+    /// What requests call, from HTTP/2 header blocks and HTTP/1 request lines.
+    pub keep_methods: bool,
     /// A power of two and a multiple of the page size.
     pub ring_bytes_per_cpu: u32,
     /// Stacks to take, if any.
     pub stacks: Option<Stacks>,
+    /// The target runs already.
+    pub attaching: bool,
+}
+
+impl Config {
+    /// Whether the hook serves what was asked for.
+    fn wants(&self, spec: &HookSpec) -> bool {
+        match spec.means {
+            Means::CpuClock => self.sample_hz() > 0,
+            Means::Iterator(_) => self.attaching,
+            Means::Tracepoint(_) | Means::SoftwareEvent(_) => true,
+        }
+    }
+
+    fn sample_hz(&self) -> u32 {
+        self.stacks.map_or(0, |stacks| stacks.sample_hz)
+    }
 }
 
 /// The states of those sleeps as the kernel side wants them: TASK_INTERRUPTIBLE 1,
@@ -74,8 +94,7 @@ impl Probe {
             .open_memory(OBJECT)
             .context("the built-in BPF object does not open")?;
         let absent = disable_absent_hooks(&mut open, &btf)?;
-        let sample_hz = config.stacks.map_or(0, |stacks| stacks.sample_hz);
-        disable_unwanted_hooks(&mut open, sample_hz);
+        disable_unwanted_hooks(&mut open, config);
         set_options(&mut open, config)?;
         let object = open.load().map_err(|error| {
             anyhow!("the kernel refused the programs: {error}\n{}", last_libbpf_message())
@@ -83,10 +102,13 @@ impl Probe {
         let rings = make_rings(&object, cpus, config.ring_bytes_per_cpu)?;
 
         let mut probe = Probe { object, links: Vec::new(), rings, hooks: Vec::new() };
-        for spec in HOOKS.iter().filter(|spec| wanted(spec, sample_hz)) {
+        for spec in HOOKS.iter().filter(|spec| config.wants(spec)) {
             let why_not = match absent.iter().find(|(program, _)| *program == spec.program) {
                 Some((_, why)) => Some(why.clone()),
-                None => probe.attach_hook(spec, sample_hz).err().map(|error| format!("{error:#}")),
+                None => probe
+                    .attach_hook(spec, config.sample_hz())
+                    .err()
+                    .map(|error| format!("{error:#}")),
             };
             if let (true, Some(why)) = (spec.required, &why_not) {
                 bail!("cannot attach {} ({}): {why}", spec.program, spec.purpose);
@@ -98,18 +120,11 @@ impl Probe {
 
     /// Marks a process as traced; its children and threads will be too. Call before it runs.
     pub fn trace(&self, pid: u32) -> Result<()> {
-        // SAFETY: pidfd_open takes two integers and returns a new descriptor or -1.
-        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-        if fd < 0 {
-            return Err(std::io::Error::last_os_error())
-                .with_context(|| format!("cannot open process {pid}"));
-        }
-        // SAFETY: the descriptor was just returned to us and nobody else owns it.
-        let pidfd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+        let pidfd = pidfd_open(pid).with_context(|| format!("cannot open process {pid}"))?;
         let tasks = self.map("tasks")?;
         let mut state = vec![0u8; tasks.value_size() as usize];
-        // struct task_state: fd = -1
-        let fd_offset = 7 * 8 + 4;
+        let fd_offset =
+            field_offset("task_state", "fd").context("the BPF object has no such field")?;
         state[fd_offset..fd_offset + 4].copy_from_slice(&(-1i32).to_ne_bytes());
         tasks
             .update(&pidfd.as_raw_fd().to_ne_bytes(), &state, MapFlags::ANY)
@@ -168,6 +183,7 @@ impl Probe {
             }
             Means::SoftwareEvent(config) => &move |cpu| perf_event::count_each(config, cpu),
             Means::CpuClock => &move |cpu| perf_event::cpu_clock(sample_hz, cpu),
+            Means::Iterator(_) => return Ok(()),
         };
         for cpu in online_cpus()? {
             let event = event_on(cpu)?;
@@ -223,6 +239,11 @@ pub fn hook_present(spec: &HookSpec, btf: &Btf<'_>) -> Result<(), String> {
         }
         Means::SoftwareEvent(config) => openable(perf_event::count_each(config, 0)),
         Means::CpuClock => openable(perf_event::cpu_clock(1, 0)),
+        Means::Iterator(over) => match btf.type_by_name::<Struct<'_>>(&format!("bpf_iter__{over}"))
+        {
+            Some(_) => Ok(()),
+            None => Err(format!("this kernel has no BPF iterator {over}")),
+        },
     }
 }
 
@@ -230,14 +251,9 @@ fn openable(event: Result<OwnedFd>) -> Result<(), String> {
     event.map(drop).map_err(|error| format!("{error:#}"))
 }
 
-/// Whether the hook serves what was asked for.
-fn wanted(spec: &HookSpec, sample_hz: u32) -> bool {
-    spec.means != Means::CpuClock || sample_hz > 0
-}
-
 /// What is not wanted is not even loaded.
-fn disable_unwanted_hooks(open: &mut OpenObject, sample_hz: u32) {
-    for spec in HOOKS.iter().filter(|spec| !wanted(spec, sample_hz)) {
+fn disable_unwanted_hooks(open: &mut OpenObject, config: &Config) {
+    for spec in HOOKS.iter().filter(|spec| !config.wants(spec)) {
         for mut program in open.progs_mut().filter(|program| program.name() == spec.program) {
             program.set_autoload(false);
         }
@@ -252,6 +268,7 @@ pub fn describe(spec: &HookSpec, why_not: Option<String>) -> Hook {
         Means::SoftwareEvent(6) => ("sw:major-faults".to_string(), "perf_event"),
         Means::SoftwareEvent(config) => (format!("sw:{config}"), "perf_event"),
         Means::CpuClock => ("sw:cpu-clock".to_string(), "perf_event"),
+        Means::Iterator(over) => (format!("{over}:{}", spec.program), "iter"),
     };
     Hook {
         name,
@@ -269,7 +286,7 @@ fn disable_absent_hooks(open: &mut OpenObject, btf: &Btf<'_>) -> Result<Vec<(Str
             bail!("program {name} of the BPF object is in no table");
         };
         if let Err(why) = hook_present(spec, btf) {
-            if matches!(spec.means, Means::Tracepoint(_)) {
+            if matches!(spec.means, Means::Tracepoint(_) | Means::Iterator(_)) {
                 program.set_autoload(false);
             }
             absent.push((name, why));
@@ -282,6 +299,8 @@ fn set_options(open: &mut OpenObject, config: &Config) -> Result<()> {
     let options = [
         (c"scope_target", u8::from(config.scope_target)),
         (c"keep_paths", u8::from(config.keep_paths)),
+        (c"keep_methods", u8::from(config.keep_methods)),
+        (c"attaching", u8::from(config.attaching)),
         (c"stack_states", config.stacks.map_or(0, |stacks| states(stacks.sleeps))),
     ];
     let mut rodata = open
@@ -312,6 +331,28 @@ fn section_offset(section: &str, variable: &str) -> Option<usize> {
         (var.name()? == variable).then_some(info.offset as usize)
     });
     offset
+}
+
+/// Offset of a field of a struct of our object, in bytes, from its BTF.
+fn field_offset(of: &str, field: &str) -> Option<usize> {
+    let btf = Btf::from_raw("rpcprobe", OBJECT).ok()??;
+    let of: Struct<'_> = btf.type_by_name(of)?;
+    let member = of.iter().find(|member| member.name.is_some_and(|name| name == field))?;
+    match member.attr {
+        MemberAttr::Normal { offset } => Some(offset as usize / 8),
+        MemberAttr::BitField { .. } => None,
+    }
+}
+
+/// A descriptor of a process, by which it cannot be taken for another.
+pub fn pidfd_open(pid: u32) -> std::io::Result<OwnedFd> {
+    // SAFETY: pidfd_open takes two integers and returns a new descriptor or -1.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    if fd < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor was just returned to us and nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
 fn make_rings(object: &Object, cpus: u32, bytes: u32) -> Result<Vec<MapHandle>> {
@@ -381,7 +422,15 @@ mod tests {
     /// RPCPROBE_REQUIRE_KERNEL=1 makes that a failure.
     fn attached() -> Option<Probe> {
         let (scope_target, keep_paths, ring_bytes_per_cpu) = (false, false, 1 << 20);
-        let config = Config { scope_target, keep_paths, ring_bytes_per_cpu, stacks: None };
+        let (keep_methods, stacks, attaching) = (true, None, false);
+        let config = Config {
+            scope_target,
+            keep_paths,
+            keep_methods,
+            ring_bytes_per_cpu,
+            stacks,
+            attaching,
+        };
         match Probe::attach(&config) {
             Ok(probe) => Some(probe),
             Err(error) => {

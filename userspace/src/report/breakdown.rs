@@ -10,7 +10,7 @@ use crate::model::{Category, Evidence, Kind, Segment, Side};
 use crate::output::RequestRow;
 
 /// Kinds in the order of reports: those that contain others come first.
-const OUTERMOST_FIRST: [Kind; 12] = [
+const OUTERMOST_FIRST: [Kind; 13] = [
     Kind::Process,
     Kind::Exec,
     Kind::Span,
@@ -18,6 +18,7 @@ const OUTERMOST_FIRST: [Kind; 12] = [
     Kind::Http2,
     Kind::Http1,
     Kind::OncRpc,
+    Kind::Resp,
     Kind::File,
     Kind::Pipe,
     Kind::Unix,

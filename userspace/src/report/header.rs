@@ -9,7 +9,7 @@ use super::breakdown::{Breakdown, KindBreakdown};
 use super::text::{alarm, bold, escape, wait_status};
 use super::units::{count, format_exact, format_ns, format_share, format_start};
 use super::Style;
-use crate::capture::manifest::{Hook, Manifest};
+use crate::capture::manifest::{Attached, Hook, Manifest};
 use crate::model::Kind;
 
 /// CPUs whose losses are listed one by one.
@@ -24,6 +24,10 @@ pub(super) fn header(
 ) -> Result<()> {
     let command: Vec<_> = manifest.command.argv.iter().map(|word| escape(word)).collect();
     let command = if command.is_empty() { "(attached)".to_owned() } else { command.join(" ") };
+    let command = match &manifest.command.attached {
+        Some(attached) => format!("{command} ({})", attached_to(attached)),
+        None => command,
+    };
     writeln!(out, "{}", bold(&command, style))?;
     writeln!(out, "{}", circumstances(manifest))?;
     writeln!(out, "{}", summary(manifest, breakdown))?;
@@ -31,6 +35,30 @@ pub(super) fn header(
         writeln!(out, "{} {problem}", alarm("!", style))?;
     }
     Ok(())
+}
+
+/// Names listed of what a capture was attached to.
+const NAMES_LISTED: usize = 4;
+
+/// `redis-server/812, 3 redis-benchmark; 9 threads`
+fn attached_to(attached: &Attached) -> String {
+    let mut by_name: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
+    for process in &attached.processes {
+        by_name.entry(&process.comm).or_default().push(process.pid);
+    }
+    let mut names: Vec<_> = by_name
+        .iter()
+        .take(NAMES_LISTED)
+        .map(|(name, pids)| match &pids[..] {
+            [pid] => format!("{}/{pid}", escape(name)),
+            pids => format!("{} {}", format_exact(pids.len() as u64), escape(name)),
+        })
+        .collect();
+    match by_name.len().saturating_sub(NAMES_LISTED) {
+        0 => {}
+        more => names.push(format!("{more} other names")),
+    }
+    format!("{}; {}", names.join(", "), count(attached.threads, "thread"))
 }
 
 fn circumstances(manifest: &Manifest) -> String {
@@ -47,6 +75,9 @@ fn circumstances(manifest: &Manifest) -> String {
         format!("{} captured", format_ns(manifest.duration_ns)),
     ];
     parts.extend(manifest.command.wait_status.map(wait_status));
+    parts.extend(
+        manifest.command.attached.as_ref().map(|of| format!("ended {}", escape(&of.ended))),
+    );
     parts.extend(manifest.options.stacks.map(|_| "with stacks".to_owned()));
     parts.extend(manifest.labels.iter().map(|(k, v)| format!("{}={}", escape(k), escape(v))));
     parts.retain(|part| !part.trim().is_empty());
@@ -122,6 +153,14 @@ fn problems(manifest: &Manifest, breakdown: &Breakdown) -> Vec<String> {
         let missed = count(manifest.counts.switches_missed, "context-switch record");
         problems.push(format!(
             "{missed} never came: times they touch are unattributed or without `by`"
+        ));
+    }
+    let stolen_ns = manifest.counts.steal_unplaced_ns;
+    if stolen_ns * 1000 > manifest.duration_ns {
+        problems.push(format!(
+            "the hypervisor took another {} of CPU time, nobody knows when: it counts as whatever \
+             ran then",
+            format_ns(stolen_ns)
         ));
     }
     if manifest.counts.records_late > 0 {

@@ -22,6 +22,7 @@ pub(super) fn manifest() -> Manifest {
             argv: ["./frpc", "-m", "3"].map(str::to_owned).to_vec(),
             pid: 100,
             wait_status: Some(0),
+            attached: None,
         },
         start_ns: START_NS,
         start_utc: "2025-01-02T03:04:05Z".into(),

@@ -18,7 +18,7 @@ use anyhow::{anyhow, bail, Result};
 use libc::{c_char, c_int, pid_t};
 
 mod inherited;
-mod signals;
+pub(crate) mod signals;
 mod status;
 mod witness;
 

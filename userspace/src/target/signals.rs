@@ -16,7 +16,7 @@ pub(super) fn bit(signal: c_int) -> u64 {
 }
 
 /// The set of these signals. Async-signal-safe.
-pub(super) fn set(signals: &[c_int]) -> sigset_t {
+pub(crate) fn set(signals: &[c_int]) -> sigset_t {
     // SAFETY: the set is integers, for which zero is valid, and initialised by sigemptyset.
     unsafe {
         let mut set: sigset_t = std::mem::zeroed();
@@ -38,7 +38,7 @@ pub(super) fn all() -> sigset_t {
 
 /// Changes which signals are blocked on this thread, `how` as for sigprocmask(2); returns the mask
 /// before. Async-signal-safe.
-pub(super) fn change_mask(how: c_int, set: &sigset_t) -> sigset_t {
+pub(crate) fn change_mask(how: c_int, set: &sigset_t) -> sigset_t {
     let mut before = self::set(&[]);
     // SAFETY: both sets are valid. Only a wrong `how` could make this fail.
     unsafe { libc::pthread_sigmask(how, set, &mut before) };
@@ -51,7 +51,7 @@ pub(super) fn mask() -> sigset_t {
 }
 
 /// Whether the process ignores the signal. Async-signal-safe.
-pub(super) fn is_ignored(signal: c_int) -> bool {
+pub(crate) fn is_ignored(signal: c_int) -> bool {
     let mut action = KernelAction::default();
     change_action(signal, ptr::null(), &mut action) && action[0] == libc::SIG_IGN
 }
@@ -77,7 +77,7 @@ fn change_action(signal: c_int, new: *const KernelAction, old: *mut KernelAction
 
 /// A descriptor that is readable while one of these signals waits, and gives what is known about
 /// it; the signals must be blocked.
-pub(super) fn descriptor(signals: &[c_int]) -> io::Result<File> {
+pub(crate) fn descriptor(signals: &[c_int]) -> io::Result<File> {
     let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
     // SAFETY: the set is valid.
     let fd = unsafe { libc::signalfd(-1, &set(signals), flags) };

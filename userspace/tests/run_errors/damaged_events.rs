@@ -153,7 +153,10 @@ fn hostile_records_do_no_harm() {
                 rates: Rates {
                     copy_ns_per_byte: 0.1,
                     socket_copy_ns_per_byte: 0.7,
+                    transfer_ns: 200,
+                    socket_transfer_ns: 900,
                     fault_outside_ns: 500,
+                    call_outside_ns: 300,
                 },
                 ..Given::default()
             };

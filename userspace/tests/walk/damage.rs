@@ -62,12 +62,12 @@ fn garble(what: &mut What, number: u64) {
     let object = Object { dev: 15, ino: 1 + number % 4, type_bits: (number % 13) as u16 };
     match what {
         What::Lost { count, .. } => *count = number,
-        What::Switch { prev, next, state, preempt, iowait, call } => match field {
+        What::Switch { prev, next, waited_ns, state, preempt, iowait, call } => match field {
             0 => *prev = tid,
             1 => *next = tid,
             2 => *state = number as u16,
             3 => *preempt = !*preempt,
-            4 => *iowait = !*iowait,
+            4 => (*iowait, *waited_ns) = (!*iowait, Some(ns as u32)),
             5 => *call = None,
             _ => {
                 if let Some(call) = call {
@@ -123,6 +123,19 @@ fn garble(what: &mut What, number: u64) {
             0..2 => *hit = tid,
             2..4 => *hard = !*hard,
             _ => *enter_ns = ns,
+        },
+        What::Steal { tid: had, since_ns, until_ns, taken_ns } => match field {
+            0 => *had = tid,
+            1 => *since_ns = ns,
+            2 => *until_ns = ns,
+            _ => *taken_ns = ns,
+        },
+        What::UnseenSwitch { tid: came, last, since_ns, arrived_ns, waited_ns } => match field {
+            0 => *came = tid,
+            1 => *last = tid,
+            2 => *since_ns = ns,
+            3 => *waited_ns = Some(ns as u32),
+            _ => *arrived_ns = ns,
         },
         What::Task { tid: task, tgid, .. } => match field {
             0..3 => *task = tid,

@@ -1,6 +1,8 @@
 //! Events as the records the kernel side would have sent: the reverse of `event::decode`.
 
-use rpcprobe::engine::event::{Call, Event, Io, What};
+use rpcprobe::engine::event::{
+    Call, Event, Io, Method, Object, Protocol, Unit, What, TYPE_EVENTFD,
+};
 use rpcprobe::records::*;
 use zerocopy::IntoBytes;
 
@@ -13,11 +15,12 @@ pub fn record(event: &Event) -> Vec<u8> {
             let (count, first_ns, last_ns) = (*count, *first_ns, *last_ns);
             RecLost { hdr, count, first_ns, last_ns }.as_bytes().to_vec()
         }
-        What::Switch { prev, next, state, preempt, iowait, call } => {
+        What::Switch { prev, next, waited_ns, state, preempt, iowait, call } => {
             let flags = u8::from(*preempt) * SWITCH_PREEMPT + u8::from(*iowait) * SWITCH_IOWAIT;
+            let waited_ns = waited_ns.unwrap_or(NOT_KNOWN_NS);
             let Some(call) = call else {
                 let hdr = hdr(*prev, REC_SWITCH, flags, *state);
-                return RecSwitch { hdr, next_tid: *next, pad: 0 }.as_bytes().to_vec();
+                return RecSwitch { hdr, next_tid: *next, waited_ns }.as_bytes().to_vec();
             };
             RecSwitchSys {
                 hdr: hdr(*prev, REC_SWITCH_SYS, flags, *state),
@@ -28,6 +31,8 @@ pub fn record(event: &Event) -> Vec<u8> {
                 ino: call.object.map_or(0, |object| object.ino),
                 dev: call.object.map_or(0, |object| object.dev),
                 fd: call.fd,
+                waited_ns,
+                pad: 0,
             }
             .as_bytes()
             .to_vec()
@@ -67,6 +72,19 @@ pub fn record(event: &Event) -> Vec<u8> {
             RecRename { hdr, subject_tid: *tid, pad: 0, comm: name(comm) }.as_bytes().to_vec()
         }
         What::Call { tid, call } => self::call(hdr(*tid, 0, 0, call.nr), call),
+        What::Packet { object, packet } => RecPacket {
+            hdr: hdr(0, REC_PACKET, u8::from(packet.again) * PACKET_AGAIN, 0),
+            channel: object.ino,
+            end: packet.end,
+            queued_ns: packet.queued_ns,
+            sent_ns: packet.sent_ns,
+            received_ns: packet.received_ns.unwrap_or(0),
+            bytes: (packet.end - packet.from) as u32,
+            pad: 0,
+        }
+        .as_bytes()
+        .to_vec(),
+        What::Transfer { tid, io } => transfer(hdr(*tid, 0, 0, 0), io),
         What::Fault { tid, enter_ns, ip, flags } => {
             let hdr = hdr(*tid, REC_FAULT, *flags, 0);
             RecFault { hdr, enter_ns: *enter_ns, address: 0, ip: *ip }.as_bytes().to_vec()
@@ -74,6 +92,17 @@ pub fn record(event: &Event) -> Vec<u8> {
         What::Irq { tid, enter_ns, hard, number } => {
             let hdr = hdr(*tid, REC_IRQ, if *hard { IRQ_HARD } else { 0 }, *number);
             RecIrq { hdr, enter_ns: *enter_ns }.as_bytes().to_vec()
+        }
+        What::Steal { tid, since_ns, until_ns, taken_ns } => {
+            let (since_ns, until_ns, taken_ns) = (*since_ns, *until_ns, *taken_ns);
+            let hdr = hdr(*tid, REC_STEAL, 0, 0);
+            RecSteal { hdr, since_ns, until_ns, taken_ns }.as_bytes().to_vec()
+        }
+        What::UnseenSwitch { tid, last, since_ns, arrived_ns, waited_ns } => {
+            let (since_ns, arrived_ns) = (*since_ns, *arrived_ns);
+            let (last_tid, waited_ns) = (*last, waited_ns.unwrap_or(NOT_KNOWN_NS));
+            let hdr = hdr(*tid, REC_UNSEEN_SWITCH, 0, 0);
+            RecUnseenSwitch { hdr, since_ns, arrived_ns, last_tid, waited_ns }.as_bytes().to_vec()
         }
         What::Task { tid, tgid, kthread, comm } => {
             let hdr = hdr(*tid, REC_TASK, if *kthread { TASK_KTHREAD } else { 0 }, 0);
@@ -110,9 +139,43 @@ pub fn record(event: &Event) -> Vec<u8> {
         What::Channel { object, name } => {
             let hdr = hdr(0, REC_UNIX_CHANNEL, 0, 0);
             let (channel, path_bytes) = (object.ino, name.len() as u32);
-            let fixed = RecUnixChannel { hdr, channel, path_bytes, pad: 0 };
+            let object_type = object.type_bits;
+            let fixed = RecUnixChannel { hdr, channel, path_bytes, object_type, pad: 0 };
             [fixed.as_bytes(), name.as_bytes()].concat()
         }
+        What::Marked { tid, tgid, asleep, call } => {
+            let asleep_flag = asleep.map_or(0, |_| MARKED_ASLEEP);
+            let flags = asleep_flag | call.map_or(0, |_| MARKED_IN_SYSCALL);
+            let object = call.and_then(|call| call.object);
+            RecMarked {
+                hdr: hdr(*tid, REC_MARKED, flags, asleep.unwrap_or(0)),
+                tgid: *tgid,
+                nr: call.map_or(0, |call| call.nr),
+                object_type: object.map_or(0, |object| object.type_bits),
+                enter_ns: call.map_or(0, |call| call.enter_ns),
+                ino: object.map_or(0, |object| object.ino),
+                dev: object.map_or(0, |object| object.dev),
+                fd: call.map_or(-1, |call| call.fd),
+            }
+            .as_bytes()
+            .to_vec()
+        }
+        What::Role { asked, answer } => {
+            let number = |channel: &Option<Object>| channel.map_or(0, |object| object.ino);
+            let known = asked.or(*answer);
+            RecRole {
+                hdr: hdr(0, REC_ROLE, 0, 0),
+                asked: number(asked),
+                answer: number(answer),
+                dev: known.map_or(0, |object| object.dev),
+                object_type: known.map_or(0, |object| object.type_bits),
+                pad: 0,
+            }
+            .as_bytes()
+            .to_vec()
+        }
+        What::Unit(unit) => self::unit(unit, |flags| hdr(0, REC_UNIT, flags, 0)),
+        What::Method(method) => self::method(method, |flags| hdr(0, REC_METHOD, flags, 0)),
         What::Stack { tid, kernel } => {
             let fixed = RecStack { hdr: hdr(*tid, REC_STACK, 0, kernel.len() as u16) };
             [fixed.as_bytes(), kernel.as_bytes()].concat()
@@ -144,18 +207,104 @@ pub fn record(event: &Event) -> Vec<u8> {
     }
 }
 
+fn transfer(mut hdr: RecHdr, io: &Io) -> Vec<u8> {
+    hdr.kind = REC_TRANSFER;
+    hdr.flags = u8::from(io.is_write) * SYSCALL_WRITE + u8::from(io.empty) * SYSCALL_EMPTY;
+    RecTransfer {
+        hdr,
+        channel: io.object.ino,
+        reverse: io.reverse.map_or(0, |reverse| reverse.ino),
+        end: io.offset + io.bytes,
+        bytes: io.bytes as u32,
+        dev: io.object.dev,
+        fd: io.fd,
+        object_type: io.object.type_bits,
+        pad: 0,
+    }
+    .as_bytes()
+    .to_vec()
+}
+
+fn unit(unit: &Unit, hdr: impl Fn(u8) -> RecHdr) -> Vec<u8> {
+    let role = match unit.from_client {
+        Some(true) => UNIT_FROM_CLIENT,
+        Some(false) => UNIT_FROM_SERVER,
+        None => 0,
+    };
+    let gap = u8::from(unit.after_gap) * UNIT_AFTER_GAP;
+    let named = u8::from(unit.named) * UNIT_NAMED;
+    RecUnit {
+        hdr: hdr(role | gap | named),
+        channel: unit.channel.ino,
+        reverse: unit.reverse.ino,
+        offset: unit.from,
+        bytes: unit.to - unit.from,
+        id: unit.id,
+        protocol: match unit.protocol {
+            Protocol::Http2 => PROTOCOL_HTTP2,
+            Protocol::OncRpc => PROTOCOL_ONCRPC,
+            Protocol::Http1 => PROTOCOL_HTTP1,
+            Protocol::Resp => PROTOCOL_RESP,
+        },
+        kind: unit.kind,
+        flags: unit.flags,
+        pad: 0,
+        object_type: unit.channel.type_bits,
+        status_known: u16::from(unit.status_known),
+        numbers: unit.numbers,
+    }
+    .as_bytes()
+    .to_vec()
+}
+
+fn method(method: &Method, hdr: impl Fn(u8) -> RecHdr) -> Vec<u8> {
+    let of = match method.asks {
+        Some(true) => METHOD_REQUEST,
+        Some(false) => METHOD_RESPONSE,
+        None => 0,
+    };
+    let (status, what) = match (method.result, method.status) {
+        (Some(result), _) => (result, METHOD_RESULT),
+        (None, Some(status)) => (status, METHOD_STATUS),
+        (None, None) => (0, 0),
+    };
+    let path = method.path.as_deref().unwrap_or_default();
+    let fixed = RecMethod {
+        hdr: hdr(of | what),
+        channel: method.channel.ino,
+        offset: method.offset,
+        id: method.id,
+        status,
+        path_bytes: path.len() as u32,
+        object_type: method.channel.type_bits,
+        pad: 0,
+    };
+    [fixed.as_bytes(), path.as_bytes()].concat()
+}
+
 fn call(mut hdr: RecHdr, call: &Call) -> Vec<u8> {
     let is_write = call.io.is_some_and(|io| io.is_write);
+    let is_empty = call.io.is_some_and(|io| io.empty);
     hdr.flags = u8::from(call.unfinished) * SYSCALL_UNFINISHED
         + u8::from(call.reaped) * SYSCALL_REAPED
-        + u8::from(is_write) * SYSCALL_WRITE;
+        + u8::from(is_write) * SYSCALL_WRITE
+        + u8::from(is_empty) * SYSCALL_EMPTY;
     hdr.kind = match (&call.io, &call.path) {
         (Some(io), _) if io.reverse.is_some() => REC_SYSCALL_SOCKET,
         (Some(_), _) => REC_SYSCALL_IO,
         (None, Some(_)) => REC_SYSCALL_PATH,
         (None, None) => REC_SYSCALL,
     };
+    if call.accepted_of_ns.is_some() {
+        hdr.kind = REC_ACCEPT;
+    }
     let sys = RecSyscall { hdr, enter_ns: call.enter_ns, ret: call.ret };
+    if let (Some(established_ns), Some(io)) = (call.accepted_of_ns, call.io) {
+        let Object { dev, ino, type_bits } = io.object;
+        return RecAccept { sys, ino, established_ns, dev, object_type: type_bits, pad: 0 }
+            .as_bytes()
+            .to_vec();
+    }
     match (&call.io, &call.path) {
         (Some(Io { object, fd, offset, bytes, reverse: Some(reverse), .. }), _) => {
             RecSyscallSocket {
@@ -166,7 +315,8 @@ fn call(mut hdr: RecHdr, call: &Call) -> Vec<u8> {
                 bytes: *bytes as u32,
                 fd: *fd,
                 object_type: object.type_bits,
-                pad: [0; 3],
+                pad: 0,
+                ino: call.io.map_or(0, |io| io.socket),
             }
             .as_bytes()
             .to_vec()
@@ -178,7 +328,8 @@ fn call(mut hdr: RecHdr, call: &Call) -> Vec<u8> {
             dev: io.object.dev,
             fd: io.fd,
             object_type: io.object.type_bits,
-            pad: [0; 3],
+            pad: 0,
+            count: if io.object.type_bits == TYPE_EVENTFD { io.bytes as u32 } else { 0 },
         }
         .as_bytes()
         .to_vec(),

@@ -8,7 +8,7 @@ use super::story::*;
 
 /// The client asks at 50 while the server is busy and has just given its helper something to do
 /// (at 65) for somebody else. The server reads the request at 90 and hands it on at 105, to a
-/// helper that is still at it and so is not woken. It begins at 120 and is done at 142.
+/// helper that is still at it and so is not woken. It takes it up at 118 and is done at 142.
 #[test]
 fn what_a_server_handed_on_before_it_read_the_request_is_not_its_work() {
     let (a, b) = (pipe(1), pipe(2));
@@ -22,33 +22,33 @@ fn what_a_server_handed_on_before_it_read_the_request_is_not_its_work() {
     s.write(0, 10, a, (0, 4), (50, 60));
     s.sleep_in(68, 0, (10, IDLE), (READ, 63), b);
     s.wake(65, 1, 20, 21, WAKING_IN_SYSCALL);
-    s.write(1, 20, to, (0, 8), (64, 67));
+    s.write(1, 20, to, (0, 1), (64, 67));
     s.switch(69, 2, IDLE, 21, RUNNABLE);
-    s.read(2, 21, to, (0, 8), (42, 72));
+    s.read(2, 21, to, (0, 1), (42, 72));
     s.read(1, 20, a, (0, 4), (90, 94));
-    s.write(1, 20, to, (0, 8), (100, 105));
+    s.write(1, 20, to, (1, 1), (100, 105));
     s.sleep_in(110, 1, (20, IDLE), (READ, 107), from);
-    s.read(2, 21, to, (0, 8), (118, 120));
+    s.read(2, 21, to, (1, 1), (118, 120));
     s.wake(142, 2, 21, 20, WAKING_IN_SYSCALL);
-    s.write(2, 21, from, (0, 8), (140, 144));
+    s.write(2, 21, from, (0, 1), (140, 144));
     s.switch(145, 1, IDLE, 20, RUNNABLE);
-    s.read(1, 20, from, (0, 8), (107, 147));
+    s.read(1, 20, from, (0, 1), (107, 147));
     s.wake(152, 1, 20, 10, WAKING_IN_SYSCALL);
     s.write(1, 20, b, (0, 4), (150, 155));
     s.switch(154, 0, IDLE, 10, RUNNABLE);
     s.read(0, 10, b, (0, 4), (63, 158));
-    // Nothing shows when the helper began with it: the wait stays a wait.
     let answer = "
         50-60 client kernel.pipe
         60-64 server queue.pipe (user)
-        64-67 server queue.pipe (kernel.vfs: write anon:[3])
+        64-67 server queue.pipe (kernel.vfs: write eventfd:[3])
         67-90 server queue.pipe (user)
         90-94 server kernel.pipe
         94-100 server user
         100-105 server kernel.vfs
-        105-107 server user
-        107-110 server kernel.vfs
-        110-142 server idle.peer by helper/21
+        105-118 helper queue.app (user)
+        118-120 helper kernel.vfs
+        120-140 helper user
+        140-142 helper kernel.vfs
         142-145 server runqueue.wakeup by idle
         145-147 server kernel.vfs
         147-150 server user

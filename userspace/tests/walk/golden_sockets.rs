@@ -1,8 +1,9 @@
 //! Small traces of sockets with answers derived by hand: the client (thread 10, CPU 0) asks, the
 //! server (thread 20) answers.
 
-use rpcprobe::engine::event::{Object, TYPE_TCP, TYPE_UNIX};
+use rpcprobe::engine::event::{Object, Packet, What, TYPE_TCP, TYPE_UDP, TYPE_UNIX};
 use rpcprobe::engine::syscall::SOFTIRQ_NET_RX;
+use rpcprobe::model::{Request, Segment};
 use rpcprobe::records::{WAKING_HARDIRQ, WAKING_IN_SYSCALL, WAKING_SOFTIRQ};
 
 use super::story::*;
@@ -33,6 +34,15 @@ impl Connection {
 
     fn hears(&self, s: &mut Story, cpu: u32, tid: u32, bytes: (u64, i64), span: (u64, u64)) {
         s.moved(cpu, tid, (RECVFROM, self.there, self.back), bytes, span);
+    }
+
+    /// The same, of a connection that was opened or accepted as that socket.
+    fn asks_through(&self, s: &mut Story, fd: u32, tid: u32, bytes: (u64, i64), span: (u64, u64)) {
+        s.moved_through(fd, (0, tid), (SENDTO, self.there, self.back), bytes, span);
+    }
+
+    fn hears_through(&self, s: &mut Story, fd: u32, tid: u32, bytes: (u64, i64), span: (u64, u64)) {
+        s.moved_through(fd, (1, tid), (RECVFROM, self.there, self.back), bytes, span);
     }
 
     fn answers(&self, s: &mut Story, cpu: u32, tid: u32, bytes: (u64, i64), span: (u64, u64)) {
@@ -322,4 +332,169 @@ fn one_end_alone_may_send_its_records_in_any_order() {
     assert!(found.iter().all(|(request, _)| request.latency_ns <= 70), "{found:?}");
     let served = found.iter().find(|(request, _)| request.client.is_none()).expect("the server's");
     assert_eq!((served.0.request_bytes, served.0.response_bytes), (Some(0), Some(0)));
+}
+
+#[test]
+fn datagrams_of_two_clients_moved_by_one_call_each_way() {
+    let mut s = Story::new();
+    let (c, other) = (Connection::new(TYPE_UDP), Connection::numbered(2, TYPE_UDP));
+    s.task(30, 30, "other");
+    for (cpu, tid) in [(0, 10), (1, 20), (2, 30)] {
+        s.switch(10, cpu, IDLE, tid, RUNNABLE);
+    }
+    // Both ask while the server is busy; it takes both, ours first, and answers both, ours last.
+    c.asks(&mut s, 10, (40, 4), (100, 110));
+    s.sleep_in(112, 0, (10, IDLE), (RECVFROM, 111), c.sockets[0]);
+    s.moved(2, 30, (SENDTO, other.there, other.back), (7, 1), (105, 108));
+    s.sleep_in(110, 2, (30, IDLE), (RECVFROM, 109), other.sockets[0]);
+    s.moving((122, 1), 20, (false, c.there, c.back), (40, 4));
+    other.hears(&mut s, 1, 20, (7, 1), (120, 125));
+    s.wake(142, 1, 20, 30, WAKING_SOFTIRQ | WAKING_IN_SYSCALL);
+    s.moving((143, 1), 20, (true, other.back, other.there), (0, 1));
+    s.wake(146, 1, 20, 10, WAKING_SOFTIRQ | WAKING_IN_SYSCALL);
+    c.answers(&mut s, 1, 20, (90, 4), (140, 150));
+    s.switch(148, 0, IDLE, 10, RUNNABLE);
+    c.gets(&mut s, 10, (90, 4), (111, 155));
+    s.switch(149, 2, IDLE, 30, RUNNABLE);
+    s.moved(2, 30, (RECVFROM, other.back, other.there), (0, 1), (109, 153));
+    let requests = s.requests();
+    assert_eq!(requests.len(), 2, "{requests:#?}");
+    let of = |tid| {
+        let ours = |(request, _): &&(Request, Vec<Segment>)| {
+            request.client.as_ref().is_some_and(|client| client.tid == tid)
+        };
+        table(&requests.iter().find(ours).expect("a request").1)
+    };
+    let answer = "
+        100-110 client kernel.udp
+        110-120 server queue.socket (user)
+        120-125 server kernel.udp
+        125-140 server user
+        140-146 server kernel.udp
+        146-148 client runqueue.wakeup by idle
+        148-155 client kernel.udp
+    ";
+    assert_eq!(of(10), expected(answer));
+    let answer = "
+        105-108 other kernel.udp
+        108-120 server queue.socket (user)
+        120-125 server kernel.udp
+        125-140 server user
+        140-142 server kernel.udp
+        142-149 other runqueue.wakeup by idle
+        149-153 other kernel.udp
+    ";
+    assert_eq!(of(30), expected(answer));
+}
+
+#[test]
+fn a_connection_of_its_own_that_waits_to_be_accepted() {
+    let mut s = Story::new();
+    let c = Connection::new(TYPE_TCP);
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.switch(20, 1, IDLE, 20, RUNNABLE);
+    // The server is busy until 140; its end of the connection has been there since 107.
+    s.opened(0, 10, 5, (100, 110), None);
+    c.asks_through(&mut s, 5, 10, (0, 4), (112, 120));
+    s.sleep_in(123, 0, (10, IDLE), (RECVFROM, 122), c.sockets[0]);
+    s.opened(1, 20, 6, (140, 144), Some(107));
+    c.hears_through(&mut s, 6, 20, (0, 4), (146, 150));
+    s.wake(165, 1, 20, 10, WAKING_SOFTIRQ | WAKING_IN_SYSCALL);
+    c.answers(&mut s, 1, 20, (0, 4), (160, 170));
+    s.switch(168, 0, IDLE, 10, RUNNABLE);
+    c.gets(&mut s, 10, (0, 4), (122, 175));
+    s.closed(0, 10, 5, (178, 185));
+    let answer = "
+        100-107 client kernel.tcp
+        107-140 server queue.accept (user)
+        140-144 server kernel.tcp
+        144-146 server user
+        146-150 server kernel.tcp
+        150-160 server user
+        160-165 server kernel.tcp
+        165-168 client runqueue.wakeup by idle
+        168-175 client kernel.tcp
+        175-178 client user
+        178-185 client kernel.tcp
+    ";
+    assert_eq!(s.only(), expected(answer));
+}
+
+#[test]
+fn a_server_asleep_in_accept_is_woken_by_the_connection() {
+    let mut s = Story::new();
+    let c = Connection::new(TYPE_TCP);
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.switch(20, 1, IDLE, 20, RUNNABLE);
+    s.sleep_in(45, 1, (20, IDLE), (ACCEPT, 40), socket(9, TYPE_TCP));
+    s.wake(107, 0, 10, 20, WAKING_SOFTIRQ | WAKING_IN_SYSCALL);
+    s.opened(0, 10, 5, (100, 110), None);
+    c.asks_through(&mut s, 5, 10, (0, 4), (112, 116));
+    s.switch(115, 1, IDLE, 20, RUNNABLE);
+    s.sleep_in(119, 0, (10, IDLE), (RECVFROM, 118), c.sockets[0]);
+    s.opened(1, 20, 6, (40, 120), Some(106));
+    c.hears_through(&mut s, 6, 20, (0, 4), (122, 130));
+    s.wake(165, 1, 20, 10, WAKING_SOFTIRQ | WAKING_IN_SYSCALL);
+    c.answers(&mut s, 1, 20, (0, 4), (160, 170));
+    s.switch(168, 0, IDLE, 10, RUNNABLE);
+    c.gets(&mut s, 10, (0, 4), (118, 175));
+    s.closed(0, 10, 5, (178, 185));
+    let answer = "
+        100-107 client kernel.tcp
+        107-115 server runqueue.wakeup by idle
+        115-120 server kernel.tcp
+        120-122 server user
+        122-130 server kernel.tcp
+        130-160 server user
+        160-165 server kernel.tcp
+        165-168 client runqueue.wakeup by idle
+        168-175 client kernel.tcp
+        175-178 client user
+        178-185 client kernel.tcp
+    ";
+    assert_eq!(s.only(), expected(answer));
+}
+
+#[test]
+fn a_message_waits_in_its_devices_queue_and_on_the_link() {
+    let mut s = Story::new();
+    let c = Connection::new(TYPE_TCP);
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.switch(20, 1, IDLE, 20, RUNNABLE);
+    s.sleep_in(45, 1, (20, IDLE), (RECVFROM, 40), c.sockets[1]);
+    // Two packets; the second, with the last byte, stays in the socket until the first has left the
+    // queue, and is sent at 140.
+    let packet = |from, end, queued_ns, sent_ns, received_ns| What::Packet {
+        object: c.there,
+        packet: Packet { from, end, queued_ns, sent_ns, received_ns, again: false },
+    };
+    c.asks(&mut s, 10, (0, 8), (100, 110));
+    s.sleep_in(116, 0, (10, IDLE), (RECVFROM, 115), c.sockets[0]);
+    s.at(125, 0, packet(0, 4, 108, 125, None));
+    s.at(128, 0, packet(0, 4, 108, 125, Some(128)));
+    s.at(140, 0, packet(4, 8, 130, 140, None));
+    s.at(147, 0, packet(4, 8, 130, 140, Some(147)));
+    s.wake(150, 1, IDLE, 20, WAKING_SOFTIRQ);
+    s.switch(152, 1, IDLE, 20, RUNNABLE);
+    c.hears(&mut s, 1, 20, (0, 8), (40, 156));
+    s.wake(165, 1, 20, 10, WAKING_SOFTIRQ | WAKING_IN_SYSCALL);
+    c.answers(&mut s, 1, 20, (0, 4), (160, 170));
+    s.switch(168, 0, IDLE, 10, RUNNABLE);
+    c.gets(&mut s, 10, (0, 4), (115, 172));
+    let answer = "
+        100-110 client kernel.tcp
+        110-125 server wire.qdisc
+        125-128 server wire.link
+        128-130 server wire.stack
+        130-140 server wire.qdisc
+        140-147 server wire.link
+        147-150 server wire.stack
+        150-152 server runqueue.wakeup by idle
+        152-156 server kernel.tcp
+        156-160 server user
+        160-165 server kernel.tcp
+        165-168 client runqueue.wakeup by idle
+        168-172 client kernel.tcp
+    ";
+    assert_eq!(s.only(), expected(answer));
 }

@@ -251,12 +251,16 @@ fn hostile_event_files_do_no_harm() {
                 rates: Rates {
                     copy_ns_per_byte: 0.5,
                     socket_copy_ns_per_byte: 0.7,
+                    transfer_ns: 7,
+                    socket_transfer_ns: 9,
                     fault_outside_ns: 3,
+                    call_outside_ns: 2,
                 },
                 symbols: None,
                 losses: &known,
                 whole_machine,
                 target_pid: (at.index(3) == 0).then_some(10),
+                attached_ns: (at.index(3) == 1).then_some(start_ns + 100_000),
                 allow_truncated,
             };
             let outcome = pass(&events[..], &given, &mut sink);

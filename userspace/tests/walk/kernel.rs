@@ -9,7 +9,7 @@ use rpcprobe::records::{FAULT_KERNEL, FAULT_MAJOR, TASK_THREAD, TASK_TRACED, WAK
 use super::machine::{Going, Machine, Queue, State, Task};
 use super::programs::Act;
 use super::story;
-use super::truth::{self, Asked, Doing, TaskNo, Transfer, Why};
+use super::truth::{self, Asked, Doing, TaskNo, Transfer, Why, EVENTFDS};
 
 /// A system call: number, what it works on, and the category its time has.
 #[derive(Clone, Copy, Debug)]
@@ -47,8 +47,9 @@ pub enum Moved {
     Counted,
     In(usize),
     Out(usize),
-    /// Eight bytes of an eventfd.
+    /// One, to or from an eventfd.
     Event {
+        eventfd: usize,
         is_write: bool,
     },
     Path,
@@ -246,8 +247,16 @@ impl Machine {
                     self.wake(cpu, task);
                 }
             }
-            Op::EventAdd(eventfd) => self.eventfds[eventfd] += 1,
-            Op::EventTake(eventfd) => self.eventfds[eventfd] -= 1,
+            Op::EventAdd(eventfd) => {
+                self.eventfds[eventfd] += 1;
+                self.tasks[no].moved_from = Some(self.events_moved[eventfd].0);
+                self.events_moved[eventfd].0 += 1;
+            }
+            Op::EventTake(eventfd) => {
+                self.eventfds[eventfd] -= 1;
+                self.tasks[no].moved_from = Some(self.events_moved[eventfd].1);
+                self.events_moved[eventfd].1 += 1;
+            }
             Op::Close(pipe) => {
                 self.pipes[pipe].closed = true;
                 self.wake_all(cpu, Queue::Readers(pipe));
@@ -363,9 +372,17 @@ impl Machine {
                 }
                 count
             }
-            Moved::Event { is_write } => {
+            Moved::Event { eventfd, is_write } => {
                 let (object, fd) = sys.object.expect("an eventfd");
-                io = Some(story::io(object, fd, is_write, (0, 8)));
+                let (added, taken) = &mut self.events_counted[eventfd];
+                let counter = if is_write { added } else { taken };
+                let from = *counter;
+                *counter += 1;
+                io = Some(story::io(object, fd, is_write, (from, 1)));
+                self.truth.miscounted |= self.tasks[no].moved_from != Some(from);
+                let pipe = EVENTFDS + eventfd;
+                self.truth.calls[call].transfer =
+                    Some(Transfer { pipe, is_write, from, to: from + 1 });
                 8
             }
             Moved::Path => {
@@ -610,5 +627,17 @@ fn rpc_call(
     io: Option<Io>,
     path: Option<Box<str>>,
 ) -> Call {
-    Call { nr: sys.nr, enter_ns, exit_ns, ret, unfinished: false, reaped: false, io, path }
+    let more = Box::default();
+    Call {
+        nr: sys.nr,
+        enter_ns,
+        exit_ns,
+        ret,
+        unfinished: false,
+        reaped: false,
+        io,
+        more,
+        accepted_of_ns: None,
+        path,
+    }
 }

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 use rpcprobe::engine::event::{Event, What};
+use rpcprobe::engine::walk::HANDED_UNSEEN;
 use rpcprobe::engine::{Engine, Rates};
 use rpcprobe::model::{
     category_ns, check_conservation, Category, Evidence, Kind, Request, Segment,
@@ -54,6 +55,9 @@ pub fn check_segments(request: &Request, segments: &[Segment]) -> Result<(), Str
     let mislabelled = segments.iter().find(|segment| match segment.category {
         Category::Copy => segment.evidence != Evidence::Modelled,
         Category::Fault => segment.evidence == Evidence::Sampled,
+        _ if segment.cause.as_ref().is_some_and(|cause| cause.ends_with(HANDED_UNSEEN)) => {
+            segment.evidence != Evidence::Modelled
+        }
         _ => segment.evidence != Evidence::Measured,
     });
     match mislabelled {
@@ -160,7 +164,7 @@ proptest! {
 }
 
 /// Segments of each request, and when it began.
-fn sums(answers: &Answers) -> Vec<(u64, u64, [u64; Category::ALL.len()])> {
+pub fn sums(answers: &Answers) -> Vec<(u64, u64, [u64; Category::ALL.len()])> {
     let mut sums: Vec<_> = answers
         .iter()
         .map(|(request, segments)| (request.start_ns, request.latency_ns, category_ns(segments)))

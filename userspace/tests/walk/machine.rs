@@ -162,6 +162,9 @@ pub struct Machine {
     pub interrupts: Vec<Interrupt>,
     pub pipes: Vec<Pipe>,
     pub eventfds: Vec<u64>,
+    /// Added to and taken from each: in truth, and as the kernel side counts.
+    pub events_moved: Vec<(u64, u64)>,
+    pub events_counted: Vec<(u64, u64)>,
     pub locks: Vec<bool>,
     pub tokens: Vec<bool>,
     /// Ended and not yet waited for, by parent.
@@ -183,6 +186,8 @@ impl Machine {
             interrupts: Vec::new(),
             pipes: Vec::new(),
             eventfds: Vec::new(),
+            events_moved: Vec::new(),
+            events_counted: Vec::new(),
             locks: vec![true; 4],
             tokens: Vec::new(),
             zombies: Vec::new(),
@@ -365,7 +370,10 @@ impl Machine {
         }
         let iowait = matches!(why, Some(Why::Disk { iowait: true }));
         let (prev, next_tid) = (self.tasks[prev].tid, self.tasks[next].tid);
-        self.emit(cpu, What::Switch { prev, next: next_tid, state, preempt, iowait, call });
+        self.emit(
+            cpu,
+            What::Switch { prev, next: next_tid, waited_ns: None, state, preempt, iowait, call },
+        );
         self.cpus[cpu] = next;
         if next != IDLE_TASK {
             let now_ns = self.now_ns;

@@ -161,6 +161,8 @@ impl Machine {
             self.pipes.push(Pipe { capacity, ..Pipe::default() });
         }
         self.eventfds = vec![0; 3];
+        self.events_moved = vec![(0, 0); 3];
+        self.events_counted = vec![(0, 0); 3];
         self.plan.split_client = self.tape.once_in(4);
         self.plan.by_condition = self.tape.once_in(3);
         self.plan.descriptors = if self.tape.once_in(4) { [0, 1] } else { [5, 6] };
@@ -437,12 +439,20 @@ impl Machine {
                     Op::Run(1),
                     Op::Resched,
                 ];
-                self.call(on_eventfd(WRITE, eventfd), does, Moved::Event { is_write: true })
+                self.call(
+                    on_eventfd(WRITE, eventfd),
+                    does,
+                    Moved::Event { eventfd, is_write: true },
+                )
             }
             Act::Await(eventfd) => {
                 let wait = Op::Wait(Until::Event(eventfd), Why::Readiness, Stage::Begin);
                 let does = vec![wait, Op::EventTake(eventfd)];
-                self.call(on_eventfd(READ, eventfd), does, Moved::Event { is_write: false })
+                self.call(
+                    on_eventfd(READ, eventfd),
+                    does,
+                    Moved::Event { eventfd, is_write: false },
+                )
             }
             Act::Close(pipe) => {
                 self.call(plain(3, Category::KernelVfs), vec![Op::Close(pipe)], Moved::Nothing(0))

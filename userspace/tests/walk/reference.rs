@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use rpcprobe::model::{Category, Kind};
 
 use super::truth::{
-    Asked, Away, AwayNo, Call, CallNo, Doing, TaskNo, Transfer, Truth, Wakeup, Why, IDLE_TASK,
+    Asked, Away, AwayNo, Call, CallNo, Doing, TaskNo, Transfer, Truth, Wakeup, Why, EVENTFDS,
+    IDLE_TASK,
 };
 
 /// A segment, as far as the truth knows it; `[start_ns, end_ns)`.
@@ -18,6 +19,14 @@ pub struct Piece {
     pub category: Category,
     /// Who had the CPU, for time in a run queue.
     pub by: Option<u32>,
+}
+
+/// What it is called when something waits where a write has put it.
+fn queue_of(write: &Call) -> Category {
+    match write.transfer {
+        Some(bytes) if bytes.pipe >= EVENTFDS => Category::QueueApp,
+        _ => Category::QueuePipe,
+    }
 }
 
 /// Puts equal neighbours together.
@@ -70,7 +79,15 @@ struct Walk<'t> {
     /// Came through a transfer, fault or interrupt that had not ended when the request did: its
     /// record may come too late for the engine.
     saw_unended: bool,
+    /// Wake-ups (of whom, when) that the path itself followed, and those it is not to follow.
+    followed: Vec<(TaskNo, u64)>,
+    refused: BTreeSet<(TaskNo, u64)>,
+    /// Came out elsewhere than at the client: where, and how much was said when a thread last joined.
+    lost: Option<(TaskNo, usize)>,
 }
+
+/// As the engine.
+const MOST_REFUSED: usize = 256;
 
 enum Step {
     Go(TaskNo, u64),
@@ -80,6 +97,55 @@ enum Step {
 
 /// The segments of a request, and whether the engine can know all of them.
 pub fn walk(truth: &Truth, asked: &Asked, copy_ns_per_byte: f64) -> (Vec<Piece>, bool) {
+    let mut refused = BTreeSet::new();
+    let mut walk = back(truth, asked, copy_ns_per_byte, &refused, None);
+    let mut saw_unended = false;
+    // Whoever asked is in the client's process: elsewhere, the thread was lost. Then the last wake-up
+    // that was followed had nothing to do with the request.
+    while let (Some(_), Some(edge)) = (walk.lost, walk.followed.last().copied()) {
+        if refused.len() == MOST_REFUSED {
+            break;
+        }
+        refused.insert(edge);
+        saw_unended |= walk.saw_unended;
+        walk = back(truth, asked, copy_ns_per_byte, &refused, None);
+    }
+    if walk.lost.is_some() {
+        // Nor had any other: whoever received the request left it to another in memory.
+        saw_unended |= walk.saw_unended;
+        let received = walk.received(asked.server_tgid, asked.end_ns);
+        if received.is_some() {
+            walk = back(truth, asked, copy_ns_per_byte, &BTreeSet::new(), received);
+            saw_unended |= walk.saw_unended;
+        }
+    }
+    if walk.lost.is_some() {
+        walk = back(truth, asked, copy_ns_per_byte, &BTreeSet::new(), None);
+    }
+    if let Some((task, joined)) = walk.lost {
+        for said in &mut walk.said[joined..] {
+            *said = Said { task, category: Category::Unattributed, by: None };
+        }
+    }
+    let pieces = walk.said.iter().rev().zip(asked.start_ns..).map(|(said, start_ns)| Piece {
+        start_ns,
+        end_ns: start_ns + 1,
+        tid: truth.tasks[said.task].tid,
+        category: said.category,
+        by: said.by.map(|by| truth.tasks[by].tid),
+    });
+    (merged(pieces), !(saw_unended || walk.saw_unended))
+}
+
+/// The whole way back, but for the wake-ups that are not to be followed. `received`: what the server does
+/// from then on is for the request, whoever does it; before, it is that task's.
+fn back<'t>(
+    truth: &'t Truth,
+    asked: &'t Asked,
+    copy_ns_per_byte: f64,
+    refused: &BTreeSet<(TaskNo, u64)>,
+    received: Option<(TaskNo, u64)>,
+) -> Walk<'t> {
     let mut walk = Walk {
         truth,
         asked,
@@ -93,11 +159,24 @@ pub fn walk(truth: &Truth, asked: &Asked, copy_ns_per_byte: f64) -> (Vec<Piece>,
         steps: 0,
         exploring: 0,
         saw_unended: false,
+        followed: Vec::new(),
+        refused: refused.clone(),
+        lost: None,
     };
+    walk.members.extend(received.map(|(reader, _)| reader));
     let (mut task, mut at_ns) = (asked.client, asked.end_ns);
     let mut joined = 0;
     while at_ns > asked.start_ns {
-        match walk.step(task, at_ns) {
+        let mut step = walk.step(task, at_ns);
+        if let Some((reader, read_ns)) = received {
+            let said_down_to_ns = asked.end_ns - walk.said.len() as u64;
+            let serves = truth.tasks[task].tgid == asked.server_tgid && task != reader;
+            if serves && at_ns > read_ns && said_down_to_ns <= read_ns {
+                walk.said.truncate((asked.end_ns - read_ns) as usize);
+                step = Step::Joined(reader, read_ns);
+            }
+        }
+        match step {
             Step::Go(t, ns) => (task, at_ns) = (t, ns),
             Step::Joined(t, ns) => {
                 (task, at_ns) = (t, ns);
@@ -107,20 +186,10 @@ pub fn walk(truth: &Truth, asked: &Asked, copy_ns_per_byte: f64) -> (Vec<Piece>,
             }
         }
     }
-    // Whoever asked is in the client's process: elsewhere, the thread was lost at the last edge.
     if truth.tasks[task].tgid != truth.tasks[asked.client].tgid {
-        for said in &mut walk.said[joined..] {
-            *said = Said { task, category: Category::Unattributed, by: None };
-        }
+        walk.lost = Some((task, joined));
     }
-    let pieces = walk.said.iter().rev().zip(asked.start_ns..).map(|(said, start_ns)| Piece {
-        start_ns,
-        end_ns: start_ns + 1,
-        tid: truth.tasks[said.task].tid,
-        category: said.category,
-        by: said.by.map(|by| truth.tasks[by].tid),
-    });
-    (merged(pieces), !walk.saw_unended)
+    walk
 }
 
 /// With all time on a CPU alike.
@@ -210,7 +279,7 @@ impl<'t> Walk<'t> {
                 }
             } else if before_ns == call.enter_ns {
                 // Over by then: until the read, the bytes were in the queue.
-                self.say(task, before_ns - write.exit_ns, Category::QueuePipe);
+                self.say(task, before_ns - write.exit_ns, queue_of(write));
                 return Step::Joined(write.task, write.exit_ns);
             }
         }
@@ -240,9 +309,14 @@ impl<'t> Walk<'t> {
         {
             return None;
         }
+        self.received(tgid(call.task), call.exit_ns)
+    }
+
+    /// Who read the request's message in that process, last before `before_ns`, and when.
+    fn received(&self, tgid: u32, before_ns: u64) -> Option<(TaskNo, u64)> {
         let (pipe, from, to) = *self.asked.messages.first()?;
         (self.truth.calls.iter())
-            .filter(|read| tgid(read.task) == tgid(call.task) && read.exit_ns < call.exit_ns)
+            .filter(|read| self.truth.tasks[read.task].tgid == tgid && read.exit_ns < before_ns)
             .filter(|read| read.exit_ns > self.asked.start_ns)
             .filter(|read| {
                 read.transfer.is_some_and(|bytes| {
@@ -292,7 +366,7 @@ impl<'t> Walk<'t> {
             self.truth.tasks[task].aways.iter().map(|&away| &self.truth.aways[away]).any(|away| {
                 away.from_ns >= read.enter_ns
                     && away.from_ns < read.exit_ns
-                    && away.why == Why::Pipe
+                    && matches!(away.why, Why::Pipe | Why::Readiness)
             });
         let ours = self.is_ours(&bytes);
         // Bytes of a hand-off lead back to a member.
@@ -336,10 +410,16 @@ impl<'t> Walk<'t> {
         self.truth.tasks[self.truth.calls[write].task].traced.then_some(bytes)
     }
 
-    /// For a read: its bytes, and the write by someone else, in this request, of the last of them.
+    /// For a read: its bytes, and the write by someone else, in this request, of the last of them (of
+    /// the request, if it has any).
     fn brought(&self, read: &Call) -> Option<(Transfer, CallNo)> {
         let bytes = read.transfer.filter(|transfer| !transfer.is_write)?;
-        let write = self.truth.writer(bytes.pipe, bytes.to - 1)?;
+        let ours =
+            self.asked.messages.iter().filter(|(pipe, from, to)| {
+                *pipe == bytes.pipe && *from < bytes.to && bytes.from < *to
+            });
+        let last = ours.map(|(_, _, to)| bytes.to.min(*to) - 1).max().unwrap_or(bytes.to - 1);
+        let write = self.truth.writer(bytes.pipe, last)?;
         let w = &self.truth.calls[write];
         (w.task != read.task && w.enter_ns >= self.asked.start_ns).then_some((bytes, write))
     }
@@ -361,15 +441,15 @@ impl<'t> Walk<'t> {
         first.map(|call| call.enter_ns).min().is_some_and(|enter_ns| at_ns <= enter_ns)
     }
 
-    /// Whether the task read earlier bytes of the same message before.
+    /// Whether the task read earlier bytes of the request on this pipe before.
     fn reads_on(&self, task: TaskNo, bytes: &Transfer) -> bool {
-        let mut messages = self.asked.messages.iter();
-        let message = messages
-            .find(|(pipe, from, to)| *pipe == bytes.pipe && (*from..*to).contains(&bytes.from));
-        let Some((pipe, from, _)) = message else { return false };
-        self.truth.calls.iter().filter(|call| call.task == task).any(|call| {
-            call.transfer.is_some_and(|t| {
-                t.pipe == *pipe && !t.is_write && t.to > *from && t.from < bytes.from
+        let earlier =
+            |(pipe, from, _): &&(usize, u64, u64)| *pipe == bytes.pipe && *from < bytes.from;
+        self.asked.messages.iter().filter(earlier).any(|(pipe, from, to)| {
+            self.truth.calls.iter().filter(|call| call.task == task).any(|call| {
+                call.transfer.is_some_and(|t| {
+                    t.pipe == *pipe && !t.is_write && t.to > *from && t.from < bytes.from.min(*to)
+                })
             })
         })
     }
@@ -420,12 +500,18 @@ impl<'t> Walk<'t> {
         }
         let traced = self.truth.tasks[wakeup.waker].traced;
         let inside = edge_ns > self.asked.start_ns && !self.unasked(wakeup.waker, edge_ns);
-        if wakeup.own && traced && inside && away.why != Why::Mutex {
+        let refused = self.refused.contains(&(task, edge_ns));
+        if wakeup.own && traced && inside && away.why != Why::Mutex && !refused {
             self.last_steps(task, edge_ns, woken_ns);
-            if wakeup.waker != task && self.members.contains(&wakeup.waker) {
-                return Step::Joined(wakeup.waker, edge_ns);
-            }
-            if let Some((member, ns)) = self.explore(wakeup.waker, edge_ns) {
+            let joined = if wakeup.waker != task && self.members.contains(&wakeup.waker) {
+                Some((wakeup.waker, edge_ns))
+            } else {
+                self.explore(wakeup.waker, edge_ns)
+            };
+            if let Some((member, ns)) = joined {
+                if self.exploring == 0 {
+                    self.followed.push((task, edge_ns));
+                }
                 return Step::Joined(member, ns);
             }
             self.said.truncate(said);
@@ -495,7 +581,7 @@ impl<'t> Walk<'t> {
     /// Crosses over to a write that had not ended at `at_ns`.
     fn under_way(&mut self, task: TaskNo, write: &Call, at_ns: u64) -> Step {
         let handed_ns = self.handed_by(write, at_ns);
-        self.say(task, at_ns - handed_ns, Category::QueuePipe);
+        self.say(task, at_ns - handed_ns, queue_of(write));
         Step::Joined(write.task, handed_ns)
     }
 

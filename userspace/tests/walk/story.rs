@@ -1,15 +1,18 @@
 //! Traces written by hand, and the engine's answers in a form that is easy to write down.
 
 use rpcprobe::engine::event::{
-    Call, Event, Exec, Io, Object, OpenCall, What, TYPE_FIFO, TYPE_FUTEX,
+    Call, Event, Exec, Io, Object, OpenCall, What, TYPE_EVENTFD, TYPE_FIFO, TYPE_FUTEX, TYPE_TCP,
 };
 use rpcprobe::engine::{Engine, Rates};
 use rpcprobe::model::{check_conservation, Request, Segment};
 
 pub const READ: u16 = 0;
 pub const WRITE: u16 = 1;
+pub const CLOSE: u16 = 3;
 pub const POLL: u16 = 7;
 pub const NANOSLEEP: u16 = 35;
+pub const CONNECT: u16 = 42;
+pub const ACCEPT: u16 = 43;
 pub const SENDTO: u16 = 44;
 pub const RECVFROM: u16 = 45;
 pub const CLONE: u16 = 56;
@@ -55,15 +58,14 @@ const FUTEX_WAIT_BITSET_PRIVATE: u32 = 128 | 9;
 /// `(offset, bytes)` moved.
 pub fn io(object: Object, fd: i32, is_write: bool, (offset, bytes): (u64, i64)) -> Io {
     let bytes = u64::try_from(bytes).unwrap_or(0);
-    Io { object, fd, is_write, offset, bytes, reverse: None }
+    Io { object, fd, is_write, offset, bytes, reverse: None, empty: false, socket: 0 }
 }
 
 /// What a mutex has in its word while somebody waits for it.
 pub const MUTEX_LOCKED: i32 = 2;
 
-/// What an eventfd looks like: an inode without a type.
-pub fn eventfd(ino: u64) -> Object {
-    Object { dev: 16, ino, type_bits: 0 }
+pub fn eventfd(number: u64) -> Object {
+    Object { dev: 0, ino: number, type_bits: TYPE_EVENTFD }
 }
 
 /// Everything the engine said about a trace.
@@ -120,8 +122,17 @@ impl Story {
     /// `prev` leaves in that state, outside any call known of.
     pub fn switch(&mut self, ts_ns: u64, cpu: u32, prev: u32, next: u32, state: u16) {
         let iowait = state == DISK;
-        let what = What::Switch { prev, next, state, preempt: false, iowait, call: None };
+        let what =
+            What::Switch { prev, next, waited_ns: None, state, preempt: false, iowait, call: None };
         self.at(ts_ns, cpu, what);
+    }
+
+    /// `prev` falls asleep outside any call known of; `next` has waited so long for its CPU.
+    pub fn switch_to(&mut self, ts_ns: u64, cpu: u32, tids: (u32, u32), waited_ns: u32) {
+        let waited_ns = Some(waited_ns);
+        let (prev, next) = tids;
+        let (state, preempt, iowait, call) = (ASLEEP, false, false, None);
+        self.at(ts_ns, cpu, What::Switch { prev, next, waited_ns, state, preempt, iowait, call });
     }
 
     /// `prev` leaves inside a call entered at `enter_ns`.
@@ -143,7 +154,8 @@ impl Story {
         };
         let call = Some(OpenCall { nr, enter_ns, object, fd });
         let iowait = state == DISK;
-        let what = What::Switch { prev, next, state, preempt: false, iowait, call };
+        let what =
+            What::Switch { prev, next, waited_ns: None, state, preempt: false, iowait, call };
         self.at(ts_ns, cpu, what);
     }
 
@@ -207,6 +219,53 @@ impl Story {
         self.ended(cpu, tid, nr, span, bytes.1, Some(Io { reverse: Some(reverse), ..moved }));
     }
 
+    /// The same through a socket of that inode.
+    pub fn moved_through(
+        &mut self,
+        socket: u32,
+        (cpu, tid): (u32, u32),
+        (nr, object, reverse): (u16, Object, Object),
+        bytes: (u64, i64),
+        span: (u64, u64),
+    ) {
+        let moved = Io { socket, ..io(object, 5, nr == SENDTO, bytes) };
+        self.ended(cpu, tid, nr, span, bytes.1, Some(Io { reverse: Some(reverse), ..moved }));
+    }
+
+    /// A TCP socket is connected, or accepted: then with when the connection came to be.
+    pub fn opened(
+        &mut self,
+        cpu: u32,
+        tid: u32,
+        ino: u64,
+        (enter_ns, exit_ns): (u64, u64),
+        accepted_of_ns: Option<u64>,
+    ) {
+        let (nr, ret) = if accepted_of_ns.is_some() { (ACCEPT, 7) } else { (CONNECT, 0) };
+        let io = Some(io(socket(ino, TYPE_TCP), 7, false, (0, 0)));
+        let (unfinished, reaped, more, path) = (false, false, Box::default(), None);
+        let call =
+            Call { nr, enter_ns, exit_ns, ret, unfinished, reaped, io, more, accepted_of_ns, path };
+        self.at(exit_ns, cpu, What::Call { tid, call: Box::new(call) });
+    }
+
+    pub fn closed(&mut self, cpu: u32, tid: u32, ino: u64, span: (u64, u64)) {
+        let io = io(socket(ino, TYPE_TCP), 7, false, (0, 0));
+        self.ended(cpu, tid, CLOSE, span, 0, Some(io));
+    }
+
+    /// A datagram that a call still under way has moved: more follow.
+    pub fn moving(
+        &mut self,
+        (ts_ns, cpu): (u64, u32),
+        tid: u32,
+        (is_write, object, reverse): (bool, Object, Object),
+        bytes: (u64, i64),
+    ) {
+        let moved = Io { reverse: Some(reverse), ..io(object, 5, is_write, bytes) };
+        self.at(ts_ns, cpu, What::Transfer { tid, io: moved });
+    }
+
     fn ended(
         &mut self,
         cpu: u32,
@@ -216,8 +275,18 @@ impl Story {
         ret: i64,
         io: Option<Io>,
     ) {
-        let call =
-            Call { nr, enter_ns, exit_ns, ret, unfinished: false, reaped: false, io, path: None };
+        let call = Call {
+            nr,
+            enter_ns,
+            exit_ns,
+            ret,
+            unfinished: false,
+            reaped: false,
+            io,
+            more: Box::default(),
+            accepted_of_ns: None,
+            path: None,
+        };
         self.at(exit_ns, cpu, What::Call { tid, call: Box::new(call) });
     }
 
@@ -254,6 +323,8 @@ impl Story {
             unfinished: true,
             reaped: false,
             io: None,
+            more: Box::default(),
+            accepted_of_ns: None,
             path: None,
         };
         self.at(ts_ns, cpu, What::Call { tid, call: Box::new(call) });
@@ -267,9 +338,8 @@ impl Story {
         events
     }
 
-    /// The only request's segments, its faults taking that much outside their records.
-    pub fn only_with_faults_of(&self, fault_outside_ns: u64) -> Vec<Segment> {
-        let rates = Rates { fault_outside_ns, ..Rates::default() };
+    /// The only request's segments at these rates.
+    pub fn only_at(&self, rates: Rates) -> Vec<Segment> {
         let mut answers = explain_with(Engine::new(4, 0, rates), &self.events());
         assert_eq!(answers.len(), 1, "one request: {answers:#?}");
         let (request, segments) = answers.remove(0);

@@ -71,9 +71,12 @@ pub struct Away {
     pub call: Option<CallNo>,
 }
 
+pub const EVENTFDS: usize = 1000;
+
 /// Bytes `[from, to)` of a pipe moved by a call.
 #[derive(Clone, Copy, Debug)]
 pub struct Transfer {
+    /// From [`EVENTFDS`] on: an eventfd.
     pub pipe: usize,
     pub is_write: bool,
     pub from: u64,

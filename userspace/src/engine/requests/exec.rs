@@ -12,6 +12,8 @@ pub(super) struct Child {
     pub(super) parent: ThreadId,
     pub(super) start_ns: u64,
     pub(super) request_id: Option<u64>,
+    /// The request its parent was serving.
+    pub(super) made_for: Option<u64>,
     pub(super) runs_program: bool,
 }
 
@@ -51,8 +53,9 @@ impl Detector {
     ) -> Request {
         let p = &world.processes[process as usize];
         let parent = world.thread(child.parent).process;
+        let enclosing = self.enclosing(world, parent);
         let parent_request_id =
-            self.enclosing(world, parent).and_then(|process| self.exec_id(process));
+            child.made_for.or_else(|| enclosing.and_then(|process| self.exec_id(process)));
         Request {
             request_id: 0,
             parent_request_id,
@@ -215,6 +218,8 @@ mod tests {
             unfinished: nr == NR_EXIT_GROUP,
             reaped: false,
             io: None,
+            more: Box::default(),
+            accepted_of_ns: None,
             path: None,
         };
         event(exit_ns, What::Call { tid, call: Box::new(call) })

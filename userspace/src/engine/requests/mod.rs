@@ -2,8 +2,11 @@
 //!
 //! One file a kind; each adds its part to [`Detector`].
 
+mod connections;
 mod exec;
+mod framed;
 mod one_sided;
+mod parents;
 mod stdio;
 mod turns;
 
@@ -11,16 +14,20 @@ use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
-use super::event::{Call, Event, Object, What, TYPE_TCP, TYPE_UNIX};
+use super::event::{
+    Call, Event, Io, Object, What, TYPE_EVENTFD, TYPE_TCP, TYPE_UDP, TYPE_UNIX, TYPE_UNIX_DGRAM,
+};
 use super::forget::Held;
-use super::syscall::{NR_EXECVE, NR_EXECVEAT, NR_WAIT4};
+use super::syscall::{NR_CLOSE, NR_EXECVE, NR_EXECVEAT, NR_WAIT4};
 use super::walk::Goal;
 use super::world::{ProcessId, ThreadId, Transfer, World};
 use crate::model::{End, Kind, Request};
 use exec::{exec_goal, Child};
+use framed::Framed;
 use one_sided::{Role, Served};
+use parents::Parents;
 use stdio::Stdio;
-use turns::Turn;
+use turns::{Ended, Turn};
 
 /// A request with a known end, ready to be walked.
 #[derive(Debug)]
@@ -51,6 +58,9 @@ pub struct Detector {
     /// What processes are on their connections, by the channel they read from.
     roles: FxHashMap<(ProcessId, Object), Role>,
     served: FxHashMap<(ProcessId, Object), Served>,
+    parents: Parents,
+    /// Connections whose framing is known: their requests are no turns.
+    framed: Framed,
     /// Closed turns whose answer is not settled yet.
     unsettled: Vec<Turn>,
     children: FxHashMap<ProcessId, Child>,
@@ -78,10 +88,12 @@ impl Detector {
                     return;
                 };
                 if world.processes[process as usize].traced && *enter_ns != 0 {
+                    let parent_process = world.thread(parent).process;
                     let child = Child {
                         parent,
                         start_ns: *enter_ns,
                         request_id: None,
+                        made_for: self.parent_id(parent_process, parent),
                         runs_program: false,
                     };
                     self.children.insert(process, child);
@@ -96,6 +108,8 @@ impl Detector {
             }
             What::Call { tid, call } => {
                 let Some(thread) = world.thread_by_tid(*tid) else { return };
+                // As the world knows it: with all it moved.
+                let call = world.thread(thread).calls.back().unwrap_or(call);
                 self.call(world, thread, call);
             }
             What::Exit { tid, tgid, .. } if tid == tgid => {
@@ -104,17 +118,23 @@ impl Detector {
                 let mine: Vec<_> =
                     self.turns.keys().filter(|(owner, _)| *owner == process).copied().collect();
                 self.recent_reads.remove(&process);
+                self.parents.exit(process);
                 for key in mine {
-                    let turn = self.turns.remove(&key).expect("just listed");
+                    let mut turn = self.turns.remove(&key).expect("just listed");
+                    turn.ended = Some(Ended::Exited);
                     self.close(turn, event.ts_ns);
                 }
                 self.end_all_served(world, Some(process));
+                self.framed_exit(world, process);
                 if let Some(turn) = self.stdio.remove(&process) {
                     self.end_stdio(world, process, turn);
                 }
             }
+            What::Unit(unit) => self.unit(world, unit),
+            What::Method(method) => self.method(world, method),
             _ => {}
         }
+        self.sweep_framed(world, false);
         if !self.unsettled.is_empty() {
             self.settle(world, false);
         }
@@ -122,7 +142,7 @@ impl Detector {
 
     /// The earliest instant an open request may still need.
     pub fn horizon_ns(&self, now_ns: u64) -> u64 {
-        let turns = self.turns.values().chain(&self.unsettled).map(|turn| turn.start_ns);
+        let turns = self.turns.values().chain(&self.unsettled).map(Turn::since_ns);
         let may_be_one = |child: &&Child| {
             child.runs_program || child.start_ns.saturating_add(FORK_PATIENCE_NS) > now_ns
         };
@@ -132,12 +152,16 @@ impl Detector {
         let known_ns = self.target.map(|target| target.released_ns);
         let root = known_ns.or(self.root.map(|(_, start_ns)| start_ns));
         let root = root.filter(|_| !self.found_primary);
+        let framed = self.framed.horizon_ns();
+        let turns = turns.chain(framed);
         turns.chain(children).chain(served).chain(fallbacks).chain(root).min().unwrap_or(u64::MAX)
     }
 
     /// Forgets connections that the world has forgotten.
     pub fn forget(&mut self, world: &World) {
         self.roles.retain(|(_, asked), _| world.channels.contains_key(asked));
+        self.parents.forget(world);
+        self.framed.forget(world);
     }
 
     /// Adds whom open requests speak of.
@@ -147,9 +171,14 @@ impl Detector {
             held.processes.insert(turn.process);
             held.processes.extend(turn.parent);
             held.channels.insert(turn.object);
+            held.threads.extend(turn.opened.map(|opened| opened.thread));
+            if let Some(Ended::Closed { thread, .. }) = turn.ended {
+                held.threads.insert(thread);
+            }
             held.channels.extend(turn.reads.iter().map(|(object, _)| *object));
             held.threads.extend(turn.reads.iter().map(|(_, read)| read.thread));
         }
+        self.framed.hold(held);
         for served in self.served.values() {
             held.threads.insert(served.thread);
             held.channels.insert(served.asked.object);
@@ -175,39 +204,43 @@ impl Detector {
         if reaped && !call.unfinished {
             self.reap(world, thread, call);
         }
-        let Some(io) = call.io else { return };
-        if call.transfer().is_some() {
-            let transfer = Transfer {
-                from: io.offset,
-                to: io.offset.saturating_add(io.bytes),
-                thread,
-                enter_ns: call.enter_ns,
-                exit_ns: call.exit_ns,
-            };
-            self.one_sided(world, process, thread, call, &io);
-            if io.is_write {
-                self.write(world, process, &io, transfer);
-            } else {
-                let recent = self.recent_reads.entry(process).or_default();
-                if recent.len() == RECENT_READS {
-                    recent.pop_front();
-                }
-                recent.push_back((io.object, transfer));
-                if let Some(asked) = io.reverse {
-                    if let Some(turn) = self.turns.get_mut(&(process, asked)) {
-                        turn.reads.push((io.object, transfer));
-                    }
-                    return;
-                }
-                for turn in self.turns.values_mut().filter(|turn| turn.process == process) {
-                    if turn.may_be_answered_on(io.object) {
-                        turn.reads.push((io.object, transfer));
-                    }
-                }
-            }
+        if call.nr == NR_CLOSE {
+            self.connection_closed(thread, process, call);
+        }
+        for io in call.transfers().filter(|io| io.object.type_bits != TYPE_EVENTFD) {
+            self.transfer(world, thread, call, io);
         }
         if call.ret > 0 && !call.unfinished {
             self.stdio_call(world, process, thread, call);
+        }
+    }
+
+    fn transfer(&mut self, world: &World, thread: ThreadId, call: &Call, io: &Io) {
+        if self.framed_transfer(world, io) {
+            return;
+        }
+        let process = world.thread(thread).process;
+        let transfer = Transfer::new(thread, call, io);
+        self.one_sided(world, process, thread, call, io);
+        if io.is_write {
+            self.write(world, process, io, transfer);
+            return;
+        }
+        let recent = self.recent_reads.entry(process).or_default();
+        if recent.len() == RECENT_READS {
+            recent.pop_front();
+        }
+        recent.push_back((io.object, transfer));
+        if let Some(asked) = io.reverse {
+            if let Some(turn) = self.turns.get_mut(&(process, asked)) {
+                turn.reads.push((io.object, transfer));
+            }
+            return;
+        }
+        for turn in self.turns.values_mut().filter(|turn| turn.process == process) {
+            if turn.may_be_answered_on(io.object) {
+                turn.reads.push((io.object, transfer));
+            }
         }
     }
 
@@ -218,6 +251,7 @@ impl Detector {
             self.close(turn, end_ns);
         }
         self.end_all_served(world, None);
+        self.sweep_framed(world, true);
         self.unsettled.sort_by_key(|turn| turn.start_ns);
         self.settle(world, true);
 
@@ -260,7 +294,8 @@ impl Detector {
 
 fn kind_of(channel: Object) -> Kind {
     match channel.type_bits {
-        TYPE_UNIX => Kind::Unix,
+        TYPE_UNIX | TYPE_UNIX_DGRAM => Kind::Unix,
+        TYPE_UDP => Kind::Udp,
         TYPE_TCP => Kind::Tcp,
         _ => Kind::Pipe,
     }

@@ -8,7 +8,7 @@ use super::{end_of, kind_of, name_of, Detector, Found};
 use crate::engine::event::{Call, Io, Object};
 use crate::engine::syscall::{waits, Waits};
 use crate::engine::walk::{Goal, Message};
-use crate::engine::world::{ProcessId, ThreadId, Why, World};
+use crate::engine::world::{Carries, ProcessId, ThreadId, Why, World};
 use crate::model::Request;
 
 /// What a traced process is on a connection.
@@ -43,13 +43,20 @@ impl Detector {
         let (asked, answer) = if io.is_write { (reverse, io.object) } else { (io.object, reverse) };
         let first = if io.is_write { Role::Client } else { Role::Server };
         // By the channel it reads from: one connection, one entry.
-        let role = *self.roles.entry((process, asked)).or_insert(first);
+        let role = self.roles.entry((process, asked)).or_insert(first);
+        match world.channels.get(&asked).and_then(|channel| channel.role) {
+            Some(Carries::Requests) => *role = Role::Server,
+            Some(Carries::Answers) => *role = Role::Client,
+            None => {}
+        }
+        let role = *role;
         if role == Role::Client {
             return;
         }
         let (from, to) = (io.offset, io.offset.saturating_add(io.bytes));
         let key = (process, asked);
         if io.is_write {
+            self.parents.answered(process, asked);
             if let Some(served) = self.served.get_mut(&key) {
                 let begin = served.answer.map_or(from, |answer| answer.from);
                 served.answer = Some(Message { object: answer, from: begin, to });
@@ -58,6 +65,7 @@ impl Detector {
             }
             return;
         }
+        self.parents.read(process, thread, (asked, from));
         if let Some(served) = self.served.get_mut(&key) {
             if served.answer.is_none() {
                 served.asked.to = to;
@@ -86,7 +94,7 @@ impl Detector {
         }
         self.found_primary = true;
         let request = Request {
-            request_id: self.new_id(),
+            request_id: self.id_of((served.asked.object, served.asked.from)),
             parent_request_id: None,
             kind: kind_of(answer.object),
             start_ns: served.start_ns,
@@ -136,14 +144,14 @@ impl Detector {
 
 /// Whether nobody traced is known at the other end of a connection on which we write to `ours`.
 pub(super) fn peer_is_unknown(world: &World, ours: Object, theirs: Object) -> bool {
-    let read = world.channels.get(&ours).is_some_and(|channel| !channel.reads.is_empty());
-    let written = world.channels.get(&theirs).is_some_and(|channel| !channel.writes.is_empty());
+    let read = world.channels.get(&ours).is_some_and(|channel| channel.is_read);
+    let written = world.channels.get(&theirs).is_some_and(|channel| channel.is_written);
     !read && !written
 }
 
 /// When the bytes of this read arrived, as far as it is known: at the wake-up, if the thread slept for
 /// them in the read or in the poll before it; else by the read's begin.
-fn arrival_ns(world: &World, thread: ThreadId, call: &Call) -> u64 {
+pub(super) fn arrival_ns(world: &World, thread: ThreadId, call: &Call) -> u64 {
     let t = world.thread(thread);
     let Some(off) = t.off_before(call.exit_ns) else { return call.enter_ns };
     let (Why::Slept { uninterruptible: false, .. }, Some(open)) = (off.why, off.call) else {
@@ -155,7 +163,7 @@ fn arrival_ns(world: &World, thread: ThreadId, call: &Call) -> u64 {
         let calls = t.calls.iter().rev().skip_while(|other| other.enter_ns >= call.enter_ns);
         !calls
             .take_while(|other| other.enter_ns >= off.end_ns)
-            .any(|other| other.transfer().is_some_and(|io| !io.is_write))
+            .any(|other| other.transfers().any(|io| !io.is_write))
     };
     if off.start_ns >= call.enter_ns || (polled && first()) {
         return off.runnable_ns().unwrap_or(call.enter_ns);

@@ -11,11 +11,13 @@ use super::{end_of, kind_of, name_of, Detector, Found};
 use crate::engine::event::{Io, Object, OpenCall, TYPE_FIFO};
 use crate::engine::syscall::{waits, Waits};
 use crate::engine::walk::{Goal, Message};
-use crate::engine::world::{Channel, ProcessId, ThreadId, Transfer, World};
+use crate::engine::world::{Channel, Opening, ProcessId, ThreadId, Transfer, World};
 use crate::model::Request;
 
 /// How long an answer whose write has not ended yet is waited for.
 const ANSWER_PATIENCE_NS: u64 = 2_000_000_000;
+
+const UNSEEN: &str = "nobody saw which datagram the server read";
 
 /// A client's message and the reads that may have brought its answer.
 #[derive(Debug, Clone)]
@@ -30,10 +32,20 @@ pub(super) struct Turn {
     pub(super) start_ns: u64,
     pub(super) from: u64,
     pub(super) to: u64,
+    /// Datagrams without payload among them.
+    pub(super) empty: u64,
     pub(super) reads: Vec<(Object, Transfer)>,
     pub(super) closed_ns: Option<u64>,
+    /// The inode of the socket; 0: not known.
+    pub(super) socket: u32,
+    /// The call that opened the connection, if nothing was sent on it before.
+    pub(super) opened: Option<Opening>,
+    /// What ended the connection after this turn.
+    pub(super) ended: Option<Ended>,
     /// Enclosing exec request, by its process.
     pub(super) parent: Option<ProcessId>,
+    /// The request its process was serving.
+    pub(super) made_for: Option<u64>,
 }
 
 impl Turn {
@@ -42,6 +54,16 @@ impl Turn {
             Some(reverse) => object == reverse,
             None => object.type_bits == TYPE_FIFO && object != self.object,
         }
+    }
+
+    fn request_bytes(&self) -> u64 {
+        (self.to - self.from).saturating_sub(self.empty)
+    }
+
+    /// Datagrams without payload that may be the answer.
+    fn empty_answers(&self, object: Object) -> u64 {
+        let empty = self.reads.iter().filter(|(on, read)| *on == object && read.empty);
+        empty.count() as u64
     }
 
     /// The connection from its client's side, or the pipe or two.
@@ -62,6 +84,13 @@ impl Turn {
             (None, None) => false,
         }
     }
+}
+
+/// How a connection ended for its client.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Ended {
+    Closed { thread: ThreadId, enter_ns: u64, exit_ns: u64 },
+    Exited,
 }
 
 /// What came back, from whom, and who had it when.
@@ -93,6 +122,7 @@ impl Detector {
             // A call's record comes when it ends: the answer may have been read before.
             if !turn.reads.iter().any(|(_, read)| read.exit_ns <= bytes.enter_ns) {
                 turn.to = turn.to.max(bytes.to);
+                turn.empty += u64::from(bytes.empty);
                 return;
             }
             let mut turn = self.turns.remove(&key).expect("present");
@@ -108,7 +138,12 @@ impl Detector {
                 None => true, // told later
             }
         };
+        let channel = world.channels.get(&object);
+        let first = channel.is_some_and(|c| c.first_write_ns == Some(bytes.enter_ns));
         let mut turn = Turn {
+            socket: io.socket,
+            opened: channel.and_then(|channel| channel.connected).filter(|_| first),
+            ended: None,
             object,
             reverse,
             by_client: reverse.is_some_and(|reverse| self.is_client(process, reverse)),
@@ -117,10 +152,15 @@ impl Detector {
             start_ns: bytes.enter_ns,
             from: bytes.from,
             to: bytes.to,
+            empty: u64::from(bytes.empty),
             reads: Vec::new(),
             closed_ns: None,
             parent: self.enclosing(world, process),
+            made_for: None,
         };
+        if turn.by_client {
+            turn.made_for = self.parent_id(process, bytes.thread);
+        }
         let recent = self.recent_reads.get(&process).into_iter().flatten();
         turn.reads = recent
             .filter(|(on, read)| {
@@ -245,18 +285,26 @@ impl Detector {
     }
 
     fn turn_found(&mut self, world: &World, turn: &Turn, answered: &Answered) {
-        let Answered { server, object, from, to, end_ns, client } = *answered;
+        let Answered { server, object, from, to, .. } = *answered;
+        let (start_ns, end_ns, client) = turn.window(world, answered.end_ns, answered.client);
+        // More of the answer was on its way when the capture ended.
+        let cut = turn.closed_ns == Some(world.now_ns)
+            && world
+                .channels
+                .get(&object)
+                .is_some_and(|answer| answer.writes.back().is_some_and(|write| write.to > to));
         self.found_primary = true;
-        let parent_request_id = turn.parent.and_then(|process| self.exec_id(process));
+        let parent_request_id =
+            turn.made_for.or_else(|| turn.parent.and_then(|process| self.exec_id(process)));
         let server_thread = Self::reader(world, turn).map(|(_, read)| read.thread);
         let request = Request {
-            request_id: self.new_id(),
+            request_id: self.id_of((turn.object, turn.from)),
             parent_request_id,
             kind: kind_of(turn.object),
-            start_ns: turn.start_ns,
-            latency_ns: end_ns - turn.start_ns,
-            complete: true,
-            reason: None,
+            start_ns,
+            latency_ns: end_ns - start_ns,
+            complete: !cut,
+            reason: cut.then(|| "the capture ended before the answer".to_string()),
             records_lost: 0, // set when it is judged
             client: Some(end_of(world, client, end_ns)),
             server: server_thread.map(|thread| end_of(world, thread, end_ns)),
@@ -265,11 +313,11 @@ impl Detector {
             xid: None,
             method: None,
             status: None,
-            request_bytes: Some(turn.to - turn.from),
-            response_bytes: Some(to - from),
+            request_bytes: Some(turn.request_bytes()),
+            response_bytes: Some((to - from).saturating_sub(turn.empty_answers(object))),
         };
         let goal = Goal {
-            start_ns: turn.start_ns,
+            start_ns,
             end_ns,
             client,
             client_process: turn.process,
@@ -334,7 +382,10 @@ impl Detector {
             off.start_ns >= turn.start_ns && off.call.is_some_and(|call| turn.waits_on(&call))
         });
         let carries = (world.channels.get(&turn.object)).is_some_and(|c| c.carries_requests);
-        if !(carries || waiting) || !turn.reads.is_empty() || Self::is_answer(world, turn, server) {
+        // Who reads a datagram at the very moment it comes may take it before its sender tells of it.
+        let unseen = turn.object.is_datagram() && !turn.reads.is_empty();
+        let answered = !turn.reads.is_empty() && !unseen;
+        if !(carries || waiting) || answered || Self::is_answer(world, turn, server) {
             return;
         }
         let end_ns = turn.closed_ns.unwrap_or(world.now_ns).max(turn.start_ns);
@@ -348,10 +399,15 @@ impl Detector {
             (None, Some(_)) => exit_reason("the server", world, server),
             (None, None) => "the capture ended before the answer".to_string(),
         };
+        let reason = match unseen {
+            true => UNSEEN.to_string(),
+            false => reason,
+        };
         self.found_primary = true;
-        let parent_request_id = turn.parent.and_then(|process| self.exec_id(process));
+        let parent_request_id =
+            turn.made_for.or_else(|| turn.parent.and_then(|process| self.exec_id(process)));
         let request = Request {
-            request_id: self.new_id(),
+            request_id: self.id_of((turn.object, turn.from)),
             parent_request_id,
             kind: kind_of(turn.object),
             start_ns: turn.start_ns,
@@ -366,7 +422,7 @@ impl Detector {
             xid: None,
             method: None,
             status: None,
-            request_bytes: Some(turn.to - turn.from),
+            request_bytes: Some(turn.request_bytes()),
             response_bytes: None,
         };
         let goal = Goal {
@@ -382,7 +438,7 @@ impl Detector {
     }
 }
 
-fn exit_reason(who: &str, world: &World, process: ProcessId) -> String {
+pub(super) fn exit_reason(who: &str, world: &World, process: ProcessId) -> String {
     let code = world.processes[process as usize].exit_code.unwrap_or(0);
     match code & 0x7f {
         0 => format!("{who} exited with status {} before the answer", (code >> 8) & 0xff),

@@ -36,6 +36,12 @@ impl Walk<'_> {
         if ours && self.read_before(thread, object, call) {
             return None; // already at work on this message
         }
+        if ours && self.goal.messages.first().is_some_and(|m| m.object == object) {
+            let from = (piece_start_ns, at_ns);
+            if let Some(step) = self.came_unaccepted(thread, call, &write, from) {
+                return step;
+            }
+        }
         // Woken for these bytes, in poll() or an earlier read: the sleep will tell.
         let woken = t.off.iter().rev().take_while(|off| off.end_ns >= write.enter_ns).find(|off| {
             off.end_ns <= call.enter_ns
@@ -82,7 +88,15 @@ impl Walk<'_> {
         }
         let piece = tile::Piece { start_ns: call.enter_ns, level: Level::Call(call) };
         self.on_cpu(thread, &piece, at_ns);
-        self.queue(thread, write.exit_ns, call.enter_ns, queue_category(object), UNREAD);
+        let (mut from_ns, to_ns) = (write.exit_ns, call.enter_ns);
+        let last = self.last_of(call, object);
+        if let Some(received_ns) = self.received_ns(object, last, to_ns) {
+            from_ns = received_ns.clamp(from_ns, to_ns);
+        }
+        self.queue(thread, from_ns, to_ns, queue_category(object), UNREAD);
+        if write.exit_ns < from_ns {
+            self.wire(thread, object, last, (write.exit_ns, from_ns));
+        }
         Some(Step::Joined(write.thread, write.exit_ns))
     }
 
@@ -140,11 +154,15 @@ impl Walk<'_> {
         }
     }
 
-    /// For a read from a channel: the write that brought its last byte, when its writer is traced.
+    /// For a read from a channel: the write that brought its last byte (the last of the request, if it
+    /// has any: others' may have come later), when its writer is traced.
     fn writer_of(&self, call: &Call) -> Option<(Object, Transfer)> {
-        let io = call.transfer().filter(|io| !io.is_write)?;
+        // Of several datagrams, the last of the request.
+        let mut reads = call.transfers().rev().filter(|io| !io.is_write);
+        let first = reads.clone().next();
+        let io = reads.find(|io| self.goal.has(io)).or(first)?;
         let channel = self.world.channels.get(&io.object)?;
-        let last = io.offset.saturating_add(io.bytes) - 1;
+        let last = self.goal.last_of(io).unwrap_or(io.offset.saturating_add(io.bytes) - 1);
         // Bytes of writers that race may be counted to the wrong one; never to a later one.
         Channel::find(&channel.writes, last)
             .filter(|write| write.enter_ns < call.exit_ns)
@@ -152,7 +170,7 @@ impl Walk<'_> {
     }
 
     /// Whether the thread read messages that are not the request's, from `from_ns` until the call.
-    fn read_others(&self, thread: &Thread, from_ns: u64, call: &Call) -> bool {
+    pub(super) fn read_others(&self, thread: &Thread, from_ns: u64, call: &Call) -> bool {
         let before = count_before(&thread.calls, |other| other.enter_ns < call.enter_ns);
         (thread.calls.range(..before).rev())
             .take_while(|other| other.enter_ns >= from_ns)
@@ -161,7 +179,7 @@ impl Walk<'_> {
 
     /// Whether the call's bytes belong to the request's messages.
     fn is_ours(&self, call: &Call) -> bool {
-        call.io.as_ref().is_some_and(|io| self.goal.has(io))
+        call.transfers().any(|io| self.goal.has(io))
     }
 
     /// Whether the thread is one that read the request, and had not begun to: what it did until then
@@ -173,19 +191,13 @@ impl Walk<'_> {
         reads.find(|read| read.thread == thread).is_some_and(|read| at_ns <= read.enter_ns)
     }
 
-    /// Whether the thread had read earlier bytes of the same message before this call.
+    /// Whether the thread had read earlier bytes of the request on this channel before this call.
     fn read_before(&self, thread: ThreadId, object: Object, call: &Call) -> bool {
-        let Some(io) = call.io else { return false };
-        let Some(message) = self
-            .goal
-            .messages
-            .iter()
-            .find(|m| m.object == object && m.from <= io.offset && io.offset < m.to)
-        else {
-            return false;
-        };
+        let ours = |io: &&Io| io.object == object && !io.is_write && self.goal.has(io);
+        let Some(io) = call.transfers().find(ours) else { return false };
         let Some(channel) = self.world.channels.get(&object) else { return false };
-        Channel::overlapping(&channel.reads, message.from, io.offset)
+        let of = self.goal.messages.iter().filter(|m| m.object == object && m.from < io.offset);
+        of.flat_map(|m| Channel::overlapping(&channel.reads, m.from, m.to.min(io.offset)))
             .any(|read| read.thread == thread)
     }
 }

@@ -1,0 +1,414 @@
+//! One connection: its units become exchanges.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::exchange::{Bytes, Ended, Exchange};
+use crate::engine::event::{Method, Object, Protocol, Unit};
+use crate::engine::world::{Channel, ProcessId, Transfer, World};
+use crate::records::{
+    UNIT_ASIDE, UNIT_ERROR, UNIT_LAST, UNIT_MORE, UNIT_OPEN, UNIT_REQUEST, UNIT_RESPONSE,
+};
+
+/// Frames of HTTP/2 (RFC 9113, section 6), and their flags.
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const GOAWAY: u8 = 7;
+const CONTINUATION: u8 = 9;
+const END_STREAM: u8 = 0x1;
+const END_HEADERS: u8 = 0x4;
+
+/// "HEAD"
+const HEAD: u32 = 0x4845_4144;
+
+/// Units of a connection kept until it is known who asks.
+const MOST_EARLY: usize = 256;
+/// Exchanges under way on a connection. More is a mistake, or an attack.
+const MOST_OPEN: usize = 1 << 16;
+/// A unit that lies so far before the last one is of another connection between the same ends.
+const REUSED_BYTES: u64 = 1 << 21;
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) protocol: Protocol,
+    pub(super) channels: [Object; 2],
+    /// Which of them is the client's.
+    pub(super) client: Option<usize>,
+    /// Units before that offset have been told, of each channel.
+    told: [u64; 2],
+    early: VecDeque<(Unit, u64)>,
+    /// By stream or XID.
+    open: BTreeMap<u32, Exchange>,
+    /// Where answers come in the order of the questions: those not answered, those that answer what
+    /// is not told yet.
+    asks: VecDeque<Exchange>,
+    answers: VecDeque<Exchange>,
+    /// Which stream or XID the last unit of each channel was of.
+    last: [Option<u32>; 2],
+    /// First bytes of questions, with stream or XID, whose calls are not all looked at.
+    pub(super) begun: Vec<(u64, u32)>,
+    /// Those whose end is told.
+    pub(super) ended: Vec<Exchange>,
+    /// The client or the server is gone: who, and when.
+    pub(super) gone: Option<(ProcessId, bool, u64)>,
+}
+
+impl Connection {
+    pub(super) fn new(unit: &Unit) -> Connection {
+        Connection {
+            protocol: unit.protocol,
+            channels: [unit.channel, unit.reverse],
+            client: None,
+            told: [0; 2],
+            early: VecDeque::new(),
+            open: BTreeMap::new(),
+            asks: VecDeque::new(),
+            answers: VecDeque::new(),
+            last: [None; 2],
+            begun: Vec::new(),
+            ended: Vec::new(),
+            gone: None,
+        }
+    }
+
+    /// The client's channel and the server's.
+    pub(super) fn ends(&self) -> Option<(Object, Object)> {
+        self.client.map(|client| (self.channels[client], self.channels[1 - client]))
+    }
+
+    /// The earliest instant that what is open may still need; `None`: nothing is.
+    pub(super) fn since_ns(&self) -> Option<u64> {
+        let open = self.open.values().chain(&self.asks).chain(&self.answers).chain(&self.ended);
+        let early = self.early.iter().map(|(_, since_ns)| *since_ns);
+        open.map(|exchange| exchange.since_ns).chain(early).min()
+    }
+
+    pub(super) fn unit(&mut self, world: &World, unit: &Unit) {
+        let Some(index) = self.channels.iter().position(|channel| *channel == unit.channel) else {
+            return;
+        };
+        let told = self.told[index];
+        if unit.protocol != self.protocol || told.saturating_sub(unit.from) > REUSED_BYTES {
+            // Another connection of the same ends.
+            *self = Connection { ended: std::mem::take(&mut self.ended), ..Connection::new(unit) };
+            return self.unit(world, unit);
+        }
+        if unit.from < told {
+            return; // told by who wrote and by who read
+        }
+        self.told[index] = unit.from + 1;
+        if unit.after_gap && matches!(self.protocol, Protocol::Http1 | Protocol::Resp) {
+            // How many are missing is not known.
+            self.asks.clear();
+            self.answers.clear();
+        }
+        if self.client.is_none() {
+            let client = match (self.protocol, unit.kind) {
+                (_, _) if unit.from_client.is_some() => unit.from_client,
+                (Protocol::Http2, _) => None,
+                (_, UNIT_REQUEST) => Some(true),
+                (_, UNIT_RESPONSE | UNIT_ASIDE) => Some(false),
+                _ => None,
+            };
+            match client {
+                Some(client) => self.begin(world, if client { index } else { 1 - index }),
+                None => {
+                    if self.early.len() == MOST_EARLY {
+                        self.early.pop_front();
+                    }
+                    let since_ns = self.since(world, index, unit);
+                    self.early.push_back((*unit, since_ns));
+                    return;
+                }
+            }
+        }
+        self.sort(world, index, unit);
+    }
+
+    /// It is known who asks.
+    fn begin(&mut self, world: &World, client: usize) {
+        self.client = Some(client);
+        for (unit, _) in std::mem::take(&mut self.early) {
+            if let Some(index) = self.channels.iter().position(|c| *c == unit.channel) {
+                self.sort(world, index, &unit);
+            }
+        }
+    }
+
+    /// When the call began that moved the unit's first byte.
+    fn since(&self, world: &World, index: usize, unit: &Unit) -> u64 {
+        let moved = |channel: &Channel| {
+            let write = Channel::find(&channel.writes, unit.from).map(|t| t.enter_ns);
+            let read = Channel::find(&channel.reads, unit.from).map(|t| t.enter_ns);
+            write.into_iter().chain(read).min()
+        };
+        world.channels.get(&self.channels[index]).and_then(moved).unwrap_or(world.now_ns)
+    }
+
+    fn sort(&mut self, world: &World, index: usize, unit: &Unit) {
+        let asks = self.client == Some(index);
+        let since_ns = self.since(world, index, unit);
+        match self.protocol {
+            Protocol::Http2 => self.frame(world, asks, unit, since_ns),
+            Protocol::OncRpc => self.record(world, index, asks, unit, since_ns),
+            Protocol::Http1 | Protocol::Resp => self.message(world, asks, unit, since_ns),
+        }
+    }
+
+    /// A frame of HTTP/2.
+    fn frame(&mut self, world: &World, asks: bool, unit: &Unit, since_ns: u64) {
+        if unit.kind == GOAWAY && !asks {
+            let refused: Vec<_> = self.open.range(unit.numbers[0].saturating_add(1)..).collect();
+            let refused: Vec<u32> = refused.into_iter().map(|(id, _)| *id).collect();
+            for id in refused {
+                self.end(world, id, Ended::Refused);
+            }
+            return;
+        }
+        // Clients' streams have odd numbers. The server's, pushed, answer no question of their own.
+        if unit.id.is_multiple_of(2) {
+            return;
+        }
+        if !self.open.contains_key(&unit.id) {
+            // What goes on with a stream that began before the capture is not one.
+            if unit.kind != HEADERS || self.open.len() >= MOST_OPEN {
+                return;
+            }
+            let exchange = Exchange { id: unit.id, since_ns, ..Exchange::default() };
+            self.open.insert(unit.id, exchange);
+        }
+        let Some(exchange) = self.open.get_mut(&unit.id) else { return };
+        exchange.since_ns = exchange.since_ns.min(since_ns);
+        if asks && exchange.asked.is_empty() {
+            self.begun.push((unit.from, unit.id));
+        }
+        let bytes = if asks { &mut exchange.asked } else { &mut exchange.answered };
+        bytes.add(unit.from, unit.to);
+        if unit.named {
+            exchange.unnamed.push((asks, unit.from));
+        }
+        if unit.kind == RST_STREAM {
+            let reset = Ended::Reset { by_client: asks, code: unit.numbers[0] };
+            return self.end(world, unit.id, reset);
+        }
+        if asks {
+            if let Some(how) = exchange.ended {
+                self.end(world, unit.id, how); // its answer was told before
+            }
+            return;
+        }
+        let last = match unit.kind {
+            DATA => unit.flags & END_STREAM != 0,
+            HEADERS => {
+                exchange.ending = unit.flags & END_STREAM != 0;
+                exchange.ending && unit.flags & END_HEADERS != 0
+            }
+            CONTINUATION => exchange.ending && unit.flags & END_HEADERS != 0,
+            _ => false,
+        };
+        if last {
+            self.end(world, unit.id, Ended::Answered);
+        }
+    }
+
+    /// A fragment of an ONC RPC record.
+    fn record(&mut self, world: &World, index: usize, asks: bool, unit: &Unit, since_ns: u64) {
+        let id = match unit.kind {
+            UNIT_MORE => self.last[index].unwrap_or(unit.id),
+            // Calls the other way (NFS has them) are not followed.
+            UNIT_REQUEST if !asks => return,
+            UNIT_RESPONSE if asks => return,
+            _ => unit.id,
+        };
+        self.last[index] = Some(id);
+        if !self.open.contains_key(&id) {
+            if unit.kind == UNIT_MORE || self.open.len() >= MOST_OPEN {
+                return;
+            }
+            self.open.insert(id, Exchange { id, since_ns, ..Exchange::default() });
+        }
+        let Some(exchange) = self.open.get_mut(&id) else { return };
+        exchange.since_ns = exchange.since_ns.min(since_ns);
+        if asks {
+            if unit.kind == UNIT_REQUEST && !exchange.asked.is_empty() {
+                exchange.repeats += 1;
+            }
+            if exchange.method.is_none() && unit.kind == UNIT_REQUEST {
+                let [program, version, procedure] = unit.numbers;
+                exchange.method = Some(format!("{program}.{version}.{procedure}"));
+            }
+            if exchange.asked.is_empty() {
+                self.begun.push((unit.from, id));
+            }
+            exchange.asked.add(unit.from, unit.to);
+            if let Some(how) = exchange.ended {
+                self.end(world, id, how); // its answer was told before
+            }
+            return;
+        }
+        exchange.answered.add(unit.from, unit.to);
+        if unit.status_known {
+            exchange.status = i32::try_from(unit.numbers[0]).ok();
+        }
+        if unit.flags & UNIT_LAST != 0 {
+            self.end(world, id, Ended::Answered);
+        }
+    }
+
+    /// A message, or part of one, of a protocol that answers in order.
+    fn message(&mut self, world: &World, asks: bool, unit: &Unit, since_ns: u64) {
+        if unit.kind == UNIT_ASIDE {
+            return;
+        }
+        let fits = unit.kind == UNIT_MORE || (unit.kind == UNIT_REQUEST) == asks;
+        let queue = if asks { &mut self.asks } else { &mut self.answers };
+        if !fits || queue.len() >= MOST_OPEN {
+            return;
+        }
+        if unit.kind != UNIT_MORE {
+            if asks {
+                self.begun.push((unit.from, 0));
+            }
+            queue.push_back(Exchange {
+                since_ns,
+                head_only: asks && self.protocol == Protocol::Http1 && unit.numbers[0] == HEAD,
+                head_bytes: u64::from(unit.numbers[1]),
+                unnamed: if unit.named { vec![(asks, unit.from)] } else { Vec::new() },
+                ..Exchange::default()
+            });
+        }
+        let Some(last) = queue.back_mut().filter(|last| last.ended.is_none()) else { return };
+        let bytes = if asks { &mut last.asked } else { &mut last.answered };
+        bytes.add(unit.from, unit.to);
+        if !asks && unit.kind == UNIT_RESPONSE {
+            last.status = match self.protocol {
+                Protocol::Resp => Some(i32::from(unit.flags & UNIT_ERROR != 0)),
+                _ => i32::try_from(unit.numbers[0]).ok().filter(|_| unit.status_known),
+            };
+        }
+        if unit.flags & (UNIT_LAST | UNIT_OPEN) != 0 {
+            let open = unit.flags & UNIT_OPEN != 0;
+            last.ended = Some(if open { Ended::UntilClose } else { Ended::Answered });
+        }
+        self.pair(world);
+    }
+
+    /// Brings questions and answers together, oldest first.
+    fn pair(&mut self, world: &World) {
+        let Some((asked_on, answered_on)) = self.ends() else { return };
+        while let (Some(ask), Some(answer)) = (self.asks.front(), self.answers.front()) {
+            // The answer to HEAD may claim a body that is not there.
+            if answer.ended.is_none() && !ask.head_only {
+                return;
+            }
+            let moved = |object, bytes: &Bytes| first_moved(world, object, bytes);
+            let before = match (moved(asked_on, &ask.asked), moved(answered_on, &answer.answered)) {
+                (Some(asked), Some(answered)) => answered.exit_ns <= asked.enter_ns,
+                _ => false,
+            };
+            let Some(answer) = self.answers.pop_front() else { return };
+            if before {
+                continue; // to a question of before the capture
+            }
+            let Some(mut exchange) = self.asks.pop_front() else { return };
+            exchange.answered = answer.answered;
+            exchange.status = answer.status;
+            exchange.ended = answer.ended.or(Some(Ended::Answered));
+            if exchange.head_only && answer.head_bytes > 0 {
+                exchange.answered.cut(answer.head_bytes);
+                exchange.ended = Some(Ended::Answered);
+            }
+            exchange.since_ns = exchange.since_ns.min(answer.since_ns);
+            exchange.ended_ns = world.now_ns;
+            self.ended.push(exchange);
+        }
+    }
+
+    fn end(&mut self, world: &World, id: u32, how: Ended) {
+        if let Some(mut exchange) = self.open.remove(&id) {
+            if exchange.asked.is_empty() && how == Ended::Answered {
+                // The question is told later.
+                exchange.ended = Some(how);
+                exchange.ended_ns = world.now_ns;
+                self.open.insert(id, exchange);
+                return;
+            }
+            exchange.ended = Some(how);
+            exchange.ended_ns = world.now_ns;
+            self.ended.push(exchange);
+        }
+    }
+
+    pub(super) fn method(&mut self, world: &World, method: &Method) {
+        let Some(index) = self.channels.iter().position(|channel| *channel == method.channel)
+        else {
+            return;
+        };
+        if let (None, Some(asks)) = (self.client, method.asks) {
+            self.begin(world, if asks { index } else { 1 - index });
+        }
+        let asks = self.client == Some(index);
+        let open = self.open.get_mut(&method.id).into_iter();
+        let exchanges = open.chain(self.ended.iter_mut().rev()).chain(&mut self.asks);
+        let of = |exchange: &&mut Exchange| exchange.unnamed.contains(&(asks, method.offset));
+        let Some(exchange) = { exchanges }.find(of) else { return };
+        exchange.unnamed.retain(|unit| *unit != (asks, method.offset));
+        if asks {
+            let path = method.path.as_deref().filter(|path| !path.is_empty());
+            exchange.method = exchange.method.take().or(path.map(Into::into));
+        } else {
+            // 100 and the like come before the answer's own.
+            let status = method.status.filter(|status| *status >= 200);
+            exchange.status = status.or(exchange.status);
+            exchange.result = method.result.or(exchange.result);
+        }
+    }
+
+    /// If the process is an end of it: what is open will not be answered.
+    pub(super) fn exit(&mut self, world: &World, process: ProcessId) {
+        let Some((asked, answered)) = self.ends() else { return };
+        let is = |end: Option<&Transfer>| {
+            end.is_some_and(|end| world.thread(end.thread).process == process)
+        };
+        let channel = |object| world.channels.get(&object);
+        let of =
+            |asks: fn(&Channel) -> Option<&Transfer>, object| is(channel(object).and_then(asks));
+        let client = of(|c| c.writes.back(), asked) || of(|c| c.reads.back(), answered);
+        let server = of(|c| c.reads.back(), asked) || of(|c| c.writes.back(), answered);
+        if (client || server) && self.gone.is_none() {
+            self.gone = Some((process, client, world.now_ns));
+        }
+    }
+
+    /// The question that begins there, if it is still open.
+    pub(super) fn begun(&mut self, first: u64, id: u32) -> Option<&mut Exchange> {
+        let open = self.open.get_mut(&id).into_iter();
+        let mut all = open.chain(self.ended.iter_mut()).chain(&mut self.asks);
+        all.find(|exchange| exchange.asked.first() == Some(first))
+    }
+
+    /// Takes what will not be answered any more.
+    pub(super) fn take_open(&mut self) -> Vec<Exchange> {
+        self.answers.clear();
+        let open = std::mem::take(&mut self.open).into_values();
+        open.chain(std::mem::take(&mut self.asks)).filter(|e| !e.asked.is_empty()).collect()
+    }
+
+    /// Drops answers whose question never came.
+    pub(super) fn tidy(&mut self, world: &World, patience_ns: u64) {
+        let old = |e: &Exchange| e.since_ns.saturating_add(patience_ns) < world.now_ns;
+        self.open.retain(|_, e| !(e.asked.is_empty() && old(e)));
+        while self.asks.is_empty()
+            && self.answers.front().is_some_and(|e| e.ended.is_some() && old(e))
+        {
+            self.answers.pop_front();
+        }
+    }
+}
+
+/// The call that wrote the first of these bytes, or else the one that read it.
+fn first_moved(world: &World, object: Object, bytes: &Bytes) -> Option<Transfer> {
+    let channel = world.channels.get(&object)?;
+    let first = bytes.first()?;
+    Channel::find(&channel.writes, first).or(Channel::find(&channel.reads, first)).copied()
+}

@@ -1,0 +1,318 @@
+//! From exchanges to requests: when all the calls that moved their bytes are on record.
+
+use super::connection::Connection;
+use super::exchange::{Ended, Exchange};
+use crate::engine::event::{Object, Protocol};
+use crate::engine::requests::one_sided::arrival_ns;
+use crate::engine::requests::turns::exit_reason;
+use crate::engine::requests::{end_of, name_of, Detector, Found};
+use crate::engine::walk::{Goal, Message};
+use crate::engine::world::{Channel, ThreadId, Transfer, World};
+use crate::model::{Kind, Request};
+
+/// How long an exchange waits for the record of a call that is still under way.
+const RECORD_PATIENCE_NS: u64 = 2_000_000_000;
+/// And for a sign that its other end is traced, too; for its method; for an end's last records.
+const SIGN_PATIENCE_NS: u64 = 100_000_000;
+/// An answer that ends with its connection has, when nothing more comes for so long.
+const CLOSE_PATIENCE_NS: u64 = 500_000_000;
+
+/// Who moved what matters of an exchange, as far as they are traced and told.
+struct Moves {
+    /// First byte of the question, written and read.
+    sent: Option<Transfer>,
+    taken: Option<Transfer>,
+    /// Last byte of the answer.
+    answered: Option<Transfer>,
+    received: Option<Transfer>,
+    /// Whether any call is known of the ends.
+    client_traced: bool,
+    server_traced: bool,
+}
+
+impl Moves {
+    fn of(world: &World, (asked_on, answered_on): (Object, Object), exchange: &Exchange) -> Moves {
+        let (asked, answered) = (world.channels.get(&asked_on), world.channels.get(&answered_on));
+        let first = exchange.asked.first();
+        let last = exchange.answered.last();
+        let written = |channel: Option<&Channel>, at: Option<u64>| {
+            Channel::find(&channel?.writes, at?).copied()
+        };
+        let read = |channel: Option<&Channel>, at: Option<u64>| {
+            Channel::find(&channel?.reads, at?).copied()
+        };
+        let writes = |channel: Option<&Channel>| channel.is_some_and(|c| !c.writes.is_empty());
+        let reads = |channel: Option<&Channel>| channel.is_some_and(|c| !c.reads.is_empty());
+        Moves {
+            sent: written(asked, first),
+            taken: read(asked, first),
+            answered: written(answered, last),
+            received: read(answered, last),
+            client_traced: writes(asked) || reads(answered),
+            server_traced: reads(asked) || writes(answered),
+        }
+    }
+}
+
+/// A request's window, and whose thread has it at its end.
+struct Window {
+    start_ns: u64,
+    end_ns: u64,
+    thread: ThreadId,
+}
+
+enum Settled {
+    Complete(Window),
+    Incomplete(Window, String),
+    NotYet,
+    /// Nothing is known of the calls that moved it.
+    Nothing,
+}
+
+impl Detector {
+    pub(super) fn tidy_framed(&mut self, world: &World) {
+        for connection in self.framed.connections.values_mut() {
+            connection.tidy(world, RECORD_PATIENCE_NS);
+        }
+    }
+
+    /// Decides the exchanges of a connection whose calls are all on record. `over`: no more will be.
+    pub(super) fn settle_framed(&mut self, world: &World, channel: Object, over: bool) {
+        let Some(number) = self.framed.by_channel.get(&channel).copied() else { return };
+        let Some(mut connection) = self.framed.connections.remove(&number) else { return };
+        self.settle_connection(world, &mut connection, over);
+        self.framed.connections.insert(number, connection);
+    }
+
+    fn settle_connection(&mut self, world: &World, connection: &mut Connection, over: bool) {
+        let Some(ends) = connection.ends() else { return };
+        self.link_parents(world, connection, ends);
+        for mut exchange in std::mem::take(&mut connection.ended) {
+            if let (Some(process), Some(first)) = (exchange.serving.take(), exchange.asked.first())
+            {
+                self.parents.end(process, (ends.0, first));
+            }
+            match settled(world, ends, &mut exchange, over) {
+                Settled::Complete(window) => {
+                    self.framed_found(world, connection, exchange, &window, None);
+                }
+                Settled::Incomplete(window, reason) => {
+                    self.framed_found(world, connection, exchange, &window, Some(reason));
+                }
+                Settled::NotYet => connection.ended.push(exchange),
+                Settled::Nothing => {}
+            }
+        }
+        let gone = connection
+            .gone
+            .filter(|(_, _, at_ns)| over || at_ns.saturating_add(SIGN_PATIENCE_NS) < world.now_ns);
+        let (reason, end_ns) = match gone {
+            Some((process, client, at_ns)) => {
+                let who = if client { "the client" } else { "the server" };
+                (exit_reason(who, world, process), at_ns)
+            }
+            None if over => (CUT.to_string(), world.now_ns),
+            None => return,
+        };
+        for exchange in connection.take_open() {
+            let moves = Moves::of(world, ends, &exchange);
+            let Some(window) = unanswered(world, &moves, end_ns) else { continue };
+            self.framed_found(world, connection, exchange, &window, Some(reason.clone()));
+        }
+    }
+
+    /// Looks at who asks new questions, and for what, and who begins to serve them.
+    fn link_parents(&mut self, world: &World, connection: &mut Connection, ends: (Object, Object)) {
+        for (first, id) in std::mem::take(&mut connection.begun) {
+            let Some(channel) = world.channels.get(&ends.0) else { continue };
+            let Some(exchange) = connection.begun(first, id) else { continue };
+            let process = |transfer: &Transfer| world.thread(transfer.thread).process;
+            if exchange.parent.is_none() {
+                let sent = Channel::find(&channel.writes, first);
+                exchange.parent = sent.and_then(|sent| self.parent_id(process(sent), sent.thread));
+            }
+            match Channel::find(&channel.reads, first) {
+                Some(taken) if exchange.ended.is_none() => {
+                    self.parents.begin(process(taken), taken.thread, (ends.0, first));
+                    exchange.serving = Some(process(taken));
+                }
+                Some(_) => {}
+                None => connection.begun.push((first, id)),
+            }
+        }
+    }
+
+    fn framed_found(
+        &mut self,
+        world: &World,
+        connection: &Connection,
+        exchange: Exchange,
+        window: &Window,
+        reason: Option<String>,
+    ) {
+        let Some(ends) = connection.ends() else { return };
+        let moves = Moves::of(world, ends, &exchange);
+        let client = moves.received.or(moves.sent).map(|transfer| transfer.thread);
+        let server = moves.taken.or(moves.answered).map(|transfer| transfer.thread);
+        let process = |thread: Option<ThreadId>| thread.map(|id| world.thread(id).process);
+        let (client_process, server_process) = (process(client), process(server));
+        let parent_request_id = exchange.parent.or_else(|| {
+            let parent = client_process.and_then(|process| self.enclosing(world, process));
+            parent.and_then(|process| self.exec_id(process))
+        });
+        let (kind, stream_id, xid) = match connection.protocol {
+            Protocol::Http2 => (Kind::Http2, Some(u64::from(exchange.id)), None),
+            Protocol::OncRpc => (Kind::OncRpc, None, Some(exchange.id)),
+            Protocol::Http1 => (Kind::Http1, None, None),
+            Protocol::Resp => (Kind::Resp, None, None),
+        };
+        self.found_primary = true;
+        let complete = reason.is_none();
+        let end = |thread: Option<ThreadId>| thread.map(|id| end_of(world, id, window.end_ns));
+        let request_id = match exchange.asked.first() {
+            Some(first) => self.id_of((ends.0, first)),
+            None => self.new_id(),
+        };
+        let request = Request {
+            request_id,
+            parent_request_id,
+            kind,
+            start_ns: window.start_ns,
+            latency_ns: window.end_ns.saturating_sub(window.start_ns),
+            complete,
+            reason,
+            records_lost: 0, // set when it is judged
+            client: end(client),
+            server: end(server),
+            channel: Some(name_of(world, ends.0)),
+            stream_id,
+            xid,
+            method: exchange.method,
+            status: exchange.result.or(exchange.status),
+            request_bytes: Some(exchange.asked.count),
+            response_bytes: (!exchange.answered.is_empty()).then_some(exchange.answered.count),
+        };
+        let messages: Vec<Message> = match complete {
+            true => {
+                let asked = exchange.asked.messages(ends.0);
+                asked.chain(exchange.answered.messages(ends.1)).collect()
+            }
+            false => Vec::new(),
+        };
+        let goal = Goal {
+            start_ns: window.start_ns,
+            end_ns: window.end_ns,
+            client: window.thread,
+            client_process: world.thread(window.thread).process,
+            server_process,
+            messages,
+            child: None,
+        };
+        self.found.push(Found { request, goal });
+    }
+}
+
+const CUT: &str = "the capture ended before the answer";
+
+fn settled(world: &World, ends: (Object, Object), exchange: &mut Exchange, over: bool) -> Settled {
+    let Some(how) = exchange.ended else { return Settled::NotYet };
+    let waited = |since_ns: u64, patience_ns: u64| {
+        over || since_ns.saturating_add(patience_ns) < world.now_ns
+    };
+    let ended_ns = exchange.ended_ns;
+    if !exchange.unnamed.is_empty() && !waited(ended_ns, SIGN_PATIENCE_NS) {
+        return Settled::NotYet;
+    }
+    if how == Ended::UntilClose {
+        let Some(last) = last_moved(world, ends.1) else { return Settled::Nothing };
+        if !waited(last.exit_ns.max(ended_ns), CLOSE_PATIENCE_NS) {
+            return Settled::NotYet;
+        }
+        exchange.answered.reach(last.to);
+    }
+    let moves = Moves::of(world, ends, exchange);
+    if let Ended::Reset { .. } | Ended::Refused = how {
+        let at_ns = moves.received.or(moves.answered).map_or(ended_ns, |t| t.exit_ns);
+        return match unanswered(world, &moves, at_ns) {
+            Some(window) => Settled::Incomplete(window, reason(how)),
+            None => Settled::Nothing,
+        };
+    }
+    let late = waited(ended_ns, RECORD_PATIENCE_NS);
+    let cut = over && ended_ns.saturating_add(RECORD_PATIENCE_NS) >= world.now_ns;
+    match (moves.sent, moves.received) {
+        (Some(sent), Some(received)) => {
+            let server_known = moves.answered.is_some() && moves.taken.is_some();
+            if moves.server_traced && !server_known && !late {
+                return Settled::NotYet;
+            }
+            complete(sent.enter_ns, received.exit_ns, received.thread)
+        }
+        _ if moves.client_traced && !late => Settled::NotYet,
+        _ if moves.client_traced => match unanswered(world, &moves, world.now_ns) {
+            Some(window) => {
+                let reason = if cut { CUT } else { "the client has not read all of the answer" };
+                Settled::Incomplete(window, reason.into())
+            }
+            None => Settled::Nothing,
+        },
+        _ => match (moves.taken, moves.answered) {
+            (Some(taken), Some(answered)) if waited(ended_ns, SIGN_PATIENCE_NS) => {
+                complete(arrived(world, &taken), answered.exit_ns, answered.thread)
+            }
+            (Some(_), Some(_)) => Settled::NotYet,
+            _ if late => match unanswered(world, &moves, world.now_ns) {
+                Some(window) => {
+                    let reason =
+                        if cut { CUT } else { "the server has not written all of the answer" };
+                    Settled::Incomplete(window, reason.into())
+                }
+                None => Settled::Nothing,
+            },
+            _ => Settled::NotYet,
+        },
+    }
+}
+
+fn complete(start_ns: u64, end_ns: u64, thread: ThreadId) -> Settled {
+    match start_ns < end_ns {
+        true => Settled::Complete(Window { start_ns, end_ns, thread }),
+        false => Settled::Nothing, // records out of order
+    }
+}
+
+/// The window of an exchange without its answer.
+fn unanswered(world: &World, moves: &Moves, end_ns: u64) -> Option<Window> {
+    let (start_ns, thread) = match (&moves.sent, &moves.taken) {
+        (Some(sent), _) => (sent.enter_ns, sent.thread),
+        (None, Some(taken)) => (arrived(world, taken), taken.thread),
+        (None, None) => return None,
+    };
+    Some(Window { start_ns, end_ns: end_ns.max(start_ns), thread })
+}
+
+/// When the bytes of a server's read arrived, as far as it is known.
+fn arrived(world: &World, taken: &Transfer) -> u64 {
+    let calls = &world.thread(taken.thread).calls;
+    let call = calls.iter().rev().find(|call| call.enter_ns <= taken.enter_ns);
+    match call.filter(|call| call.exit_ns == taken.exit_ns) {
+        Some(call) => arrival_ns(world, taken.thread, call).min(taken.enter_ns.max(call.exit_ns)),
+        None => taken.enter_ns,
+    }
+}
+
+/// The last transfer on a channel, read or, where nobody is known to read, written.
+fn last_moved(world: &World, object: Object) -> Option<Transfer> {
+    let channel = world.channels.get(&object)?;
+    channel.reads.back().or(channel.writes.back()).copied()
+}
+
+fn reason(how: Ended) -> String {
+    match how {
+        Ended::Reset { by_client, code } => {
+            let who = if by_client { "client" } else { "server" };
+            format!("the {who} reset the stream, with error {code}")
+        }
+        _ => "the server went away without looking at it".to_string(),
+    }
+}

@@ -1,0 +1,116 @@
+//! Connections that wait to be accepted.
+
+use super::*;
+use crate::engine::world::Opening;
+
+/// `detail` of a `queue.accept` segment.
+const UNACCEPTED: &str = "connected, not yet accepted";
+
+impl Walk<'_> {
+    /// How the request's connection was opened and accepted, as far as it is known.
+    fn openings(&self) -> Option<(Opening, Option<Opening>)> {
+        let asked = self.goal.messages.first()?;
+        let channel = self.world.channels.get(&asked.object)?;
+        Some((channel.accepted?, channel.connected))
+    }
+
+    /// A read found the request ready that had come before its connection was accepted: it has waited
+    /// for that. `Some(None)`: the thread's own way leads to the accept.
+    pub(super) fn came_unaccepted(
+        &mut self,
+        thread: ThreadId,
+        call: &Call,
+        write: &Transfer,
+        (piece_start_ns, at_ns): (u64, u64),
+    ) -> Option<Option<Step>> {
+        let (accepted, connected) = self.openings()?;
+        let t = self.world.thread(thread);
+        let same_process = self.world.thread(accepted.thread).process == t.process;
+        if !same_process || accepted.exit_ns <= write.exit_ns || accepted.exit_ns > call.enter_ns {
+            return None;
+        }
+        // What led to the accept is of the request only if the connection was opened for it.
+        let opened_for_it = connected.is_some_and(|c| c.enter_ns >= self.goal.start_ns);
+        if !opened_for_it {
+            if piece_start_ns > call.enter_ns {
+                return Some(None);
+            }
+            let piece = tile::Piece { start_ns: call.enter_ns, level: Level::Call(call) };
+            self.on_cpu(thread, &piece, at_ns);
+            let accepted_ns = accepted.exit_ns;
+            self.queue(thread, accepted_ns, call.enter_ns, Category::QueueSocket, UNREAD);
+            self.queue(thread, write.exit_ns, accepted_ns, Category::QueueAccept, UNACCEPTED);
+            return Some(Some(Step::Joined(write.thread, write.exit_ns)));
+        }
+        let leads_there = match accepted.thread == thread {
+            true => !self.read_others(t, accepted.exit_ns, call),
+            // Told by whoever accepted it.
+            false => {
+                t.off.iter().rev().take_while(|off| off.end_ns > accepted.exit_ns).any(|off| {
+                    off.end_ns <= call.enter_ns
+                        && off.wake.is_some_and(|wake| {
+                            wake.waker == accepted.thread && wake.at_ns >= accepted.exit_ns
+                        })
+                })
+            }
+        };
+        if leads_there || piece_start_ns > call.enter_ns {
+            return Some(None);
+        }
+        let piece = tile::Piece { start_ns: call.enter_ns, level: Level::Call(call) };
+        self.on_cpu(thread, &piece, at_ns);
+        self.queue(thread, accepted.exit_ns, call.enter_ns, Category::QueueSocket, UNREAD);
+        Some(Some(Step::Joined(accepted.thread, accepted.exit_ns)))
+    }
+
+    /// The thread reaches back, awake, through the call that accepted the request's connection. `None`:
+    /// what it did before leads to the client by itself.
+    pub(super) fn accept_without_sleep(
+        &mut self,
+        thread: ThreadId,
+        call: &Call,
+        piece_start_ns: u64,
+        at_ns: u64,
+    ) -> Option<Step> {
+        call.accepted_of_ns?;
+        let (accepted, connected) = self.openings()?;
+        let connected = connected?;
+        if accepted.thread != thread
+            || accepted.enter_ns != call.enter_ns
+            || piece_start_ns > call.enter_ns
+        {
+            return None;
+        }
+        if connected.enter_ns < self.goal.start_ns {
+            return None;
+        }
+        // Unix sockets do not tell: it came to be as connect() returned, at the latest.
+        let established_ns = accepted.established_ns.unwrap_or(connected.exit_ns);
+        let t = self.world.thread(thread);
+        let sleeps = t.off.iter().rev().skip_while(|off| off.start_ns >= call.exit_ns);
+        let mut sleeps = sleeps.filter(|off| matches!(off.why, Why::Slept { .. }));
+        if established_ns >= call.enter_ns
+            || sleeps.clone().take_while(|off| off.start_ns >= call.enter_ns).next().is_some()
+        {
+            return None;
+        }
+        // Woken by this connection, in poll(): the sleep will tell.
+        let by_it = |wake: &Wake| {
+            wake.by_waker()
+                && wake.waker == connected.thread
+                && (connected.enter_ns..=connected.exit_ns).contains(&wake.at_ns)
+        };
+        let woken = sleeps.find(|off| off.wake.as_ref().is_some_and(by_it));
+        let from_ns = woken.map_or(established_ns, |off| off.end_ns);
+        if woken.is_some() && !self.read_others(t, from_ns, call) {
+            return None;
+        }
+        let piece = tile::Piece { start_ns: call.enter_ns, level: Level::Call(call) };
+        self.on_cpu(thread, &piece, at_ns);
+        self.queue(thread, from_ns, call.enter_ns, Category::QueueAccept, UNACCEPTED);
+        Some(match woken {
+            Some(_) => Step::Go(thread, from_ns),
+            None => Step::Joined(connected.thread, established_ns),
+        })
+    }
+}

@@ -1,0 +1,153 @@
+//! The way of bytes through the network: queued at the sender's device, under way, received.
+
+use super::*;
+use crate::engine::event::Packet;
+
+/// Packets of one connection that are looked at as being on a link at once.
+const MOST_UNDER_WAY: usize = 4096;
+
+/// Where a connection's packets are at an instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// In the queue of the sender's device.
+    Queued,
+    /// Between the devices.
+    Link,
+    /// Anywhere else.
+    Elsewhere,
+}
+
+impl Walk<'_> {
+    /// `[from_ns, to_ns)`: a message whose last byte is `last` was sent and had not been delivered. The
+    /// reader waited for the packet with that byte, and so for those before it.
+    pub(super) fn wire(
+        &mut self,
+        thread: ThreadId,
+        object: Object,
+        last: u64,
+        (from_ns, to_ns): (u64, u64),
+    ) {
+        let awaited = self.packet_with(object, last, to_ns);
+        let (again, received_ns) = match awaited {
+            Some(packet) => (packet.again, packet.received_ns.unwrap_or(to_ns)),
+            None => (false, to_ns),
+        };
+        let received_ns = received_ns.clamp(from_ns, to_ns);
+        let stack =
+            Some(if received_ns < to_ns { "receive stack" } else { "sent, not yet delivered" });
+        self.wire_piece(thread, received_ns, to_ns, Category::WireStack, stack);
+        for (start_ns, end_ns, place) in self.places(object, from_ns, received_ns) {
+            let (category, detail) = match place {
+                Place::Queued => (Category::WireQdisc, "queued at the sender's device"),
+                Place::Link if again => (Category::WireLink, "under way, sent again"),
+                Place::Link => (Category::WireLink, "under way"),
+                Place::Elsewhere => (Category::WireStack, "sent, not yet delivered"),
+            };
+            self.wire_piece(thread, start_ns, end_ns, category, Some(detail));
+        }
+    }
+
+    /// A sleep in a call that sends through the network: it waited for room while the bytes before were
+    /// on their way. False if nothing is known of their packets.
+    pub(super) fn waits_for_wire(&mut self, thread: ThreadId, off: &Off, to_ns: u64) -> bool {
+        let t = self.world.thread(thread);
+        let InCall::Closed(call) = tile::call_at(t, off.end_ns) else { return false };
+        let sent = call.transfers().rev().find(|io| io.is_write && io.object.is_network());
+        let Some(object) = sent.map(|io| io.object) else { return false };
+        let from_ns = off.start_ns.max(self.goal.start_ns);
+        let places = self.places(object, from_ns, to_ns);
+        if places.iter().all(|(.., place)| *place == Place::Elsewhere) {
+            return false;
+        }
+        for (start_ns, end_ns, place) in places {
+            let (category, detail) = match place {
+                Place::Queued => (Category::WireQdisc, "socket buffer full, device's queue"),
+                Place::Link => (Category::WireLink, "socket buffer full, under way"),
+                Place::Elsewhere => (Category::QueueSocket, "socket buffer full"),
+            };
+            self.wire_piece(thread, start_ns, end_ns, category, Some(detail));
+        }
+        true
+    }
+
+    /// The packet, the last one sent by then, with that byte.
+    fn packet_with(&self, object: Object, byte: u64, until_ns: u64) -> Option<Packet> {
+        let packets = &self.world.channels.get(&object)?.packets;
+        let mut with_it = packets.iter().rev().filter(|p| p.from <= byte && byte < p.end);
+        with_it.find(|packet| packet.queued_ns <= until_ns).copied()
+    }
+
+    /// When the byte was received, if that is known.
+    pub(super) fn received_ns(&self, object: Object, byte: u64, until_ns: u64) -> Option<u64> {
+        self.packet_with(object, byte, until_ns)?.received_ns
+    }
+
+    /// The last byte of the request that a read takes from a channel; 0: none.
+    pub(super) fn last_of(&self, call: &Call, object: Object) -> u64 {
+        let mut reads = call.transfers().rev().filter(|io| !io.is_write && io.object == object);
+        let read = reads.find(|io| self.goal.has(io));
+        read.map_or(0, |io| io.offset.saturating_add(io.bytes).saturating_sub(1))
+    }
+
+    /// The same for the read that a sleep led to.
+    pub(super) fn last_byte(&self, thread: ThreadId, off: &Off, object: Object) -> u64 {
+        let calls = &self.world.thread(thread).calls;
+        let next = count_before(calls, |call| call.exit_ns < off.end_ns);
+        calls.range(next..).map(|call| self.last_of(call, object)).find(|at| *at > 0).unwrap_or(0)
+    }
+
+    fn wire_piece(
+        &mut self,
+        thread: ThreadId,
+        start_ns: u64,
+        end_ns: u64,
+        category: Category,
+        detail: Option<&str>,
+    ) {
+        let detail = detail.map(str::to_string);
+        let evidence = Evidence::Measured;
+        self.emit(thread, start_ns, end_ns, category, detail, None, None, None, evidence);
+    }
+
+    /// Where a channel's packets are in `[from_ns, to_ns)`, latest first: a packet in the device's queue
+    /// tells more than one under way.
+    fn places(&self, object: Object, from_ns: u64, to_ns: u64) -> Vec<(u64, u64, Place)> {
+        let clip = |at_ns: u64| at_ns.clamp(from_ns, to_ns);
+        let mut changes: Vec<(u64, i64, i64)> = Vec::new();
+        let channel = self.world.channels.get(&object);
+        let Some(packets) = channel.map(|channel| &channel.packets) else {
+            return vec![(from_ns, to_ns, Place::Elsewhere)];
+        };
+        // They are in order of sending; those under way at the beginning had been sent before.
+        let first = count_before(packets, |packet| packet.sent_ns < from_ns);
+        let packets = packets.range(first.saturating_sub(MOST_UNDER_WAY)..);
+        for packet in packets.take_while(|packet| packet.queued_ns < to_ns) {
+            let Packet { queued_ns, sent_ns, received_ns, .. } = *packet;
+            let ended_ns = received_ns.unwrap_or(sent_ns);
+            changes.push((clip(queued_ns), 1, 0));
+            changes.push((clip(sent_ns), -1, 1));
+            changes.push((clip(ended_ns), 0, -1));
+        }
+        changes.sort_unstable();
+        let mut places: Vec<(u64, u64, Place)> = Vec::new();
+        let (mut at_ns, mut queued, mut under_way) = (from_ns, 0, 0);
+        for (change_ns, queue, link) in changes.into_iter().chain([(to_ns, 0, 0)]) {
+            if change_ns > at_ns {
+                let place = match (queued, under_way) {
+                    (1.., _) => Place::Queued,
+                    (_, 1..) => Place::Link,
+                    _ => Place::Elsewhere,
+                };
+                match places.last_mut() {
+                    Some(last) if last.2 == place => last.1 = change_ns,
+                    _ => places.push((at_ns, change_ns, place)),
+                }
+                at_ns = change_ns;
+            }
+            queued += queue;
+            under_way += link;
+        }
+        places.reverse();
+        places
+    }
+}

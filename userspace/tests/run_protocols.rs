@@ -1,0 +1,226 @@
+//! Requests inside byte streams whose framing is followed, against the clients' own counts.
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use common::capture::{time_in, Capture};
+use common::{needs_kernel, text};
+use rpcprobe::model::{Category, Kind, Request, Segment};
+
+type Requests = Vec<(Request, Vec<Segment>)>;
+
+/// A Python with grpcio.
+fn python() -> &'static str {
+    static READY: OnceLock<String> = OnceLock::new();
+    READY.get_or_init(|| {
+        let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
+        let root = root.canonicalize().expect("the repository");
+        let mut make = Command::new("make");
+        make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL").arg("-C").arg(&root);
+        let made = make.arg(".cache/test-venv/ready").output().expect("make runs");
+        assert!(made.status.success(), "{}", text(&made.stderr));
+        let python = root.join(".cache/test-venv/bin/python");
+        python.to_str().expect("paths are UTF-8").to_string()
+    })
+}
+
+fn peer(name: &str) -> String {
+    format!("{}/tests/peers/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+fn captured(options: &[&str], command: &[&str]) -> (Requests, String) {
+    let capture = Capture::of(options, command, Stdio::null()).succeeded();
+    (capture.checked(), text(&capture.output.stdout))
+}
+
+fn share_of(category: Category, requests: &Requests) -> f64 {
+    let spent_ns: u64 = requests.iter().map(|(_, segments)| time_in(category, segments)).sum();
+    let all_ns: u64 = requests.iter().map(|(request, _)| request.latency_ns).sum();
+    spent_ns as f64 / all_ns as f64
+}
+
+/// Runs the pair, and checks that the client's calls are the requests, method by method.
+fn grpc(options: &[&str], form: &str, calls: usize, concurrency: usize, bytes: usize) -> Requests {
+    let numbers = [calls, concurrency, bytes].map(|number| number.to_string());
+    let script = peer("grpc_pair.py");
+    let [calls, concurrency, bytes] = &numbers;
+    let command = [python(), &script, form, calls, concurrency, bytes];
+    let (requests, counted) = captured(options, &command);
+    let name = format!("{form} {calls} {concurrency} {bytes}");
+    let counted = counts(&counted);
+    for (request, _) in &requests {
+        assert_eq!(request.kind, Kind::Http2, "{name}: {request:?}");
+        assert_eq!(request.stream_id.expect("a stream") % 2, 1, "clients' streams are odd");
+        assert!(request.client.is_some() && request.server.is_some(), "{name}: {request:?}");
+    }
+    let found = found(Kind::Http2, &requests);
+    if options.is_empty() {
+        assert_eq!(found, counted, "{name}");
+    } else {
+        assert_eq!(found, [("?".to_string(), counted.values().sum())].into(), "{name}");
+    }
+    requests
+}
+
+#[test]
+fn every_stream_is_a_request_whatever_its_form() {
+    let Some(_turn) = needs_kernel() else { return };
+    for form in ["Unary", "In", "Out", "Both"] {
+        for concurrency in [1, 8, 64] {
+            let requests = grpc(&[], form, 128, concurrency, 10);
+            assert!(requests.iter().all(|(request, _)| request.status == Some(0)));
+        }
+    }
+}
+
+#[test]
+fn a_call_that_fails_says_how() {
+    let Some(_turn) = needs_kernel() else { return };
+    let requests = grpc(&[], "Fail", 50, 4, 10);
+    assert!(requests.iter().all(|(request, _)| request.status == Some(5)), "NOT_FOUND");
+}
+
+#[test]
+fn a_grpc_message_is_one_request_whatever_its_size() {
+    let Some(_turn) = needs_kernel() else { return };
+    for bytes in [1_000_000, 16_000_000] {
+        let requests = grpc(&[], "Unary", 6, 2, bytes);
+        for (request, _) in &requests {
+            let moved = request.request_bytes.zip(request.response_bytes).expect("both");
+            let most = bytes as u64 + bytes as u64 / 100;
+            let expected = bytes as u64..most;
+            assert!(expected.contains(&moved.0) && expected.contains(&moved.1), "{moved:?}");
+        }
+    }
+}
+
+#[test]
+fn without_methods_no_header_leaves_the_kernel() {
+    let Some(_turn) = needs_kernel() else { return };
+    let requests = grpc(&["--no-methods"], "Unary", 50, 4, 10);
+    assert!(requests.iter().all(|(request, _)| request.status.is_none()));
+}
+
+#[test]
+fn what_a_grpc_call_waited_for_is_known() {
+    let Some(_turn) = needs_kernel() else { return };
+    let requests = grpc(&[], "Unary", 256, 1, 10);
+    assert!(share_of(Category::Unattributed, &requests) <= 0.01);
+    assert!(share_of(Category::KernelTcp, &requests) > 0.0);
+}
+
+/// The counts a client printed, by method.
+fn counts(said: &str) -> BTreeMap<String, usize> {
+    let lines = said.lines().filter_map(|line| line.rsplit_once(' '));
+    lines.map(|(method, count)| (method.to_string(), count.parse().expect("a count"))).collect()
+}
+
+/// Complete requests of a kind, by method.
+fn found(kind: Kind, requests: &Requests) -> BTreeMap<String, usize> {
+    let mut found = BTreeMap::new();
+    for (request, _) in requests.iter().filter(|(request, _)| request.kind == kind) {
+        assert!(request.complete, "{request:?}");
+        let method = request.method.clone().unwrap_or_else(|| "?".into());
+        *found.entry(method).or_default() += 1;
+    }
+    found
+}
+
+#[test]
+fn http1_messages_end_where_their_heads_say() {
+    let Some(_turn) = needs_kernel() else { return };
+    let (requests, said) = captured(&[], &[python(), &peer("http1_pair.py"), "16"]);
+    assert_eq!(found(Kind::Http1, &requests), counts(&said));
+    let others = requests.iter().filter(|(request, _)| request.kind == Kind::Tcp);
+    assert_eq!(others.count(), 0, "no turn besides");
+    for (request, _) in requests.iter().filter(|(request, _)| request.kind == Kind::Http1) {
+        let answered = request.response_bytes.expect("an answer");
+        let (status, least) = match request.method.as_deref().expect("a method") {
+            "GET /nothing" => (204, 50),
+            "POST /missing" => (404, 2000),
+            "POST /body" => (201, 200_000),
+            "GET /large" => (200, 1_000_000),
+            "GET /chunked" | "GET /close" => (200, 5000),
+            _ => (200, 50),
+        };
+        assert_eq!(request.status, Some(status), "{request:?}");
+        assert!((least..least + 300).contains(&answered), "{request:?}");
+    }
+}
+
+#[test]
+fn oncrpc_calls_and_replies_meet_by_xid() {
+    let Some(_turn) = needs_kernel() else { return };
+    let (requests, said) = captured(&[], &[python(), &peer("oncrpc_pair.py"), "40"]);
+    assert_eq!(found(Kind::OncRpc, &requests), counts(&said));
+    assert_eq!(requests.len(), 40 * 9, "nothing besides");
+    let xids: BTreeSet<_> = requests.iter().map(|(request, _)| request.xid).collect();
+    assert_eq!(xids.len(), requests.len());
+    for (request, _) in &requests {
+        let status = match request.method.as_deref() {
+            Some("200001.3.4") => 3,       // PROC_UNAVAIL
+            Some("200001.3.5") => 256 + 1, // denied: AUTH_ERROR
+            _ => 0,
+        };
+        assert_eq!(request.status, Some(status), "{request:?}");
+    }
+    assert!(share_of(Category::Unattributed, &requests) <= 0.01);
+}
+
+/// Runs redis-server and redis-benchmark; how many commands they exchanged.
+fn redis(arguments: &str, commands: usize) -> Requests {
+    let directory = tempfile::TempDir::new().expect("a temporary directory");
+    let socket = directory.path().join("redis").display().to_string();
+    let script = format!(
+        "redis-server --port 0 --unixsocket {socket} --save '' --dir {dir} >/dev/null & \
+         until [ -S {socket} ]; do sleep 0.02; done; \
+         redis-benchmark -s {socket} -q {arguments} >/dev/null; kill $!; wait $!",
+        dir = directory.path().display(),
+    );
+    let (requests, _) = captured(&[], &["bash", "-c", &script]);
+    let found = found(Kind::Resp, &requests);
+    // The benchmark first asks for two settings of the server.
+    assert_eq!(found, [("?".to_string(), commands + 2)].into(), "{arguments}");
+    requests.into_iter().filter(|(request, _)| request.kind == Kind::Resp).collect()
+}
+
+#[test]
+fn every_redis_command_is_a_request_pipelined_or_not() {
+    let Some(_turn) = needs_kernel() else { return };
+    for (arguments, commands) in [
+        ("-c 1 -n 1000 -t set", 1000),
+        ("-c 5 -n 2000 -t get,lpush", 4000),
+        ("-c 5 -n 4800 -P 16 -t set,get", 9600),
+        ("-c 1 -n 1600 -P 16 -t mset", 1600),
+    ] {
+        let requests = redis(arguments, commands);
+        assert!(share_of(Category::Unattributed, &requests) <= 0.01, "{arguments}");
+    }
+}
+
+/// A connection whose begin was seen speaks HTTP/2 only if it begins so.
+#[test]
+fn what_only_looks_like_frames_is_turns() {
+    let Some(_turn) = needs_kernel() else { return };
+    for (transport, kind) in [("tcp", Kind::Tcp), ("unix", Kind::Unix)] {
+        let command = [python(), &peer("ones_pair.py"), transport, "20", "/dev/null"];
+        let (requests, _) = captured(&[], &command);
+        let turns = requests.iter().filter(|(request, _)| request.kind == kind).count();
+        assert_eq!(turns, 20, "{transport}: {requests:?}");
+    }
+}
+
+/// Nothing crashes, nothing is endless, the events can be read, and requests tile.
+#[test]
+fn hostile_bytes_do_no_harm() {
+    let Some(_turn) = needs_kernel() else { return };
+    for seed in ["1", "2"] {
+        let (requests, said) = captured(&[], &[python(), &peer("hostile_pair.py"), "300", seed]);
+        assert_eq!(said.trim(), "300");
+        assert!(!requests.is_empty(), "some of it makes sense");
+    }
+}

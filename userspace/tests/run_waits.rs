@@ -1,0 +1,71 @@
+//! One request for each way to wait: what it waited for.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use common::capture::{time_in, Capture};
+use common::{needs_kernel, text};
+use rpcprobe::model::{Category, Kind, Segment};
+
+const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers/waits_pair.c");
+
+/// By letter of the program: what takes at least nine tenths of the time it had a CPU or wanted none.
+fn expected(letter: char) -> &'static [&'static str] {
+    match letter {
+        // A nap; a timer's descriptor, read, in poll() and in epoll_wait(); timeouts of poll() and futex.
+        'n' | 't' | 'T' | 'E' | 'p' | 'z' => &["sleep"],
+        // A mutex, a rwlock, a PI mutex that another thread holds.
+        'm' | 'r' | 'i' => &["lock"],
+        // Another thread's work, handed back by a signal's descriptor, an eventfd, a pipe in poll(),
+        // epoll_wait() and select(), a condition variable, a semaphore; a child's.
+        's' | 'e' | 'v' | 'f' | 'S' | 'c' | 'h' | 'w' | 'W' => &["user", "kernel.", "fault"],
+        _ => panic!("{letter}"),
+    }
+}
+
+fn program() -> (tempfile::TempDir, PathBuf) {
+    let directory = common::open_directory();
+    let program = directory.path().join("waits_pair");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-Wall", "-Wextra", "-Werror", "-pthread", SOURCE, "-o"]).arg(&program);
+    assert!(compiler.status().expect("cc runs").success());
+    (directory, program)
+}
+
+#[test]
+fn every_way_to_wait_is_told() {
+    let Some(_turn) = needs_kernel() else { return };
+    let (_directory, program) = program();
+    let command = [program.to_str().expect("paths are UTF-8"), "3"];
+    let capture = Capture::of(&[], &command, Stdio::null()).succeeded();
+    let mut requests = capture.checked();
+    requests.retain(|(request, _)| request.kind == Kind::Pipe);
+    requests.sort_by_key(|(request, _)| request.start_ns);
+    let said = text(&capture.output.stdout);
+    let letters: Vec<char> = said.trim().chars().collect();
+    assert_eq!(requests.len(), letters.len(), "{requests:#?}");
+    let mut unattributed_ns = 0;
+    let mut right: BTreeMap<char, usize> = letters.iter().map(|letter| (*letter, 0)).collect();
+    for ((request, segments), letter) in requests.iter().zip(&letters) {
+        assert!(request.complete, "{letter}: {request:?}");
+        let queued = |s: &&Segment| s.category.name().starts_with("runqueue");
+        let queued_ns: u64 = segments.iter().filter(queued).map(|s| s.duration_ns).sum();
+        let of = |name: &str| expected(*letter).iter().any(|prefix| name.starts_with(prefix));
+        let its_own = segments.iter().filter(|s| of(s.category.name()));
+        let its_own_ns: u64 = its_own.map(|s| s.duration_ns).sum();
+        if its_own_ns * 10 >= (request.latency_ns - queued_ns) * 9 && its_own_ns > 4_500_000 {
+            *right.get_mut(letter).expect("all letters") += 1;
+        } else {
+            println!("{letter}: {request:?} {segments:#?}");
+        }
+        unattributed_ns += time_in(Category::Unattributed, segments);
+    }
+    // On a busy machine a lock may be free again before its waiter gets a CPU to ask for it.
+    let wrong: Vec<_> = right.iter().filter(|(_, times)| **times < 2).collect();
+    assert!(wrong.is_empty(), "less than twice of three times: {wrong:?}");
+    let all_ns: u64 = requests.iter().map(|(request, _)| request.latency_ns).sum();
+    assert!(unattributed_ns * 200 <= all_ns, "{unattributed_ns} of {all_ns} ns unattributed");
+}

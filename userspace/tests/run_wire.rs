@@ -1,0 +1,56 @@
+//! Time in the queues of network devices and on links, against the rate of a shaped link.
+
+mod common;
+
+use std::process::Stdio;
+
+use common::capture::{time_in, Capture};
+use common::{needs_kernel, text};
+use rpcprobe::model::{Category, Kind};
+
+/// A client sends 1 MB over a link of 20 Mbit/s, whose queue lets 16 kB pass at once; says how many
+/// bytes passed in all.
+const SHAPED: &str = r#"
+a=rwa$$ b=rwb$$
+trap 'ip netns del $a; ip netns del $b' EXIT
+ip netns add $a && ip netns add $b
+ip -n $a link add v0 type veth peer name v1 netns $b
+ip -n $a addr add 10.77.0.1/24 dev v0 && ip -n $b addr add 10.77.0.2/24 dev v1
+ip -n $a link set v0 up && ip -n $b link set v1 up
+tc -n $a qdisc add dev v0 root tbf rate 20mbit burst 16000 limit 20mb
+ip netns exec $b python3 -c '
+import socket
+s = socket.create_server(("10.77.0.2", 7777))
+c, _ = s.accept()
+left = 1000000
+while left: left -= len(c.recv(left))
+c.sendall(b"done"); c.recv(1)
+' &
+sleep 0.5
+ip netns exec $a python3 -c '
+import socket
+c = socket.create_connection(("10.77.0.2", 7777))
+c.sendall(b"x" * 1000000); c.recv(4)
+'
+wait
+tc -n $a -s qdisc show dev v0 | sed -n 's/.*Sent \([0-9]*\) bytes.*/\1/p'
+"#;
+
+#[test]
+fn a_shaped_links_queue_is_where_a_message_waits() {
+    let Some(_turn) = needs_kernel() else { return };
+    let capture = Capture::of(&[], &["sh", "-c", SHAPED], Stdio::null()).succeeded();
+    let passed: u64 = text(&capture.output.stdout).trim().parse().expect("bytes that passed");
+    let requests = capture.checked();
+    let of_a_megabyte = |request: &rpcprobe::model::Request| {
+        request.kind == Kind::Tcp && request.request_bytes == Some(1_000_000)
+    };
+    let mut sent = requests.iter().filter(|(request, _)| of_a_megabyte(request));
+    let (request, segments) = sent.next().expect("the transfer");
+    assert!(request.complete && sent.next().is_none(), "{request:?}");
+    // 20 Mbit/s: 400 ns a byte.
+    let by_rate_ns = ((passed - 16_000) * 400) as f64;
+    let wire_ns = time_in(Category::WireQdisc, segments) + time_in(Category::WireLink, segments);
+    let off = (wire_ns as f64 - by_rate_ns).abs() / by_rate_ns;
+    assert!(off < 0.03, "{wire_ns} ns on the wire, {by_rate_ns} ns by rate: {segments:#?}");
+}

@@ -1,0 +1,116 @@
+//! Small traces of what cannot be measured to its edges (faults, calls, copies, stolen time); answers
+//! derived by hand. The client (thread 10, CPU 0) asks on pipe `A`, the server (thread 20, CPU 1) answers
+//! on pipe `B`.
+
+use rpcprobe::engine::event::What;
+use rpcprobe::engine::Rates;
+use rpcprobe::model::{Category, Evidence};
+use rpcprobe::records::{FAULT_KERNEL, VEC_TIMER, WAKING_IN_SYSCALL};
+
+use super::golden::{a, asked, b, ASKED};
+use super::story::*;
+
+#[test]
+fn entry_and_return_of_a_fault_count_from_its_end_and_are_modelled() {
+    let mut s = Story::new();
+    asked(&mut s);
+    // Two faults in user mode, the second before the first is through with its return; one in the
+    // write, whose return ends with the call.
+    for (enter_ns, end_ns) in [(114, 116), (118, 119), (126, 128)] {
+        let flags = if enter_ns == 126 { FAULT_KERNEL } else { 0 };
+        s.at(end_ns, 1, What::Fault { tid: 20, enter_ns, ip: 0, flags });
+    }
+    s.sleep_in(120, 0, (10, IDLE), (READ, 115), b());
+    s.wake(129, 1, 20, 10, WAKING_IN_SYSCALL);
+    s.write(1, 20, b(), (0, 4), (125, 130));
+    s.switch(138, 0, IDLE, 10, RUNNABLE);
+    s.read(0, 10, b(), (0, 4), (115, 142));
+    let rest = "
+        113-114 server user
+        114-116 server fault
+        116-118 server fault
+        118-119 server fault
+        119-122 server fault
+        122-125 server user
+        125-126 server kernel.pipe
+        126-128 server fault
+        128-129 server fault
+        129-138 client runqueue.wakeup by idle
+        138-142 client kernel.pipe
+    ";
+    let segments = s.only_at(Rates { fault_outside_ns: 3, ..Rates::default() });
+    assert_eq!(table(&segments), expected(&[ASKED, rest].concat()));
+    for segment in &segments {
+        let modelled = [116, 119, 128].contains(&segment.start_ns);
+        assert_eq!(segment.evidence == Evidence::Modelled, modelled, "{segment:?}");
+    }
+}
+
+#[test]
+fn entry_and_return_of_a_call_count_from_its_exit_and_are_modelled() {
+    let mut s = Story::new();
+    asked(&mut s);
+    s.sleep_in(120, 0, (10, IDLE), (READ, 115), b());
+    s.wake(129, 1, 20, 10, WAKING_IN_SYSCALL);
+    s.write(1, 20, b(), (0, 4), (125, 130));
+    s.switch(138, 0, IDLE, 10, RUNNABLE);
+    s.read(0, 10, b(), (0, 4), (115, 142));
+    // The server's time in user mode, after its read: 113-125.
+    let rest = "
+        113-116 server kernel.other
+        116-125 server user
+        125-129 server kernel.pipe
+        129-138 client runqueue.wakeup by idle
+        138-142 client kernel.pipe
+    ";
+    let segments = s.only_at(Rates { call_outside_ns: 3, ..Rates::default() });
+    assert_eq!(table(&segments), expected(&[ASKED, rest].concat()));
+    for segment in &segments {
+        assert_eq!(segment.evidence == Evidence::Modelled, segment.start_ns == 113, "{segment:?}");
+    }
+}
+
+/// Copying 1,000 bytes would take 20 us by the rate; the call says 30 us less the 1 us of any call.
+#[test]
+fn a_long_copy_is_all_of_its_call_but_what_any_call_takes() {
+    let mut s = Story::new();
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.switch(20, 1, IDLE, 20, RUNNABLE);
+    s.write(0, 10, a(), (0, 1000), (100_000, 130_000));
+    s.read(1, 20, a(), (0, 1000), (140_000, 145_000));
+    s.write(1, 20, b(), (0, 4), (150_000, 151_000));
+    s.read(0, 10, b(), (0, 4), (160_000, 161_000));
+    let rates = Rates { copy_ns_per_byte: 20.0, transfer_ns: 1_000, ..Rates::default() };
+    let copies: Vec<_> = (s.only_at(rates).into_iter())
+        .filter(|segment| segment.category == Category::Copy)
+        .map(|segment| (segment.start_ns, segment.duration_ns))
+        .collect();
+    // The read was faster. The answer's 80 ns are by the rate.
+    assert_eq!(copies, [(100_000, 29_000), (141_000, 4_000), (150_000, 80), (160_920, 80)]);
+}
+
+/// The server's CPU was gone for 8 of the 10 ns before a timer interrupt, and for 1 of another 10,
+/// nobody knows which.
+#[test]
+fn stolen_time_ends_with_the_interrupts_that_had_to_wait() {
+    let mut s = Story::new();
+    asked(&mut s);
+    s.sleep_in(120, 0, (10, IDLE), (READ, 115), b());
+    s.at(126, 1, What::Steal { tid: 20, since_ns: 114, until_ns: 124, taken_ns: 8 });
+    s.irq(1, 20, true, VEC_TIMER, (124, 127));
+    s.at(138, 1, What::Steal { tid: 20, since_ns: 127, until_ns: 137, taken_ns: 1 });
+    s.wake(140, 1, 20, 10, WAKING_IN_SYSCALL);
+    s.write(1, 20, b(), (0, 4), (139, 141));
+    s.switch(142, 0, IDLE, 10, RUNNABLE);
+    s.read(0, 10, b(), (0, 4), (115, 143));
+    let rest = "
+        113-116 server user
+        116-124 server steal
+        124-127 server interrupt
+        127-139 server user
+        139-140 server kernel.pipe
+        140-142 client runqueue.wakeup by idle
+        142-143 client kernel.pipe
+    ";
+    assert_eq!(s.only(), expected(&[ASKED, rest].concat()));
+}

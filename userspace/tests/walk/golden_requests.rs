@@ -1,0 +1,58 @@
+//! Small traces of where requests begin and end; answers derived by hand.
+
+use super::golden::{a, b};
+use super::story::*;
+
+/// Start and latency of each complete request.
+fn latencies(s: &Story) -> Vec<(u64, u64)> {
+    s.requests().iter().map(|(request, _)| (request.start_ns, request.latency_ns)).collect()
+}
+
+/// One trip from `at_ns` on: thread 10 asks, thread 20 answers, thread 11, which waits in read(B)
+/// on CPU 2, has the answer 22 ns later; the call that asks ends only at `asked_ns`.
+fn trip(s: &mut Story, number: u64, at_ns: u64, asked_ns: u64) {
+    s.write(0, 10, a(), (4 * number, 4), (at_ns, asked_ns));
+    s.read(1, 20, a(), (4 * number, 4), (at_ns + 2, at_ns + 6));
+    s.write(1, 20, b(), (4 * number, 4), (at_ns + 8, at_ns + 12));
+    s.read(2, 11, b(), (4 * number, 4), (at_ns + 16, at_ns + 22));
+}
+
+#[test]
+fn a_request_is_a_request_before_its_write_has_ended() {
+    // Thread 10 handed its bytes over and then lost the CPU: others were done before it was.
+    let mut s = Story::new();
+    trip(&mut s, 0, 100, 150);
+    assert_eq!(latencies(&s), [(100, 22)]);
+}
+
+#[test]
+fn an_answer_belongs_to_its_own_request() {
+    // Likewise, when there was a request before.
+    let mut s = Story::new();
+    trip(&mut s, 0, 100, 105);
+    trip(&mut s, 1, 200, 250);
+    trip(&mut s, 2, 300, 305);
+    assert_eq!(latencies(&s), [(100, 22), (200, 22), (300, 22)]);
+}
+
+#[test]
+fn a_question_in_two_writes_is_one_before_the_second_has_ended() {
+    let mut s = Story::new();
+    s.write(0, 10, a(), (0, 4), (90, 95));
+    trip(&mut s, 1, 100, 150);
+    assert_eq!(latencies(&s), [(90, 32)]);
+}
+
+#[test]
+fn an_answer_is_whole_before_its_last_write_has_ended() {
+    // The answer comes in two writes, of which the second ends after the next request begins.
+    let mut s = Story::new();
+    s.write(0, 10, a(), (0, 4), (100, 105));
+    s.read(1, 20, a(), (0, 4), (102, 106));
+    s.write(1, 20, b(), (0, 4), (108, 112));
+    s.read(0, 10, b(), (0, 4), (116, 120));
+    s.write(1, 20, b(), (4, 4), (122, 160));
+    s.read(0, 10, b(), (4, 4), (126, 130));
+    s.write(0, 10, a(), (4, 4), (140, 145));
+    assert_eq!(latencies(&s), [(100, 30)]);
+}
