@@ -14,4 +14,20 @@ for transport in tcp tcp6 unix pair; do
         done
     done
 done
+for options in "-t tcp" "-t tcp -e" "-t unix" "-t unix -e"; do
+    answers=$(./echo $options -p -c 2 -n 5)
+    [ "$answers" = "10 answers" ] || {
+        echo "echo $options -p: $answers" >&2
+        exit 1
+    }
+done
+for transport in udp udp6 unixgram seqpacket; do
+    for options in "-b 1" "-b 65000" "-m 5" "-l 3"; do
+        answers=$(./echo -t $transport -n 5 $options)
+        [ "$answers" = "5 answers" ] || {
+            echo "echo -t $transport $options: $answers" >&2
+            exit 1
+        }
+    done
+done
 echo "echo: all transports answer"

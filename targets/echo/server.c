@@ -35,7 +35,9 @@ static void *serve_in_thread(void *connection)
 
 int serve_with_threads(int listener, int clients)
 {
-    pthread_t threads[clients];
+    pthread_t *threads = calloc(clients + 1, sizeof(*threads));
+    if (!threads)
+        return 1;
     for (int i = 0; i < clients; i++) {
         intptr_t connection = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
         if (connection < 0 ||
@@ -44,6 +46,7 @@ int serve_with_threads(int listener, int clients)
     }
     for (int i = 0; i < clients; i++)
         pthread_join(threads[i], NULL);
+    free(threads);
     return 0;
 }
 

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -68,7 +69,7 @@ static enum comm_status read_fully(int fd, void *buffer, size_t length)
         ssize_t n = read(fd, (char *)buffer + got, length - got);
         if (n > 0)
             got += (size_t)n;
-        else if (n == 0)
+        else if (n == 0 || errno == ECONNRESET)
             return got == 0 ? COMM_CLOSED : COMM_TRUNCATED;
         else if (errno != EINTR)
             return COMM_FAILED;
@@ -95,12 +96,38 @@ enum comm_status comm_receive(int fd, void *payload, size_t capacity, size_t *le
     return status;
 }
 
-static void close_pipe(const int ends[2])
+/* The ends of a channel by who uses them; in and out of a process are one for a socket. */
+struct ends {
+    int parent_in, parent_out, child_in, child_out;
+};
+
+static void close_ends(int in, int out)
 {
     int saved = errno;
-    close(ends[0]);
-    close(ends[1]);
+    close(in);
+    if (out != in)
+        close(out);
     errno = saved;
+}
+
+static int fork_between(struct ends ends, struct comm_peer *peer, comm_server *server,
+                        const void *context)
+{
+    pid_t pid = fork();
+    if (pid < 0) {
+        close_ends(ends.parent_in, ends.parent_out);
+        close_ends(ends.child_in, ends.child_out);
+        return -1;
+    }
+    /* Each process keeps only its own ends: end of file is when no writer is left. */
+    if (pid == 0) {
+        close_ends(ends.parent_in, ends.parent_out);
+        /* Not exit(): what stdio has buffered belongs to the parent. */
+        _exit(server(ends.child_in, ends.child_out, context));
+    }
+    close_ends(ends.child_in, ends.child_out);
+    *peer = (struct comm_peer){.pid = pid, .from = ends.parent_in, .to = ends.parent_out};
+    return 0;
 }
 
 int comm_fork(struct comm_peer *peer, comm_server *server, const void *context)
@@ -109,32 +136,25 @@ int comm_fork(struct comm_peer *peer, comm_server *server, const void *context)
     if (pipe(request) < 0)
         return -1;
     if (pipe(answer) < 0) {
-        close_pipe(request);
+        close_ends(request[0], request[1]);
         return -1;
     }
-    pid_t pid = fork();
-    if (pid < 0) {
-        close_pipe(request);
-        close_pipe(answer);
+    struct ends ends = {answer[0], request[1], request[0], answer[1]};
+    return fork_between(ends, peer, server, context);
+}
+
+int comm_fork_socket(struct comm_peer *peer, comm_server *server, const void *context)
+{
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) < 0)
         return -1;
-    }
-    /* Each process keeps only its own ends: a pipe reports end of file when no writer is left. */
-    if (pid == 0) {
-        close(request[1]);
-        close(answer[0]);
-        /* Not exit(): what stdio has buffered belongs to the parent. */
-        _exit(server(request[0], answer[1], context));
-    }
-    close(request[0]);
-    close(answer[1]);
-    *peer = (struct comm_peer){.pid = pid, .from = answer[0], .to = request[1]};
-    return 0;
+    struct ends ends = {pair[0], pair[0], pair[1], pair[1]};
+    return fork_between(ends, peer, server, context);
 }
 
 int comm_join(struct comm_peer *peer, int *wait_status)
 {
-    close(peer->to);
-    close(peer->from);
+    close_ends(peer->from, peer->to);
     while (waitpid(peer->pid, wait_status, 0) < 0)
         if (errno != EINTR)
             return -1;

@@ -1,9 +1,9 @@
 /*
- * commlib: whole messages between two processes joined by pipes.
+ * commlib: whole messages between two processes joined by pipes or by a socket.
  *
- * A pipe carries bytes, not messages.  commlib puts each message in a frame: its length as 4 bytes
- * in network order, then that many bytes of payload.  A frame leaves in one system call unless the
- * pipe takes only part of it.
+ * A pipe or stream socket carries bytes, not messages.  commlib puts each message in a frame: its
+ * length as 4 bytes in network order, then that many bytes of payload.  A frame leaves in one
+ * system call unless the channel takes only part of it.
  *
  * The user of the library has to ignore SIGPIPE to be told COMM_CLOSED by comm_send().
  */
@@ -42,10 +42,14 @@ struct comm_peer {
 /* What the child runs; the value it returns is the child's exit status. */
 typedef int comm_server(int in, int out, const void *context);
 
-/* Starts a child that runs server(); 0, or -1 with errno set. */
+/* Starts a child that runs server() behind two pipes; 0, or -1 with errno set. */
 int comm_fork(struct comm_peer *peer, comm_server *server, const void *context);
 
-/* Closes the pipes, which tells the child to end, and waits for it; 0, or -1 with errno set. */
+/* The same behind a Unix socket, which is both in and out. */
+int comm_fork_socket(struct comm_peer *peer, comm_server *server, const void *context);
+
+/* Closes the pipes or the socket, which tells the child to end, and waits for it; 0, or -1 with
+ * errno set. */
 int comm_join(struct comm_peer *peer, int *wait_status);
 
 #endif

@@ -3,10 +3,11 @@
 #define FRONTEND_H
 
 #include "answer.h"
+#include "batch.h"
 
 #include <stdio.h>
 
-/* Exit statuses of the program. */
+/* Exit statuses of the program, from the best to the worst. */
 enum { ALL_FINE = 0, SOME_FAILED = 1, BROKEN = 2 };
 
 struct stream {
@@ -20,8 +21,15 @@ struct stream {
  */
 typedef bool ask_function(void *context, const char *text, size_t length, char answer[ANSWER_SIZE]);
 
+/* The same for several: puts the answers, as many, in the place of the expressions. */
+typedef bool ask_batch_function(void *context, struct batch *batch);
+
 /* Answers every expression of a stream, one after the other; returns an exit status. */
 int run_front_end(const struct stream *in, const struct stream *out, bool flush_each,
                   ask_function *ask, void *context);
+
+/* The same, but has up to `most` expressions answered at once; writes each batch out as a whole. */
+int run_front_end_in_batches(const struct stream *in, const struct stream *out, unsigned most,
+                             ask_batch_function *ask, void *context);
 
 #endif

@@ -1,4 +1,4 @@
-/* frpc: an expression evaluator with three ways to reach it. */
+/* frpc: an expression evaluator with six ways to reach it. */
 #define _POSIX_C_SOURCE 200809L
 
 #include "backend.h"
@@ -32,15 +32,28 @@ static bool ask_directly(void *context, const char *text, size_t length, char an
 }
 
 static int run_with_back_end(const struct stream *in, const struct stream *out,
-                             const enum notation *notation)
+                             const struct options *options)
 {
+    struct back_end back_end;
+    int status;
+
     /* A dead back end is to be reported, not to end the front end without a word. */
     signal(SIGPIPE, SIG_IGN);
-
-    struct comm_peer back_end;
-    if (start_back_end(&back_end, notation) < 0)
+    if (start_back_end(&back_end, options) < 0)
         return BROKEN;
-    int status = run_front_end(in, out, true, ask_back_end, &back_end);
+    if (options->log && open_request_log(&back_end.log, options->log) < 0) {
+        fprintf(stderr, "frpc: cannot open %s: %s\n", options->log, strerror(errno));
+        stop_back_end(&back_end);
+        return BROKEN;
+    }
+    if (options->mode == MODE_BATCHES)
+        status = run_front_end_in_batches(in, out, options->batch, ask_back_end_batch, &back_end);
+    else
+        status = run_front_end(in, out, true, ask_back_end, &back_end);
+    if (close_request_log(&back_end.log) < 0) {
+        fprintf(stderr, "frpc: cannot write %s: %s\n", options->log, strerror(errno));
+        status = BROKEN;
+    }
     return stop_back_end(&back_end) < 0 ? BROKEN : status;
 }
 
@@ -53,8 +66,8 @@ int main(int argc, char **argv)
         open_stream(options.output, "w", (struct stream){stdout, "standard output"});
 
     int status;
-    if (options.mode == MODE_PIPES)
-        status = run_with_back_end(&in, &out, &options.notation);
+    if (options.mode >= MODE_PIPES)
+        status = run_with_back_end(&in, &out, &options);
     else
         status =
             run_front_end(&in, &out, options.mode == MODE_STREAMS, ask_directly, &options.notation);

@@ -9,10 +9,12 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -72,9 +74,20 @@ static void be_well_behaved(void)
     calls = 0;
 }
 
+static bool over_sockets;
+
+/* What is written to the second end is read from the first. */
 static void make_pipe(int ends[2])
 {
-    CHECK(pipe(ends) == 0);
+    int bytes = 1 << 20; /* many small writes take much more than their bytes */
+    CHECK((over_sockets ? socketpair(AF_UNIX, SOCK_STREAM, 0, ends) : pipe(ends)) == 0);
+    if (over_sockets)
+        CHECK(setsockopt(ends[1], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes) == 0);
+}
+
+static int start(struct comm_peer *peer, comm_server *server)
+{
+    return (over_sockets ? comm_fork_socket : comm_fork)(peer, server, NULL);
 }
 
 static void write_raw(int fd, const void *bytes, size_t length)
@@ -195,6 +208,25 @@ static void test_peer_gone(void)
     CHECK(comm_receive(ends[0], text, sizeof text, &length) == COMM_FAILED && errno == EBADF);
 }
 
+/* A peer that is gone without having read what it was sent. */
+static void test_reset(void)
+{
+    int pair[2];
+    char text[8];
+    size_t length;
+    if (!over_sockets)
+        return;
+    for (size_t sent = 0; sent <= 2; sent += 2) {
+        make_pipe(pair);
+        write_raw(pair[0], "unread", 6);
+        write_raw(pair[1], "\0\0", sent);
+        close(pair[1]);
+        enum comm_status status = comm_receive(pair[0], text, sizeof text, &length);
+        CHECK(status == COMM_CLOSED || (sent > 0 && status == COMM_TRUNCATED));
+        close(pair[0]);
+    }
+}
+
 static volatile sig_atomic_t signals;
 
 static void count_signal(int number)
@@ -241,7 +273,7 @@ static void test_slow_peer_and_signals(void)
     CHECK(sent && received);
     fill(sent, COMM_MAX_PAYLOAD);
     sigaction(SIGUSR1, &action, NULL);
-    CHECK(comm_fork(&peer, read_slowly, NULL) == 0);
+    CHECK(start(&peer, read_slowly) == 0);
     CHECK(comm_send(peer.to, sent, COMM_MAX_PAYLOAD) == COMM_OK);
     CHECK(comm_receive(peer.from, received, COMM_MAX_PAYLOAD, &length) == COMM_OK);
     CHECK(length == COMM_MAX_PAYLOAD && memcmp(sent, received, length) == 0);
@@ -271,7 +303,7 @@ static void test_fork_and_join(void)
         size_t length;
         int status, free_fd = dup(0);
         close(free_fd);
-        CHECK(comm_fork(&peer, echo, NULL) == 0);
+        CHECK(start(&peer, echo) == 0);
         CHECK(comm_send(peer.to, "hello", 5) == COMM_OK);
         CHECK(comm_receive(peer.from, text, sizeof text, &length) == COMM_OK);
         CHECK(length == 5 && memcmp(text, "hello", 5) == 0);
@@ -291,6 +323,7 @@ int main(void)
         test_end_between_and_inside_frames,
         test_too_long,
         test_peer_gone,
+        test_reset,
         test_slow_peer_and_signals,
         test_fork_and_join,
     };
@@ -298,10 +331,11 @@ int main(void)
 
     alarm(60); /* a test that hangs fails */
     signal(SIGPIPE, SIG_IGN);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < 2 * count; i++) {
+        over_sockets = i >= count;
         be_well_behaved();
-        tests[i]();
+        tests[i % count]();
     }
-    printf("commlib: %zu tests passed\n", count);
+    printf("commlib: %zu tests passed over pipes and over sockets\n", count);
     return 0;
 }

@@ -17,6 +17,10 @@ EXPRESSIONS = os.path.join(TARGET, "expressions.txt")
 EXPECTED = os.path.join(TARGET, "expected.txt")
 
 LINE_LIMIT = 65536
+BATCH = 16
+MODES = range(1, 7)
+STREAM_MODES = "13456"
+BACK_END_MODES = "3456"
 ARITY = dict.fromkeys("+ - * / ^".split(), 2) | dict.fromkeys(
     "! sin cos tan asin acos atan exp ln log sqrt abs neg ~".split(), 1
 )
@@ -94,9 +98,9 @@ class Case(unittest.TestCase):
 
     def evaluate_all_ways(self, text, *arguments):
         """The same, after a check that all modes agree."""
-        results = [self.evaluate(mode, text, *arguments) for mode in (1, 2, 3)]
-        self.assertEqual(results[0], results[1])
-        self.assertEqual(results[0], results[2])
+        results = [self.evaluate(mode, text, *arguments) for mode in MODES]
+        for result in results[1:]:
+            self.assertEqual(result, results[0])
         return results[0]
 
     def start(self, *arguments):
@@ -370,22 +374,40 @@ class CommandLineTest(Case):
         for option in ("-h", "--help"):
             run = self.run_frpc(option)
             self.assertEqual((run.returncode, run.stderr), (0, b""))
-            for token in [*ARITY, "pi", "e", "--notation", "--mode", "--input", "--output"]:
+            for token in [
+                *ARITY,
+                "pi",
+                "e",
+                "--notation",
+                "--mode",
+                "--input",
+                "--output",
+                "--batch",
+                "--log",
+            ]:
                 self.assertIn(token, run.stdout.decode().replace(",", " ").split(), token)
 
     def test_usage_errors(self):
         self.check_refused("-m is missing")
-        for mode in ("0", "4", "11", "", "x", "-1"):
+        for mode in ("0", "7", "11", "", "x", "-1"):
             self.check_refused(f"mode '{mode}'", "-m", mode)
         self.check_refused("notation 'infix'", "-m1", "--notation", "infix")
         self.check_refused("argument 'extra'", "-m1", "extra")
         self.check_refused("--nonsense", "-m1", "--nonsense")
         self.check_refused("both -i and -o", "-m2", "-i", "x")
         self.check_refused("both -i and -o", "-m2", "-o", "x")
+        for batch in ("0", "1001", "", "x", "-1", "2x"):
+            self.check_refused(f"batch '{batch}'", "-m4", "--batch", batch)
+        self.check_refused("--batch is for mode 4", "-m3", "--batch", "2")
+        self.check_refused("--log is for modes", "-m1", "--log", "x")
+        self.check_refused("cannot open /no/such: No such file", "-m3", "--log", "/no/such")
+        run = self.run_frpc("-m3", "--log", "/dev/full", text=b"+ 1 2\n")
+        self.assertEqual((run.returncode, run.stdout), (2, b"ANSWER: 3\n"))
+        self.assertIn(b"cannot write /dev/full: No space", run.stderr)
 
     def test_files_in_all_modes(self):
         source = self.write("in", b"+ 1 2\n* 3 4\n")
-        for mode in "123":
+        for mode in map(str, MODES):
             for option_in, option_out in (("-i", "-o"), ("--input", "--output")):
                 run = self.run_frpc("--mode", mode, option_in, source, option_out, self.path("out"))
                 self.assertEqual((run.returncode, run.stdout, run.stderr), (0, b"", b""))
@@ -393,7 +415,7 @@ class CommandLineTest(Case):
 
     def test_unusable_files(self):
         source = self.write("in", b"+ 1 2\n")
-        for mode in "123":
+        for mode in map(str, MODES):
             arguments = ["-m", mode, "-o", self.path("out"), "-i"]
             missing = self.path("missing")
             self.check_refused(f"cannot open {missing}: No such file", *arguments, missing)
@@ -405,7 +427,7 @@ class CommandLineTest(Case):
             self.check_refused("cannot write /dev/full: No space", *arguments, "/dev/full")
 
     def test_closed_streams(self):
-        for mode in "13":
+        for mode in STREAM_MODES:
             self.check_refused(
                 "cannot read standard input: Bad file",
                 "-m",
@@ -430,7 +452,7 @@ class CommandLineTest(Case):
     def test_message_without_standard_error_stays_out_of_the_output(self):
         directory = os.open(self.directory, os.O_RDONLY)
         self.addCleanup(os.close, directory)
-        for mode in "13":
+        for mode in STREAM_MODES:
             run = subprocess.run(
                 [FRPC, "-m", mode, "-o", self.path("out")],
                 stdin=directory,
@@ -443,50 +465,80 @@ class CommandLineTest(Case):
 class ProcessTest(Case):
     """What depends on when things happen; a process that hangs is ended by the alarm in main."""
 
+    def start_mode(self, mode):
+        return self.start("-m", mode, *(["--batch", "1"] if mode == "4" else []))
+
     def test_interactive_use(self):
-        for mode in "13":
-            process = self.start("-m", mode)
+        for mode in STREAM_MODES:
+            process = self.start_mode(mode)
             self.assertEqual(self.exchange(process, b"+ 1 2"), b"ANSWER: 3\n")
             self.assertEqual(self.exchange(process, b"# a comment\n\n* 2 4"), b"ANSWER: 8\n")
             self.assertIn(b"ERROR: ", self.exchange(process, b"/ 1 0"))
-            self.assertEqual(len(children(process.pid)), 1 if mode == "3" else 0)
+            self.assertEqual(len(children(process.pid)), 1 if mode in BACK_END_MODES else 0)
             self.assertEqual(process.communicate(), (b"", b""))
             self.assertEqual(process.returncode, 1)
 
     def test_one_round_trip_an_expression(self):
-        process = self.start("-m3")
-        for _ in range(10):
-            self.exchange(process, b"\n#\n+ 1 2")
-        [back_end] = children(process.pid)
-        try:
-            with open(f"/proc/{back_end}/io", encoding="ascii") as file:
-                counts = dict(line.split(": ") for line in file.read().splitlines())
-        except OSError:
-            self.skipTest("the kernel does not account for system calls")
-        # The last answer can be here before its call has been counted.
-        self.assertIn(int(counts["syscw"]), (9, 10))
+        for mode in "346":
+            process = self.start_mode(mode)
+            for _ in range(10):
+                self.exchange(process, b"\n#\n+ 1 2")
+            [back_end] = children(process.pid)
+            try:
+                with open(f"/proc/{back_end}/io", encoding="ascii") as file:
+                    counts = dict(line.split(": ") for line in file.read().splitlines())
+            except OSError:
+                self.skipTest("the kernel does not account for system calls")
+            # The last answer can be here before its call has been counted.
+            self.assertIn(int(counts["syscw"]), (9, 10))
+
+    def test_answers_come_when_a_batch_is_full(self):
+        process = self.start("-m4", "--batch", "3")
+        for _ in range(2):
+            self.assertEqual(self.exchange(process, b"1\n2\n3"), b"ANSWER: 1\n")
+            self.assertEqual(process.stdout.readline(), b"ANSWER: 2\n")
+            self.assertEqual(process.stdout.readline(), b"ANSWER: 3\n")
+        self.assertEqual(process.communicate(b"4"), (b"ANSWER: 4\n", b""))
 
     def test_killed_back_end(self):
-        for last_input in (b"+ 1 2\n", b""):
-            process = self.start("-m3")
+        for mode in BACK_END_MODES:
+            for last_input in (b"+ 1 2\n", b""):
+                process = self.start_mode(mode)
+                self.exchange(process, b"+ 1 2")
+                [back_end] = children(process.pid)
+                os.kill(back_end, signal.SIGKILL)
+                output, errors = process.communicate(last_input)
+                self.assertEqual((process.returncode, output), (2, b""))
+                self.assertIn(
+                    f"back end (process {back_end}) was killed by signal 9", errors.decode()
+                )
+                self.assertEqual(b"no answer from the back end" in errors, last_input != b"")
+
+    def test_back_end_killed_while_it_is_asked(self):
+        # Long enough for the kill to find the front end asleep, most of the time.
+        text = b"~ " * (LINE_LIMIT // 2 - 1) + b"1\n"
+        for mode in BACK_END_MODES:
+            process = self.start_mode(mode)
             self.exchange(process, b"+ 1 2")
             [back_end] = children(process.pid)
+            process.stdin.write(text * 50)
+            process.stdin.flush()
             os.kill(back_end, signal.SIGKILL)
-            output, errors = process.communicate(last_input)
-            self.assertEqual((process.returncode, output), (2, b""))
-            self.assertIn(f"back end (process {back_end}) was killed by signal 9", errors.decode())
-            self.assertEqual(b"no answer from the back end" in errors, last_input != b"")
+            _, errors = process.communicate()
+            self.assertEqual(process.returncode, 2)
+            self.assertIn(b"no answer from the back end: the connection was closed", errors)
 
     def test_killed_front_end(self):
-        process = self.start("-m3")
-        self.exchange(process, b"+ 1 2")
-        process.kill()
-        # The end of standard error comes when the back end, too, has let go of it.
-        self.assertEqual(process.communicate(), (b"", b""))
+        for mode in BACK_END_MODES:
+            process = self.start_mode(mode)
+            self.exchange(process, b"+ 1 2")
+            process.kill()
+            # The end of standard error comes when the back end, too, has let go of it.
+            self.assertEqual(process.communicate(), (b"", b""))
 
     def test_output_closed_early(self):
         source = self.write("in", b"+ 1 2\n" * 100000)
-        for mode in "13":
+        for mode in STREAM_MODES:
             with (
                 open(source, "rb") as file,
                 subprocess.Popen(
@@ -501,6 +553,40 @@ class ProcessTest(Case):
                     ((-signal.SIGPIPE, False), (2, True)),
                 )
                 self.assertNotIn(b"back end", errors)
+
+
+class LogTest(Case):
+    def check(self, mode, text, wanted, *arguments):
+        """Each request is logged once, in turn, with as many expressions as wanted."""
+        run = self.run_frpc("-m", mode, "--log", self.path("log"), *arguments, text=text)
+        self.assertEqual(run.stderr, b"")
+        header, *rows = self.read("log").decode().splitlines()
+        self.assertEqual(header, "client,request,method,begin_ns,end_ns,status,expressions")
+        rows = [row.split(",") for row in rows]
+        self.assertEqual([int(row[6]) for row in rows], wanted)
+        previous = 0
+        for number, row in enumerate(rows):
+            self.assertEqual((row[:3], row[5]), (["0", str(number), "evaluate"], "ok"))
+            begin, end = int(row[3]), int(row[4])
+            self.assertTrue(previous <= begin < end)
+            previous = end
+
+    def test_one_line_a_request(self):
+        with open(EXPRESSIONS, "rb") as file:
+            text = file.read()
+        for mode in "356":
+            self.check(mode, text, [1] * 300)
+            self.check(mode, b"\n#\n/ 1 0\n" + b"x" * 2 * LINE_LIMIT, [1])
+            self.check(mode, b"", [])
+        self.check("4", text, [BATCH] * (300 // BATCH) + [300 % BATCH])
+        self.check("4", text, [299, 1], "--batch", "299")
+
+    def test_batches_hold_at_most_a_mebibyte(self):
+        longest = b"1" + b" " * (LINE_LIMIT - 1) + b"\n"
+        self.check("4", longest * 40, [15, 15, 10], "--batch", "1000")
+
+    def test_a_line_too_long_ends_a_batch(self):
+        self.check("4", b"1\n2\n" + b"x" * 2 * LINE_LIMIT + b"\n3\n", [2, 1])
 
 
 class MeasureTest(Case):
@@ -528,7 +614,7 @@ class MeasureTest(Case):
     def test_each_mode_and_all(self):
         source = self.write("expressions", b"# a comment\n\n+ 1 2\nsin 1\n+ 1 * 2 3")
         os.mkdir(self.path("temporary"))
-        for mode, modes in (("1", [1]), ("2", [2]), ("3", [3]), ("all", [1, 2, 3])):
+        for mode, modes in [*((str(mode), [mode]) for mode in MODES), ("all", [1, 2, 3])]:
             run = self.run_measure("-m", mode, "-e", source, "--dir", self.path("temporary"))
             self.assertEqual((run.returncode, run.stdout), (0, ""), run.stderr)
             self.check_results([(m, tokens) for tokens in (3, 2, 5) for m in modes])
@@ -602,7 +688,7 @@ class MeasureTest(Case):
         for arguments, message in (
             ([], "-m and -e are required"),
             (["-m1"], "-m and -e are required"),
-            (["-m4", "-e", source], "mode is not 1, 2, 3 or all: 4"),
+            (["-m7", "-e", source], "mode is not a number from 1 to 6, or all: 7"),
             (["-m1", "-e", source, "x"], "unexpected argument: x"),
             (["-m1", "-e", missing], f"cannot open {missing}"),
             (["-m1", "-e", self.directory], f"cannot read {self.directory}"),

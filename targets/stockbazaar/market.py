@@ -1,0 +1,60 @@
+"""The stocks: what they cost, and how much of them has been traded."""
+
+import threading
+import time
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class Outcome(IntEnum):
+    """Of a trade; the numbers are those of stockbazaar.proto."""
+
+    DONE = 0
+    SUSPENDED = 1
+    UNKNOWN_STOCK = 2
+    INVALID_COUNT = 3
+
+
+@dataclass
+class Stock:
+    price: float
+    traded: int = 0
+
+
+class Market:
+    """Is used by many threads at a time."""
+
+    def __init__(self, most_traded, settle_s=0.0):
+        self._stocks = {
+            name: Stock(price)
+            for name, price in (
+                ("GameStart", 15.99),
+                ("FishCo", 3.25),
+                ("BoarCo", 7.10),
+                ("MenhirCo", 42.00),
+            )
+        }
+        self._most_traded = most_traded
+        self._settle_s = settle_s
+        self._lock = threading.Lock()  # for what has been traded
+
+    def lookup(self, name):
+        """Price and traded volume; None if there is no such stock."""
+        stock = self._stocks.get(name)
+        return None if stock is None else (stock.price, stock.traded)
+
+    def trade(self, name, count):
+        """Buying and selling both add to what has been traded."""
+        stock = self._stocks.get(name)
+        if stock is None:
+            return Outcome.UNKNOWN_STOCK
+        if count <= 0:
+            return Outcome.INVALID_COUNT
+        with self._lock:
+            if stock.traded + count > self._most_traded:
+                return Outcome.SUSPENDED
+            traded = stock.traded
+            if self._settle_s:
+                time.sleep(self._settle_s)
+            stock.traded = traded + count
+        return Outcome.DONE
