@@ -5,6 +5,9 @@ from dataclasses import dataclass, replace
 # What must hold; relative to the injected amount, whichever is larger.
 MEDIAN_SHARE, MEDIAN_NS = 0.02, 5_000
 P99_SHARE, P99_NS = 0.10, 50_000
+# Where all causes are at work at once; see README.md, "mixed".
+MIXED_MEDIAN_SHARE, MIXED_MEDIAN_NS = 0.10, 25_000
+MIXED_P99_SHARE, MIXED_P99_NS = 0.40, 200_000
 UNATTRIBUTED_SHARE = 0.005
 MIN_REQUESTS = 200
 # Of a cause that comes by chance.
@@ -63,6 +66,9 @@ class Case:
     by_chance: bool = False
     # All causes at once: over all requests, each must go with its category.
     correlate: bool = False
+    # The bounds of the error at p50 and p99: share and ns, whichever is larger.
+    median: tuple[float, int] = (MEDIAN_SHARE, MEDIAN_NS)
+    p99: tuple[float, int] = (P99_SHARE, P99_NS)
     # Requests for every one that is asked for on the command line, or so many whatever is asked.
     times: int = 1
     requests: int | None = None
@@ -152,6 +158,8 @@ CASES = [
         ALL,
         by_chance=True,
         correlate=True,
+        median=(MIXED_MEDIAN_SHARE, MIXED_MEDIAN_NS),
+        p99=(MIXED_P99_SHARE, MIXED_P99_NS),
         requests=1250,
     ),
 ]

@@ -5,13 +5,10 @@ import math
 from capture import Sample, join
 from cases import (
     MEDIAN_NS,
-    MEDIAN_SHARE,
     MIN_CORRELATION,
     MIN_MET,
     MIN_REQUESTS,
     NOISE,
-    P99_NS,
-    P99_SHARE,
     UNATTRIBUTED_SHARE,
     WAITS,
     Case,
@@ -59,7 +56,7 @@ def judge_check(check: Check, samples: list[Sample], case: Case) -> dict:
     # Each against the bound of its own request, as no two are given the same amount.
     excess50, excess99 = (
         [error / max(share * truth, ns) for error, truth in zip(errors, truths, strict=True)]
-        for share, ns in ((MEDIAN_SHARE, MEDIAN_NS), (P99_SHARE, P99_NS))
+        for share, ns in (case.median, case.p99)
     )
     worst = max(range(len(samples)), key=lambda i: excess99[i], default=0)
     result = {
@@ -110,10 +107,7 @@ def judge_strays(checks: list[Check], case: Case, samples: list[Sample]) -> tupl
     all_known = [s for s in samples if all(s.log[check.truth] != UNKNOWN for check in checks)]
     amounts = [sum(s.log[check.truth] for check in checks) for s in all_known]
     strays, failures = {}, []
-    for name, q, portion, least in (
-        ("median", 0.5, MEDIAN_SHARE, MEDIAN_NS),
-        ("p99", 0.99, P99_SHARE, P99_NS),
-    ):
+    for name, q, (portion, least) in (("median", 0.5, case.median), ("p99", 0.99, case.p99)):
         looked_at = [c for c in others if name == "median" or c not in NOISE]
         found = [sample.attributed(looked_at) for sample in all_known]
         strays[name] = quantile(found, q)

@@ -23,6 +23,7 @@ def load_log(path: Path) -> list[Row]:
     for row in rows:
         if "read_awake_ns" in row:
             row["calls_ns"] = calls(row)
+            row["copy_ns"] = copied(row)
         if "helpers_runnable_ns" in row:
             row["runnable_ns"] = runnable(row)
         if "spun_ns" in row and not blocked(row):
@@ -82,6 +83,11 @@ def calls(row: Row) -> int:
     if max(short) > LONG_CALL_NS:
         return UNKNOWN
     return row["write_awake_ns"] + row["read_awake_ns"] + sum(short)
+
+
+def copied(row: Row) -> int:
+    """What the client's write and the server's read took more than those of a few bytes."""
+    return max(row["write_awake_ns"] + row["read_awake_ns"] - row["few_ns"], 0)
 
 
 def add_late(row: Row):

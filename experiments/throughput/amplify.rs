@@ -269,7 +269,7 @@ impl Round<'_> {
             let switch = RecSwitch {
                 hdr: header(last, REC_SWITCH, 0),
                 next_tid,
-                pad: 0,
+                waited_ns: NOT_KNOWN_NS,
             };
             records.push((cpu, switch.as_bytes().to_vec()));
         }

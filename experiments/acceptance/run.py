@@ -1,0 +1,191 @@
+#!/usr/bin/env python3
+"""Does rpcprobe find the requests of programs that know nothing of it, all of them and no others?
+
+Runs servers under their own clients, and compares the number of requests found with the number
+that the client says were answered; where the client also logs when each began and ended, those
+times with the requests'. Needs root. Exit status: 0 if all agree, 1 if not, 2 if one could not be
+run.
+"""
+
+import argparse
+import csv
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from bisect import bisect_left
+from collections import Counter
+from pathlib import Path
+
+from scene import HERE, LOG, PORT, SCENES, Scene, listening
+
+Span = tuple[int, int]
+Found = tuple[int, int, int]  # begin, end, the client's thread
+Pair = tuple[Span, Found]
+
+MOST_UNATTRIBUTED = 0.01
+# Of the latency against the client's own stamps.
+MEDIAN_NS, P99_NS = 5_000, 20_000
+
+
+def quantile(values: list[int], q: float) -> int:
+    ordered = sorted(values)
+    return ordered[max(0, -int(-q * len(ordered) // 1) - 1)] if ordered else 0
+
+
+def missing(scene: Scene) -> list[str]:
+    return [name for name in scene.needs if not shutil.which(name)]
+
+
+def capture(options: argparse.Namespace, name: str, clients: int, folder: Path) -> list[dict]:
+    directory = folder / "capture"
+    argv = [options.rpcprobe, "run", "--quiet", "-o", directory, "--"]
+    argv += [sys.executable, HERE / "scene.py", name, clients, folder]
+    subprocess.run([str(a) for a in argv], check=True, timeout=300)
+    argv = [options.rpcprobe, "requests", directory, "-n", "0", "--sort", "start", "--json"]
+    said = subprocess.run([str(a) for a in argv], check=True, stdout=subprocess.PIPE, text=True)
+    requests = json.loads(said.stdout)["requests"]
+    return [r for r in requests if f":{PORT}" in (r["channel"] or "")]
+
+
+def enclosed(rows: list[Span], requests: list[Found]) -> list[Pair]:
+    """Each row and the one request it encloses; other rows are left out."""
+    starts = [start_ns for start_ns, *_ in requests]
+    pairs = []
+    for begin_ns, end_ns in rows:
+        inside = requests[bisect_left(starts, begin_ns) : bisect_left(starts, end_ns)]
+        if len(inside) == 1 and inside[0][1] <= end_ns:
+            pairs.append(((begin_ns, end_ns), inside[0]))
+    return pairs
+
+
+def compare_stamps(path: Path, requests: list[dict]) -> tuple[list[Pair], int]:
+    """Logged times with their requests, and how many enclose not just one request.
+
+    A client of the log is the thread, or else the process, whose requests fit it best.
+    """
+    by_client: dict[str, list[Span]] = {}
+    with path.open(newline="") as log:
+        for row in csv.DictReader(log):
+            span = int(row["begin_ns"]), int(row["end_ns"])
+            by_client.setdefault(row["client"], []).append(span)
+    found: dict[tuple[str, int], list[Found]] = {}
+    for request in sorted(requests, key=lambda r: r["start_ns"]):
+        end_ns = request["start_ns"] + request["latency_ns"]
+        for kind in ("tid", "pid"):
+            client = (kind, request["client"][kind])
+            entry = (request["start_ns"], end_ns, request["client"]["tid"])
+            found.setdefault(client, []).append(entry)
+    pairs, none = [], 0
+    for rows in by_client.values():
+        best = max((enclosed(rows, spans) for spans in found.values()), key=len, default=[])
+        pairs += best
+        none += len(rows) - len(best)
+    return pairs, none
+
+
+def explain_rest(rest: Path, directory: Path, pairs: list[Pair]) -> str:
+    """What the client's thread did between its stamps and its request, on average."""
+    spans = []
+    for (begin_ns, end_ns), (start_ns, done_ns, tid) in pairs:
+        spans += [f"{tid} {begin_ns} {start_ns}", f"{tid} {done_ns} {end_ns}"]
+    argv = [str(rest), str(directory)]
+    told = subprocess.run(
+        argv, input="\n".join(spans), check=True, stdout=subprocess.PIPE, text=True
+    )
+    parts = [[int(word) for word in line.split()] for line in told.stdout.splitlines()]
+    mean_us = [sum(part) / len(pairs) / 1e3 for part in zip(*parts, strict=True)]
+    names = ("user", "system calls", "run queue", "asleep")
+    return ", ".join(f"{name} {us:.1f}" for name, us in zip(names, mean_us, strict=True))
+
+
+def judge(options: argparse.Namespace, name: str, clients: int, folder: Path) -> tuple[str, bool]:
+    requests = capture(options, name, clients, folder)
+    issued = int((folder / "issued").read_text())
+    complete = [r for r in requests if r["complete"]]
+    total_ns = sum(r["latency_ns"] for r in complete)
+    unattributed_ns = sum(r["category_ns"].get("unattributed") or 0 for r in complete)
+    broken = sum(
+        sum(v or 0 for v in r["category_ns"].values()) != r["latency_ns"] for r in complete
+    )
+    share = unattributed_ns / total_ns if total_ns else 0
+    problems = []
+    if len(complete) != issued:
+        problems.append(f"{len(complete) - issued:+} requests")
+    if broken:
+        problems.append(f"{broken} do not add up")
+    if method := SCENES[name].method:
+        others = Counter(r["method"] for r in complete if r["method"] != method)
+        problems += [f"{n} called {other}" for other, n in others.items()]
+    if share > MOST_UNATTRIBUTED:
+        problems.append("too much unattributed")
+    stamps = rest = ""
+    if (folder / LOG).exists():
+        pairs, none = compare_stamps(folder / LOG, complete)
+        more = [end - begin - (done - start) for (begin, end), (start, done, _) in pairs]
+        p50, p99 = quantile(more, 0.5), quantile(more, 0.99)
+        stamps = f"{p50 / 1e3:.1f} / {p99 / 1e3:.1f}"
+        if none:
+            problems.append(f"{none} stamps with no request of their own")
+        # Between an interpreter's stamps and its system calls it does a lot: printed, not judged.
+        if SCENES[name].exact and (p50 > MEDIAN_NS or p99 > P99_NS):
+            problems.append("stamps differ")
+        if options.rest and pairs:
+            rest = f"; between, us: {explain_rest(options.rest, folder / 'capture', pairs)}"
+    kinds = ", ".join(
+        f"{n} {kind}" for kind, n in sorted(Counter(r["kind"] for r in complete).items())
+    )
+    cut = len(requests) - len(complete)
+    verdict = "FAIL: " + "; ".join(problems) if problems else "equal"
+    line = f"{name:27} {clients:7} {issued:8,} {kinds:>16} {cut:6} {share:7.2%} {stamps:>12}  {verdict}{rest}"
+    return line, not problems
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("scenes", nargs="*", help=f"of {', '.join(SCENES)} (default: all)")
+    parser.add_argument("--rpcprobe", default="rpcprobe", help="the program to test")
+    parser.add_argument("--rest", type=Path, help="the program that explains the rest of stamps")
+    parser.add_argument("-c", "--clients", type=int, nargs="+", help="instead of the scene's")
+    parser.add_argument("--tries", type=int, default=3, help="runs of a scene that fails")
+    options = parser.parse_args()
+    unknown = set(options.scenes) - set(SCENES)
+    if unknown:
+        parser.error(f"no scene has the name {', '.join(sorted(unknown))}")
+    return options
+
+
+def main() -> int:
+    options = parse()
+    if os.geteuid() != 0:
+        print("run.py: needs root", file=sys.stderr)
+        return 2
+    print(
+        f"{'program':27} {'clients':>7} {'issued':>8} {'found':>16} {'cut':>6} {'unattr.':>7} "
+        f"{'stamps p50/p99 us':>12}  verdict"
+    )
+    passed, absent = True, False
+    for name in options.scenes or SCENES:
+        if lacks := missing(SCENES[name]):
+            print(f"{name:27} not run: {', '.join(lacks)} is not installed")
+            absent = True
+            continue
+        for clients in options.clients or SCENES[name].clients:
+            for left in reversed(range(options.tries)):
+                if listening():
+                    print(f"run.py: somebody else listens on port {PORT}", file=sys.stderr)
+                    return 2
+                with tempfile.TemporaryDirectory(prefix="acceptance-") as folder:
+                    line, equal = judge(options, name, clients, Path(folder))
+                if equal or left == 0:
+                    break
+                print(f"{line} (again)", flush=True)
+            print(line, flush=True)
+            passed &= equal
+    return 2 if absent else 0 if passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""Compare the time rpcprobe says a transfer spent on the wire with the rate of the link.
+
+A client in one network namespace sends 1 MB to a server in another, over a veth pair that `tbf`
+shapes. What the queue let pass (its own count, headers and all, less the burst that passes at once)
+takes bytes / rate: wire.qdisc + wire.link must agree within 3 %. What the sender's CPU does meanwhile
+counts as its work, so links as fast as that (1 Gbit/s on a small machine) show less. Needs root.
+Usage: run.py [--rates RATE...]; rpcprobe from $RPCPROBE or PATH.
+"""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+LIMIT_PERCENT = 3
+BURST_BYTES = 16_000
+BYTES = 1_000_000
+
+SETUP = """
+trap 'ip netns del $a; ip netns del $b' EXIT
+ip netns add $a && ip netns add $b
+ip -n $a link add v0 type veth peer name v1 netns $b
+ip -n $a addr add 10.77.0.1/24 dev v0 && ip -n $b addr add 10.77.0.2/24 dev v1
+ip -n $a link set v0 up && ip -n $b link set v1 up
+tc -n $a qdisc add dev v0 root tbf rate {rate} burst {burst} limit 20mb
+chrt -f 10 ip netns exec $b python3 -c '
+import socket
+s = socket.create_server(("10.77.0.2", 7777))
+c, _ = s.accept()
+left = {bytes}
+while left: left -= len(c.recv(left))
+c.sendall(b"done"); c.recv(1)
+' &
+sleep 0.5
+chrt -f 10 ip netns exec $a python3 -c '
+import socket
+data = b"x" * {bytes}
+c = socket.socket()
+c.setsockopt(socket.SOL_SOCKET, 32, 4 * {bytes}) # SO_SNDBUFFORCE: all of it at once
+c.connect(("10.77.0.2", 7777))
+c.sendall(data); c.recv(4)
+'
+wait
+tc -n $a -s qdisc show dev v0
+"""
+
+
+def bits(rate):
+    """Bits a second of `10mbit`, `1gbit`."""
+    number, unit = re.fullmatch(r"(\d+)([kmg])bit", rate).groups()
+    return int(number) * {"k": 10**3, "m": 10**6, "g": 10**9}[unit]
+
+
+def measure(rpcprobe, rate, directory):
+    """Milliseconds by bytes and rate, of wire.qdisc and of wire.link, for the transfer."""
+    capture = directory / f"capture-{rate}"
+    script = f"a=rpwa{os.getpid()} b=rpwb{os.getpid()}" + SETUP.format(
+        rate=rate, burst=BURST_BYTES, bytes=BYTES
+    )
+    command = [rpcprobe, "run", "--quiet", "-o", capture, "--", "sh", "-c", script]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    passed = int(re.search(r"Sent (\d+) bytes", said).group(1))
+    listing = [rpcprobe, "requests", capture, "--kind", "tcp", "--limit", "0", "--json"]
+    out = subprocess.run(listing, check=True, capture_output=True).stdout
+    requests = [r for r in json.loads(out)["requests"] if r["request_bytes"] == BYTES]
+    if len(requests) != 1:
+        sys.exit(f"{rate}: {len(requests)} requests of {BYTES} bytes instead of one")
+    spent = requests[0]["category_ns"]
+    by_rate_ms = (passed - BURST_BYTES) * 8 / bits(rate) * 1e3
+    return by_rate_ms, spent.get("wire.qdisc", 0) / 1e6, spent.get("wire.link", 0) / 1e6
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rates", nargs="+", default=["10mbit", "100mbit", "200mbit"])
+    rates = parser.parse_args().rates
+    rpcprobe = os.environ.get("RPCPROBE", "rpcprobe")
+    print(f"{'rate':8}{'bytes/rate':>12}{'wire.qdisc':>12}{'wire.link':>12}{'off':>9}")
+    failed = False
+    with tempfile.TemporaryDirectory() as directory:
+        for rate in rates:
+            expected, qdisc, link = measure(rpcprobe, rate, Path(directory))
+            off = (qdisc + link - expected) / expected * 100
+            failed |= abs(off) > LIMIT_PERCENT
+            print(f"{rate:8}{expected:>9.2f} ms{qdisc:>9.2f} ms{link:>9.2f} ms{off:>+7.2f} %")
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()
