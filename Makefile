@@ -5,9 +5,11 @@ PREFIX ?= /usr/local
 CARGO ?= cargo
 RPCPROBE := userspace/target/release/rpcprobe
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
-C_SOURCES = $(shell git ls-files '*.c' '*.h')
-PYTHON_SOURCES = $(shell git ls-files '*.py')
+C_SOURCES = $(shell git ls-files '*.c' '*.h' '*.cc')
+PYTHON_SOURCES = $(shell git ls-files '*.py') targets/netlab/netlab
 VENV := .cache/venv
+TARGETS := frpc echo netlab kvlog flexcache stockbazaar greeter
+TEST_VENV := .cache/test-venv
 
 all: build
 .PHONY: all build install demo test test-targets test-rust lint fmt clean deps-build deps-test deps-lint
@@ -38,12 +40,13 @@ demo: install
 test: deps-test build test-targets test-rust
 
 test-targets:
-	$(MAKE) --no-print-directory -C targets/frpc check
-	$(MAKE) --no-print-directory -C targets/echo check
+	@for target in $(TARGETS); do \
+		$(MAKE) --no-print-directory -C targets/$$target check || exit; \
+	done
 
 # Captures need root; the tests say what they skip where the kernel lacks an ability. Where doctor
 # finds that all works, skipping counts as failing.
-test-rust: build
+test-rust: build $(TEST_VENV)/ready
 	@$(MAKE) --no-print-directory -C targets/echo
 	@if $(SUDO) $(RPCPROBE) doctor >/dev/null 2>&1; then require=1; else require=0; fi; \
 	echo "kernel tests required: $$require"; \
@@ -67,8 +70,13 @@ $(VENV)/bin/ruff: | deps-lint
 	python3 -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet ruff==0.14.5
 
+# What the tests drive and nobody has to install.
+$(TEST_VENV)/ready: | deps-test
+	python3 -m venv $(TEST_VENV)
+	$(TEST_VENV)/bin/pip install --quiet grpcio==1.76.0
+	@touch $@
+
 clean:
 	$(CARGO) clean --manifest-path userspace/Cargo.toml
-	$(MAKE) -C targets/frpc clean
-	$(MAKE) -C targets/echo clean
+	@for target in $(TARGETS); do $(MAKE) -C targets/$$target clean; done
 	rm -rf .cache targets/frpc/rpcprobe.out targets/frpc/answers.txt
