@@ -611,7 +611,9 @@ impl World {
                 thread.settled_ns = thread.settled_ns.max(ts_ns);
                 thread.open_call = None;
                 thread.early_wake = None;
+                self.call_began(id, call.enter_ns);
                 let mut call = call.as_ref().clone();
+                let thread = &mut self.threads[id as usize];
                 call.more = std::mem::take(&mut thread.moved).into();
                 self.record_opening(id, &call);
                 self.record_transfers(id, &call);
@@ -678,7 +680,8 @@ impl World {
                 None
             }
             What::Steal { tid, since_ns, until_ns, taken_ns } => {
-                self.steal(*tid, *since_ns, (*until_ns).min(ts_ns), *taken_ns);
+                let window = (*since_ns, (*until_ns).min(ts_ns));
+                self.steal(event.cpu, *tid, window, *taken_ns);
                 None
             }
             What::UnseenSwitch { tid, last, since_ns, arrived_ns, waited_ns } => {

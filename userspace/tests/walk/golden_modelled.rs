@@ -114,3 +114,51 @@ fn stolen_time_ends_with_the_interrupts_that_had_to_wait() {
     ";
     assert_eq!(s.only(), expected(&[ASKED, rest].concat()));
 }
+
+/// Of what the server's CPU was taken, nothing fits where the server ran: it was just before, while another
+/// thread had the CPU. What the server did counts as such.
+#[test]
+fn stolen_time_does_not_fit_where_a_thread_ran_too_shortly() {
+    let mut s = Story::new();
+    asked(&mut s);
+    s.sleep_in(120, 0, (10, IDLE), (READ, 115), b());
+    s.switch(121, 1, 20, 30, RUNNABLE);
+    s.switch(136, 1, 30, 20, ASLEEP);
+    s.at(138, 1, What::Steal { tid: 20, since_ns: 136, until_ns: 138, taken_ns: 14 });
+    s.wake(140, 1, 20, 10, WAKING_IN_SYSCALL);
+    s.write(1, 20, b(), (0, 4), (139, 141));
+    s.switch(142, 0, IDLE, 10, RUNNABLE);
+    s.read(0, 10, b(), (0, 4), (115, 143));
+    let rest = "
+        113-121 server user
+        121-136 server runqueue.preempted by ?/30
+        136-139 server user
+        139-140 server kernel.pipe
+        140-142 client runqueue.wakeup by idle
+        142-143 client kernel.pipe
+    ";
+    assert_eq!(s.only(), expected(&[ASKED, rest].concat()));
+}
+
+/// The server's CPU was taken before and after it began a call, in parts nobody knows.
+#[test]
+fn no_call_begins_while_the_cpu_is_taken() {
+    let mut s = Story::new();
+    asked(&mut s);
+    s.sleep_in(120, 0, (10, IDLE), (READ, 115), b());
+    s.at(136, 1, What::Steal { tid: 20, since_ns: 114, until_ns: 134, taken_ns: 18 });
+    s.irq(1, 20, true, VEC_TIMER, (134, 136));
+    s.wake(140, 1, 20, 10, WAKING_IN_SYSCALL);
+    s.write(1, 20, b(), (0, 4), (125, 141));
+    s.switch(142, 0, IDLE, 10, RUNNABLE);
+    s.read(0, 10, b(), (0, 4), (115, 143));
+    let rest = "
+        113-125 server user
+        125-134 server kernel.pipe
+        134-136 server interrupt
+        136-140 server kernel.pipe
+        140-142 client runqueue.wakeup by idle
+        142-143 client kernel.pipe
+    ";
+    assert_eq!(s.only(), expected(&[ASKED, rest].concat()));
+}

@@ -2,19 +2,63 @@
 //! hypervisor took.
 
 use super::*;
+use crate::engine::tile::{self, Piece};
 
 impl World {
-    /// A CPU that was taken comes back with the interrupts that had to wait: the time goes just before
-    /// `until_ns`, if it fills enough of what is possible.
-    pub(super) fn steal(&mut self, tid: u32, since_ns: u64, until_ns: u64, taken_ns: u64) {
+    /// A CPU that was taken makes no records: the time was in one stretch without any, since the last look
+    /// at `since_ns` or, as the kernel had looked a little before its hook, just before that. A CPU that was
+    /// taken comes back with the interrupts that had to wait: in the only such stretch that is long
+    /// enough, if it fills most of it, the time goes to the end.
+    pub(super) fn steal(&mut self, cpu: u32, tid: u32, window: (u64, u64), taken_ns: u64) {
+        let (since_ns, until_ns) = window;
         let id = self.thread_of_tid(tid);
-        let thread = &mut self.threads[id as usize];
-        let window_ns = until_ns.saturating_sub(since_ns);
-        if taken_ns >= window_ns - window_ns / 4 {
-            let start_ns = until_ns.saturating_sub(taken_ns).max(since_ns);
-            thread.steals.push_back(Span { start_ns, end_ns: until_ns, number: 0 });
-        } else if thread.traced {
+        let runs = self.cpus.get(cpu as usize);
+        let before = runs.and_then(|runs| last_before(runs, |(from_ns, _)| *from_ns < since_ns));
+        let mut stretches: Vec<_> = self.without_records(id, since_ns, until_ns);
+        if let Some(&(from_ns, who)) = before {
+            stretches.extend(self.without_records(who, from_ns, since_ns).first());
+        }
+        stretches.retain(|(_, start_ns, end_ns)| taken_ns <= end_ns - start_ns);
+        let [(thread, start_ns, end_ns)] = stretches[..] else {
+            return self.steal_without_place(id, taken_ns);
+        };
+        if taken_ns < (end_ns - start_ns) / 4 * 3 {
+            return self.steal_without_place(thread, taken_ns);
+        }
+        let span = Span { start_ns: end_ns - taken_ns, end_ns, number: 0 };
+        let steals = &mut self.threads[thread as usize].steals;
+        if steals.back().is_none_or(|last| last.end_ns <= span.start_ns) {
+            steals.push_back(span);
+        }
+    }
+
+    /// The stretches of `[from_ns, to_ns)`, latest first, in which nothing was recorded of a thread that had
+    /// its CPU: (thread, begin, end).
+    fn without_records(&self, id: ThreadId, from_ns: u64, to_ns: u64) -> Vec<(ThreadId, u64, u64)> {
+        let mut stretches = Vec::new();
+        let mut at_ns = to_ns;
+        while at_ns > from_ns {
+            let piece = tile::piece_before(self.thread(id), at_ns, from_ns, true);
+            let Some(Piece { start_ns, .. }) = piece else { break };
+            stretches.push((id, start_ns, at_ns));
+            at_ns = start_ns;
+        }
+        stretches
+    }
+
+    fn steal_without_place(&mut self, id: ThreadId, taken_ns: u64) {
+        if self.threads[id as usize].traced {
             self.steal_unplaced_ns = self.steal_unplaced_ns.saturating_add(taken_ns);
+        }
+    }
+
+    /// A call began while the CPU was thought to be taken: it was taken at other times.
+    pub(super) fn call_began(&mut self, id: ThreadId, enter_ns: u64) {
+        let steals = &mut self.threads[id as usize].steals;
+        let within = |span: &Span| span.start_ns < enter_ns && enter_ns < span.end_ns;
+        if let Some(span) = steals.back().copied().filter(within) {
+            steals.pop_back();
+            self.steal_without_place(id, span.end_ns - span.start_ns);
         }
     }
 
