@@ -92,6 +92,15 @@ int BPF_PROG(on_block_rq_complete, struct request *rq, int error, unsigned int b
     return 0;
 }
 
+/* What it carried is carried by its neighbour, which was queued before; its memory is free again. */
+SEC("tp_btf/block_rq_merge")
+int BPF_PROG(on_block_rq_merge, struct request *rq)
+{
+    u64 key = (u64)rq;
+    bpf_map_delete_elem(&requests_in_flight, &key);
+    return 0;
+}
+
 /* The request's waiters have all been told. */
 SEC("tp_btf/block_io_done")
 int BPF_PROG(on_block_io_done, struct request *rq)

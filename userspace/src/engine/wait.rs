@@ -68,12 +68,16 @@ pub fn explain(
         let detail = format!("throttled for dirtying pages in {name}");
         return whole(Category::Writeback, detail, None, None);
     }
+    let block = wake.and_then(|wake| world.blocks.get(&wake.block));
+    if let Some(block) = block.filter(|_| !uninterruptible) {
+        return block_parts(block, &name, from_ns, to_ns); // as in io_getevents()
+    }
     if uninterruptible {
         if let Some(waker) = waker.filter(|waker| world.journals.contains_key(waker)) {
             let (detail, cause) = commit(world, waker, from_ns, to_ns);
             return whole(Category::Journal, format!("{detail}, in {name}"), cause, Some(waker));
         }
-        if let Some(block) = wake.and_then(|wake| world.blocks.get(&wake.block)) {
+        if let Some(block) = block {
             let own = off.call.is_none_or(|call| syscall::waits_for_own_data(call.nr));
             let journal = world.journals.iter().find(|(_, journal)| {
                 block.op != 0 && journal.dev == block.dev && journal.commits_at(block.queued_ns)

@@ -87,6 +87,7 @@ pub const HOOKS: &[HookSpec] = &[
     tp!("on_irq_work_exit", "irq_work_exit", optional, "deferred interrupt work"),
     tp!("on_block_rq_insert", "block_rq_insert", optional, "queueing of block requests"),
     tp!("on_block_rq_issue", "block_rq_issue", optional, "service of block requests"),
+    tp!("on_block_rq_merge", "block_rq_merge", optional, "queueing of block requests"),
     tp!("on_block_rq_complete", "block_rq_complete", optional, "which block request a thread waited for"),
     tp!("on_block_io_done", "block_io_done", optional, "which block request a thread waited for"),
     tp!("on_jbd2_start_commit", "jbd2_start_commit", optional, "journal commits"),

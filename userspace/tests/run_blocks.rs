@@ -1,0 +1,86 @@
+//! Waits for block devices: split and merged requests, reads through the page cache, major faults, writes.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use common::capture::{time_in, Capture};
+use common::{needs_kernel, text};
+use rpcprobe::model::{Category, Kind, Segment};
+
+const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers/blocks_pair.c");
+
+const ROUNDS: &str = "5";
+
+/// Whether files there are on a block device (its major number is not 0).
+fn on_a_block_device(directory: &Path) -> bool {
+    let dev = std::fs::metadata(directory).expect("a directory").dev();
+    libc::major(dev) != 0
+}
+
+fn waits(segments: &[Segment]) -> impl Iterator<Item = (&Segment, &str)> {
+    let block_io = segments.iter().filter(|segment| segment.category == Category::BlockIo);
+    block_io.map(|segment| (segment, segment.detail.as_deref().unwrap_or("")))
+}
+
+#[test]
+fn waits_for_a_block_device_name_the_request_waited_for() {
+    let Some(_turn) = needs_kernel() else { return };
+    let directory = common::open_directory();
+    if !on_a_block_device(directory.path()) {
+        println!("skipped: {} is not on a block device", directory.path().display());
+        return;
+    }
+    let [program, file] = ["blocks_pair", "file"].map(|name| directory.path().join(name));
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-Wall", "-Wextra", "-Werror", SOURCE, "-o"]).arg(&program);
+    assert!(compiler.status().expect("cc runs").success());
+    let [program, file] = [&program, &file].map(|path| path.to_str().expect("paths are UTF-8"));
+    let capture = Capture::of(&[], &[program, ROUNDS, file], Stdio::null()).succeeded();
+    let mut requests = capture.checked();
+    requests.retain(|(request, _)| request.kind == Kind::Pipe);
+    requests.sort_by_key(|(request, _)| request.start_ns);
+    let said = text(&capture.output.stdout);
+    let letters: Vec<char> = said.trim().chars().collect();
+    assert_eq!(requests.len(), letters.len(), "{requests:#?}");
+
+    // How often each access waited for what it should have.
+    let mut right: BTreeMap<char, usize> = letters.iter().map(|letter| (*letter, 0)).collect();
+    for ((request, segments), letter) in requests.iter().zip(&letters) {
+        assert!(request.complete, "{letter}: {request:?}");
+        assert_eq!(time_in(Category::Unattributed, segments), 0, "{letter}: {segments:#?}");
+        let told = waits(segments).any(|(segment, detail)| {
+            let cause = segment.cause.as_deref().unwrap_or("");
+            assert!(
+                ["before it was queued", "queue", "service", "completion"].contains(&cause),
+                "{letter}: {segment:?}"
+            );
+            match letter {
+                // Of the parts of a long read the last one.
+                'd' => {
+                    let bytes = detail.strip_prefix("read of ").and_then(|rest| {
+                        rest.split(' ').next().and_then(|bytes| bytes.parse::<u64>().ok())
+                    });
+                    bytes.is_some_and(|bytes| bytes < 8 << 20) && detail.contains(" in pread64")
+                }
+                // All of the short ones were merged.
+                'm' => detail.starts_with("read of 65536 bytes") && detail.contains("io_getevents"),
+                'a' => detail.starts_with("read of ") && detail.contains(" in pread64"),
+                'f' => detail.starts_with("read of ") && detail.contains(" in a page fault"),
+                'w' => detail.contains("write of ") && detail.contains(" in fdatasync"),
+                _ => panic!("{letter}"),
+            }
+        });
+        if told {
+            *right.get_mut(letter).expect("all letters") += 1;
+        } else {
+            println!("{letter}: {request:?} {segments:#?}");
+        }
+    }
+    // A device may be faster than its reader falls asleep, and the journal may do a write.
+    let wrong: Vec<_> = right.iter().filter(|(_, times)| **times < 2).collect();
+    assert!(wrong.is_empty(), "less than twice of five times: {wrong:?}");
+}
