@@ -1,23 +1,27 @@
 /*
  * Large payloads.  What the calls took is known: none of them sleeps, so it is their time by the
- * wall clock less what the scheduler says the thread waited for a CPU.  The client sleeps before
+ * wall clock, where the scheduler says that the thread did not wait for a CPU.  The client sleeps before
  * it asks for its answer: a reader of a Unix socket is also woken when its peer makes room, and
  * would come in between.
  *
  * Copying is what the two long calls took more than the same calls for a few bytes, which the
- * server finds out on a channel of its own.
+ * server finds out on a channel of its own.  And what surrounds any call, such as finding the
+ * caches full of other things, is what one takes that does nothing after as much memory was touched.
  */
 #include "cases.h"
 #include "give_up.h"
 #include "kit_io.h"
 
+#include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 enum { MOST = 1024 * 1024, LEAST = MOST / 4, FEW = 4 };
 
 static char *payload;
 static struct channel own;
-static uint64_t few_ns;
+static uint64_t few_ns, nothing_ns;
 
 static uint64_t transfer_ns(uint32_t bytes)
 {
@@ -25,6 +29,14 @@ static uint64_t transfer_ns(uint32_t bytes)
     kit_write(own.client.out, payload, bytes);
     kit_read(own.server.in, payload, bytes);
     return usage_awake_ns(usage_between(before, usage_after()));
+}
+
+static void time_nothing(void)
+{
+    memset(payload, 1, MOST);
+    struct usage before = usage_before();
+    syscall(SYS_getppid);
+    nothing_ns = usage_awake_ns(usage_between(before, usage_after()));
 }
 
 static void open_own(void)
@@ -40,6 +52,7 @@ static void open_own(void)
         if (taken_ns < few_ns)
             few_ns = taken_ns;
     }
+    time_nothing();
 }
 
 static void take_payload(struct kit_request *request)
@@ -47,13 +60,22 @@ static void take_payload(struct kit_request *request)
     struct usage before = usage_before();
     if (!kit_read(request->fd, payload, request->bytes))
         give_up("read", "a request");
-    request->row->truth[0] = usage_awake_ns(usage_between(before, usage_after()));
-    request->row->truth[1] = few_ns;
+    struct usage between = usage_between(before, usage_after());
+    request->row->truth[0] = usage_awake_ns(between);
+    request->row->truth[1] = between.runnable_ns;
+    request->row->truth[2] = few_ns;
+    request->row->truth[3] = nothing_ns;
+}
+
+static void after_request(struct kit_request *request)
+{
+    (void)request;
+    time_nothing();
 }
 
 const struct kit_case copy_cases[] = {
     {.name = "copy",
-     .truths = {"read_awake_ns", "few_ns"},
+     .truths = {"read_awake_ns", "taking_runnable_ns", "few_ns", "nothing_ns"},
      .ask_late_us = 2000,
      .most_bytes = MOST,
      .least_bytes = LEAST,
@@ -61,6 +83,7 @@ const struct kit_case copy_cases[] = {
      .watch = true,
      .after_write = true,
      .set_up = open_own,
-     .handle = take_payload},
+     .handle = take_payload,
+     .clean = after_request},
     {0},
 };

@@ -114,6 +114,7 @@ CASES = [
             Check("copy_ns", ("copy",), ("pipe", "unix")),
         ),
         ALL,
+        times=2,
     ),
     Case("fsync", (Check("asleep_ns", KERNEL_WAITS),), where="ext4"),
     Case(

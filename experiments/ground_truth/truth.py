@@ -6,6 +6,7 @@ Nothing here knows what rpcprobe says.
 import csv
 from collections import defaultdict
 from pathlib import Path
+from statistics import median
 
 # In a log: the target itself cannot tell.
 UNKNOWN = 2**64 - 1
@@ -20,9 +21,10 @@ def load_log(path: Path) -> list[Row]:
     with path.open(newline="") as file:
         rows = [{key: int(value) for key, value in row.items()} for row in csv.DictReader(file)]
     add_queued(rows)
+    nothing_ns = median(row.get("nothing_ns", 0) for row in rows)
     for row in rows:
         if "read_awake_ns" in row:
-            row["calls_ns"] = calls(row)
+            row["calls_ns"] = calls(row, int(nothing_ns))
             row["copy_ns"] = copied(row)
         if "helpers_runnable_ns" in row:
             row["runnable_ns"] = runnable(row)
@@ -77,16 +79,31 @@ def blocked(row: Row) -> bool:
     return away(row) <= LONG_CALL_NS and 2 * row["write_asleep_ns"] >= row["write_awake_ns"]
 
 
-def calls(row: Row) -> int:
-    """All four calls of a request whose client asks late: nobody is woken by them."""
+def interrupted(row: Row) -> bool:
+    """Whether one of the two long calls lost its CPU: for how long is then not known.
+
+    A wake-up that wants a CPU sets its clock, and the switch, when the call is over, takes the time
+    from there (rq_clock_skip_update() in wakeup_preempt(), kernel/sched/core.c).
+    """
+    return max(away(row), row["taking_runnable_ns"]) > LONG_CALL_NS
+
+
+def calls(row: Row, nothing_ns: int) -> int:
+    """All four calls of a request whose client asks late: nobody is woken by them.
+
+    Less what surrounds each: what a call takes that does nothing.
+    """
     short = (row["answered_ns"] - row["answering_ns"], row["end_ns"] - row["asked_ns"])
-    if max(short) > LONG_CALL_NS:
+    if max(short) > LONG_CALL_NS or interrupted(row):
         return UNKNOWN
-    return row["write_awake_ns"] + row["read_awake_ns"] + sum(short)
+    around = row["write_awake_ns"] + row["read_awake_ns"] + sum(short)
+    return max(around - 4 * nothing_ns, 0)
 
 
 def copied(row: Row) -> int:
     """What the client's write and the server's read took more than those of a few bytes."""
+    if interrupted(row):
+        return UNKNOWN
     return max(row["write_awake_ns"] + row["read_awake_ns"] - row["few_ns"], 0)
 
 
