@@ -106,12 +106,12 @@ CASES = [
     Case(
         "copy",
         (
-            Check("calls_ns", ("kernel.*", "copy"), ("pipe", "unix")),
+            Check("calls_ns", ("kernel.*", "copy", "interrupt"), ("pipe", "unix")),
             # Loopback's receiving side runs in the sender's call.
             Check("calls_ns", ("kernel.*", "copy", "wire.stack", "interrupt"), ("tcp",)),
             # The client looks at its clocks before it tells the server to begin, and asks late.
             Check("queued_ns", ("queue.*",)),
-            Check("copy_ns", ("copy",), ("pipe", "unix")),
+            Check("copy_ns", ("copy", "interrupt"), ("pipe", "unix")),
         ),
         ALL,
         times=2,

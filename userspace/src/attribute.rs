@@ -145,6 +145,7 @@ fn write_tables(
             socket_copy_ns_per_byte: calibration.socket_copy_ns_per_byte,
             socket_transfer_ns: calibration.socket_transfer_ns as u64,
             fault_outside_ns: calibration.fault_outside_ns as u64,
+            fault_inside_ns: calibration.fault_inside_ns as u64,
             call_outside_ns: calibration.call_outside_ns as u64,
         },
         losses: &manifest.losses,

@@ -155,11 +155,10 @@ fn manifest(
 }
 
 /// Calibration's own records end here; what comes from here on belongs to the capture.
-fn end_calibration(mut calibration: Calibration, mut gaps: Gaps, rings: &Rings<'_>) -> Calibration {
+fn end_calibration(calibration: Calibration, mut gaps: Gaps, rings: &Rings<'_>) -> Calibration {
     let Ok(()) =
         rings.drain(|_, record| gaps.see(record), |_, _| Ok::<(), std::convert::Infallible>(()));
-    (calibration.fault_outside_ns, calibration.call_outside_ns) = gaps.medians_ns();
-    calibration
+    gaps.complete(calibration)
 }
 
 /// Where the records go, and with `--stacks` who tells what is mapped from now on.

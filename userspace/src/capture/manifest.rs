@@ -163,7 +163,7 @@ pub struct Loss {
 }
 
 /// Costs measured on this machine just before the capture.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
     /// Added to one system call of a traced thread.
     pub syscall_ns: f64,
@@ -185,6 +185,9 @@ pub struct Calibration {
     /// nothing but touch pages: entry, return and our own hooks, which no hook can bracket.
     #[serde(default)]
     pub fault_outside_ns: f64,
+    /// What those faults took from their recorded begin to their end.
+    #[serde(default)]
+    pub fault_inside_ns: f64,
     /// The same from the exit of a system call to the entry of the next.
     #[serde(default)]
     pub call_outside_ns: f64,

@@ -87,8 +87,27 @@ pub struct Rates {
     pub socket_transfer_ns: u64,
     /// Of a page fault, outside its recorded begin and end.
     pub fault_outside_ns: u64,
+    /// What a fault of that calibration took in between.
+    pub fault_inside_ns: u64,
     /// The same of a system call.
     pub call_outside_ns: u64,
+}
+
+impl Rates {
+    /// Of a fault that took so long in between. A slower one than in calibration tells of a slower
+    /// machine (the other thread of its core at work, say), also around it: measured, up to a third.
+    fn outside_fault_ns(&self, inside_ns: u64) -> u64 {
+        let usual_ns = self.fault_outside_ns;
+        match self.fault_inside_ns {
+            0 => usual_ns,
+            inside_before_ns => {
+                let scaled_ns = u128::from(usual_ns) * u128::from(inside_ns);
+                let scaled_ns = scaled_ns / u128::from(inside_before_ns);
+                let most_ns = usual_ns.saturating_add(usual_ns / 3);
+                scaled_ns.clamp(usual_ns.into(), most_ns.into()) as u64
+            }
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -399,8 +418,10 @@ impl<'w> Walk<'w> {
         if let Level::User | Level::Call(_) = piece.level {
             // Entry and return cannot be bracketed: they count from the end on.
             let fault = last_before(&t.faults, |span| span.start_ns < piece.start_ns);
-            if fault.is_some_and(|fault| fault.end_ns == piece.start_ns) {
-                outside = Some((rates.fault_outside_ns, Category::Fault));
+            let ended = fault.filter(|fault| fault.end_ns == piece.start_ns);
+            if let Some(fault) = ended {
+                let inside_ns = fault.end_ns - fault.start_ns;
+                outside = Some((rates.outside_fault_ns(inside_ns), Category::Fault));
             } else if t.call_before(piece.start_ns).is_some_and(|c| c.exit_ns == piece.start_ns) {
                 outside = Some((rates.call_outside_ns, Category::KernelOther));
             }

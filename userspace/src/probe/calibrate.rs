@@ -123,8 +123,7 @@ impl Calibrator {
             transfer_ns: (plain.copied.call - plain.syscall).max(0.0),
             socket_copy_ns_per_byte: plain.socket_copied.byte,
             socket_transfer_ns: (plain.socket_copied.call - plain.syscall).max(0.0),
-            fault_outside_ns: 0.0,
-            call_outside_ns: 0.0,
+            ..Calibration::default()
         };
         Ok((calibration, Gaps::of(self.pid as u32)))
     }
@@ -154,6 +153,8 @@ pub struct Gaps {
     /// End and page of the last fault.
     last_fault: Option<(u64, u64)>,
     between_faults_ns: Vec<u64>,
+    /// Of the same faults, from their recorded begin to their end.
+    inside_faults_ns: Vec<u64>,
     /// Exit of the last system call, where it was the one that does nothing.
     last_call_ns: Option<u64>,
     between_calls_ns: Vec<u64>,
@@ -180,6 +181,7 @@ impl Gaps {
                 // Only then nothing but the loop was in between.
                 if page == former + 1 && fault.enter_ns > end_ns {
                     self.between_faults_ns.push(fault.enter_ns - end_ns);
+                    self.inside_faults_ns.push(hdr.ts_ns.saturating_sub(fault.enter_ns));
                 }
             }
             self.last_fault = Some((hdr.ts_ns, page));
@@ -193,9 +195,14 @@ impl Gaps {
         }
     }
 
-    /// The medians, between faults and between system calls; 0 when too few records came.
-    pub fn medians_ns(self) -> (f64, f64) {
-        (median_ns(self.between_faults_ns), median_ns(self.between_calls_ns))
+    /// Completes the calibration by the medians; 0 when too few records came.
+    pub fn complete(self, calibration: Calibration) -> Calibration {
+        Calibration {
+            fault_outside_ns: median_ns(self.between_faults_ns),
+            fault_inside_ns: median_ns(self.inside_faults_ns),
+            call_outside_ns: median_ns(self.between_calls_ns),
+            ..calibration
+        }
     }
 }
 
@@ -394,7 +401,8 @@ mod tests {
         gaps.see(&fault(5, 900, 900_000, 900_001)); // not the next page
         gaps.see(&[0; 3]);
         assert_eq!(gaps.between_faults_ns, vec![600; LEAST_GAPS - 1]);
-        assert_eq!(gaps.medians_ns(), (0.0, 0.0), "too few");
+        assert_eq!(gaps.inside_faults_ns, vec![400; LEAST_GAPS - 1]);
+        assert_eq!(gaps.complete(Calibration::default()), Calibration::default(), "too few");
         assert_eq!(median_ns(vec![600; 100]), 600.0);
     }
 
@@ -414,7 +422,8 @@ mod tests {
         gaps.see(&call(5, libc::SYS_munmap, 200_000, 200_010));
         gaps.see(&call(5, libc::SYS_getppid, 200_020, 200_030)); // after another
         assert_eq!(gaps.between_calls_ns, vec![950; 100]);
-        assert_eq!(gaps.medians_ns(), (0.0, 950.0));
+        let told = Calibration { call_outside_ns: 950.0, ..Calibration::default() };
+        assert_eq!(gaps.complete(Calibration::default()), told);
     }
 
     #[test]

@@ -156,6 +156,7 @@ fn hostile_records_do_no_harm() {
                     transfer_ns: 200,
                     socket_transfer_ns: 900,
                     fault_outside_ns: 500,
+                    fault_inside_ns: 900,
                     call_outside_ns: 300,
                 },
                 ..Given::default()

@@ -46,6 +46,28 @@ fn entry_and_return_of_a_fault_count_from_its_end_and_are_modelled() {
     }
 }
 
+/// A fault that took longer than those of the calibration (3 ns, and 4 ns inside) took longer around, too,
+/// but not beyond a third; a quicker one as long.
+#[test]
+fn entry_and_return_of_a_slow_fault_take_longer() {
+    for (took_ns, around_ns) in [(2, 3), (4, 3), (5, 3), (6, 4), (40, 4)] {
+        let mut s = Story::new();
+        asked(&mut s);
+        s.sleep_in(120, 0, (10, IDLE), (READ, 115), b());
+        let fault = What::Fault { tid: 20, enter_ns: 130, ip: 0, flags: 0 };
+        s.at(130 + took_ns, 1, fault);
+        s.wake(189, 1, 20, 10, WAKING_IN_SYSCALL);
+        s.write(1, 20, b(), (0, 4), (188, 190));
+        s.switch(198, 0, IDLE, 10, RUNNABLE);
+        s.read(0, 10, b(), (0, 4), (115, 199));
+        let rates = Rates { fault_outside_ns: 3, fault_inside_ns: 4, ..Rates::default() };
+        let segments = s.only_at(rates);
+        let faults = segments.iter().filter(|segment| segment.category == Category::Fault);
+        let fault_ns: u64 = faults.map(|segment| segment.duration_ns).sum();
+        assert_eq!(fault_ns, took_ns + around_ns, "{took_ns}: {segments:#?}");
+    }
+}
+
 #[test]
 fn entry_and_return_of_a_call_count_from_its_exit_and_are_modelled() {
     let mut s = Story::new();

@@ -254,6 +254,7 @@ fn hostile_event_files_do_no_harm() {
                     transfer_ns: 7,
                     socket_transfer_ns: 9,
                     fault_outside_ns: 3,
+                    fault_inside_ns: 7,
                     call_outside_ns: 2,
                 },
                 symbols: None,
