@@ -67,10 +67,8 @@ int BPF_PROG(on_block_rq_complete, struct request *rq, int error, unsigned int b
         times.queued_ns = rq->start_time_ns ? rq->start_time_ns : now_ns;
     if (!times.issued_ns)
         times.issued_ns = times.queued_ns;
-    u32 cpu = bpf_get_smp_processor_id();
     u32 number = __sync_fetch_and_add(&last_block, 1) + 1;
-    if (cpu < MAX_CPUS)
-        irqs[cpu].block = number;
+    completes_block(number);
     struct gendisk *disk = rq->q->disk;
     emit (rec_block, r, now_ns) {
         r->hdr = (struct rec_hdr){
@@ -105,8 +103,6 @@ int BPF_PROG(on_block_rq_merge, struct request *rq)
 SEC("tp_btf/block_io_done")
 int BPF_PROG(on_block_io_done, struct request *rq)
 {
-    u32 cpu = bpf_get_smp_processor_id();
-    if (cpu < MAX_CPUS)
-        irqs[cpu].block = 0;
+    completes_block(0);
     return 0;
 }

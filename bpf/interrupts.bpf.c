@@ -32,7 +32,7 @@ static __always_inline int irq_ends(bool hard, u16 number)
     if (hard) {
         irqs[cpu].hard_ns = 0;
         irqs[cpu].context &= ~WAKING_HARDIRQ;
-        irqs[cpu].block = 0;
+        irqs[cpu].hard_block = 0;
     } else {
         irqs[cpu].soft_ns = 0;
         irqs[cpu].context &= ~WAKING_SOFTIRQ;

@@ -112,7 +112,10 @@ struct irq_state {
     u64 soft_ns;
     u64 hard_ns;
     u64 context;
-    u64 block;  /* rec_block.number of the request whose completion is being told to waiters */
+    /* rec_block.number of the request whose completion is being told to waiters: by a hard interrupt,
+     * and by what one may interrupt */
+    u32 hard_block;
+    u32 block;
     u64 pad[4]; /* a cache line each */
 };
 static struct irq_state irqs[MAX_CPUS];
@@ -126,7 +129,20 @@ static __always_inline u8 interrupt_context(void)
 static __always_inline u32 completing_block(void)
 {
     u32 cpu = bpf_get_smp_processor_id();
-    return cpu < MAX_CPUS ? irqs[cpu].block : 0;
+    if (cpu >= MAX_CPUS)
+        return 0;
+    return irqs[cpu].context & WAKING_HARDIRQ ? irqs[cpu].hard_block : irqs[cpu].block;
+}
+
+static __always_inline void completes_block(u32 number)
+{
+    u32 cpu = bpf_get_smp_processor_id();
+    if (cpu >= MAX_CPUS)
+        return;
+    if (irqs[cpu].context & WAKING_HARDIRQ)
+        irqs[cpu].hard_block = number;
+    else
+        irqs[cpu].block = number;
 }
 
 static __always_inline struct task_state *traced(struct task_struct *task)

@@ -239,6 +239,13 @@ pub fn waits_for_writeback(nr: u16) -> bool {
     )
 }
 
+/// Calls that wait, not in an uninterruptible sleep, for accesses to files that were handed over before.
+pub fn waits_for_asynchronous_io(nr: u16) -> bool {
+    use syscalls::x86_64::Sysno as S;
+    let calls = [S::io_getevents, S::io_pgetevents, S::io_uring_enter];
+    S::new(usize::from(nr)).is_some_and(|call| calls.contains(&call))
+}
+
 /// Calls that read or write a file's data: a block request that ends their wait is their own.
 pub fn waits_for_own_data(nr: u16) -> bool {
     use syscalls::x86_64::Sysno as S;

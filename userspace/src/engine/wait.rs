@@ -69,8 +69,9 @@ pub fn explain(
         return whole(Category::Writeback, detail, None, None);
     }
     let block = wake.and_then(|wake| world.blocks.get(&wake.block));
-    if let Some(block) = block.filter(|_| !uninterruptible) {
-        return block_parts(block, &name, from_ns, to_ns); // as in io_getevents()
+    let asynchronous = off.call.is_some_and(|call| syscall::waits_for_asynchronous_io(call.nr));
+    if let Some(block) = block.filter(|_| asynchronous) {
+        return block_parts(block, &name, from_ns, to_ns);
     }
     if uninterruptible {
         if let Some(waker) = waker.filter(|waker| world.journals.contains_key(waker)) {
