@@ -90,7 +90,8 @@ int BPF_PROG(on_block_rq_complete, struct request *rq, int error, unsigned int b
     return 0;
 }
 
-/* What it carried is carried by its neighbour, which was queued before; its memory is free again. */
+/* What it carried is carried by its neighbour, which was queued before; its memory is free again.
+ */
 SEC("tp_btf/block_rq_merge")
 int BPF_PROG(on_block_rq_merge, struct request *rq)
 {

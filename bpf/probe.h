@@ -112,8 +112,8 @@ struct irq_state {
     u64 soft_ns;
     u64 hard_ns;
     u64 context;
-    /* rec_block.number of the request whose completion is being told to waiters: by a hard interrupt,
-     * and by what one may interrupt */
+    /* rec_block.number of the request whose completion is being told to waiters: by a hard
+     * interrupt, and by what one may interrupt */
     u32 hard_block;
     u32 block;
     u64 pad[4]; /* a cache line each */

@@ -1,12 +1,13 @@
 /*
  * Large payloads.  What the calls took is known: none of them sleeps, so it is their time by the
- * wall clock, where the scheduler says that the thread did not wait for a CPU.  The client sleeps before
- * it asks for its answer: a reader of a Unix socket is also woken when its peer makes room, and
- * would come in between.
+ * wall clock, where the scheduler says that the thread did not wait for a CPU.  The client sleeps
+ * before it asks for its answer: a reader of a Unix socket is also woken when its peer makes room,
+ * and would come in between.
  *
  * Copying is what the two long calls took more than the same calls for a few bytes, which the
  * server finds out on a channel of its own.  And what surrounds any call, such as finding the
- * caches full of other things, is what one takes that does nothing after as much memory was touched.
+ * caches full of other things, is what one takes that does nothing after as much memory was
+ * touched.
  */
 #include "cases.h"
 #include "give_up.h"

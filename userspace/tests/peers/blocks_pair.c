@@ -1,6 +1,7 @@
 /*
- * blocks_pair ROUNDS FILE: a client asks a server over pipes, ROUNDS times for each access of the list
- * to FILE, whose pages it drops from the cache before. Prints the letters in the order of the requests.
+ * blocks_pair ROUNDS FILE: a client asks a server over pipes, ROUNDS times for each access of the
+ * list to FILE, whose pages it drops from the cache before. Prints the letters in the order of the
+ * requests.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
