@@ -14,14 +14,20 @@ impl World {
         let id = self.thread_of_tid(tid);
         let runs = self.cpus.get(cpu as usize);
         let before = runs.and_then(|runs| last_before(runs, |(from_ns, _)| *from_ns < since_ns));
-        let mut stretches: Vec<_> = self.without_records(id, since_ns, until_ns);
-        if let Some(&(from_ns, who)) = before {
-            stretches.extend(self.without_records(who, from_ns, since_ns).first());
-        }
-        stretches.retain(|(_, start_ns, end_ns)| taken_ns <= end_ns - start_ns);
-        let [(thread, start_ns, end_ns)] = stretches[..] else {
+        let before = before.and_then(|&(from_ns, who)| {
+            let piece = tile::piece_before(self.thread(who), since_ns, from_ns, true)?;
+            Some((who, piece.start_ns, since_ns))
+        });
+        let fits = |(_, start_ns, end_ns): &(ThreadId, u64, u64)| taken_ns <= end_ns - start_ns;
+        let mut stretches = before.filter(fits).into_iter().chain(
+            // Latest first.
+            self.pieces(id, since_ns, until_ns).filter(fits),
+        );
+        let (Some((thread, start_ns, end_ns)), None) = (stretches.next(), stretches.next()) else {
+            drop(stretches);
             return self.steal_without_place(id, taken_ns);
         };
+        drop(stretches);
         if taken_ns < (end_ns - start_ns) / 4 * 3 {
             return self.steal_without_place(thread, taken_ns);
         }
@@ -34,16 +40,23 @@ impl World {
 
     /// The stretches of `[from_ns, to_ns)`, latest first, in which nothing was recorded of a thread that had
     /// its CPU: (thread, begin, end).
-    fn without_records(&self, id: ThreadId, from_ns: u64, to_ns: u64) -> Vec<(ThreadId, u64, u64)> {
-        let mut stretches = Vec::new();
-        let mut at_ns = to_ns;
-        while at_ns > from_ns {
-            let piece = tile::piece_before(self.thread(id), at_ns, from_ns, true);
-            let Some(Piece { start_ns, .. }) = piece else { break };
-            stretches.push((id, start_ns, at_ns));
-            at_ns = start_ns;
-        }
-        stretches
+    fn pieces(
+        &self,
+        id: ThreadId,
+        from_ns: u64,
+        to_ns: u64,
+    ) -> impl Iterator<Item = (ThreadId, u64, u64)> + '_ {
+        let thread = self.thread(id);
+        let mut end_ns = to_ns;
+        std::iter::from_fn(move || {
+            if end_ns <= from_ns {
+                return None;
+            }
+            let Piece { start_ns, .. } = tile::piece_before(thread, end_ns, from_ns, true)?;
+            let piece = (id, start_ns, end_ns);
+            end_ns = start_ns;
+            Some(piece)
+        })
     }
 
     fn steal_without_place(&mut self, id: ThreadId, taken_ns: u64) {
