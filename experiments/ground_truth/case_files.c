@@ -53,6 +53,32 @@ static void sync_some(struct kit_request *request)
     request->row->truth[1] = between.wall_ns;
 }
 
+/* ---- more dirty pages than the kernel wants ---- */
+
+/* A pause is a tick or more; what is shorter is something else. */
+enum { DIRTIED = 1024 * 1024, DIRTIED_SLOTS = 32, LEAST_PAUSE_NS = 1000000 };
+
+static int dirtied_fd;
+
+static void open_dirtied(void)
+{
+    dirtied_fd = open_file("dirtied", O_RDWR | O_CREAT | O_TRUNC);
+}
+
+static void dirty_some(struct kit_request *request)
+{
+    static char data[DIRTIED];
+    off_t at = (off_t)(request->seq % DIRTIED_SLOTS) * DIRTIED;
+    struct usage before = usage_before();
+    ssize_t put = pwrite(dirtied_fd, data, sizeof data, at);
+    struct usage between = usage_between(before, usage_after());
+    if (put != sizeof data)
+        give_up("write", "a file");
+    uint64_t asleep_ns = usage_asleep_ns(between);
+    request->row->truth[0] = asleep_ns < LEAST_PAUSE_NS ? 0 : asleep_ns;
+    request->row->truth[1] = between.wall_ns;
+}
+
 /* ---- a journal kept busy by another process ---- */
 
 static int writer;
@@ -192,6 +218,10 @@ const struct kit_case file_cases[] = {
      .truths = {"asleep_ns", "wall_ns"},
      .set_up = open_synced,
      .handle = sync_some},
+    {.name = "throttled",
+     .truths = {"asleep_ns", "wall_ns"},
+     .set_up = open_dirtied,
+     .handle = dirty_some},
     {.name = "openat_spike",
      .truths = {"asleep_ns", "wall_ns"},
      .set_up = start_writer,

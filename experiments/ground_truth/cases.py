@@ -60,7 +60,8 @@ class Case:
     transports: tuple[str, ...] = ("pipe",)
     # Waits that are allowed besides those checked, as other causes are at work, too.
     beside: tuple[str, ...] = ()
-    # Where it creates files: a small ext4 image of its own, memory, or the directory given.
+    # Where it creates files: a small ext4 image of its own, one that may have few dirty pages, memory,
+    # or the directory given.
     where: str = "disk"
     # The cause comes by chance: compared are the requests that met it, or are said to have.
     by_chance: bool = False
@@ -84,7 +85,7 @@ class Case:
 
 
 def title(case: Case, transport: str) -> str:
-    where = {"ext4": "@ext4", "memory": "@tmpfs", "disk": ""}[case.where]
+    where = {"ext4": "@ext4", "slow": "@ext4", "memory": "@tmpfs", "disk": ""}[case.where]
     return case.name + where + ("" if transport == "pipe" else f"/{transport}")
 
 
@@ -117,6 +118,13 @@ CASES = [
         times=2,
     ),
     Case("fsync", (Check("asleep_ns", KERNEL_WAITS),), where="ext4"),
+    Case(
+        "throttled",
+        (Check("asleep_ns", ("writeback",)),),
+        beside=("journal", "block_io", "lock"),
+        where="slow",
+        by_chance=True,
+    ),
     Case(
         "openat_spike",
         (Check("asleep_ns", ("journal",)),),

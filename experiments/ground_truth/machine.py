@@ -7,6 +7,8 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
+DIRTY_BYTES = 1 << 20
+
 
 def give_up(message: str):
     print(f"run.py: {message}", file=sys.stderr)
@@ -30,7 +32,7 @@ def mounted(scratch: Path, kind: str):
     place.mkdir()
     image = scratch / "image"
     try:
-        if kind == "ext4":
+        if kind in ("ext4", "slow"):
             with image.open("wb") as file:
                 file.truncate(96 << 20)
             # The smaller the journal, the sooner who changes metadata must wait for a commit.
@@ -39,6 +41,8 @@ def mounted(scratch: Path, kind: str):
             # Past the page cache below, so that a commit takes as long as a device does.
             loops = tool("losetup", "--noheadings", "--output", "NAME", "--associated", image)
             tool("losetup", "--direct-io=on", loops.strip())
+            if kind == "slow":
+                limit_dirty_pages(Path(loops.strip()))
         else:
             tool("mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", place)
         yield place
@@ -50,6 +54,17 @@ def mounted(scratch: Path, kind: str):
                 subprocess.run(["umount", "--lazy", str(place)])
         image.unlink(missing_ok=True)
         place.rmdir()
+
+
+def limit_dirty_pages(device: Path):
+    """Who dirties more pages of the device than a few must wait, however much memory there is."""
+    number = Path("/sys/block", device.name, "dev").read_text().strip()
+    limits = Path("/sys/class/bdi", number)
+    for name, value in (("strict_limit", 1), ("max_bytes", DIRTY_BYTES)):
+        try:
+            (limits / name).write_text(str(value))
+        except OSError as error:
+            give_up(f"{limits / name}: {error.strerror}")
 
 
 @contextmanager

@@ -233,7 +233,10 @@ fn throttled(world: &World, thread: ThreadId, off: &Off) -> bool {
     let told = last_before(&t.throttles, |at_ns| *at_ns <= off.start_ns);
     let Some(&told_ns) = told else { return false };
     let former = t.off_before(off.start_ns).map_or(0, |former| former.end_ns);
-    told_ns >= former && matches!(off.why, Why::Slept { .. })
+    // The pause itself: for a given time, counted as a wait for a device (io_schedule_timeout()). Some
+    // are told and not made.
+    let paused = matches!(off.why, Why::Slept { uninterruptible: true, iowait: true });
+    told_ns >= former && paused && off.wake.is_none_or(|wake| !wake.by_waker())
 }
 
 /// The wait for a block request in its parts.
