@@ -5,13 +5,11 @@ mod common;
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use common::capture::{time_in, Capture};
-use common::{needs_kernel, text};
+use common::{needs_kernel, peer_in_c, text};
 use rpcprobe::model::{Category, Kind, Segment};
-
-const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers/blocks_pair.c");
 
 const ROUNDS: &str = "5";
 
@@ -29,17 +27,13 @@ fn waits(segments: &[Segment]) -> impl Iterator<Item = (&Segment, &str)> {
 #[test]
 fn waits_for_a_block_device_name_the_request_waited_for() {
     let Some(_turn) = needs_kernel() else { return };
-    let directory = common::open_directory();
+    let (directory, program) = peer_in_c("blocks_pair.c");
     if !on_a_block_device(directory.path()) {
         println!("skipped: {} is not on a block device", directory.path().display());
         return;
     }
-    let [program, file] = ["blocks_pair", "file"].map(|name| directory.path().join(name));
-    let mut compiler = Command::new("cc");
-    compiler.args(["-O1", "-Wall", "-Wextra", "-Werror", SOURCE, "-o"]).arg(&program);
-    assert!(compiler.status().expect("cc runs").success());
-    let [program, file] = [&program, &file].map(|path| path.to_str().expect("paths are UTF-8"));
-    let capture = Capture::of(&[], &[program, ROUNDS, file], Stdio::null()).succeeded();
+    let file = format!("{program}.data");
+    let capture = Capture::of(&[], &[&program, ROUNDS, &file], Stdio::null()).succeeded();
     let mut requests = capture.checked();
     requests.retain(|(request, _)| request.kind == Kind::Pipe);
     requests.sort_by_key(|(request, _)| request.start_ns);
@@ -49,9 +43,13 @@ fn waits_for_a_block_device_name_the_request_waited_for() {
 
     // How often each access waited for what it should have.
     let mut right: BTreeMap<char, usize> = letters.iter().map(|letter| (*letter, 0)).collect();
+    let mut unattributed = 0;
     for ((request, segments), letter) in requests.iter().zip(&letters) {
         assert!(request.complete, "{letter}: {request:?}");
-        assert_eq!(time_in(Category::Unattributed, segments), 0, "{letter}: {segments:#?}");
+        if time_in(Category::Unattributed, segments) > 0 {
+            println!("{letter}: {segments:#?}");
+            unattributed += 1;
+        }
         let told = waits(segments).any(|(segment, detail)| {
             let cause = segment.cause.as_deref().unwrap_or("");
             assert!(
@@ -80,6 +78,10 @@ fn waits_for_a_block_device_name_the_request_waited_for() {
             println!("{letter}: {request:?} {segments:#?}");
         }
     }
+    // Of a wake-up that the kernel did not tell of, only when it was is known.
+    let counts = capture.manifest().counts;
+    let unseen = counts.wakes_restored + counts.switches_missed;
+    assert!(unattributed <= unseen, "{unattributed} requests, {unseen} wake-ups unseen");
     // A device may be faster than its reader falls asleep, and the journal may do a write.
     let wrong: Vec<_> = right.iter().filter(|(_, times)| **times < 2).collect();
     assert!(wrong.is_empty(), "less than twice of five times: {wrong:?}");

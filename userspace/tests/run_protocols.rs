@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 use common::capture::{time_in, Capture};
-use common::{needs_kernel, text};
+use common::{needs_kernel, peer_in_c, text};
 use rpcprobe::model::{Category, Kind, Request, Segment};
 
 type Requests = Vec<(Request, Vec<Segment>)>;
@@ -223,4 +223,46 @@ fn hostile_bytes_do_no_harm() {
         assert_eq!(said.trim(), "300");
         assert!(!requests.is_empty(), "some of it makes sense");
     }
+}
+
+/// One thread of the client reads all replies: a call lasts until the thread that made it is back, and
+/// what lies between is a phase of its own.
+#[test]
+fn an_answer_read_for_another_thread_ends_when_that_one_has_a_cpu() {
+    const CALLS: usize = 100;
+    let Some(_turn) = needs_kernel() else { return };
+    let (_directory, program) = peer_in_c("poller_pair.c");
+    let (mut requests, told) = captured(&[], &[&program, &CALLS.to_string()]);
+    requests.retain(|(request, _)| request.kind == Kind::OncRpc);
+    requests.sort_by_key(|(request, _)| request.start_ns);
+    assert_eq!(requests.len(), CALLS);
+    assert!(share_of(Category::Unattributed, &requests) < 0.01);
+
+    let mut handed = 0;
+    for ((request, segments), line) in requests.iter().zip(told.lines()) {
+        assert!(request.complete, "{request:?}");
+        let stamps: Vec<u64> =
+            line.split(' ').map(|stamp| stamp.parse().expect("a number")).collect();
+        let [begin_ns, woken_ns, end_ns] = stamps[..] else { panic!("{line}") };
+        let (start_ns, back_ns) = (request.start_ns, request.start_ns + request.latency_ns);
+        assert!(begin_ns <= start_ns && back_ns <= end_ns, "{line}: {request:?}");
+        let tail: Vec<_> =
+            segments.iter().skip_while(|segment| segment.phase != Some("hand-over")).collect();
+        if tail.is_empty() {
+            continue; // who called was not asleep
+        }
+        handed += 1;
+        assert!(woken_ns < back_ns, "{line}: {request:?}");
+        assert!(tail.iter().all(|segment| segment.phase == Some("hand-over")));
+        let client = request.client.as_ref().expect("a client");
+        let last = tail.last().expect("not empty");
+        assert_eq!((last.tid, last.category), (client.tid, Category::RunqueueWakeup), "{tail:#?}");
+        // The reader computes for 0.3 ms.
+        let computed_ns: u64 = (tail.iter())
+            .filter(|segment| segment.tid != client.tid)
+            .map(|segment| segment.duration_ns)
+            .sum();
+        assert!(computed_ns > 290_000, "{tail:#?}");
+    }
+    assert!(handed * 2 > CALLS, "{handed} of {CALLS}");
 }

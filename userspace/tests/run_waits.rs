@@ -3,14 +3,11 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use common::capture::{time_in, Capture};
-use common::{needs_kernel, text};
+use common::{needs_kernel, peer_in_c, text};
 use rpcprobe::model::{Category, Kind, Segment};
-
-const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers/waits_pair.c");
 
 /// By letter of the program: what takes at least nine tenths of the time it had a CPU or wanted none.
 fn expected(letter: char) -> &'static [&'static str] {
@@ -26,20 +23,11 @@ fn expected(letter: char) -> &'static [&'static str] {
     }
 }
 
-fn program() -> (tempfile::TempDir, PathBuf) {
-    let directory = common::open_directory();
-    let program = directory.path().join("waits_pair");
-    let mut compiler = Command::new("cc");
-    compiler.args(["-O1", "-Wall", "-Wextra", "-Werror", "-pthread", SOURCE, "-o"]).arg(&program);
-    assert!(compiler.status().expect("cc runs").success());
-    (directory, program)
-}
-
 #[test]
 fn every_way_to_wait_is_told() {
     let Some(_turn) = needs_kernel() else { return };
-    let (_directory, program) = program();
-    let command = [program.to_str().expect("paths are UTF-8"), "3"];
+    let (_directory, program) = peer_in_c("waits_pair.c");
+    let command = [&program[..], "5"];
     let capture = Capture::of(&[], &command, Stdio::null()).succeeded();
     let mut requests = capture.checked();
     requests.retain(|(request, _)| request.kind == Kind::Pipe);
@@ -65,7 +53,12 @@ fn every_way_to_wait_is_told() {
     }
     // On a busy machine a lock may be free again before its waiter gets a CPU to ask for it.
     let wrong: Vec<_> = right.iter().filter(|(_, times)| **times < 2).collect();
-    assert!(wrong.is_empty(), "less than twice of three times: {wrong:?}");
+    assert!(wrong.is_empty(), "less than twice of five times: {wrong:?}");
+    // Of a wake-up that the kernel did not tell of, only when it was is known.
+    let unseen = capture.manifest().counts.wakes_restored;
     let all_ns: u64 = requests.iter().map(|(request, _)| request.latency_ns).sum();
-    assert!(unattributed_ns * 200 <= all_ns, "{unattributed_ns} of {all_ns} ns unattributed");
+    assert!(
+        unattributed_ns <= all_ns / 200 + unseen * 6_000_000,
+        "{unattributed_ns} of {all_ns} ns unattributed, {unseen} wake-ups unseen"
+    );
 }

@@ -108,6 +108,9 @@ pub fn explain(
     }
     let unseen = wake.is_some_and(|wake| wake.is_unseen());
     let by_timer = off.call.is_some_and(|call| waits_for_timer(&call));
+    if unseen && timed_out(world, thread, off) {
+        return whole(Category::Sleep, format!("asleep in {name} until its timeout"), None, None);
+    }
     if unseen && !by_timer {
         let detail = format!("asleep, and no wake-up was seen (in {name})");
         return whole(Category::Unattributed, detail, None, None);
@@ -175,6 +178,20 @@ pub fn explain(
 
 fn waits_for_timer(call: &OpenCall) -> bool {
     syscall::waits(call.nr, call.object) == Waits::Timer
+}
+
+/// Whether the call in which it slept came back because its time was over.
+fn timed_out(world: &World, thread: ThreadId, off: &Off) -> bool {
+    let Some(open) = off.call else { return false };
+    let InCall::Closed(call) = tile::call_at(world.thread(thread), off.end_ns) else {
+        return false;
+    };
+    match syscall::waits(open.nr, open.object) {
+        _ if call.unfinished || call.enter_ns != open.enter_ns => false,
+        Waits::Futex => call.ret == -i64::from(libc::ETIMEDOUT),
+        Waits::Readiness => call.ret == 0,
+        _ => false,
+    }
 }
 
 /// What a poll(), select() or epoll_wait() that ended with something ready had waited for: what the

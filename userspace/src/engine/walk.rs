@@ -32,6 +32,9 @@ const UNSERVED: &str = "received, not yet served";
 /// `cause` of what a thread did that got the request from another one, nobody saw when.
 pub const HANDED_UNSEEN: &str = "handed over in memory, unseen";
 
+/// `phase` of what lies between the end of the read and the thread it was read for.
+pub const HAND_OVER: &str = "hand-over";
+
 /// What to explain.
 #[derive(Clone, Debug)]
 pub struct Goal {
@@ -45,6 +48,8 @@ pub struct Goal {
     pub messages: Vec<Message>,
     /// The child whose collection ended the request.
     pub child: Option<ProcessId>,
+    /// Which other thread of the client had read the answer, and had it when, if one had.
+    pub handed: Option<(ThreadId, u64)>,
 }
 
 impl Goal {
@@ -283,6 +288,7 @@ impl<'w> Walk<'w> {
         let child = self.goal.child.map(|child| self.world.processes[child as usize].leader);
         self.members = [self.goal.client].into_iter().chain(child).collect();
         self.members.extend(self.received.map(|(reader, _)| reader));
+        self.members.extend(self.goal.handed.map(|(reader, _)| reader));
         let (mut thread, mut at_ns) = (self.goal.client, self.goal.end_ns);
         let mut joined_at = 0;
         while at_ns > self.goal.start_ns {

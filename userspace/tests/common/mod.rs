@@ -110,6 +110,19 @@ pub fn echo() -> &'static str {
     BUILT.get_or_init(|| built("echo").join("echo").to_str().expect("paths are UTF-8").to_string())
 }
 
+/// A program of `tests/peers`, compiled, in a directory of its own.
+pub fn peer_in_c(name: &str) -> (TempDir, String) {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers").join(name);
+    let directory = open_directory();
+    let program = directory.path().join("peer");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-Wall", "-Wextra", "-Werror", "-pthread"]).arg(source).arg("-o");
+    let compiled = compiler.arg(&program).output().expect("cc runs");
+    assert!(compiled.status.success(), "{name}: {}", text(&compiled.stderr));
+    let program = program.to_str().expect("paths are UTF-8").to_string();
+    (directory, program)
+}
+
 /// Path of a file in the folder of the evaluator.
 pub fn frpc(name: &str) -> String {
     frpc_folder().join(name).to_str().expect("paths are UTF-8").to_string()

@@ -87,6 +87,16 @@ fn until_a_thread_came_back_again_nothing_is_known_of_it() {
 /// 127 to 128. Of neither wake-up there is a record.
 #[test]
 fn when_a_thread_was_woken_is_what_the_scheduler_says_and_by_whom_nobody_does() {
+    woken_by_nobody_seen(0, "unattributed");
+}
+
+/// But a call that tells that its time was over has slept.
+#[test]
+fn a_timeout_needs_nobody_to_be_seen() {
+    woken_by_nobody_seen(-i64::from(libc::ETIMEDOUT), "sleep");
+}
+
+fn woken_by_nobody_seen(futex_returns: i64, category: &str) {
     let (a, b) = (pipe(1), pipe(2));
     let mut s = Story::new();
     s.switch(10, 0, IDLE, 10, RUNNABLE);
@@ -99,12 +109,13 @@ fn when_a_thread_was_woken_is_what_the_scheduler_says_and_by_whom_nobody_does() 
     s.call(1, 20, NANOSLEEP, (114, 126), 0);
     s.switch_in(127, 1, 20, IDLE, ASLEEP, (FUTEX, 126), Some(mutex(7)));
     s.switch_to(129, 1, (IDLE, 20), 1);
-    s.call(1, 20, FUTEX, (126, 130), 0);
+    s.call(1, 20, FUTEX, (126, 130), futex_returns);
     s.wake(135, 1, 20, 10, WAKING_IN_SYSCALL);
     s.write(1, 20, b, (0, 4), (134, 140));
     s.switch(138, 0, IDLE, 10, RUNNABLE);
     s.read(0, 10, b, (0, 4), (115, 142));
-    let answer = "
+    let answer = format!(
+        "
         100-110 client kernel.pipe
         110-111 server queue.pipe (user)
         111-113 server kernel.pipe
@@ -113,13 +124,14 @@ fn when_a_thread_was_woken_is_what_the_scheduler_says_and_by_whom_nobody_does() 
         115-123 server sleep
         123-126 server runqueue.wakeup by noise/90
         126-127 server kernel.futex
-        127-128 server unattributed
+        127-128 server {category}
         128-129 server runqueue.wakeup by idle
         129-130 server kernel.futex
         130-134 server user
         134-135 server kernel.pipe
         135-138 client runqueue.wakeup by idle
         138-142 client kernel.pipe
-    ";
-    assert_eq!(s.only(), expected(answer));
+        "
+    );
+    assert_eq!(s.only(), expected(&answer));
 }

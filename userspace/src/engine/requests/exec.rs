@@ -140,6 +140,7 @@ impl Detector {
             server_process: Some(thread.process),
             messages: Vec::new(),
             child: None,
+            handed: None,
         };
         self.fallback.insert(0, Found { request, goal });
     }
@@ -191,6 +192,7 @@ pub(super) fn exec_goal(
         server_process: Some(process),
         messages: Vec::new(),
         child: Some(process),
+        handed: None,
     }
 }
 

@@ -3,10 +3,12 @@
 //! The kernel side tells where frames and messages begin and end. Here they become exchanges: the
 //! frames of one stream, a call and the reply of the same XID, or, where answers come in the order of
 //! the questions, the nth of each. An exchange is a request from the entry of the call that sent its
-//! first byte to the exit of the one that received the last byte of its answer.
+//! first byte to the exit of the one that received the last byte of its answer; where one thread of a
+//! client reads for others, until the one that asked is on a CPU.
 
 mod connection;
 mod exchange;
+mod hand_over;
 mod settle;
 #[cfg(test)]
 mod tests;

@@ -120,6 +120,7 @@ impl Detector {
             server_process: Some(served.process),
             messages: vec![served.asked, answer],
             child: None,
+            handed: None,
         };
         self.found.push(Found { request, goal });
     }

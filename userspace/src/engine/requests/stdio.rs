@@ -103,6 +103,7 @@ impl Detector {
             server_process: Some(process),
             messages: Vec::new(),
             child: None,
+            handed: None,
         };
         self.fallback.push(Found { request, goal });
     }

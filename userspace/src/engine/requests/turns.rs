@@ -327,6 +327,7 @@ impl Detector {
                 Message { object, from, to },
             ],
             child: None,
+            handed: None,
         };
         self.found.push(Found { request, goal });
     }
@@ -433,6 +434,7 @@ impl Detector {
             server_process: Some(server),
             messages: Vec::new(),
             child: None,
+            handed: None,
         };
         self.found.push(Found { request, goal });
     }

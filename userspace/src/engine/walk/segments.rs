@@ -64,7 +64,10 @@ impl Walk<'_> {
             tid: thread.tid,
             comm: thread.name_at(raw.start_ns),
             cpu: raw.cpu,
-            phase: self.world.phase_at(raw.thread, raw.start_ns),
+            phase: match self.goal.handed {
+                Some((_, had_ns)) if raw.start_ns >= had_ns => Some(HAND_OVER),
+                _ => self.world.phase_at(raw.thread, raw.start_ns),
+            },
             detail: raw.detail,
             cause: raw.cause,
             by: raw.by.map(|by| {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::exchange::{Bytes, Ended, Exchange};
+use super::hand_over::Askers;
 use crate::engine::event::{Method, Object, Protocol, Unit};
 use crate::engine::world::{Channel, ProcessId, Transfer, World};
 use crate::records::{
@@ -51,6 +52,7 @@ pub(super) struct Connection {
     pub(super) ended: Vec<Exchange>,
     /// The client or the server is gone: who, and when.
     pub(super) gone: Option<(ProcessId, bool, u64)>,
+    pub(super) askers: Askers,
 }
 
 impl Connection {
@@ -68,6 +70,7 @@ impl Connection {
             begun: Vec::new(),
             ended: Vec::new(),
             gone: None,
+            askers: Askers::default(),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::connection::Connection;
 use super::exchange::{Ended, Exchange};
+use super::hand_over::{hand_over, Askers, HandOver};
 use crate::engine::event::{Object, Protocol};
 use crate::engine::requests::one_sided::arrival_ns;
 use crate::engine::requests::turns::exit_reason;
@@ -59,6 +60,8 @@ struct Window {
     start_ns: u64,
     end_ns: u64,
     thread: ThreadId,
+    /// Who read the answer for that thread, and when it had it.
+    handed: Option<(ThreadId, u64)>,
 }
 
 enum Settled {
@@ -92,7 +95,7 @@ impl Detector {
             {
                 self.parents.end(process, (ends.0, first));
             }
-            match settled(world, ends, &mut exchange, over) {
+            match settled(world, ends, &mut connection.askers, &mut exchange, over) {
                 Settled::Complete(window) => {
                     self.framed_found(world, connection, exchange, &window, None);
                 }
@@ -153,6 +156,7 @@ impl Detector {
         let Some(ends) = connection.ends() else { return };
         let moves = Moves::of(world, ends, &exchange);
         let client = moves.received.or(moves.sent).map(|transfer| transfer.thread);
+        let client = window.handed.map(|_| window.thread).or(client);
         let server = moves.taken.or(moves.answered).map(|transfer| transfer.thread);
         let process = |thread: Option<ThreadId>| thread.map(|id| world.thread(id).process);
         let (client_process, server_process) = (process(client), process(server));
@@ -207,6 +211,7 @@ impl Detector {
             server_process,
             messages,
             child: None,
+            handed: window.handed,
         };
         self.found.push(Found { request, goal });
     }
@@ -214,7 +219,13 @@ impl Detector {
 
 const CUT: &str = "the capture ended before the answer";
 
-fn settled(world: &World, ends: (Object, Object), exchange: &mut Exchange, over: bool) -> Settled {
+fn settled(
+    world: &World,
+    ends: (Object, Object),
+    askers: &mut Askers,
+    exchange: &mut Exchange,
+    over: bool,
+) -> Settled {
     let Some(how) = exchange.ended else { return Settled::NotYet };
     let waited = |since_ns: u64, patience_ns: u64| {
         over || since_ns.saturating_add(patience_ns) < world.now_ns
@@ -246,7 +257,17 @@ fn settled(world: &World, ends: (Object, Object), exchange: &mut Exchange, over:
             if moves.server_traced && !server_known && !late {
                 return Settled::NotYet;
             }
-            complete(sent.enter_ns, received.exit_ns, received.thread)
+            askers.note(sent.thread);
+            let late = waited(received.exit_ns, SIGN_PATIENCE_NS);
+            match hand_over(world, askers, &sent, &received, late) {
+                HandOver::NotYet => Settled::NotYet,
+                HandOver::None => complete(sent.enter_ns, received.exit_ns, received.thread),
+                HandOver::To { thread, at_ns } => {
+                    let handed = Some((received.thread, received.exit_ns));
+                    let start_ns = sent.enter_ns;
+                    Settled::Complete(Window { start_ns, end_ns: at_ns, thread, handed })
+                }
+            }
         }
         _ if moves.client_traced && !late => Settled::NotYet,
         _ if moves.client_traced => match unanswered(world, &moves, world.now_ns) {
@@ -276,7 +297,7 @@ fn settled(world: &World, ends: (Object, Object), exchange: &mut Exchange, over:
 
 fn complete(start_ns: u64, end_ns: u64, thread: ThreadId) -> Settled {
     match start_ns < end_ns {
-        true => Settled::Complete(Window { start_ns, end_ns, thread }),
+        true => Settled::Complete(Window { start_ns, end_ns, thread, handed: None }),
         false => Settled::Nothing, // records out of order
     }
 }
@@ -288,7 +309,7 @@ fn unanswered(world: &World, moves: &Moves, end_ns: u64) -> Option<Window> {
         (None, Some(taken)) => (arrived(world, taken), taken.thread),
         (None, None) => return None,
     };
-    Some(Window { start_ns, end_ns: end_ns.max(start_ns), thread })
+    Some(Window { start_ns, end_ns: end_ns.max(start_ns), thread, handed: None })
 }
 
 /// When the bytes of a server's read arrived, as far as it is known.
