@@ -208,6 +208,8 @@ pub struct Request {
     pub channel: Option<String>,
     pub stream_id: Option<u64>,
     pub xid: Option<u32>,
+    /// How often an `oncrpc` call was sent again, with the same XID.
+    pub retransmissions: Option<u32>,
     pub method: Option<String>,
     /// Exit status for `exec` and `process`, as wait(2) encodes it; else the protocol's own.
     pub status: Option<i32>,

@@ -171,6 +171,24 @@ fn oncrpc_calls_and_replies_meet_by_xid() {
     assert!(share_of(Category::Unattributed, &requests) <= 0.01);
 }
 
+#[test]
+fn oncrpc_over_datagrams_is_one_request_however_often_it_is_sent() {
+    let Some(_turn) = needs_kernel() else { return };
+    let (requests, said) = captured(&[], &[python(), &peer("oncrpc_pair.py"), "50", "udp"]);
+    let mut told = counts(&said);
+    let again = told.remove("again").expect("how many were sent again");
+    assert!(again >= 40, "{again}");
+    assert_eq!(found(Kind::OncRpc, &requests), told);
+    assert_eq!(requests.len(), 50 * 4, "nothing besides");
+    let sent_again = |request: &Request| request.retransmissions.expect("a number") as usize;
+    assert_eq!(requests.iter().map(|(request, _)| sent_again(request)).sum::<usize>(), again);
+    // From the first call on, not from the one that was heard.
+    for (request, _) in requests.iter().filter(|(request, _)| sent_again(request) > 0) {
+        assert!(request.latency_ns >= 10_000_000, "{request:?}");
+    }
+    assert!(share_of(Category::Unattributed, &requests) <= 0.01);
+}
+
 /// Runs redis-server and redis-benchmark; how many commands they exchanged.
 fn redis(arguments: &str, commands: usize) -> Requests {
     let directory = tempfile::TempDir::new().expect("a temporary directory");

@@ -290,6 +290,7 @@ mod tests {
             channel: None,
             stream_id: None,
             xid: None,
+            retransmissions: None,
             method: None,
             status: None,
             request_bytes: None,

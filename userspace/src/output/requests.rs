@@ -52,6 +52,7 @@ fn schema() -> Schema {
         text("channel", true),
         int("stream_id", true),
         int("xid", true),
+        int("retransmissions", true),
         text("method", true),
         int("status", true),
         int("request_bytes", true),
@@ -96,6 +97,7 @@ struct Columns {
     channel: StringBuilder,
     stream_id: Int64Builder,
     xid: Int64Builder,
+    retransmissions: Int64Builder,
     method: StringBuilder,
     status: Int64Builder,
     request_bytes: Int64Builder,
@@ -133,6 +135,7 @@ impl RequestWriter {
         c.channel.append_option(request.channel.as_ref());
         c.stream_id.append_option(opt("stream_id", request.stream_id)?);
         c.xid.append_option(request.xid.map(i64::from));
+        c.retransmissions.append_option(request.retransmissions.map(i64::from));
         c.method.append_option(request.method.as_ref());
         c.status.append_option(request.status.map(i64::from));
         c.request_bytes.append_option(opt("request_bytes", request.request_bytes)?);
@@ -177,6 +180,7 @@ impl RequestWriter {
             Arc::new(c.channel.finish()),
             Arc::new(c.stream_id.finish()),
             Arc::new(c.xid.finish()),
+            Arc::new(c.retransmissions.finish()),
             Arc::new(c.method.finish()),
             Arc::new(c.status.finish()),
             Arc::new(c.request_bytes.finish()),
@@ -223,6 +227,7 @@ struct Reader {
     channel: Texts,
     stream_id: Ints,
     xid: Ints,
+    retransmissions: Ints,
     method: Texts,
     status: Ints,
     request_bytes: Ints,
@@ -256,6 +261,7 @@ impl Reader {
             channel: text("channel")?,
             stream_id: int("stream_id")?,
             xid: int("xid")?,
+            retransmissions: int("retransmissions")?,
             method: text("method")?,
             status: int("status")?,
             request_bytes: int("request_bytes")?,
@@ -282,6 +288,7 @@ impl Reader {
             channel: self.channel.owned(row),
             stream_id: self.stream_id.get(row)?,
             xid: self.xid.get(row)?,
+            retransmissions: self.retransmissions.get(row)?,
             method: self.method.owned(row),
             status: self.status.get(row)?,
             request_bytes: self.request_bytes.get(row)?,

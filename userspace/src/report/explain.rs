@@ -115,6 +115,8 @@ fn heading(
     facts.extend(request.channel.as_deref().map(|text| format!("channel {}", escape(text))));
     facts.extend(request.stream_id.map(|id| format!("stream {id}")));
     facts.extend(request.xid.map(|xid| format!("xid {xid:#x}")));
+    let again = request.retransmissions.filter(|&times| times > 0);
+    facts.extend(again.map(|times| format!("sent {times} more times")));
     facts.extend(request.method.as_deref().map(|text| format!("method {}", escape(text))));
     facts.extend(request.status.map(|status| match request.kind {
         Kind::Exec | Kind::Process => super::text::wait_status(status),

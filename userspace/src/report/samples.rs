@@ -75,6 +75,7 @@ pub(super) fn request(id: u64, latency_ns: u64) -> Request {
         channel: Some("pipe:[7]".into()),
         stream_id: None,
         xid: None,
+        retransmissions: None,
         method: None,
         status: None,
         request_bytes: Some(64),

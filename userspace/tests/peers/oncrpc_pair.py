@@ -1,10 +1,11 @@
-"""An ONC RPC server and its client over TCP, each a process, the protocol written out by hand.
+"""An ONC RPC server and its client, each a process, the protocol written out by hand.
 
-    oncrpc_pair.py ROUNDS
+    oncrpc_pair.py ROUNDS        over TCP
+    oncrpc_pair.py ROUNDS udp    over UDP; the server does not hear every fifth call at first
 
 Each round has a null call, one with arguments, one that the server does not know, one it denies, one
 whose records come in fragments, and four that are under way at once and answered in any order. The
-client prints how many calls of each procedure had their reply.
+client prints how many calls of each procedure had their reply; over UDP also how many it sent again.
 """
 
 import collections
@@ -103,13 +104,64 @@ def ask(port, rounds):
         print("%d.%d.%d" % (PROGRAM, VERSION, procedure), count)
 
 
+def serve_datagrams(sock):
+    ignored = set()
+    while True:
+        record, client = sock.recvfrom(1 << 16)
+        if not record:
+            return
+        (xid,) = struct.unpack(">I", record[:4])
+        if xid % 5 == 0 and xid not in ignored:
+            ignored.add(xid)
+            continue
+        sock.sendto(reply_to(record), client)
+
+
+def ask_datagrams(port, rounds):
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sock.connect(("127.0.0.1", port))
+    answered, again = collections.Counter(), 0
+    xid = random.getrandbits(31)
+    for _ in range(rounds):
+        for procedure in (NULL, ECHO, UNKNOWN, DENIED):
+            xid += 1
+            head = struct.pack(">10I", xid, 0, 2, PROGRAM, VERSION, procedure, 0, 0, 0, 0)
+            sock.settimeout(0.01 if xid % 5 == 0 else 10)
+            sock.send(head + b"argument" * procedure)
+            try:
+                reply = sock.recv(1 << 16)
+            except TimeoutError:
+                again += 1
+                sock.settimeout(10)
+                sock.send(head + b"argument" * procedure)
+                reply = sock.recv(1 << 16)
+            assert struct.unpack(">I", reply[:4])[0] == xid
+            answered[procedure] += 1
+    sock.send(b"")
+    for procedure, count in sorted(answered.items()):
+        print("%d.%d.%d" % (PROGRAM, VERSION, procedure), count)
+    print("again", again)
+
+
 def main():
+    if sys.argv[2:] == ["udp"]:
+        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        sock.bind(("127.0.0.1", 0))
+        run(lambda: serve_datagrams(sock), lambda: ask_datagrams(port_of(sock), int(sys.argv[1])))
     listener = socket.create_server(("127.0.0.1", 0))
+    run(lambda: serve(listener), lambda: ask(port_of(listener), int(sys.argv[1])))
+
+
+def port_of(sock):
+    return sock.getsockname()[1]
+
+
+def run(serving, asking):
     server = os.fork()
     if server == 0:
-        serve(listener)
+        serving()
         os._exit(0)
-    ask(listener.getsockname()[1], int(sys.argv[1]))
+    asking()
     _, status = os.waitpid(server, 0)
     sys.exit(os.waitstatus_to_exitcode(status))
 

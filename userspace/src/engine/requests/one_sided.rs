@@ -107,6 +107,7 @@ impl Detector {
             channel: Some(name_of(world, served.asked.object)),
             stream_id: None,
             xid: None,
+            retransmissions: None,
             method: None,
             status: None,
             request_bytes: Some(served.asked.to.saturating_sub(served.asked.from)),

@@ -90,6 +90,7 @@ impl Detector {
             channel: Some(turn.input.to_string()),
             stream_id: None,
             xid: None,
+            retransmissions: None,
             method: None,
             status: None,
             request_bytes: Some(turn.request_bytes),

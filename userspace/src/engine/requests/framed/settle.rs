@@ -170,6 +170,7 @@ impl Detector {
             Protocol::Http1 => (Kind::Http1, None, None),
             Protocol::Resp => (Kind::Resp, None, None),
         };
+        let retransmissions = xid.map(|_| exchange.repeats);
         self.found_primary = true;
         let complete = reason.is_none();
         let end = |thread: Option<ThreadId>| thread.map(|id| end_of(world, id, window.end_ns));
@@ -191,6 +192,7 @@ impl Detector {
             channel: Some(name_of(world, ends.0)),
             stream_id,
             xid,
+            retransmissions,
             method: exchange.method,
             status: exchange.result.or(exchange.status),
             request_bytes: Some(exchange.asked.count),
