@@ -12,7 +12,8 @@ use std::process::{Child, Command, Stdio};
 use common::capture::{Capture, NAME};
 use common::process::{kill, until};
 use common::{
-    as_nobody, assert_refused, directory_of_nobody, echo, frpc, needs_kernel, rpcprobe, text,
+    as_nobody, assert_refused, directory_of_nobody, echo, frpc, needs_kernel, peer, python,
+    rpcprobe, text,
 };
 use rpcprobe::capture::manifest::Manifest;
 use rpcprobe::model::{Category, Kind, Request, Segment};
@@ -284,15 +285,65 @@ fn what_only_looks_like_frames_is_turns() {
     let Some(_turn) = needs_kernel() else { return };
     for (transport, kind) in [("tcp", Kind::Tcp), ("unix", Kind::Unix)] {
         let load = Load::start(1, |log| {
-            let script = format!("{}/tests/peers/ones_pair.py", env!("CARGO_MANIFEST_DIR"));
             let mut command = Command::new("python3");
-            command.args([&script, transport, "10000000"]).arg(log);
+            command.args([&peer("ones_pair.py"), transport, "10000000"]).arg(log);
             command
         });
         let (manifest, requests) = whole(&captured(by_pid(&load.pids())));
         assert!(requests.iter().all(|(request, _)| request.kind == kind), "{transport}");
         let compared = compare(&load, &manifest, &requests);
         assert!(compared > 50, "{transport}: {compared}");
+    }
+}
+
+/// In mid-connection the tables of header compression are not known: a method may be unknown, not wrong.
+#[test]
+fn grpc_calls_are_found_in_mid_connection() {
+    let Some(_turn) = needs_kernel() else { return };
+    for concurrency in ["1", "8"] {
+        let load = Load::start(1, |log| {
+            let mut command = Command::new(python());
+            command.args([&peer("grpc_pair.py"), "Unary", "10000000", concurrency, "100"]).arg(log);
+            command
+        });
+        let (manifest, mut requests) = whole(&captured(by_pid(&load.pids())));
+        requests.retain(|(request, _)| request.client.is_some());
+        assert!(requests.iter().all(|(request, _)| request.kind == Kind::Http2));
+        let end_ns = manifest.start_ns + manifest.duration_ns;
+        let log = fs::read_to_string(&load.log).expect("a log");
+        let mut logged = Vec::new();
+        for line in log.split_inclusive('\n').skip(1).filter(|line| line.ends_with('\n')) {
+            let words: Vec<&str> = line.trim().split(',').collect();
+            let [begin_ns, done_ns] = [0, 1].map(|i| words[i].parse::<u64>().expect("a clock"));
+            if begin_ns >= manifest.start_ns && done_ns <= end_ns {
+                logged.push((begin_ns, done_ns, words[2]));
+            }
+        }
+        assert!(logged.len() > 50, "{}", logged.len());
+        // All streams of a client's connection have odd numbers, one after the other.
+        let streams: Vec<u64> =
+            requests.iter().map(|(request, _)| request.stream_id.expect("a stream")).collect();
+        let (first, last) =
+            (streams.iter().min().expect("any"), streams.iter().max().expect("any"));
+        assert!(streams.len() >= logged.len(), "{} of {}", streams.len(), logged.len());
+        assert!((last - first) / 2 < streams.len() as u64 + 8, "{first} to {last}: {streams:?}");
+        if concurrency != "1" {
+            continue;
+        }
+        requests.sort_by_key(|(request, _)| request.start_ns);
+        let mut named = 0;
+        for (begin_ns, done_ns, method) in logged {
+            let within = |request: &Request| {
+                begin_ns <= request.start_ns && request.start_ns + request.latency_ns <= done_ns
+            };
+            let of: Vec<_> = requests.iter().filter(|(request, _)| within(request)).collect();
+            assert_eq!(of.len(), 1, "{begin_ns} to {done_ns}: {of:?}");
+            if let Some(told) = &of[0].0.method {
+                assert_eq!(told, method);
+                named += 1;
+            }
+        }
+        println!("{named} of {} named", requests.len());
     }
 }
 

@@ -8,29 +8,10 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 use common::capture::{time_in, Capture};
-use common::{needs_kernel, peer_in_c, text};
+use common::{needs_kernel, peer, peer_in_c, python, text};
 use rpcprobe::model::{Category, Kind, Request, Segment};
 
 type Requests = Vec<(Request, Vec<Segment>)>;
-
-/// A Python with grpcio.
-fn python() -> &'static str {
-    static READY: OnceLock<String> = OnceLock::new();
-    READY.get_or_init(|| {
-        let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
-        let root = root.canonicalize().expect("the repository");
-        let mut make = Command::new("make");
-        make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL").arg("-C").arg(&root);
-        let made = make.arg(".cache/test-venv/ready").output().expect("make runs");
-        assert!(made.status.success(), "{}", text(&made.stderr));
-        let python = root.join(".cache/test-venv/bin/python");
-        python.to_str().expect("paths are UTF-8").to_string()
-    })
-}
-
-fn peer(name: &str) -> String {
-    format!("{}/tests/peers/{name}", env!("CARGO_MANIFEST_DIR"))
-}
 
 fn captured(options: &[&str], command: &[&str]) -> (Requests, String) {
     let capture = Capture::of(options, command, Stdio::null()).succeeded();

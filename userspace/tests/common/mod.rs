@@ -110,13 +110,32 @@ pub fn echo() -> &'static str {
     BUILT.get_or_init(|| built("echo").join("echo").to_str().expect("paths are UTF-8").to_string())
 }
 
+/// A Python with grpcio.
+pub fn python() -> &'static str {
+    static READY: OnceLock<String> = OnceLock::new();
+    READY.get_or_init(|| {
+        let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
+        let root = root.canonicalize().expect("the repository");
+        let mut make = Command::new("make");
+        make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL").arg("-C").arg(&root);
+        let made = make.arg(".cache/test-venv/ready").output().expect("make runs");
+        assert!(made.status.success(), "{}", text(&made.stderr));
+        let python = root.join(".cache/test-venv/bin/python");
+        python.to_str().expect("paths are UTF-8").to_string()
+    })
+}
+
+/// Path of a program of `tests/peers`.
+pub fn peer(name: &str) -> String {
+    format!("{}/tests/peers/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
 /// A program of `tests/peers`, compiled, in a directory of its own.
 pub fn peer_in_c(name: &str) -> (TempDir, String) {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers").join(name);
     let directory = open_directory();
     let program = directory.path().join("peer");
     let mut compiler = Command::new("cc");
-    compiler.args(["-O1", "-Wall", "-Wextra", "-Werror", "-pthread"]).arg(source).arg("-o");
+    compiler.args(["-O1", "-Wall", "-Wextra", "-Werror", "-pthread"]).arg(peer(name)).arg("-o");
     let compiled = compiler.arg(&program).output().expect("cc runs");
     assert!(compiled.status.success(), "{name}: {}", text(&compiled.stderr));
     let program = program.to_str().expect("paths are UTF-8").to_string();

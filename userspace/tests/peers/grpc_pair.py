@@ -1,15 +1,16 @@
 """A gRPC server and its client, each a process, on one connection; messages are plain bytes.
 
-    grpc_pair.py FORM CALLS CONCURRENCY BYTES
+    grpc_pair.py FORM CALLS CONCURRENCY BYTES [LOG]
 
 FORM is Unary, Fail (unary, answered with NOT_FOUND), In, Out or Both (streams of five messages). The
-client prints how many calls of each method had their answer.
+client prints how many calls of each method had their answer, and writes a line for each to LOG.
 """
 
 import collections
 import os
 import sys
 import threading
+import time
 
 OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 STREAM = 5
@@ -56,7 +57,7 @@ def serve(tell_port, stop):
     server.stop(None).wait()
 
 
-def ask(port, form, calls, concurrency, payload):
+def ask(port, form, calls, concurrency, payload, log):
     import grpc
 
     channel = grpc.insecure_channel("127.0.0.1:%d" % port, options=OPTIONS)
@@ -66,6 +67,7 @@ def ask(port, form, calls, concurrency, payload):
 
     def call(number):
         method = "/test.Service/%s%d" % (form, number % 7)
+        begin_ns = time.monotonic_ns()
         if form == "Unary":
             assert channel.unary_unary(method)(payload) == payload
         elif form == "Fail":
@@ -80,8 +82,11 @@ def ask(port, form, calls, concurrency, payload):
             assert len(list(channel.unary_stream(method)(payload))) == STREAM
         else:
             assert len(list(channel.stream_stream(method)(iter([payload] * STREAM)))) == STREAM
+        end_ns = time.monotonic_ns()
         with lock:
             answered[method] += 1
+            if log:
+                print(begin_ns, end_ns, method, sep=",", file=log)
 
     def worker(first):
         for number in range(first, calls, concurrency):
@@ -99,6 +104,9 @@ def ask(port, form, calls, concurrency, payload):
 
 def main():
     form, calls, concurrency, size = sys.argv[1], *map(int, sys.argv[2:5])
+    log = open(sys.argv[5], "w", buffering=1) if len(sys.argv) > 5 else None
+    if log:
+        print("begin_ns,end_ns,method", file=log)
     port, tell_port = os.pipe()
     stopped, stop = os.pipe()
     server = os.fork()  # before grpc is there: it does not like to be forked
@@ -107,7 +115,7 @@ def main():
         serve(tell_port, stopped)
         os._exit(0)
     os.close(stopped)
-    ask(int(os.read(port, 16)), form, calls, concurrency, b"x" * size)
+    ask(int(os.read(port, 16)), form, calls, concurrency, b"x" * size, log)
     os.close(stop)
     _, status = os.waitpid(server, 0)
     sys.exit(os.waitstatus_to_exitcode(status))
