@@ -3,9 +3,7 @@
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::sync::OnceLock;
+use std::process::Stdio;
 
 use common::capture::{time_in, Capture};
 use common::{needs_kernel, peer, peer_in_c, python, text};

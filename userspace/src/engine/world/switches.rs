@@ -5,37 +5,39 @@ use super::*;
 use crate::engine::tile::{self, Piece};
 
 impl World {
-    /// A CPU that was taken makes no records: the time was in one stretch without any, since the last look
-    /// at `since_ns` or, as the kernel had looked a little before its hook, just before that. A CPU that was
-    /// taken comes back with the interrupts that had to wait: in the only such stretch that is long
-    /// enough, if it fills most of it, the time goes to the end.
+    /// A CPU that was taken makes no records, and comes back with the interrupts that had to wait: the time
+    /// goes to the end of a stretch without any, if only one is long enough and it fills most of that.
     pub(super) fn steal(&mut self, cpu: u32, tid: u32, window: (u64, u64), taken_ns: u64) {
-        let (since_ns, until_ns) = window;
         let id = self.thread_of_tid(tid);
+        let stretch = self.only_stretch(cpu, id, window, taken_ns);
+        match stretch.filter(|(_, start_ns, end_ns)| taken_ns >= (end_ns - start_ns) / 4 * 3) {
+            Some((thread, _, end_ns)) => {
+                let span = Span { start_ns: end_ns - taken_ns, end_ns, number: 0 };
+                let steals = &mut self.threads[thread as usize].steals;
+                if steals.back().is_none_or(|last| last.end_ns <= span.start_ns) {
+                    steals.push_back(span);
+                }
+            }
+            None => self.steal_without_place(id, taken_ns),
+        }
+    }
+
+    /// Where on a CPU so much time can have been taken, if that is in one place: since the last look
+    /// at the begin of the window or, as the kernel had looked a little before its hook, just before that.
+    fn only_stretch(
+        &self,
+        cpu: u32,
+        id: ThreadId,
+        (since_ns, until_ns): (u64, u64),
+        taken_ns: u64,
+    ) -> Option<(ThreadId, u64, u64)> {
         let runs = self.cpus.get(cpu as usize);
         let before = runs.and_then(|runs| last_before(runs, |(from_ns, _)| *from_ns < since_ns));
-        let before = before.and_then(|&(from_ns, who)| {
-            let piece = tile::piece_before(self.thread(who), since_ns, from_ns, true)?;
-            Some((who, piece.start_ns, since_ns))
-        });
-        let fits = |(_, start_ns, end_ns): &(ThreadId, u64, u64)| taken_ns <= end_ns - start_ns;
-        let mut stretches = before.filter(fits).into_iter().chain(
-            // Latest first.
-            self.pieces(id, since_ns, until_ns).filter(fits),
-        );
-        let (Some((thread, start_ns, end_ns)), None) = (stretches.next(), stretches.next()) else {
-            drop(stretches);
-            return self.steal_without_place(id, taken_ns);
-        };
-        drop(stretches);
-        if taken_ns < (end_ns - start_ns) / 4 * 3 {
-            return self.steal_without_place(thread, taken_ns);
-        }
-        let span = Span { start_ns: end_ns - taken_ns, end_ns, number: 0 };
-        let steals = &mut self.threads[thread as usize].steals;
-        if steals.back().is_none_or(|last| last.end_ns <= span.start_ns) {
-            steals.push_back(span);
-        }
+        let before = before.and_then(|&(from_ns, who)| self.pieces(who, from_ns, since_ns).next());
+        let mut long_enough = (before.into_iter())
+            .chain(self.pieces(id, since_ns, until_ns))
+            .filter(|(_, start_ns, end_ns)| taken_ns <= end_ns - start_ns);
+        long_enough.next().filter(|_| long_enough.next().is_none())
     }
 
     /// The stretches of `[from_ns, to_ns)`, latest first, in which nothing was recorded of a thread that had
