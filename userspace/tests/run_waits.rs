@@ -14,8 +14,8 @@ fn expected(letter: char) -> &'static [&'static str] {
     match letter {
         // A nap; a timer's descriptor, read, in poll() and in epoll_wait(); timeouts of poll() and futex.
         'n' | 't' | 'T' | 'E' | 'p' | 'z' => &["sleep"],
-        // A mutex, a rwlock, a PI mutex that another thread holds.
-        'm' | 'r' | 'i' => &["lock"],
+        // A mutex, a rwlock, a PI mutex, and a lock of the kernel's, that another thread holds.
+        'm' | 'r' | 'i' | 'k' => &["lock"],
         // Another thread's work, handed back by a signal's descriptor, an eventfd, a pipe in poll(),
         // epoll_wait() and select(), a condition variable, a semaphore; a child's.
         's' | 'e' | 'v' | 'f' | 'S' | 'c' | 'h' | 'w' | 'W' => &["user", "kernel.", "fault"],

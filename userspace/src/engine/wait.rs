@@ -228,7 +228,7 @@ fn place(world: &World, thread: ThreadId, off: &Off) -> String {
 }
 
 /// The kernel lock the sleep was for: it lies within a contention.
-fn kernel_lock(world: &World, thread: ThreadId, off: &Off) -> Option<&'static str> {
+pub(super) fn kernel_lock(world: &World, thread: ThreadId, off: &Off) -> Option<&'static str> {
     let contentions = &world.thread(thread).contentions;
     let span = last_before(contentions, |span| span.start_ns <= off.start_ns)?;
     if span.end_ns < off.end_ns {

@@ -631,7 +631,8 @@ impl<'w> Walk<'w> {
                 return Ok(Step::Joined(t, ns));
             }
             // A lock convoy is contention, not delegation, even if we woke the holder earlier.
-            let lock = off.call.is_some_and(|call| call.lock().is_some());
+            let lock = off.call.is_some_and(|call| call.lock().is_some())
+                || wait::kernel_lock(self.world, thread, off).is_some();
             let asked = !self.before_asked(wake.waker, edge_ns);
             let refused = self.refused.contains(&(thread, edge_ns));
             if asked && !lock && !refused && self.world.thread(wake.waker).traced {

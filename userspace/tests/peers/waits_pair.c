@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdint.h>
@@ -15,6 +16,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/select.h>
 #include <sys/signalfd.h>
 #include <sys/timerfd.h>
@@ -23,8 +25,9 @@
 #include <unistd.h>
 
 #define SPAN_NS 5000000L
+#define LARGE_BYTES (128L << 20) /* takes a multiple of that to write */
 
-static const char letters[] = "ntpTEsevfSmrichzwW";
+static const char letters[] = "ntpTEsevfSmrichzwWk";
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER, pi_mutex;
 static pthread_rwlock_t rwlock = PTHREAD_RWLOCK_INITIALIZER;
@@ -32,7 +35,8 @@ static pthread_mutex_t condition_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t condition = PTHREAD_COND_INITIALIZER;
 static int ready;
 static sem_t go, held, done;
-static int event_fd, signal_fd, result_pipe[2];
+static int event_fd, signal_fd, file_fd, result_pipe[2];
+static char *large;
 static char job;
 static int helper_tid;
 
@@ -114,6 +118,10 @@ static void *help(void *unused)
             nap();
             pthread_mutex_unlock(&pi_mutex);
             break;
+        case 'k':
+            sem_post(&held);
+            check(pwrite(file_fd, large, LARGE_BYTES, 0) != LARGE_BYTES, "write");
+            break;
         case 'c':
             compute();
             pthread_mutex_lock(&condition_mutex);
@@ -128,6 +136,20 @@ static void *help(void *unused)
         }
     }
     return unused;
+}
+
+/* Has both threads on one CPU, where who wants a kernel lock cannot spin for it; or anywhere. */
+static void together(int yes)
+{
+    static cpu_set_t all;
+    cpu_set_t one;
+    if (yes)
+        check(sched_getaffinity(0, sizeof all, &all) < 0, "affinity");
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    check(sched_setaffinity(0, sizeof one, yes ? &one : &all) < 0 ||
+              sched_setaffinity(helper_tid, sizeof one, yes ? &one : &all) < 0,
+          "affinity");
 }
 
 static void wait_as(char letter)
@@ -221,6 +243,14 @@ static void wait_as(char letter)
             pthread_cond_wait(&condition, &condition_mutex);
         pthread_mutex_unlock(&condition_mutex);
         break;
+    case 'k': /* the other thread is in the middle of a long write to the same file */
+        together(1);
+        sem_post(&go);
+        sem_wait(&held);
+        usleep(100);
+        check(pwrite(file_fd, "", 1, 0) != 1, "write");
+        together(0);
+        break;
     case 'h': /* FUTEX_WAIT_BITSET, as all semaphores */
         sem_post(&go);
         sem_wait(&done);
@@ -259,6 +289,8 @@ static void settle(void)
     char path[64], line[256], state = 0;
     snprintf(path, sizeof path, "/proc/self/task/%d/stat", helper_tid);
     while (state != 'S') {
+        if (state)
+            usleep(100);
         FILE *file = fopen(path, "r");
         check(!file || !fgets(line, sizeof line, file), path);
         fclose(file);
@@ -284,7 +316,12 @@ static void serve(int in, int out)
     sigprocmask(SIG_BLOCK, &signals, NULL);
     event_fd = eventfd(0, 0);
     signal_fd = signalfd(-1, &signals, 0);
-    check(event_fd < 0 || signal_fd < 0 || pipe(result_pipe) < 0, "descriptors");
+    file_fd = memfd_create("large", MFD_CLOEXEC);
+    check(event_fd < 0 || signal_fd < 0 || file_fd < 0 || pipe(result_pipe) < 0, "descriptors");
+    large = malloc(LARGE_BYTES);
+    check(!large, "memory");
+    memset(large, 1, LARGE_BYTES);
+    check(pwrite(file_fd, large, LARGE_BYTES, 0) != LARGE_BYTES, "write");
     pthread_create(&helper, NULL, help, NULL);
     sem_wait(&held);
     settle();

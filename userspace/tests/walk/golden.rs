@@ -256,6 +256,18 @@ fn a_message_found_by_poll_is_an_edge_from_its_sender() {
 
 #[test]
 fn a_lock_convoy_stays_contention() {
+    lock_convoy(false);
+}
+
+#[test]
+fn a_convoy_at_a_lock_of_the_kernel_stays_contention() {
+    lock_convoy(true);
+}
+
+fn lock_convoy(of_the_kernel: bool) {
+    /// LCB_F_MUTEX, include/trace/events/lock.h.
+    const KERNEL_MUTEX: u16 = 32;
+    let lock = (!of_the_kernel).then(|| mutex(0x7000));
     let mut s = Story::new();
     // Thread 21 of the server waits in read(A), thread 20 for a lock that 21 holds. The request
     // wakes 21, which reads it, writes the answer's first half and unlocks; 20 writes the rest.
@@ -269,10 +281,13 @@ fn a_lock_convoy_stays_contention() {
     s.read(1, 21, a(), (0, 4), (40, 113));
     // 20 reads the other half, then wants the lock at 114.
     s.read(2, 20, a(), (4, 4), (111, 112));
-    s.switch_in(116, 2, 20, IDLE, ASLEEP, (FUTEX, 114), Some(mutex(0x7000)));
+    s.switch_in(116, 2, 20, IDLE, ASLEEP, (FUTEX, 114), lock);
     s.wake(125, 1, 21, 20, WAKING_IN_SYSCALL);
     s.call(1, 21, FUTEX, (122, 127), 1);
     s.switch(128, 2, IDLE, 20, RUNNABLE);
+    if of_the_kernel {
+        s.at(129, 2, What::Contention { tid: 20, enter_ns: 115, flags: KERNEL_MUTEX });
+    }
     s.call(2, 20, FUTEX, (114, 130), 0);
     s.sleep_in(120, 0, (10, IDLE), (READ, 115), b());
     s.wake(137, 2, 20, 10, WAKING_IN_SYSCALL);
