@@ -36,7 +36,7 @@ static __always_inline int irq_ends(bool hard, u16 number)
     } else {
         irqs[cpu].soft_ns = 0;
         irqs[cpu].context &= ~WAKING_SOFTIRQ;
-        irqs[cpu].block = 0;
+        irqs[cpu].soft_block = 0;
     }
     if (!enter_ns)
         return 0;

@@ -113,10 +113,11 @@ struct irq_state {
     u64 hard_ns;
     u64 context;
     /* rec_block.number of the request whose completion is being told to waiters: by a hard
-     * interrupt, and by what one may interrupt */
+     * interrupt, by a softirq, by a task; each may be interrupted by the one before */
     u32 hard_block;
-    u32 block;
-    u64 pad[4]; /* a cache line each */
+    u32 soft_block;
+    u64 block;
+    u64 pad[3]; /* a cache line each */
 };
 static struct irq_state irqs[MAX_CPUS];
 
@@ -131,7 +132,9 @@ static __always_inline u32 completing_block(void)
     u32 cpu = bpf_get_smp_processor_id();
     if (cpu >= MAX_CPUS)
         return 0;
-    return irqs[cpu].context & WAKING_HARDIRQ ? irqs[cpu].hard_block : irqs[cpu].block;
+    if (irqs[cpu].context & WAKING_HARDIRQ)
+        return irqs[cpu].hard_block;
+    return irqs[cpu].context & WAKING_SOFTIRQ ? irqs[cpu].soft_block : irqs[cpu].block;
 }
 
 static __always_inline void completes_block(u32 number)
@@ -141,6 +144,8 @@ static __always_inline void completes_block(u32 number)
         return;
     if (irqs[cpu].context & WAKING_HARDIRQ)
         irqs[cpu].hard_block = number;
+    else if (irqs[cpu].context & WAKING_SOFTIRQ)
+        irqs[cpu].soft_block = number;
     else
         irqs[cpu].block = number;
 }

@@ -31,6 +31,7 @@ def mounted(scratch: Path, kind: str):
     place = scratch / "mnt"
     place.mkdir()
     image = scratch / "image"
+    device = None
     try:
         if kind in ("ext4", "slow"):
             with image.open("wb") as file:
@@ -42,11 +43,15 @@ def mounted(scratch: Path, kind: str):
             loops = tool("losetup", "--noheadings", "--output", "NAME", "--associated", image)
             tool("losetup", "--direct-io=on", loops.strip())
             if kind == "slow":
-                limit_dirty_pages(Path(loops.strip()))
+                device = Path(loops.strip())
+                limit_dirty_pages(device, strict=1, max_bytes=DIRTY_BYTES)
         else:
             tool("mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", place)
         yield place
     finally:
+        if device:
+            # The device is there for others, too.
+            limit_dirty_pages(device, strict=0, max_ratio=100)
         # Where nothing is mounted any more there is nothing to do; who is still there is told.
         if os.path.ismount(place):
             done = subprocess.run(["umount", str(place)], capture_output=True)
@@ -56,11 +61,11 @@ def mounted(scratch: Path, kind: str):
         place.rmdir()
 
 
-def limit_dirty_pages(device: Path):
-    """Who dirties more pages of the device than a few must wait, however much memory there is."""
+def limit_dirty_pages(device: Path, strict: int, **limit: int):
+    """Who dirties more pages of the device than that must wait, `strict` however much memory there is."""
     number = Path("/sys/block", device.name, "dev").read_text().strip()
     limits = Path("/sys/class/bdi", number)
-    for name, value in (("strict_limit", 1), ("max_bytes", DIRTY_BYTES)):
+    for name, value in ({"strict_limit": strict} | limit).items():
         try:
             (limits / name).write_text(str(value))
         except OSError as error:

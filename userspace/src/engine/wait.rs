@@ -70,7 +70,7 @@ pub fn explain(
     }
     let block = wake.and_then(|wake| world.blocks.get(&wake.block));
     let asynchronous = off.call.is_some_and(|call| syscall::waits_for_asynchronous_io(call.nr));
-    if let Some(block) = block.filter(|_| asynchronous) {
+    if let Some(block) = block.filter(|_| asynchronous && !uninterruptible) {
         return block_parts(block, &name, from_ns, to_ns);
     }
     if uninterruptible {
@@ -245,7 +245,7 @@ pub(super) fn kernel_lock(world: &World, thread: ThreadId, off: &Off) -> Option<
 }
 
 /// Whether the thread was told to pause since it last ran before this sleep.
-fn throttled(world: &World, thread: ThreadId, off: &Off) -> bool {
+pub(super) fn throttled(world: &World, thread: ThreadId, off: &Off) -> bool {
     let t = world.thread(thread);
     let told = last_before(&t.throttles, |at_ns| *at_ns <= off.start_ns);
     let Some(&told_ns) = told else { return false };
@@ -253,7 +253,7 @@ fn throttled(world: &World, thread: ThreadId, off: &Off) -> bool {
     // The pause itself: for a given time, counted as a wait for a device (io_schedule_timeout()). Some
     // are told and not made.
     let paused = matches!(off.why, Why::Slept { uninterruptible: true, iowait: true });
-    told_ns >= former && paused && off.wake.is_none_or(|wake| !wake.by_waker())
+    told_ns >= former && paused && off.wake.is_none_or(|wake| wake.by_interrupt())
 }
 
 /// The wait for a block request in its parts.

@@ -100,11 +100,13 @@ pub struct Rates {
 
 impl Rates {
     /// Of a fault that took so long in between. A slower one than in calibration tells of a slower
-    /// machine (the other thread of its core at work, say), also around it: measured, up to a third.
+    /// machine (the other thread of its core at work, say), also around it: measured, up to a third. One
+    /// that took a multiple was of another kind.
     fn outside_fault_ns(&self, inside_ns: u64) -> u64 {
         let usual_ns = self.fault_outside_ns;
         match self.fault_inside_ns {
             0 => usual_ns,
+            inside_before_ns if inside_ns / 3 > inside_before_ns => usual_ns,
             inside_before_ns => {
                 let scaled_ns = u128::from(usual_ns) * u128::from(inside_ns);
                 let scaled_ns = scaled_ns / u128::from(inside_before_ns);
@@ -632,7 +634,8 @@ impl<'w> Walk<'w> {
             }
             // A lock convoy is contention, not delegation, even if we woke the holder earlier.
             let lock = off.call.is_some_and(|call| call.lock().is_some())
-                || wait::kernel_lock(self.world, thread, off).is_some();
+                || wait::kernel_lock(self.world, thread, off).is_some()
+                || wait::throttled(self.world, thread, off);
             let asked = !self.before_asked(wake.waker, edge_ns);
             let refused = self.refused.contains(&(thread, edge_ns));
             if asked && !lock && !refused && self.world.thread(wake.waker).traced {

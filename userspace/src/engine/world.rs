@@ -75,6 +75,13 @@ impl Wake {
         self.flags & WAKING_SOFTIRQ == 0 || self.flags & WAKING_IN_SYSCALL != 0
     }
 
+    /// Whether an interrupt caused it that no block request did, such as a timer's; or it is not known
+    /// what did.
+    pub fn by_interrupt(&self) -> bool {
+        let interrupts = WAKING_HARDIRQ | WAKING_SOFTIRQ | WAKING_UNSEEN;
+        self.block == 0 && self.flags & interrupts != 0
+    }
+
     /// Whether only the time is known.
     pub fn is_unseen(&self) -> bool {
         self.flags & WAKING_UNSEEN != 0

@@ -156,7 +156,7 @@ fn problems(manifest: &Manifest, breakdown: &Breakdown) -> Vec<String> {
         ));
     }
     let stolen_ns = manifest.counts.steal_unplaced_ns;
-    if stolen_ns * 1000 > manifest.duration_ns {
+    if stolen_ns.saturating_mul(1000) > manifest.duration_ns {
         problems.push(format!(
             "the hypervisor took another {} of CPU time, nobody knows when: it counts as whatever \
              ran then",

@@ -47,10 +47,10 @@ fn entry_and_return_of_a_fault_count_from_its_end_and_are_modelled() {
 }
 
 /// A fault that took longer than those of the calibration (3 ns, and 4 ns inside) took longer around, too,
-/// but not beyond a third; a quicker one as long.
+/// but not beyond a third; a quicker one as long, and so does one that was of another kind.
 #[test]
 fn entry_and_return_of_a_slow_fault_take_longer() {
-    for (took_ns, around_ns) in [(2, 3), (4, 3), (5, 3), (6, 4), (40, 4)] {
+    for (took_ns, around_ns) in [(2, 3), (4, 3), (5, 3), (6, 4), (14, 4), (40, 3)] {
         let mut s = Story::new();
         asked(&mut s);
         s.sleep_in(120, 0, (10, IDLE), (READ, 115), b());
@@ -179,6 +179,28 @@ fn no_call_begins_while_the_cpu_is_taken() {
         125-134 server kernel.pipe
         134-136 server interrupt
         136-140 server kernel.pipe
+        140-142 client runqueue.wakeup by idle
+        142-143 client kernel.pipe
+    ";
+    assert_eq!(s.only(), expected(&[ASKED, rest].concat()));
+}
+
+/// What lies before anything is known of a thread is not looked at, however long it is.
+#[test]
+fn stolen_time_of_a_thread_nobody_knows_has_no_place() {
+    let mut s = Story::new();
+    asked(&mut s);
+    s.sleep_in(120, 0, (10, IDLE), (READ, 115), b());
+    s.wake(140, 1, 20, 10, WAKING_IN_SYSCALL);
+    s.write(1, 20, b(), (0, 4), (139, 141));
+    s.switch(142, 0, IDLE, 10, RUNNABLE);
+    s.read(0, 10, b(), (0, 4), (115, 143));
+    let late_ns = 10_000_000_000_000;
+    let stolen = What::Steal { tid: 77, since_ns: 0, until_ns: late_ns, taken_ns: 1_000_000 };
+    s.at(late_ns, 1, stolen);
+    let rest = "
+        113-139 server user
+        139-140 server kernel.pipe
         140-142 client runqueue.wakeup by idle
         142-143 client kernel.pipe
     ";

@@ -4,6 +4,9 @@
 use super::*;
 use crate::engine::tile::{self, Piece};
 
+/// Stretches without records that are looked at for a place for stolen time.
+const MOST_STRETCHES: usize = 1000;
+
 impl World {
     /// A CPU that was taken makes no records, and comes back with the interrupts that had to wait: the time
     /// goes to the end of a stretch without any, if only one is long enough and it fills most of that.
@@ -14,8 +17,9 @@ impl World {
             Some((thread, _, end_ns)) => {
                 let span = Span { start_ns: end_ns - taken_ns, end_ns, number: 0 };
                 let steals = &mut self.threads[thread as usize].steals;
-                if steals.back().is_none_or(|last| last.end_ns <= span.start_ns) {
-                    steals.push_back(span);
+                match steals.back().is_none_or(|last| last.end_ns <= span.start_ns) {
+                    true => steals.push_back(span),
+                    false => self.steal_without_place(thread, taken_ns),
                 }
             }
             None => self.steal_without_place(id, taken_ns),
@@ -34,14 +38,20 @@ impl World {
         let runs = self.cpus.get(cpu as usize);
         let before = runs.and_then(|runs| last_before(runs, |(from_ns, _)| *from_ns < since_ns));
         let before = before.and_then(|&(from_ns, who)| self.pieces(who, from_ns, since_ns).next());
-        let mut long_enough = (before.into_iter())
-            .chain(self.pieces(id, since_ns, until_ns))
-            .filter(|(_, start_ns, end_ns)| taken_ns <= end_ns - start_ns);
-        long_enough.next().filter(|_| long_enough.next().is_none())
+        let mut only = None;
+        let stretches = before.into_iter().chain(self.pieces(id, since_ns, until_ns));
+        for (number, stretch) in stretches.enumerate() {
+            let long_enough = taken_ns <= stretch.2 - stretch.1;
+            if number == MOST_STRETCHES || long_enough && only.is_some() {
+                return None;
+            }
+            only = only.or(Some(stretch).filter(|_| long_enough));
+        }
+        only
     }
 
-    /// The stretches of `[from_ns, to_ns)`, latest first, in which nothing was recorded of a thread that had
-    /// its CPU: (thread, begin, end).
+    /// The stretches of `[from_ns, to_ns)`, latest first, in which nothing was recorded of a thread while it
+    /// had its CPU: (thread, begin, end).
     fn pieces(
         &self,
         id: ThreadId,
@@ -49,6 +59,8 @@ impl World {
         to_ns: u64,
     ) -> impl Iterator<Item = (ThreadId, u64, u64)> + '_ {
         let thread = self.thread(id);
+        let came_ns = thread.off_before(to_ns).map_or(0, |off| off.end_ns);
+        let from_ns = from_ns.max(thread.known_from_ns).max(came_ns);
         let mut end_ns = to_ns;
         std::iter::from_fn(move || {
             if end_ns <= from_ns {
@@ -70,10 +82,14 @@ impl World {
     /// A call began while the CPU was thought to be taken: it was taken at other times.
     pub(super) fn call_began(&mut self, id: ThreadId, enter_ns: u64) {
         let steals = &mut self.threads[id as usize].steals;
-        let within = |span: &Span| span.start_ns < enter_ns && enter_ns < span.end_ns;
-        if let Some(span) = steals.back().copied().filter(within) {
-            steals.pop_back();
-            self.steal_without_place(id, span.end_ns - span.start_ns);
+        let last = steals.iter().rev().take_while(|span| span.end_ns > enter_ns);
+        let within = last.filter(|span| span.start_ns < enter_ns).count();
+        // They do not overlap: at most one.
+        if within > 0 {
+            let at = count_before(steals, |span| span.start_ns < enter_ns) - 1;
+            if let Some(span) = steals.remove(at) {
+                self.steal_without_place(id, span.end_ns - span.start_ns);
+            }
         }
     }
 

@@ -1,9 +1,10 @@
 //! Answers that one thread of the client reads and hands to another, which has asked and sleeps.
 
+use crate::engine::recent::count_before;
 use crate::engine::syscall::{waits, Waits};
-use crate::engine::world::{Off, ThreadId, Transfer, Why, World, NEVER};
+use crate::engine::world::{ThreadId, Transfer, Why, World, NEVER};
 
-/// More threads than any client asks with are not remembered.
+/// More threads than a client asks with.
 const MOST_ASKERS: usize = 4096;
 
 /// The threads that ask on a connection.
@@ -19,8 +20,9 @@ impl Askers {
         }
     }
 
+    /// Of so many that not all are known, any may be one.
     fn has(&self, thread: ThreadId) -> bool {
-        self.0.binary_search(&thread).is_ok()
+        self.0.len() == MOST_ASKERS || self.0.binary_search(&thread).is_ok()
     }
 }
 
@@ -46,36 +48,47 @@ pub(super) fn hand_over(
     late: bool,
 ) -> HandOver {
     let (asker, reader) = (world.thread(sent.thread), world.thread(received.thread));
-    if askers.has(received.thread) || asker.process != reader.process {
+    let others = sent.thread == received.thread || askers.has(received.thread);
+    if others || asker.process != reader.process {
         return HandOver::None;
     }
     // Who goes to sleep for more messages has told everybody.
-    let awaits_more = |off: &Off| {
+    let after = count_before(&reader.off, |off| off.start_ns <= received.exit_ns);
+    let rests_ns = reader.off.range(after..).find_map(|off| {
         let waits = off.call.map(|call| waits(call.nr, call.object));
-        off.start_ns > received.exit_ns && matches!(waits, Some(Waits::Readiness | Waits::Peer))
+        matches!(waits, Some(Waits::Readiness | Waits::Peer)).then_some(off.start_ns)
+    });
+    let not_yet = match late || rests_ns.is_some() {
+        true => HandOver::None,
+        false => HandOver::NotYet,
     };
-    let over = late || reader.off.back().is_some_and(awaits_more);
-    let not_yet = if over { HandOver::None } else { HandOver::NotYet };
 
     // It went to sleep after it had asked, and comes back after the answer came.
-    let mut sleeps = asker.off.iter().filter(|off| {
-        let slept = matches!(off.why, Why::Slept { .. }) && off.start_ns >= sent.exit_ns;
-        slept && off.end_ns > received.exit_ns
-    });
-    let Some(off) = sleeps.next() else { return not_yet };
+    let since = count_before(&asker.off, |off| off.start_ns < sent.exit_ns);
+    let off = asker
+        .off
+        .range(since..)
+        .find(|off| matches!(off.why, Why::Slept { .. }) && off.end_ns > received.exit_ns);
+    let Some(off) = off else { return not_yet };
     let for_another = off.call.is_some_and(|call| {
         let kind = waits(call.nr, call.object);
         matches!(kind, Waits::Futex | Waits::Readiness | Waits::Peer) && call.lock().is_none()
     });
-    if !for_another {
+    let had = count_before(&asker.calls, |call| call.enter_ns <= received.exit_ns);
+    let went_on = (asker.calls.range(had..))
+        .take_while(|call| call.enter_ns < off.start_ns)
+        .any(|call| call.transfers().any(|io| io.is_write));
+    if !for_another || went_on {
         return HandOver::None;
     }
     let Some(wake) = off.wake else { return not_yet };
     let by_reader = wake.by_waker() && wake.waker == received.thread;
-    match (by_reader && wake.at_ns >= received.exit_ns, off.end_ns) {
-        (false, _) => HandOver::None,
-        (true, NEVER) if late => HandOver::None,
-        (true, NEVER) => HandOver::NotYet,
-        (true, at_ns) => HandOver::To { thread: sent.thread, at_ns },
+    let in_time = wake.at_ns >= received.exit_ns && rests_ns.is_none_or(|ns| wake.at_ns < ns);
+    match (by_reader && in_time, off.end_ns) {
+        (true, NEVER) if !late => HandOver::NotYet,
+        (true, at_ns) if at_ns < NEVER && at_ns > sent.enter_ns => {
+            HandOver::To { thread: sent.thread, at_ns }
+        }
+        _ => HandOver::None,
     }
 }
