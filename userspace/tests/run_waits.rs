@@ -52,8 +52,8 @@ fn every_way_to_wait_is_told() {
         unattributed_ns += time_in(Category::Unattributed, segments);
     }
     // On a busy machine a lock may be free again before its waiter gets a CPU to ask for it.
-    let wrong: Vec<_> = right.iter().filter(|(_, times)| **times < 2).collect();
-    assert!(wrong.is_empty(), "less than twice of five times: {wrong:?}");
+    let wrong: Vec<_> = right.iter().filter(|(_, times)| **times < 3).collect();
+    assert!(wrong.is_empty(), "less than three times of five: {wrong:?}");
     // Of a wake-up that the kernel did not tell of, only when it was is known.
     let unseen = capture.manifest().counts.wakes_restored;
     let all_ns: u64 = requests.iter().map(|(request, _)| request.latency_ns).sum();

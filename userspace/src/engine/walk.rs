@@ -6,6 +6,7 @@
 
 mod accept;
 mod messages;
+mod rates;
 mod segments;
 mod wire;
 mod workers;
@@ -22,6 +23,7 @@ use super::world::{
     Channel, Off, ProcessId, Thread, ThreadId, Transfer, Wake, Why, Work, World, IDLE,
 };
 use crate::model::{Category, Evidence, Segment, Side};
+pub use rates::Rates;
 
 /// `detail` of a `queue.pipe` segment.
 const UNREAD: &str = "bytes ready, not yet read";
@@ -80,42 +82,6 @@ pub struct Message {
 /// The walk needs a record of this thread that has not come yet.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NotYet(pub ThreadId);
-
-/// Calibrated figures behind what is modelled.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Rates {
-    pub copy_ns_per_byte: f64,
-    /// Of a call that moves a byte and neither sleeps nor wakes anybody.
-    pub transfer_ns: u64,
-    /// The same two for stream sockets.
-    pub socket_copy_ns_per_byte: f64,
-    pub socket_transfer_ns: u64,
-    /// Of a page fault, outside its recorded begin and end.
-    pub fault_outside_ns: u64,
-    /// What a fault of that calibration took in between.
-    pub fault_inside_ns: u64,
-    /// The same of a system call.
-    pub call_outside_ns: u64,
-}
-
-impl Rates {
-    /// Of a fault that took so long in between. A slower one than in calibration tells of a slower
-    /// machine (the other thread of its core at work, say), also around it: measured, up to a third. One
-    /// that took a multiple was of another kind.
-    fn outside_fault_ns(&self, inside_ns: u64) -> u64 {
-        let usual_ns = self.fault_outside_ns;
-        match self.fault_inside_ns {
-            0 => usual_ns,
-            inside_before_ns if inside_ns / 3 > inside_before_ns => usual_ns,
-            inside_before_ns => {
-                let scaled_ns = u128::from(usual_ns) * u128::from(inside_ns);
-                let scaled_ns = scaled_ns / u128::from(inside_before_ns);
-                let most_ns = usual_ns.saturating_add(usual_ns / 3);
-                scaled_ns.clamp(usual_ns.into(), most_ns.into()) as u64
-            }
-        }
-    }
-}
 
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
