@@ -9,6 +9,9 @@ use common::capture::{time_in, Capture};
 use common::{needs_kernel, peer_in_c, text};
 use rpcprobe::model::{Category, Kind, Segment};
 
+/// Some kernels leave out wake-ups now and then.
+const CAPTURES: usize = 5;
+
 /// By letter of the program: what takes at least nine tenths of the time it had a CPU or wanted none.
 fn expected(letter: char) -> &'static [&'static str] {
     match letter {
@@ -27,7 +30,15 @@ fn expected(letter: char) -> &'static [&'static str] {
 fn every_way_to_wait_is_told() {
     let Some(_turn) = needs_kernel() else { return };
     let (_directory, program) = peer_in_c("waits_pair.c");
-    let command = [&program[..], "5"];
+    assert!(
+        (0..CAPTURES).any(|_| told(&program)),
+        "wake-ups unseen in each of {CAPTURES} captures"
+    );
+}
+
+/// Whether at most 0.5 % is unattributed, where the kernel told of all wake-ups it must be.
+fn told(program: &str) -> bool {
+    let command = [program, "6"];
     let capture = Capture::of(&[], &command, Stdio::null()).succeeded();
     let mut requests = capture.checked();
     requests.retain(|(request, _)| request.kind == Kind::Pipe);
@@ -52,13 +63,12 @@ fn every_way_to_wait_is_told() {
         unattributed_ns += time_in(Category::Unattributed, segments);
     }
     // On a busy machine a lock may be free again before its waiter gets a CPU to ask for it.
-    let wrong: Vec<_> = right.iter().filter(|(_, times)| **times < 3).collect();
-    assert!(wrong.is_empty(), "less than three times of five: {wrong:?}");
-    // Of a wake-up that the kernel did not tell of, only when it was is known.
-    let unseen = capture.manifest().counts.wakes_restored;
+    let wrong: Vec<_> = right.iter().filter(|(_, times)| **times < 4).collect();
+    assert!(wrong.is_empty(), "less than four times of six: {wrong:?}");
     let all_ns: u64 = requests.iter().map(|(request, _)| request.latency_ns).sum();
-    assert!(
-        unattributed_ns <= all_ns / 200 + unseen * 6_000_000,
-        "{unattributed_ns} of {all_ns} ns unattributed, {unseen} wake-ups unseen"
-    );
+    let explained = unattributed_ns * 200 <= all_ns;
+    // Of a wake-up that the kernel did not tell of, only when it was is known: another capture then.
+    let unseen = capture.manifest().counts.wakes_restored;
+    assert!(explained || unseen > 0, "{unattributed_ns} of {all_ns} ns unattributed");
+    explained
 }
