@@ -23,6 +23,29 @@ static __always_inline int journal_phase(struct journal_s *journal,
     return 0;
 }
 
+/* Who needs room in the log writes the oldest transactions' buffers to their places itself, in
+ * jbd2_log_do_checkpoint() (fs/jbd2/checkpoint.c). */
+SEC("tp_btf/jbd2_checkpoint")
+int BPF_PROG(on_jbd2_checkpoint, struct journal_s *journal, int result)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    if (!journal || !traced(task))
+        return 0;
+    u64 now_ns = bpf_ktime_get_ns();
+    struct block_device *device = journal->j_fs_dev;
+    emit (rec_journal, r, now_ns) {
+        r->hdr = (struct rec_hdr){
+            .ts_ns = now_ns,
+            .tid = task->pid,
+            .kind = REC_JOURNAL,
+            .aux = JOURNAL_CHECKPOINT,
+        };
+        r->transaction = 0;
+        r->dev = device ? device->bd_dev : 0;
+    }
+    return 0;
+}
+
 #define PHASE(name, phase)                                                                         \
     SEC("tp_btf/jbd2_" #name)                                                                      \
     int BPF_PROG(on_jbd2_##name, struct journal_s *journal, struct transaction_s *transaction)     \

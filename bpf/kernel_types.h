@@ -246,7 +246,14 @@ struct sched_info {
     unsigned long long last_queued;
 };
 
+struct thread_info {
+    u32 cpu; /* from Linux 5.16 on x86 */
+};
+
 struct task_struct {
+    struct thread_info thread_info;
+    unsigned int cpu; /* before */
+    int on_rq;
     struct sched_entity se;
     struct sched_info sched_info;
     unsigned int flags;

@@ -52,6 +52,7 @@ enum record_kind {
     REC_ROLE = 35,           /* who asks on a channel that is older than the capture */
     REC_STEAL = 40,          /* the hypervisor had taken a CPU's time */
     REC_UNSEEN_SWITCH = 41,  /* a context switch had passed unseen */
+    REC_MIGRATE = 42,        /* a traced thread was moved from one run queue to another */
 };
 
 /* Every record: when, who was current, what. The CPU is that of the ring. */
@@ -221,6 +222,7 @@ enum journal_phase {
     JOURNAL_FLUSHING = 3,
     JOURNAL_LOGGING = 4,
     JOURNAL_END = 5,
+    JOURNAL_CHECKPOINT = 6, /* no phase: a traced thread found the journal full (transaction: 0) */
 };
 
 struct rec_journal { /* hdr.tid: the jbd2 thread; hdr.aux: enum journal_phase */
@@ -444,6 +446,12 @@ struct rec_unseen_switch {
     u64 arrived_ns;
     u32 last_tid;
     u32 waited_ns; /* for the CPU, who has it */
+};
+
+struct rec_migrate { /* hdr.tid: who was moved, while it was runnable */
+    struct rec_hdr hdr;
+    u32 from_cpu;
+    u32 to_cpu;
 };
 
 struct rec_transfer { /* hdr.flags: SYSCALL_WRITE, SYSCALL_EMPTY; sent before the call's own record

@@ -88,6 +88,22 @@ int BPF_PROG(on_sched_waking, struct task_struct *wakee)
     return waking(wakee, 0);
 }
 
+/* Only from queue to queue: where a wake-up puts a thread is told by the switch that follows. */
+SEC("tp_btf/sched_migrate_task")
+int BPF_PROG(on_sched_migrate_task, struct task_struct *task, int to_cpu)
+{
+    if (!task->on_rq || !traced(task))
+        return 0;
+    u64 now_ns = bpf_ktime_get_ns();
+    emit (rec_migrate, r, now_ns) {
+        r->hdr = (struct rec_hdr){.ts_ns = now_ns, .tid = task->pid, .kind = REC_MIGRATE};
+        r->from_cpu =
+            bpf_core_field_exists(task->thread_info.cpu) ? task->thread_info.cpu : task->cpu;
+        r->to_cpu = to_cpu;
+    }
+    return 0;
+}
+
 /* wake_up_new_task() has no sched_waking. */
 SEC("tp_btf/sched_wakeup_new")
 int BPF_PROG(on_sched_wakeup_new, struct task_struct *wakee)

@@ -47,6 +47,7 @@ pub const REC_MARKED: u8 = 34;
 pub const REC_ROLE: u8 = 35;
 pub const REC_STEAL: u8 = 40;
 pub const REC_UNSEEN_SWITCH: u8 = 41;
+pub const REC_MIGRATE: u8 = 42;
 
 pub const NOT_KNOWN_NS: u32 = u32::MAX;
 pub const SWITCH_PREEMPT: u8 = 1;
@@ -108,6 +109,8 @@ pub const METHOD_RESULT: u8 = 8;
 
 pub const IRQ_HARD: u8 = 1;
 /// `hdr.aux` of hard interrupts that have a vector but no IRQ number.
+/// `enum journal_phase`: a thread found a journal full; the phases of commits come before.
+pub const JOURNAL_CHECKPOINT: u16 = 6;
 pub const VEC_TIMER: u16 = 256;
 pub const VEC_RESCHEDULE: u16 = 257;
 pub const VEC_CALL_FUNCTION: u16 = 258;
@@ -325,6 +328,8 @@ records! {
         last_tid: u32,
         waited_ns: u32,
     }
+    /// `hdr.tid`: who was moved from one run queue to another.
+    struct RecMigrate { hdr: RecHdr, from_cpu: u32, to_cpu: u32 }
     /// Bytes `[end - bytes, end)` of a channel that a call moved besides what its own record tells.
     struct RecTransfer {
         hdr: RecHdr,

@@ -5,10 +5,10 @@ mod common;
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use common::capture::{time_in, Capture};
-use common::{needs_kernel, peer_in_c, text};
+use common::{needs_kernel, open_directory, peer_in_c, text};
 use rpcprobe::model::{Category, Kind, Segment};
 
 const ROUNDS: &str = "5";
@@ -86,4 +86,74 @@ fn waits_for_a_block_device_name_the_request_waited_for() {
     // A device may be faster than its reader falls asleep, and the journal may do a write.
     let wrong: Vec<_> = right.iter().filter(|(_, times)| **times < 2).collect();
     assert!(wrong.is_empty(), "less than twice of five times: {wrong:?}");
+}
+
+/// A file system with a journal of 1 MiB, which commits when that is full and not before.
+struct SmallJournal(tempfile::TempDir);
+
+fn done(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(output.status.success(), "{command:?}: {}", text(&output.stderr));
+}
+
+impl SmallJournal {
+    fn mounted() -> SmallJournal {
+        let directory = open_directory();
+        let (image, place) = (directory.path().join("image"), directory.path().join("place"));
+        std::fs::File::create(&image).and_then(|file| file.set_len(96 << 20)).expect("an image");
+        std::fs::create_dir(&place).expect("a place to mount it");
+        // Nothing is left to be written after it is mounted.
+        let whole = "lazy_itable_init=0,lazy_journal_init=0";
+        let options = ["-q", "-F", "-b", "1024", "-J", "size=1", "-E", whole];
+        done(Command::new("mkfs.ext4").args(options).arg(&image));
+        let options = ["-t", "ext4", "-o", "loop,commit=300"];
+        done(Command::new("mount").args(options).arg(&image).arg(&place));
+        SmallJournal(directory)
+    }
+
+    fn place(&self) -> String {
+        self.0.path().join("place").to_str().expect("paths are UTF-8").to_string()
+    }
+}
+
+impl Drop for SmallJournal {
+    fn drop(&mut self) {
+        let unmounted = Command::new("umount").arg(self.place()).status();
+        if !unmounted.is_ok_and(|status| status.success()) {
+            println!("{} stays mounted", self.place());
+        }
+    }
+}
+
+/// Whoever needs room in a full journal waits for a commit that it asked for, or makes room itself.
+#[test]
+fn a_full_journal_is_told_from_a_slow_device() {
+    let Some(_turn) = needs_kernel() else { return };
+    let (_directory, program) = peer_in_c("journal_pair.c");
+    let journal = SmallJournal::mounted();
+    let command = [&program, "2000", &journal.place()];
+    let capture = Capture::of(&[], &command, Stdio::null()).succeeded();
+    let mut requests = capture.checked();
+    requests.retain(|(request, _)| request.kind == Kind::Pipe);
+    assert_eq!(requests.len(), 2000);
+    let of = |category: Category| {
+        let segments = requests.iter().flat_map(|(_, segments)| segments);
+        segments.filter(move |segment| segment.category == category)
+    };
+    let detail = |segment: &Segment| segment.detail.clone().unwrap_or_default();
+    let commits = of(Category::Journal).filter(|s| detail(s).starts_with("commit of transaction"));
+    let asked_for =
+        commits.filter(|s| s.cause.as_ref().is_some_and(|c| c.contains("asked for by")));
+    assert!(asked_for.count() >= 5, "{requests:#?}");
+    let room = ", in mkdir, to make room in the full journal";
+    let making_room = of(Category::Journal).filter(|s| detail(s).ends_with(room));
+    assert!(making_room.count() >= 5, "{requests:#?}");
+    // Others may write the same buffers now and then.
+    let writes = of(Category::BlockIo).filter(|s| !detail(s).starts_with("read"));
+    let writes_ns: u64 = writes.map(|s| s.duration_ns).sum();
+    let journal_ns: u64 = of(Category::Journal).map(|s| s.duration_ns).sum();
+    assert!(
+        writes_ns * 20 <= journal_ns,
+        "{writes_ns} ns of writes, {journal_ns} ns of the journal"
+    );
 }

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use common::capture::{run, stdin_from, Capture};
 use common::process::{child_named, until, Talking};
-use common::{frpc, needs_kernel, rpcprobe, text};
+use common::{frpc, needs_kernel, peer_in_c, rpcprobe, text};
 use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions};
 use rpcprobe::capture::reader::Reader;
 use rpcprobe::model::{Category, Segment, Taken};
@@ -115,6 +115,24 @@ fn waits_show_the_kernel_function_they_sleep_in() {
         let run_queue = [Category::RunqueueWakeup, Category::RunqueuePreempted];
         assert!(!run_queue.contains(&segment.category), "{segment:?}");
     }
+}
+
+/// A thread that writes to a file of which another is in the middle of a long write.
+#[test]
+fn a_lock_of_the_kernels_is_named_with_the_function_that_wanted_it() {
+    let Some(_turn) = needs_kernel() else { return };
+    let (_directory, program) = peer_in_c("waits_pair.c");
+    let capture = Capture::of(&["--stacks"], &[&program, "6"], Stdio::null()).succeeded();
+    let shown = shown(&capture);
+    let named = shown.iter().filter(|(segment, frames)| {
+        let detail = segment.detail.as_deref().unwrap_or("");
+        let wanted_by = detail.strip_prefix("kernel rwsem (write) in ");
+        segment.category == Category::Lock
+            && wanted_by.is_some_and(|by| by.contains("_write_iter, in pwrite64 "))
+            && has(frames, "down_write")
+    });
+    let locks: Vec<_> = shown.iter().filter(|(s, _)| s.category == Category::Lock).collect();
+    assert!(named.count() >= 2, "{locks:#?}");
 }
 
 #[test]

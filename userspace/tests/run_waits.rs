@@ -72,3 +72,30 @@ fn told(program: &str) -> bool {
     assert!(explained || unseen > 0, "{unattributed_ns} of {all_ns} ns unattributed");
     explained
 }
+
+/// Somebody computes on the server's CPU; then its client moves it to its own.
+#[test]
+fn a_wait_for_a_cpu_tells_on_which_queue_it_was_behind_whom_and_where_it_was_before() {
+    let Some(_turn) = needs_kernel() else { return };
+    if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() < 2) {
+        println!("skipped: a thread cannot be moved to another CPU where there is but one");
+        return;
+    }
+    let (_directory, program) = peer_in_c("queue_pair.c");
+    let capture = Capture::of(&[], &[&program, "20"], Stdio::null()).succeeded();
+    let mut requests = capture.checked();
+    requests.retain(|(request, _)| request.kind == Kind::Pipe);
+    assert_eq!(requests.len(), 20);
+    let told = requests.iter().filter(|(_, segments)| {
+        let mut queues = segments.iter().filter(|s| s.category == Category::RunqueueWakeup);
+        let behind = queues.by_ref().find(|s| s.cpu == Some(0) && s.duration_ns > 500_000);
+        let by = behind.and_then(|s| s.by.as_deref());
+        let moved = queues.next().filter(|s| s.cpu == Some(1));
+        let from = moved.and_then(|s| s.detail.as_deref());
+        by.is_some_and(|by| by.starts_with("peer/"))
+            && from.is_some_and(|detail| detail.ends_with("moved from CPU 0"))
+    });
+    let told = told.count();
+    // The server gets a share of its CPU after all, now and then before it is moved.
+    assert!(told >= 10, "{told} of 20: {requests:#?}");
+}

@@ -313,6 +313,12 @@ pub enum What {
         arrived_ns: u64,
         waited_ns: Option<u32>,
     },
+    /// A runnable thread was moved from the run queue of one CPU to that of another.
+    Migrate {
+        tid: u32,
+        from_cpu: u32,
+        to_cpu: u32,
+    },
     /// A frame or a message's head inside a byte stream.
     Unit(Box<Unit>),
     /// What a unit's message calls, or how its request ended.
@@ -578,6 +584,10 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
             let RecUnseenSwitch { since_ns, arrived_ns, last_tid: last, .. } = r;
             let waited_ns = known(r.waited_ns);
             What::UnseenSwitch { tid: hdr.tid, last, since_ns, arrived_ns, waited_ns }
+        }
+        REC_MIGRATE => {
+            let RecMigrate { from_cpu, to_cpu, .. } = whole(record)?;
+            What::Migrate { tid: hdr.tid, from_cpu, to_cpu }
         }
         REC_TASK => {
             let r: RecTask = whole(record)?;

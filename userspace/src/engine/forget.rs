@@ -55,6 +55,8 @@ impl World {
             trim(&mut thread.hardirqs, 1, |span| span.end_ns < horizon_ns);
             trim(&mut thread.contentions, 0, |span| span.end_ns < horizon_ns);
             trim(&mut thread.throttles, 0, |at_ns| *at_ns < horizon_ns);
+            trim(&mut thread.checkpoints, 0, |at_ns| *at_ns < horizon_ns);
+            trim(&mut thread.moves, 0, |queue| queue.at_ns < horizon_ns);
             trim(&mut thread.works, 0, |work| work.ended_ns < horizon_ns);
             trim_followed(&mut thread.cpus, |(since_ns, _)| *since_ns < horizon_ns);
             trim_followed(&mut thread.names, |(since_ns, _)| *since_ns < horizon_ns);

@@ -71,7 +71,7 @@ pub fn explain(
     let block = wake.and_then(|wake| world.blocks.get(&wake.block));
     let asynchronous = off.call.is_some_and(|call| syscall::waits_for_asynchronous_io(call.nr));
     if let Some(block) = block.filter(|_| asynchronous && !uninterruptible) {
-        return block_parts(block, &name, from_ns, to_ns);
+        return block_parts(Category::BlockIo, block, &name, from_ns, to_ns);
     }
     if uninterruptible {
         if let Some(waker) = waker.filter(|waker| world.journals.contains_key(waker)) {
@@ -79,6 +79,13 @@ pub fn explain(
             return whole(Category::Journal, format!("{detail}, in {name}"), cause, Some(waker));
         }
         if let Some(block) = block {
+            let makes_room = off.call.is_some_and(|call| {
+                !syscall::waits_for_writeback(call.nr) && world.thread(thread).made_room_in(&call)
+            });
+            if block.op != 0 && makes_room {
+                let name = format!("{name}, to make room in the full journal");
+                return block_parts(Category::Journal, block, &name, from_ns, to_ns);
+            }
             let own = off.call.is_none_or(|call| syscall::waits_for_own_data(call.nr));
             let journal = world.journals.iter().find(|(_, journal)| {
                 block.op != 0 && journal.dev == block.dev && journal.commits_at(block.queued_ns)
@@ -90,7 +97,7 @@ pub fn explain(
                 let by = Some(journal);
                 return whole(Category::Journal, format!("{detail}, in {name}"), cause, by);
             }
-            return block_parts(block, &name, from_ns, to_ns);
+            return block_parts(Category::BlockIo, block, &name, from_ns, to_ns);
         }
         if let Some(waker) = waker.filter(|&waker| is_jbd2(world, waker, to_ns)) {
             // Its phases are not traced on this kernel.
@@ -257,7 +264,13 @@ pub(super) fn throttled(world: &World, thread: ThreadId, off: &Off) -> bool {
 }
 
 /// The wait for a block request in its parts.
-fn block_parts(block: &Block, name: &str, from_ns: u64, to_ns: u64) -> Vec<Part> {
+fn block_parts(
+    category: Category,
+    block: &Block,
+    name: &str,
+    from_ns: u64,
+    to_ns: u64,
+) -> Vec<Part> {
     let borders = [
         (block.queued_ns, "before it was queued"),
         (block.issued_ns, "queue"),
@@ -272,7 +285,7 @@ fn block_parts(block: &Block, name: &str, from_ns: u64, to_ns: u64) -> Vec<Part>
             parts.push(Part {
                 from_ns: at_ns,
                 to_ns: end_ns,
-                category: Category::BlockIo,
+                category,
                 detail: format!("{block}, in {name}"),
                 cause: Some(cause.into()),
                 by: None,

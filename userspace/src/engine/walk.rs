@@ -7,6 +7,7 @@
 mod accept;
 mod messages;
 mod rates;
+mod run_queue;
 mod segments;
 mod wire;
 mod workers;
@@ -710,41 +711,6 @@ impl<'w> Walk<'w> {
                 Evidence::Measured,
             );
         }
-    }
-
-    /// `[from_ns, to_ns)`: `thread` was runnable and others had the CPU; one segment for each.
-    fn run_queue(
-        &mut self,
-        thread: ThreadId,
-        off: &Off,
-        from_ns: u64,
-        to_ns: u64,
-        category: Category,
-    ) {
-        if from_ns >= to_ns {
-            return;
-        }
-        let runs = off.cpu.and_then(|cpu| self.world.cpus.get(cpu as usize));
-        let mut at_ns = to_ns;
-        if let Some(runs) = runs {
-            let mut index = count_before(runs, |(since_ns, _)| *since_ns < to_ns);
-            while at_ns > from_ns && index > 0 {
-                index -= 1;
-                let (since_ns, who) = runs[index];
-                let start_ns = since_ns.max(from_ns);
-                if who != thread && start_ns < at_ns {
-                    let by = Some(who);
-                    let detail = (who == IDLE).then(|| "the CPU was idle: waking it up".into());
-                    let evidence = Evidence::Measured;
-                    self.emit(
-                        thread, start_ns, at_ns, category, detail, None, by, off.cpu, evidence,
-                    );
-                    at_ns = start_ns;
-                }
-            }
-        }
-        let evidence = Evidence::Measured;
-        self.emit(thread, from_ns, at_ns, category, None, None, None, off.cpu, evidence);
     }
 }
 

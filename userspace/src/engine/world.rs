@@ -14,8 +14,8 @@ use super::stacks::Stacks;
 use super::syscall;
 use crate::capture::manifest::Loss;
 use crate::records::{
-    FAULT_KERNEL, FAULT_MAJOR, TASK_KTHREAD, TASK_THREAD, TASK_TRACED, WAKING_HARDIRQ,
-    WAKING_IN_SYSCALL, WAKING_NMI, WAKING_SOFTIRQ,
+    FAULT_KERNEL, FAULT_MAJOR, JOURNAL_CHECKPOINT, TASK_KTHREAD, TASK_THREAD, TASK_TRACED,
+    WAKING_HARDIRQ, WAKING_IN_SYSCALL, WAKING_NMI, WAKING_SOFTIRQ,
 };
 
 /// Index of a thread's life: a tid that is reused gets a new one.
@@ -118,6 +118,14 @@ pub struct Span {
     pub number: u16,
 }
 
+/// A move from one CPU's run queue to another's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Move {
+    pub at_ns: u64,
+    pub from_cpu: u32,
+    pub to_cpu: u32,
+}
+
 /// Work that a traced thread gave to a kernel worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Work {
@@ -151,8 +159,12 @@ pub struct Thread {
     pub contentions: VecDeque<Span>,
     /// What it did, as a kernel worker, for traced threads.
     pub works: VecDeque<Work>,
+    /// Between run queues, while it was runnable.
+    pub moves: VecDeque<Move>,
     /// When it was told to pause for dirtying too many pages.
     pub throttles: VecDeque<u64>,
+    /// When it found a journal full and went to make room itself.
+    pub checkpoints: VecDeque<u64>,
     /// The call it was in when it last left the CPU, until the call's own record comes.
     pub open_call: Option<OpenCall>,
     /// What it moved in that call so far.
@@ -181,6 +193,21 @@ impl Thread {
     /// The CPU it was on, or came back to next, at that time.
     pub fn cpu_at(&self, at_ns: u64) -> Option<u32> {
         last_before(&self.cpus, |(from_ns, _)| *from_ns <= at_ns).map(|(_, cpu)| *cpu)
+    }
+
+    /// Whether it made room in a full journal in the call.
+    pub fn made_room_in(&self, open: &OpenCall) -> bool {
+        let before = count_before(&self.checkpoints, |at_ns| *at_ns < open.enter_ns);
+        let begun = count_before(&self.calls, |call| call.enter_ns < open.enter_ns);
+        let call = self.calls.get(begun).filter(|call| call.enter_ns == open.enter_ns);
+        let exit_ns = call.map_or(u64::MAX, |call| call.exit_ns);
+        self.checkpoints.get(before).is_some_and(|at_ns| *at_ns <= exit_ns)
+    }
+
+    /// Moves between run queues up to that time, latest first.
+    pub fn moves_until(&self, at_ns: u64) -> impl Iterator<Item = &Move> {
+        let count = count_before(&self.moves, |moved| moved.at_ns <= at_ns);
+        self.moves.range(..count).rev()
     }
 
     /// The span off the CPU that covers the instant just before `at_ns`, or the latest before it.
@@ -691,6 +718,12 @@ impl World {
                 self.steal(event.cpu, *tid, window, *taken_ns);
                 None
             }
+            What::Migrate { tid, from_cpu, to_cpu } => {
+                let id = self.thread_of_tid(*tid);
+                let (from_cpu, to_cpu) = (*from_cpu, *to_cpu);
+                self.threads[id as usize].moves.push_back(Move { at_ns: ts_ns, from_cpu, to_cpu });
+                None
+            }
             What::UnseenSwitch { tid, last, since_ns, arrived_ns, waited_ns } => {
                 let arrived_ns = (*arrived_ns).min(ts_ns);
                 let (arrived, left) = (self.thread_of_tid(*tid), self.thread_of_tid(*last));
@@ -702,6 +735,11 @@ impl World {
             }
             What::Block(block) => {
                 self.blocks.insert(block.number, **block);
+                None
+            }
+            What::Journal { tid, phase: JOURNAL_CHECKPOINT, .. } => {
+                let id = self.thread_of_tid(*tid);
+                self.threads[id as usize].checkpoints.push_back(ts_ns);
                 None
             }
             What::Journal { tid, dev, transaction, phase } => {

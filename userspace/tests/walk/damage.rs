@@ -130,6 +130,11 @@ fn garble(what: &mut What, number: u64) {
             2 => *until_ns = ns,
             _ => *taken_ns = ns,
         },
+        What::Migrate { tid: moved, from_cpu, to_cpu } => match field {
+            0 => *moved = tid,
+            1 => *from_cpu = ns as u32 % 4,
+            _ => *to_cpu = ns as u32 % 4,
+        },
         What::UnseenSwitch { tid: came, last, since_ns, arrived_ns, waited_ns } => match field {
             0 => *came = tid,
             1 => *last = tid,

@@ -98,6 +98,10 @@ pub fn record(event: &Event) -> Vec<u8> {
             let hdr = hdr(*tid, REC_STEAL, 0, 0);
             RecSteal { hdr, since_ns, until_ns, taken_ns }.as_bytes().to_vec()
         }
+        What::Migrate { tid, from_cpu, to_cpu } => {
+            let (hdr, from_cpu, to_cpu) = (hdr(*tid, REC_MIGRATE, 0, 0), *from_cpu, *to_cpu);
+            RecMigrate { hdr, from_cpu, to_cpu }.as_bytes().to_vec()
+        }
         What::UnseenSwitch { tid, last, since_ns, arrived_ns, waited_ns } => {
             let (since_ns, arrived_ns) = (*since_ns, *arrived_ns);
             let (last_tid, waited_ns) = (*last, waited_ns.unwrap_or(NOT_KNOWN_NS));

@@ -368,6 +368,9 @@ impl Machine {
                 fd: sys.object.map_or(-1, |(_, fd)| fd),
             });
         }
+        if next != IDLE_TASK {
+            self.pull(cpu, next);
+        }
         let iowait = matches!(why, Some(Why::Disk { iowait: true }));
         let (prev, next_tid) = (self.tasks[prev].tid, self.tasks[next].tid);
         self.emit(
@@ -387,11 +390,30 @@ impl Machine {
         }
     }
 
+    /// Moves a runnable task to the run queue of this CPU.
+    fn pull(&mut self, cpu: usize, task: TaskNo) {
+        let Task { tid, traced, cpu: from, away, .. } = self.tasks[task];
+        self.tasks[task].cpu = cpu;
+        if let (true, true, Some(away)) = (traced, from != cpu, away) {
+            self.truth.aways[away].moves.push((self.now_ns, from, cpu));
+            let (from_cpu, to_cpu) = (from as u32, cpu as u32);
+            self.emit(cpu, What::Migrate { tid, from_cpu, to_cpu });
+        }
+    }
+
+    /// Balances the load: moves the task that has waited longest to this CPU.
+    fn balance(&mut self, cpu: usize) {
+        if let Some(task) = self.next_task(cpu, true) {
+            self.pull(cpu, task);
+        }
+    }
+
     /// Notes that a task is off the CPU from now on.
     pub fn leave(&mut self, task: TaskNo, why: Why) -> AwayNo {
         let call = self.tasks[task].call.as_ref().map(|(call, _)| *call);
         let (from_ns, to_ns) = (self.now_ns, u64::MAX);
-        self.truth.aways.push(Away { from_ns, to_ns, why, wakeup: None, cpu: 0, call });
+        let (wakeup, cpu, moves) = (None, 0, Vec::new());
+        self.truth.aways.push(Away { from_ns, to_ns, why, wakeup, cpu, moves, call });
         let away = self.truth.aways.len() - 1;
         self.truth.tasks[task].aways.push(away);
         away
@@ -399,6 +421,9 @@ impl Machine {
 
     /// Takes the current task off its CPU, for another or for idleness.
     pub fn put_off(&mut self, cpu: usize, state: u16, preempt: bool, why: Why) {
+        if self.tape.once_in(4) {
+            self.balance(cpu);
+        }
         let pull = self.tape.once_in(3);
         let next = self.next_task(cpu, pull).unwrap_or(IDLE_TASK);
         self.switch(cpu, next, state, preempt, Some(why));

@@ -4,6 +4,7 @@ mod encode;
 mod golden;
 mod golden_attach;
 mod golden_handoffs;
+mod golden_kernel;
 mod golden_modelled;
 mod golden_requests;
 mod golden_sockets;

@@ -643,7 +643,7 @@ impl<'t> Walk<'t> {
         }
     }
 
-    /// Says who had the CPU on which the task came back.
+    /// Says who had the CPU on whose queue the task was.
     fn run_queue(
         &mut self,
         task: TaskNo,
@@ -653,7 +653,7 @@ impl<'t> Walk<'t> {
         category: Category,
     ) {
         for at_ns in (from_ns..to_ns).rev() {
-            let by = self.truth.cpus[away.cpu][(at_ns - self.truth.start_ns) as usize];
+            let by = self.truth.cpus[away.queue_at(at_ns)][(at_ns - self.truth.start_ns) as usize];
             self.said.push(Said { task, category, by });
         }
     }

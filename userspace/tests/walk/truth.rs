@@ -68,7 +68,19 @@ pub struct Away {
     pub wakeup: Option<Wakeup>,
     /// Where it came back.
     pub cpu: usize,
+    /// Between run queues, where that is told: when, from, to.
+    pub moves: Vec<(u64, usize, usize)>,
     pub call: Option<CallNo>,
+}
+
+impl Away {
+    /// On whose run queue it was in the nanosecond that begins then.
+    pub fn queue_at(&self, at_ns: u64) -> usize {
+        match self.moves.iter().find(|(moved_ns, ..)| *moved_ns > at_ns) {
+            Some((_, from, _)) => *from,
+            None => self.cpu,
+        }
+    }
 }
 
 pub const EVENTFDS: usize = 1000;

@@ -1,0 +1,115 @@
+//! Small traces of waits inside the kernel that its own hooks tell of: moves between run queues, a full
+//! journal. Answers derived by hand. The client (thread 10, CPU 0) asks on pipe `A`, the server (thread
+//! 20, CPU 1) answers on pipe `B`.
+
+use rpcprobe::engine::event::{Block, What};
+use rpcprobe::model::Segment;
+use rpcprobe::records::{JOURNAL_CHECKPOINT, WAKING_HARDIRQ, WAKING_IN_SYSCALL};
+
+use super::golden::{asked, b, ASKED};
+use super::story::*;
+
+const NOISE: u32 = 90;
+
+fn at(segments: &[Segment], start_ns: u64) -> (Option<u32>, Option<&str>) {
+    let segment = segments.iter().find(|segment| segment.start_ns == start_ns);
+    segment.map_or((None, None), |segment| (segment.cpu, segment.detail.as_deref()))
+}
+
+#[test]
+fn a_move_between_run_queues_is_told_and_who_was_on_each() {
+    let mut s = Story::new();
+    asked(&mut s);
+    // The server loses its CPU to noise and is moved to the client's, which has gone idle.
+    let (waited_ns, state, call) = (None, RUNNABLE, None);
+    let (prev, next, preempt, iowait) = (20, NOISE, true, false);
+    s.at(117, 1, What::Switch { prev, next, waited_ns, state, preempt, iowait, call });
+    s.sleep_in(120, 0, (10, IDLE), (READ, 115), b());
+    s.at(124, 0, What::Migrate { tid: 20, from_cpu: 1, to_cpu: 0 });
+    s.switch(126, 0, IDLE, 20, RUNNABLE);
+    s.wake(135, 0, 20, 10, WAKING_IN_SYSCALL);
+    s.write(0, 20, b(), (0, 4), (130, 140));
+    // The client is woken on the other CPU: no move between queues, it was on none.
+    s.switch(138, 1, NOISE, 10, ASLEEP);
+    s.read(1, 10, b(), (0, 4), (115, 142));
+    let rest = "
+        113-117 server user
+        117-124 server runqueue.preempted by noise/90
+        124-126 server runqueue.preempted by idle
+        126-130 server user
+        130-135 server kernel.pipe
+        135-138 client runqueue.wakeup by noise/90
+        138-142 client kernel.pipe
+    ";
+    assert_eq!(s.only(), expected(&[ASKED, rest].concat()));
+    let requests = s.requests();
+    let (_, segments) = &requests[0];
+    assert_eq!(at(segments, 117), (Some(1), None));
+    let idle = "the CPU was idle: waking it up; moved from CPU 1";
+    assert_eq!(at(segments, 124), (Some(0), Some(idle)));
+    assert_eq!(at(segments, 135), (Some(1), Some("moved from CPU 0")));
+}
+
+/// The server waits from 119 to 130 in a call for a write to a device, in which it had found (or not)
+/// that the journal is full.
+fn waited_for_a_write(found_full_ns: Option<u64>) -> (String, Option<String>) {
+    let mkdir = 83;
+    let mut s = Story::new();
+    asked(&mut s);
+    if let Some(at_ns) = found_full_ns {
+        let phase = JOURNAL_CHECKPOINT;
+        s.at(at_ns, 1, What::Journal { tid: 20, dev: 7, transaction: 0, phase });
+    }
+    s.switch_in(119, 1, 20, IDLE, DISK, (mkdir, 115), None);
+    let (queued_ns, issued_ns, done_ns) = (118, 122, 129);
+    let block = Block {
+        number: 1,
+        queued_ns,
+        issued_ns,
+        done_ns,
+        sector: 8,
+        bytes: 1024,
+        dev: 7,
+        op: 1,
+        tid: 20,
+    };
+    s.at(129, 0, What::Block(Box::new(block)));
+    s.at(130, 0, What::Waking { waker: 10, wakee: 20, flags: WAKING_HARDIRQ, block: 1 });
+    s.switch(132, 1, IDLE, 20, RUNNABLE);
+    s.call(1, 20, mkdir, (115, 136), 0);
+    s.write(1, 20, b(), (0, 4), (140, 145));
+    s.read(0, 10, b(), (0, 4), (150, 153));
+    let requests = s.requests();
+    let detail = at(&requests[0].1, 122).1.map(str::to_string);
+    (s.only(), detail)
+}
+
+#[test]
+fn who_makes_room_in_a_full_journal_waits_for_the_journal() {
+    let rest = "
+        113-115 server user
+        115-119 server kernel.vfs
+        119-122 server WAIT
+        122-129 server WAIT
+        129-130 server WAIT
+        130-132 server runqueue.wakeup by idle
+        132-136 server kernel.vfs
+        136-140 server user
+        140-145 server kernel.pipe
+        145-150 client queue.pipe (user)
+        150-153 client kernel.pipe
+    ";
+    let wait = |category| expected(&[ASKED, &rest.replace("WAIT", category)].concat());
+    let block = "write of 1024 bytes at sector 8 of 0:7, in mkdir";
+    let room = format!("{block}, to make room in the full journal");
+    // Whether it is told before the wait or in the same call after it.
+    for at_ns in [116, 134] {
+        let answer = (wait("journal"), Some(room.clone()));
+        assert_eq!(waited_for_a_write(Some(at_ns)), answer, "{at_ns}");
+    }
+    // In no call, or in another one.
+    for at_ns in [None, Some(114), Some(139)] {
+        let answer = (wait("block_io"), Some(block.to_string()));
+        assert_eq!(waited_for_a_write(at_ns), answer, "{at_ns:?}");
+    }
+}
