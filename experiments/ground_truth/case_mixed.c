@@ -22,6 +22,8 @@ enum { USER, KERNEL, FAULT, SLEEP, LOCK, BLOCK, HELPERS_RUNNABLE, ASKING_RUNNABL
 
 enum { PAGE = 4096, PAGES = 256, FAULTS = 48 };
 enum { READ_BYTES = 64 * 1024, READ_SLOTS = 256 };
+/* How far the scheduler's account of waiting may be from what can be seen without it. */
+enum { BELIEVED_NS = 100000 };
 enum { COMPETITORS = 2, COMPETE_NS = 1000000, REST_NS = 3000000 };
 
 /* A helper of one server thread: it spins for it, or holds its mutex. */
@@ -67,7 +69,6 @@ static void sleep_for(uint64_t ns)
 static void *help(void *argument)
 {
     struct helper *helper = argument;
-    prctl(PR_SET_TIMERSLACK, 1);
     for (;;) {
         struct usage before = usage_before();
         await_event(helper->asked);
@@ -142,6 +143,8 @@ static void start_competitors(void)
 
 static void set_up(void)
 {
+    /* For all threads to come: a timer ends when it was asked to. */
+    prctl(PR_SET_TIMERSLACK, 1);
     prepare_file();
     start_competitors();
     for (unsigned i = 0; i < KIT_THREADS; i++) {
@@ -219,16 +222,26 @@ static bool chosen(uint64_t *random)
     return (*random >> 60) < 5; /* of 16 */
 }
 
-/* Does one cause and gives what it took, by its own measure. */
+static bool near(uint64_t a, uint64_t b)
+{
+    return a <= b + BELIEVED_NS && b <= a + BELIEVED_NS;
+}
+
+/*
+ * Does one cause and gives what it took, by its own measure.  A sleep that by the scheduler's account
+ * lasted longer than it was asked for, or a spin that missed more time than that says it waited, or
+ * less, shows that the account is wrong in this request.
+ */
 static void cause(unsigned which, struct worker *worker, struct kit_request *request)
 {
     uint64_t *truth = request->row->truth;
     unsigned seq = request->seq;
-    uint64_t spun_ns = 0;
+    uint64_t asked_ns = 0;
+    struct spun spun = {0};
     struct usage before = usage_before();
     switch (which) {
     case USER:
-        spun_ns = clock_spin(vary(seq, 50000, 300000)).cpu_ns;
+        spun = clock_spin(vary(seq, 50000, 300000));
         break;
     case KERNEL:
         populate(worker, vary(seq, PAGES / 4, PAGES));
@@ -237,7 +250,8 @@ static void cause(unsigned which, struct worker *worker, struct kit_request *req
         touch(worker);
         break;
     case SLEEP:
-        sleep_for(vary(seq, 100000, 500000));
+        asked_ns = vary(seq, 100000, 500000);
+        sleep_for(asked_ns);
         break;
     case LOCK:
         lock(worker);
@@ -248,10 +262,21 @@ static void cause(unsigned which, struct worker *worker, struct kit_request *req
     }
     struct usage between = usage_between(before, usage_after());
     uint64_t cpu_ns = between.cpu_ns < between.wall_ns ? between.cpu_ns : between.wall_ns;
-    if (which == USER)
-        add(&truth[USER], spun_ns);
-    else
+    bool believed = true;
+    switch (which) {
+    case USER:
+        add(&truth[USER], spun.cpu_ns);
+        believed = near(spun.gaps_ns, between.runnable_ns);
+        break;
+    case SLEEP:
+        add(&truth[SLEEP], asked_ns);
+        believed = near(usage_asleep_ns(between), asked_ns);
+        break;
+    default:
         add(&truth[which], which == KERNEL || which == FAULT ? cpu_ns : usage_asleep_ns(between));
+    }
+    if (!believed)
+        truth[HELPERS_RUNNABLE] = KIT_UNKNOWN;
 }
 
 static void mix(struct kit_request *request)

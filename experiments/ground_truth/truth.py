@@ -125,4 +125,6 @@ def runnable(row: Row) -> int:
     woken = min(row["poll_runnable_ns"], row["poll_to_ns"] - row["start_ns"]) if row["woke"] else 0
     answered = min(row["read_runnable_ns"], max(row["end_ns"] - row["answering_ns"], 0))
     served = row["served_runnable_ns"] - row["asking_runnable_ns"] + row["helpers_runnable_ns"]
-    return max(served, 0) + woken + answered
+    in_all = max(served, 0) + woken + answered
+    # Nobody waits for longer than all of it took.
+    return in_all if in_all <= row["end_ns"] - row["start_ns"] else UNKNOWN

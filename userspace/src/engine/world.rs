@@ -66,13 +66,14 @@ pub struct Wake {
 const WAKING_UNSEEN: u8 = 1 << 7;
 
 impl Wake {
-    /// Whether the waker itself caused it: a task, or a softirq run inside its own system call.
-    /// Otherwise the waker is whoever the interrupt happened to hit.
+    /// Whether the waker itself caused it: a task, or a softirq run inside its own system call, which
+    /// does not complete a block request (`__do_softirq()` runs whatever is pending). Otherwise the waker is whoever the interrupt happened to hit.
     pub fn by_waker(&self) -> bool {
         if self.flags & (WAKING_HARDIRQ | WAKING_NMI | WAKING_UNSEEN) != 0 {
             return false;
         }
-        self.flags & WAKING_SOFTIRQ == 0 || self.flags & WAKING_IN_SYSCALL != 0
+        let own_softirq = self.flags & WAKING_IN_SYSCALL != 0 && self.block == 0;
+        self.flags & WAKING_SOFTIRQ == 0 || own_softirq
     }
 
     /// Whether an interrupt caused it that no block request did, such as a timer's; or it is not known

@@ -4,9 +4,9 @@
 
 use rpcprobe::engine::event::{Block, What};
 use rpcprobe::model::Segment;
-use rpcprobe::records::{JOURNAL_CHECKPOINT, WAKING_HARDIRQ, WAKING_IN_SYSCALL};
+use rpcprobe::records::{JOURNAL_CHECKPOINT, WAKING_HARDIRQ, WAKING_IN_SYSCALL, WAKING_SOFTIRQ};
 
-use super::golden::{asked, b, ASKED};
+use super::golden::{a, asked, b, ASKED};
 use super::story::*;
 
 const NOISE: u32 = 90;
@@ -112,4 +112,34 @@ fn who_makes_room_in_a_full_journal_waits_for_the_journal() {
         let answer = (wait("block_io"), Some(block.to_string()));
         assert_eq!(waited_for_a_write(at_ns), answer, "{at_ns:?}");
     }
+}
+
+/// As the client's write lets pending softirqs run, one wakes the server from its wait for a device: it
+/// works for somebody else still.
+#[test]
+fn a_device_that_is_done_in_the_middle_of_a_send_is_not_the_message() {
+    let pread = 17;
+    let mut s = Story::new();
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.switch(20, 1, IDLE, 20, RUNNABLE);
+    s.switch_in(95, 1, 20, IDLE, DISK, (pread, 90), None);
+    let flags = WAKING_SOFTIRQ | WAKING_IN_SYSCALL;
+    s.at(105, 0, What::Waking { waker: 10, wakee: 20, flags, block: 1 });
+    s.switch(109, 1, IDLE, 20, RUNNABLE);
+    s.write(0, 10, a(), (0, 4), (100, 110));
+    s.call(1, 20, pread, (90, 113), 0);
+    s.read(1, 20, a(), (0, 4), (130, 134));
+    s.write(1, 20, b(), (0, 4), (140, 145));
+    s.read(0, 10, b(), (0, 4), (150, 153));
+    let answer = "
+        100-110 client kernel.pipe
+        110-113 server queue.pipe (kernel.vfs: pread64)
+        113-130 server queue.pipe (user)
+        130-134 server kernel.pipe
+        134-140 server user
+        140-145 server kernel.pipe
+        145-150 client queue.pipe (user)
+        150-153 client kernel.pipe
+    ";
+    assert_eq!(s.only(), expected(answer));
 }

@@ -380,9 +380,7 @@ impl<'t> Walk<'t> {
         // Was it woken for them, to read them later?
         let w = &self.truth.calls[write];
         let woken = self.truth.tasks[task].aways.iter().map(|&away| &self.truth.aways[away]).rfind(
-            |away| {
-                (w.enter_ns..=read.enter_ns).contains(&away.to_ns) && self.woke(away.wakeup, write)
-            },
+            |away| (w.enter_ns..=read.enter_ns).contains(&away.to_ns) && self.woke(away, write),
         );
         if let Some(away) = woken {
             self.expected.insert(task, write);
@@ -454,11 +452,13 @@ impl<'t> Walk<'t> {
         })
     }
 
-    /// Whether the writer itself woke someone from inside that write.
-    fn woke(&self, wakeup: Option<Wakeup>, write: CallNo) -> bool {
+    /// Whether the writer itself woke someone from inside that write, who may have waited for its bytes:
+    /// not one who waited for a device, whose softirq ran there.
+    fn woke(&self, away: &Away, write: CallNo) -> bool {
         let write = &self.truth.calls[write];
-        wakeup.is_some_and(|wakeup| {
+        away.wakeup.is_some_and(|wakeup| {
             wakeup.own
+                && !matches!(away.why, Why::Disk { .. } | Why::Other)
                 && wakeup.waker == write.task
                 && (write.enter_ns..=write.exit_ns).contains(&wakeup.at_ns)
         })
@@ -556,7 +556,7 @@ impl<'t> Walk<'t> {
         at_ns: u64,
     ) -> Option<(TaskNo, u64)> {
         if let Some(&write) = self.expected.get(&task) {
-            if self.woke(Some(wakeup), write) {
+            if self.woke(away, write) {
                 self.expected.remove(&task);
                 return Some((wakeup.waker, wakeup.at_ns));
             }
@@ -569,7 +569,7 @@ impl<'t> Walk<'t> {
         if !self.is_ours(&bytes) || write.enter_ns >= at_ns {
             return None;
         }
-        if self.woke(Some(wakeup), no) {
+        if self.woke(away, no) {
             return Some((write.task, wakeup.at_ns));
         }
         if write.enter_ns > wakeup.at_ns {

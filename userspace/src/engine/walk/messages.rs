@@ -45,6 +45,7 @@ impl Walk<'_> {
         // Woken for these bytes, in poll() or an earlier read: the sleep will tell.
         let woken = t.off.iter().rev().take_while(|off| off.end_ns >= write.enter_ns).find(|off| {
             off.end_ns <= call.enter_ns
+                && waits_for_bytes(off)
                 && off.wake.is_some_and(|wake| {
                     wake.by_waker() && wake.waker == write.thread && within(wake.at_ns, &write)
                 })
@@ -111,14 +112,14 @@ impl Walk<'_> {
     ) -> Option<(Object, ThreadId, u64)> {
         let Wake { at_ns: woken_ns, waker, .. } = wake;
         let by_waker = wake.by_waker();
+        if !waits_for_bytes(off) {
+            return None; // a fault or the like on the way
+        }
         if let Some((object, write)) = self.expected.get(&thread).copied() {
             if by_waker && write.thread == waker && within(woken_ns, &write) {
                 self.expected.remove(&thread);
                 return Some((object, waker, woken_ns));
             }
-        }
-        if !waits_for_bytes(off) {
-            return None; // a fault or the like on the way
         }
         let t = self.world.thread(thread);
         let InCall::Closed(call) = tile::call_at(t, off.end_ns.min(self.goal.end_ns)) else {
