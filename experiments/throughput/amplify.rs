@@ -225,6 +225,23 @@ impl Round<'_> {
                 change!(RecContention, |round, r| r.enter_ns =
                     round.time(r.enter_ns));
             }
+            REC_WORK => change!(RecWork, |round, r| {
+                (r.queued_ns, r.started_ns) = (round.time(r.queued_ns), round.time(r.started_ns));
+                r.queuer_tid = round.tid(r.queuer_tid);
+            }),
+            REC_STEAL => change!(RecSteal, |round, r| {
+                (r.since_ns, r.until_ns) = (round.time(r.since_ns), round.time(r.until_ns));
+            }),
+            REC_UNSEEN_SWITCH => change!(RecUnseenSwitch, |round, r| {
+                r.since_ns = round.time(r.since_ns);
+                // 0: not known.
+                r.arrived_ns = if r.arrived_ns == 0 {
+                    0
+                } else {
+                    round.time(r.arrived_ns)
+                };
+                r.last_tid = round.tid(r.last_tid);
+            }),
             _ => {}
         }
         Ok(out)

@@ -20,9 +20,17 @@ pub fn explain(args: ExplainArgs) -> Result<i32> {
         .with_context(|| format!("{} is not the number of a request", id.to_string_lossy()))?;
     let dir = super::open(&dir)?;
     let manifest = super::manifest(&dir)?;
-    let rows = output::read_requests(&super::table(&dir, REQUESTS)?)?;
-    let Some(row) = rows.iter().find(|row| row.request.request_id == id) else {
-        bail!("{} has no request {id}; it has {}", dir.path().display(), rows.len());
+    let (mut found, mut read) = (None, 0);
+    for row in output::stream_requests(&super::table(&dir, REQUESTS)?)? {
+        let row = row?;
+        read += 1;
+        if row.request.request_id == id {
+            found = Some(row);
+            break;
+        }
+    }
+    let Some(row) = found else {
+        bail!("{} has no request {id}; it has {read}", dir.path().display());
     };
     let segments = output::read_segments_of(&super::table(&dir, SEGMENTS)?, id)?;
     let wanted = report::stack_ids(&segments);

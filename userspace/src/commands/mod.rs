@@ -91,9 +91,9 @@ fn table(dir: &OutputDir, name: &str) -> Result<PathBuf> {
 /// Writes the report of a capture.
 fn write_report(out: &mut dyn Write, dir: &OutputDir, json: bool, style: Style) -> Result<()> {
     let manifest = manifest(dir)?;
-    let rows = output::read_requests(&table(dir, REQUESTS)?)?;
+    let rows = output::stream_requests(&table(dir, REQUESTS)?)?;
     let segments = output::stream_segments(&table(dir, SEGMENTS)?)?;
-    let breakdown = reports::breakdown(&rows, segments)?;
+    let breakdown = reports::breakdown(rows, segments)?;
     if json {
         reports::report_json(out, &manifest, &breakdown)?;
     } else {

@@ -43,9 +43,11 @@ pub const SEGMENTS_FILE: &str = "segments.parquet";
 
 /// Rows collected before they are encoded.
 const BATCH_ROWS: usize = 4096;
-/// Rows of a row group at most: what a reader of one request has to look through. The footer, kept in
-/// memory until the end, grows with their number.
+/// Rows of the first row groups: what a reader of one request has to look through. The footer, kept in
+/// memory until the end, grows with the number of groups, so later ones are larger.
 const ROW_GROUP_ROWS: usize = 262_144;
+/// After so many row groups, their rows double: twice.
+const GROUPS_OF_A_SIZE: usize = 16;
 /// Encoded bytes held before a row group is closed early: bounds memory when strings are long.
 const ROW_GROUP_BYTES: usize = 16 << 20;
 
@@ -171,7 +173,7 @@ fn file_writer(sink: Box<dyn Write + Send>, schema: Arc<Schema>) -> Result<FileW
         .set_compression(Compression::SNAPPY)
         .set_statistics_enabled(EnabledStatistics::Chunk)
         .set_offset_index_disabled(true) // would be kept in memory until the end
-        .set_max_row_group_row_count(Some(ROW_GROUP_ROWS));
+        .set_max_row_group_row_count(None); // see write_batch()
     for field in schema.fields() {
         // Not parsed as a path: dots in category names are no nesting.
         let column = ColumnPath::new(vec![field.name().clone()]);
@@ -187,7 +189,8 @@ fn file_writer(sink: Box<dyn Write + Send>, schema: Arc<Schema>) -> Result<FileW
 
 fn write_batch(writer: &mut FileWriter, batch: &RecordBatch) -> Result<()> {
     writer.write(batch).map_err(told)?;
-    if writer.in_progress_size() > ROW_GROUP_BYTES {
+    let rows = ROW_GROUP_ROWS << (writer.flushed_row_groups().len() / GROUPS_OF_A_SIZE).min(2);
+    if writer.in_progress_rows() >= rows || writer.in_progress_size() > ROW_GROUP_BYTES {
         writer.flush().map_err(told)?;
     }
     Ok(())

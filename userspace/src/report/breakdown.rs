@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use anyhow::{bail, ensure, Result};
+use anyhow::{ensure, Result};
 use serde::Serialize;
 
-use super::units::nearest_rank;
-use crate::model::{Category, Evidence, Kind, Segment, Side};
+use super::values::Values;
+use crate::model::{Category, Evidence, Kind, Request, Segment, Side};
 use crate::output::RequestRow;
 
 /// Kinds in the order of reports: those that contain others come first.
@@ -61,8 +61,9 @@ pub struct KindBreakdown {
     pub waits: Vec<Waits>,
 }
 
-/// Percentiles by nearest rank on exact integers (no interpolation), so each is a value that
-/// occurred; requests without the part count as 0.
+/// Percentiles by nearest rank; requests without the part count as 0. Each is a value that occurred (no
+/// interpolation) or, of more values than [`EXACT_VALUES`](super::values::EXACT_VALUES), within 0.1 % of
+/// one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Distribution {
     pub p50_ns: u64,
@@ -122,40 +123,68 @@ pub struct WaitedFor {
     pub ns: u64,
 }
 
-/// Adds up requests and their segments. Segments come in one pass, those of a request together, so
-/// memory grows with the requests, not with the segments.
+/// Adds up requests and their segments. Both come in one pass, in order of the requests' ids, so memory
+/// grows with neither.
 ///
 /// # Errors
-/// Passes on what `segments` fails with; when two requests have one id, or the segments of a
-/// request are not together.
+/// Passes on what `rows` and `segments` fail with; when they are not in order, as where two requests
+/// have one id or the segments of a request are not together.
 pub fn breakdown(
-    rows: &[RequestRow],
+    rows: impl IntoIterator<Item = Result<RequestRow>>,
     segments: impl IntoIterator<Item = Result<(u64, Segment)>>,
 ) -> Result<Breakdown> {
-    let mut index = HashMap::with_capacity(rows.len());
-    for (i, row) in rows.iter().enumerate() {
-        let id = row.request.request_id;
-        ensure!(index.insert(id, i).is_none(), "two requests have the id {id}");
-    }
-    let mut adder = Adder::new(rows);
-    let mut current: Option<(u64, Option<usize>)> = None;
+    let mut rows = InOrder { rows: rows.into_iter(), last: None, ahead: None };
+    let mut adder = Adder::default();
+    let mut current = None;
     for item in segments {
         let (id, segment) = item?;
-        if current.is_none_or(|(of, _)| of != id) {
+        if current != Some(id) {
             adder.end_request();
-            let row = index.get(&id).copied();
-            current = Some((id, row));
-            if let Some(row) = row {
-                adder.begin_request(row)?;
+            ensure!(
+                current.is_none_or(|last| last < id),
+                "the segments of request {id} are not together"
+            );
+            current = Some(id);
+            while let Some(row) = rows.next_if(|of| of < id)? {
+                adder.without_segments(row);
+            }
+            if let Some(row) = rows.next_if(|of| of == id)? {
+                adder.begin_request(row);
             }
         }
-        match current {
-            Some((_, Some(_))) => adder.add(&segment),
-            _ => adder.orphans += 1,
-        }
+        adder.add(&segment);
     }
     adder.end_request();
+    while let Some(row) = rows.next_if(|_| true)? {
+        adder.without_segments(row);
+    }
     Ok(adder.finish())
+}
+
+/// Requests, which must have ascending ids, with a look at the next one.
+struct InOrder<I> {
+    rows: I,
+    last: Option<u64>,
+    ahead: Option<RequestRow>,
+}
+
+impl<I: Iterator<Item = Result<RequestRow>>> InOrder<I> {
+    /// The next one, if its id is as wanted.
+    fn next_if(&mut self, wanted: impl Fn(u64) -> bool) -> Result<Option<RequestRow>> {
+        if self.ahead.is_none() {
+            self.ahead = self.rows.next().transpose()?;
+            let id = self.ahead.as_ref().map(|row| row.request.request_id);
+            if let (Some(last), Some(id)) = (self.last, id) {
+                ensure!(last != id, "two requests have the id {id}");
+                ensure!(last < id, "request {id} comes after request {last}");
+            }
+            self.last = id.or(self.last);
+        }
+        match &self.ahead {
+            Some(row) if wanted(row.request.request_id) => Ok(self.ahead.take()),
+            _ => Ok(None),
+        }
+    }
 }
 
 /// Sums of the request being read. A request has few different parts, so a search through a vector
@@ -189,7 +218,7 @@ impl Sum {
 /// Sums over requests, and the values that are not 0.
 #[derive(Default)]
 struct Sums {
-    per_request_ns: Vec<u64>,
+    per_request_ns: Values,
     sum: Sum,
 }
 
@@ -204,13 +233,12 @@ impl Sums {
     }
 
     fn distribution(&mut self, count: u64) -> Distribution {
-        self.per_request_ns.sort_unstable();
-        let values = &self.per_request_ns;
+        let values = &mut self.per_request_ns;
         Distribution {
-            p50_ns: nearest_rank(values, count, 50),
-            p90_ns: nearest_rank(values, count, 90),
-            p99_ns: nearest_rank(values, count, 99),
-            max_ns: values.last().copied().unwrap_or(0),
+            p50_ns: values.nearest_rank(count, 50),
+            p90_ns: values.nearest_rank(count, 90),
+            p99_ns: values.nearest_rank(count, 99),
+            max_ns: values.max(),
             mean_ns: ratio(self.sum.ns, u128::from(count)),
             total_ns: clamp(self.sum.ns),
         }
@@ -264,11 +292,9 @@ impl WaitSums {
     }
 }
 
-struct Adder<'a> {
-    rows: &'a [RequestRow],
-    /// Requests whose segments have been read.
-    seen: Vec<bool>,
-    row: Option<usize>,
+#[derive(Default)]
+struct Adder {
+    row: Option<RequestRow>,
     current: RequestSums,
     kinds: HashMap<Kind, KindSums>,
     not_conserved: u64,
@@ -276,45 +302,38 @@ struct Adder<'a> {
     orphans: u64,
 }
 
-impl<'a> Adder<'a> {
-    fn new(rows: &'a [RequestRow]) -> Adder<'a> {
-        let mut kinds: HashMap<Kind, KindSums> = HashMap::new();
-        for RequestRow { request, .. } in rows {
-            let kind = kinds.entry(request.kind).or_default();
-            kind.requests += 1;
-            if request.complete {
-                let ns = u128::from(request.latency_ns);
-                kind.latency.add(Sum { ns, ..Sum::default() });
-            } else {
-                kind.incomplete += 1;
-                let reason = request.reason.clone().unwrap_or("no reason given".to_owned());
-                *kind.reasons.entry(reason).or_default() += 1;
-                kind.max_lower_bound_ns = kind.max_lower_bound_ns.max(Some(request.latency_ns));
-            }
-        }
-        Adder {
-            rows,
-            seen: vec![false; rows.len()],
-            row: None,
-            current: RequestSums::default(),
-            kinds,
-            not_conserved: 0,
-            example: None,
-            orphans: 0,
+impl Adder {
+    fn count(&mut self, request: &Request) {
+        let kind = self.kinds.entry(request.kind).or_default();
+        kind.requests += 1;
+        if request.complete {
+            let ns = u128::from(request.latency_ns);
+            kind.latency.add(Sum { ns, ..Sum::default() });
+        } else {
+            kind.incomplete += 1;
+            let reason = request.reason.clone().unwrap_or("no reason given".to_owned());
+            *kind.reasons.entry(reason).or_default() += 1;
+            kind.max_lower_bound_ns = kind.max_lower_bound_ns.max(Some(request.latency_ns));
         }
     }
 
-    fn begin_request(&mut self, row: usize) -> Result<()> {
-        if std::mem::replace(&mut self.seen[row], true) {
-            bail!("the segments of request {} are not together", self.rows[row].request.request_id);
+    fn without_segments(&mut self, row: RequestRow) {
+        self.count(&row.request);
+        if row.request.complete && row.request.latency_ns > 0 {
+            self.not_conserved(&row.request, 0);
         }
+    }
+
+    fn begin_request(&mut self, row: RequestRow) {
+        self.count(&row.request);
         self.row = Some(row);
-        Ok(())
     }
 
     fn add(&mut self, segment: &Segment) {
-        let Some(row) = self.row else { return };
-        let request = &self.rows[row].request;
+        let Some(RequestRow { request, .. }) = &self.row else {
+            self.orphans += 1;
+            return;
+        };
         if !request.complete {
             return;
         }
@@ -348,7 +367,7 @@ impl<'a> Adder<'a> {
 
     fn end_request(&mut self) {
         let Some(row) = self.row.take() else { return };
-        let RequestRow { request, category_ns } = &self.rows[row];
+        let RequestRow { request, category_ns } = &row;
         let current = std::mem::take(&mut self.current);
         if !request.complete {
             return;
@@ -362,7 +381,7 @@ impl<'a> Adder<'a> {
             .zip(category_ns)
             .all(|(sum_ns, column_ns)| *sum_ns == u128::from(column_ns.unwrap_or(0)));
         if current.total_ns != u128::from(request.latency_ns) {
-            self.not_conserved(row, current.total_ns);
+            self.not_conserved(request, current.total_ns);
         } else if !agree {
             self.defect(format!(
                 "request {}: its category columns differ from the sums of its segments",
@@ -381,8 +400,7 @@ impl<'a> Adder<'a> {
         }
     }
 
-    fn not_conserved(&mut self, row: usize, sum_ns: u128) {
-        let request = &self.rows[row].request;
+    fn not_conserved(&mut self, request: &Request, sum_ns: u128) {
         self.defect(format!(
             "request {}: segments sum to {sum_ns} ns, latency is {} ns",
             request.request_id, request.latency_ns
@@ -395,12 +413,6 @@ impl<'a> Adder<'a> {
     }
 
     fn finish(mut self) -> Breakdown {
-        for row in 0..self.rows.len() {
-            let request = &self.rows[row].request;
-            if request.complete && !self.seen[row] && request.latency_ns > 0 {
-                self.not_conserved(row, 0);
-            }
-        }
         let kinds = OUTERMOST_FIRST
             .iter()
             .filter_map(|kind| Some(kind_breakdown(*kind, self.kinds.remove(kind)?)))
@@ -514,7 +526,7 @@ mod tests {
     #[test]
     fn sums_are_right() {
         let (rows, segments) = stream(&ten());
-        let breakdown = breakdown(&rows, segments).unwrap();
+        let breakdown = breakdown(rows.into_iter().map(Ok), segments).unwrap();
         assert_eq!((breakdown.not_conserved, breakdown.orphan_segments), (0, 0));
         let [pipe] = &breakdown.kinds[..] else { panic!("one kind") };
         assert_eq!((pipe.requests, pipe.incomplete), (10, 0));
@@ -547,7 +559,7 @@ mod tests {
         requests[4].1.push(segment(Category::Lock, Side::Server, 7));
         requests[4] = tiled(5, requests[4].1.clone());
         let (rows, segments) = stream(&requests);
-        let breakdown = breakdown(&rows, segments).unwrap();
+        let breakdown = breakdown(rows.into_iter().map(Ok), segments).unwrap();
         let lock =
             breakdown.kinds[0].parts.iter().find(|part| part.category == Category::Lock).unwrap();
         assert_eq!((lock.per_request.p90_ns, lock.per_request.p99_ns), (0, 7));
@@ -558,7 +570,7 @@ mod tests {
         let mut requests = ten();
         requests.push((unfinished(11, 3_100_000), Vec::new()));
         let (rows, segments) = stream(&requests);
-        let breakdown = breakdown(&rows, segments).unwrap();
+        let breakdown = breakdown(rows.into_iter().map(Ok), segments).unwrap();
         let pipe = &breakdown.kinds[0];
         assert_eq!((pipe.requests, pipe.incomplete, pipe.latency.max_ns), (11, 1, 10_000));
         assert_eq!(pipe.incomplete_max_lower_bound_ns, Some(3_100_000));
@@ -574,7 +586,7 @@ mod tests {
         requests[5].0.category_ns[Category::Lock as usize] = Some(1);
         let (rows, mut segments) = stream(&requests);
         segments.push(Ok((99, segment(Category::User, Side::Client, 1))));
-        let breakdown = breakdown(&rows, segments).unwrap();
+        let breakdown = breakdown(rows.into_iter().map(Ok), segments).unwrap();
         assert_eq!((breakdown.not_conserved, breakdown.orphan_segments), (3, 1));
         let example = breakdown.not_conserved_example.unwrap();
         assert_eq!(example, "request 3: segments sum to 2100 ns, latency is 3000 ns");
@@ -585,10 +597,15 @@ mod tests {
         let (rows, mut segments) = stream(&ten());
         let first = segments.remove(0);
         segments.push(first);
-        let error = breakdown(&rows, segments).unwrap_err().to_string();
+        let error = breakdown(rows.into_iter().map(Ok), segments).unwrap_err().to_string();
         assert_eq!(error, "the segments of request 1 are not together");
-        let twice = [rows[0].clone(), rows[0].clone()];
-        assert!(breakdown(&twice, Vec::new()).is_err());
+        let (rows, _) = stream(&[ten().remove(0), ten().remove(0)]);
+        let error = breakdown(rows.into_iter().map(Ok), Vec::new()).unwrap_err().to_string();
+        assert_eq!(error, "two requests have the id 1");
+        let (mut rows, segments) = stream(&ten());
+        rows.swap(4, 5);
+        let error = breakdown(rows.into_iter().map(Ok), segments).unwrap_err().to_string();
+        assert_eq!(error, "request 5 comes after request 6");
     }
 
     #[test]
@@ -609,7 +626,7 @@ mod tests {
         );
         row.request.kind = Kind::Exec;
         let (rows, segments) = stream(&[(row, segments)]);
-        let breakdown = breakdown(&rows, segments).unwrap();
+        let breakdown = breakdown(rows.into_iter().map(Ok), segments).unwrap();
         let phases: Vec<_> = breakdown.kinds[0]
             .phases
             .iter()

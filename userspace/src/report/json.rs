@@ -242,7 +242,7 @@ mod tests {
         let mut all = ten();
         all.push((unfinished(11, 3_100), Vec::new()));
         let (rows, segments) = stream(&all);
-        let breakdown = breakdown(&rows, segments).unwrap();
+        let breakdown = breakdown(rows.into_iter().map(Ok), segments).unwrap();
         let json = parse(&text(|out| report_json(out, &troubled(), &breakdown)));
         assert_eq!(json["capture"]["requests"], 11);
         assert_eq!(json["capture"]["records_lost"], 7);

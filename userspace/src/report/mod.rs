@@ -12,6 +12,7 @@ mod requests;
 mod stacks;
 mod text;
 mod units;
+mod values;
 
 pub use breakdown::{
     breakdown, Breakdown, Distribution, KindBreakdown, Part, PhasePart, WaitedFor, Waits,

@@ -9,6 +9,7 @@ use super::breakdown::{Breakdown, Distribution, KindBreakdown, Part, PhasePart, 
 use super::header::header;
 use super::text::{bold, escape, indented, marks, table, tinted, MODELLED, SAMPLED};
 use super::units::{count, format_exact, format_ns, format_share};
+use super::values::EXACT_VALUES;
 use super::Style;
 use crate::capture::manifest::Manifest;
 
@@ -181,7 +182,12 @@ fn footnotes(out: &mut dyn Write, breakdown: &Breakdown) -> Result<()> {
     if breakdown.kinds.iter().all(|kind| kind.requests == kind.incomplete) {
         return Ok(());
     }
-    writeln!(out, "\nPercentiles are per request, 0 where a request has none of a category.")?;
+    let many = breakdown.kinds.iter().any(|kind| kind.requests > EXACT_VALUES as u64);
+    let within = if many { "; of so many, within 0.1 %" } else { "" };
+    writeln!(
+        out,
+        "\nPercentiles are per request, 0 where a request has none of a category{within}."
+    )?;
     let marked = |figure: fn(&Part) -> u64| -> Vec<String> {
         let mut list = Vec::new();
         for kind in &breakdown.kinds {
@@ -214,7 +220,7 @@ mod tests {
 
     fn of(manifest: &Manifest, requests: &[(RequestRow, Vec<Segment>)], style: Style) -> String {
         let (rows, segments) = stream(requests);
-        let breakdown = breakdown(&rows, segments).unwrap();
+        let breakdown = breakdown(rows.into_iter().map(Ok), segments).unwrap();
         text(|out| report(out, manifest, &breakdown, style))
     }
 
