@@ -4,8 +4,8 @@
 Takes a real capture of each workload (or those given with --capture), makes captures of 1e6 and 1e7
 events of it (--events for others), attributes them, on one core and on two, and makes the report. CPU
 time must grow no faster than events, memory not at all, and every repetition must yield the same
-requests. Needs root
-unless captures are given. Exit status: 0 if all of that holds, 1 if not, 2 if it could not be run.
+requests. Needs root unless captures are given. Exit status: 0 if all of that holds, 1 if not, 2 if it
+could not be run.
 """
 
 import argparse

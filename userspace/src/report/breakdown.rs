@@ -1,8 +1,8 @@
 //! Adds up a whole capture: for each kind of request, where its time went.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use anyhow::{ensure, Result};
+use anyhow::Result;
 use serde::Serialize;
 
 use super::values::Values;
@@ -123,67 +123,71 @@ pub struct WaitedFor {
     pub ns: u64,
 }
 
-/// Adds up requests and their segments. Both come in one pass, in order of the requests' ids, so memory
-/// grows with neither.
+/// Adds up requests and their segments. Both come in one pass and in the same order of requests, as they
+/// are written, so memory grows with neither.
 ///
 /// # Errors
-/// Passes on what `rows` and `segments` fail with; when they are not in order, as where two requests
-/// have one id or the segments of a request are not together.
+/// Passes on what `rows` and `segments` fail with.
 pub fn breakdown(
     rows: impl IntoIterator<Item = Result<RequestRow>>,
     segments: impl IntoIterator<Item = Result<(u64, Segment)>>,
 ) -> Result<Breakdown> {
-    let mut rows = InOrder { rows: rows.into_iter(), last: None, ahead: None };
+    let mut rows = Ahead { rows: rows.into_iter(), read: VecDeque::new() };
     let mut adder = Adder::default();
     let mut current = None;
     for item in segments {
         let (id, segment) = item?;
         if current != Some(id) {
             adder.end_request();
-            ensure!(
-                current.is_none_or(|last| last < id),
-                "the segments of request {id} are not together"
-            );
             current = Some(id);
-            while let Some(row) = rows.next_if(|of| of < id)? {
-                adder.without_segments(row);
-            }
-            if let Some(row) = rows.next_if(|of| of == id)? {
-                adder.begin_request(row);
+            if let Some(before) = rows.until(id)? {
+                for row in rows.read.drain(..before) {
+                    adder.without_segments(row);
+                }
+                adder.row = rows.read.pop_front();
+                adder.count_current();
             }
         }
         adder.add(&segment);
     }
     adder.end_request();
-    while let Some(row) = rows.next_if(|_| true)? {
+    while let Some(row) = rows.next()? {
         adder.without_segments(row);
     }
     Ok(adder.finish())
 }
 
-/// Requests, which must have ascending ids, with a look at the next one.
-struct InOrder<I> {
+/// Requests, with a look at some of those to come.
+struct Ahead<I> {
     rows: I,
-    last: Option<u64>,
-    ahead: Option<RequestRow>,
+    read: VecDeque<RequestRow>,
 }
 
-impl<I: Iterator<Item = Result<RequestRow>>> InOrder<I> {
-    /// The next one, if its id is as wanted.
-    fn next_if(&mut self, wanted: impl Fn(u64) -> bool) -> Result<Option<RequestRow>> {
-        if self.ahead.is_none() {
-            self.ahead = self.rows.next().transpose()?;
-            let id = self.ahead.as_ref().map(|row| row.request.request_id);
-            if let (Some(last), Some(id)) = (self.last, id) {
-                ensure!(last != id, "two requests have the id {id}");
-                ensure!(last < id, "request {id} comes after request {last}");
+/// So many requests in a row may have no segments, as incomplete ones have none.
+const MOST_AHEAD: usize = 65_536;
+
+impl<I: Iterator<Item = Result<RequestRow>>> Ahead<I> {
+    fn next(&mut self) -> Result<Option<RequestRow>> {
+        match self.read.pop_front() {
+            Some(row) => Ok(Some(row)),
+            None => self.rows.next().transpose(),
+        }
+    }
+
+    /// How many come before the one with this id, if it is to come: all of them are read then.
+    fn until(&mut self, id: u64) -> Result<Option<usize>> {
+        let is = |row: &RequestRow| row.request.request_id == id;
+        if let Some(at) = self.read.iter().position(is) {
+            return Ok(Some(at));
+        }
+        while self.read.len() < MOST_AHEAD {
+            let Some(row) = self.rows.next().transpose()? else { break };
+            self.read.push_back(row);
+            if self.read.back().is_some_and(is) {
+                return Ok(Some(self.read.len() - 1));
             }
-            self.last = id.or(self.last);
         }
-        match &self.ahead {
-            Some(row) if wanted(row.request.request_id) => Ok(self.ahead.take()),
-            _ => Ok(None),
-        }
+        Ok(None)
     }
 }
 
@@ -324,9 +328,11 @@ impl Adder {
         }
     }
 
-    fn begin_request(&mut self, row: RequestRow) {
-        self.count(&row.request);
-        self.row = Some(row);
+    fn count_current(&mut self) {
+        if let Some(row) = self.row.take() {
+            self.count(&row.request);
+            self.row = Some(row);
+        }
     }
 
     fn add(&mut self, segment: &Segment) {
@@ -593,19 +599,24 @@ mod tests {
     }
 
     #[test]
-    fn requests_must_be_whole_in_the_stream() {
+    fn segments_out_of_order_are_told() {
         let (rows, mut segments) = stream(&ten());
         let first = segments.remove(0);
         segments.push(first);
-        let error = breakdown(rows.into_iter().map(Ok), segments).unwrap_err().to_string();
-        assert_eq!(error, "the segments of request 1 are not together");
-        let (rows, _) = stream(&[ten().remove(0), ten().remove(0)]);
-        let error = breakdown(rows.into_iter().map(Ok), Vec::new()).unwrap_err().to_string();
-        assert_eq!(error, "two requests have the id 1");
-        let (mut rows, segments) = stream(&ten());
-        rows.swap(4, 5);
-        let error = breakdown(rows.into_iter().map(Ok), segments).unwrap_err().to_string();
-        assert_eq!(error, "request 5 comes after request 6");
+        let breakdown = breakdown(rows.into_iter().map(Ok), segments).unwrap();
+        assert_eq!((breakdown.not_conserved, breakdown.orphan_segments), (1, 1));
+        assert_eq!(breakdown.kinds[0].requests, 10);
+    }
+
+    #[test]
+    fn requests_and_segments_need_no_other_order_than_each_others() {
+        let mut requests = ten();
+        requests.swap(2, 7);
+        requests.insert(4, (unfinished(11, 3_100_000), Vec::new()));
+        let (rows, segments) = stream(&requests);
+        let breakdown = breakdown(rows.into_iter().map(Ok), segments).unwrap();
+        assert_eq!((breakdown.not_conserved, breakdown.orphan_segments), (0, 0));
+        assert_eq!((breakdown.kinds[0].requests, breakdown.kinds[0].incomplete), (11, 1));
     }
 
     #[test]
