@@ -241,6 +241,16 @@ struct rec_throttle {
     struct rec_hdr hdr;
 };
 
+/* What keeps the kernel from sending all bytes at the end of the call that gave it them. */
+enum held {
+    HELD_NOT = 0,
+    HELD_BY_WINDOW = 1,     /* the receiver has no room for them */
+    HELD_BY_CONGESTION = 2, /* as many packets as the congestion window allows are under way */
+    HELD_AS_SMALL = 3,      /* less than a packet, while others are not acknowledged (Nagle) */
+    HELD_BY_CORK = 4,       /* less than a packet, and the program may have more */
+    HELD_FOR_TURN = 5,      /* pacing, or enough is in the device's queue */
+};
+
 struct rec_syscall_socket {
     struct rec_syscall sys; /* hdr.flags: SYSCALL_WRITE, SYSCALL_EMPTY */
     u64 channel;            /* this direction of the connection */
@@ -249,7 +259,7 @@ struct rec_syscall_socket {
     u32 bytes;
     s32 fd; /* -1: not looked up */
     u16 object_type;
-    u16 pad;
+    u16 held;               /* enum held */
     u32 ino; /* the socket's; 0: not looked up */
 };
 
@@ -464,7 +474,7 @@ struct rec_transfer { /* hdr.flags: SYSCALL_WRITE, SYSCALL_EMPTY; sent before th
     u32 dev;
     s32 fd; /* -1: not looked up */
     u16 object_type;
-    u16 pad;
+    u16 held; /* enum held */
 };
 
 struct rec_accept { /* sys.ret: the new descriptor, of which the rest tells */

@@ -16,6 +16,7 @@
 #define IPPROTO_UDP 17
 #define TCP_ESTABLISHED 1
 #define TCP_SYN_RECV 3
+#define TCP_NAGLE_CORK 2 /* include/net/tcp.h */
 #define SOCK_DONE 1 /* enum sock_flags: the other end has sent all it will */
 #define MSG_PEEK 2
 #define MSG_ERRQUEUE 0x2000
@@ -225,7 +226,7 @@ static __always_inline void tell(struct task_state *state)
         r->dev = 0;
         r->fd = state->fd;
         r->object_type = t->object_type;
-        r->pad = 0;
+        r->held = t->held;
     }
 }
 
@@ -247,11 +248,29 @@ static __always_inline void note(struct task_state *state, const struct socket_t
         t->bytes += new->bytes;
         t->end = new->end;
         t->framed = new->framed;
+        t->held = new->held;
         return;
     }
     if (t->bytes)
         tell(state);
     *t = *new;
+}
+
+/* As tcp_write_xmit() asks, in its order (net/ipv4/tcp_output.c). */
+static __always_inline u32 held(struct tcp_sock *tcp)
+{
+    u32 unsent = tcp->write_seq - tcp->snd_nxt, packet = tcp->mss_cache;
+    if (!unsent)
+        return HELD_NOT;
+    if (tcp->packets_out >= tcp->snd_cwnd)
+        return HELD_BY_CONGESTION;
+    s32 room = tcp->snd_una + tcp->snd_wnd - tcp->snd_nxt;
+    if (room < (s32)(unsent < packet ? unsent : packet))
+        return HELD_BY_WINDOW;
+    if (unsent >= packet)
+        return HELD_FOR_TURN;
+    bool corked = BPF_CORE_READ_BITFIELD(tcp, nonagle) & TCP_NAGLE_CORK;
+    return tcp->packets_out && !corked ? HELD_AS_SMALL : HELD_BY_CORK;
 }
 
 /* datagrams.bpf.c */
@@ -332,6 +351,7 @@ static __always_inline void transferred(struct sock *sk, s32 bytes, bool is_writ
         .object_type = OBJECT_TCP,
         .flags = is_write ? SYSCALL_WRITE : 0,
         .framed = look_at_frames(counted, is_write),
+        .held = is_write ? held(tcp) : HELD_NOT,
     };
     note(state, &moved);
 }

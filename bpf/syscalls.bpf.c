@@ -300,7 +300,7 @@ static __always_inline void emit_socket(const struct rec_syscall *sys, struct ta
         r->bytes = t->bytes;
         r->fd = state->fd;
         r->object_type = t->object_type;
-        r->pad = 0;
+        r->held = t->held;
         r->ino = state->fd >= 0 ? state->ino : 0;
     }
 }
@@ -326,7 +326,7 @@ static __always_inline void emit_spliced(const struct rec_syscall *sys, struct t
         r->dev = from->dev;
         r->fd = from->fd;
         r->object_type = t.object_type;
-        r->pad = 0;
+        r->held = HELD_NOT;
     }
 }
 

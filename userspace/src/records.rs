@@ -218,7 +218,7 @@ records! {
         bytes: u32,
         fd: i32,
         object_type: u16,
-        pad: u16,
+        held: u16,
         ino: u32,
     }
     /// Addresses of a TCP or UDP channel, IPv4 as `::ffff:a.b.c.d`.
@@ -340,7 +340,7 @@ records! {
         dev: u32,
         fd: i32,
         object_type: u16,
-        pad: u16,
+        held: u16,
     }
     /// `sys.ret` is the new descriptor, of which the rest tells.
     struct RecAccept {

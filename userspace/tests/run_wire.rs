@@ -2,10 +2,11 @@
 
 mod common;
 
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use common::capture::{time_in, Capture};
-use common::{needs_kernel, text};
+use common::process::Talking;
+use common::{needs_kernel, peer, text};
 use rpcprobe::model::{Category, Kind};
 
 /// A client sends 1 MB over a link of 20 Mbit/s, whose queue lets 16 kB pass at once; says how many
@@ -53,4 +54,44 @@ fn a_shaped_links_queue_is_where_a_message_waits() {
     let wire_ns = time_in(Category::WireQdisc, segments) + time_in(Category::WireLink, segments);
     let off = (wire_ns as f64 - by_rate_ns).abs() / by_rate_ns;
     assert!(off < 0.03, "{wire_ns} ns on the wire, {by_rate_ns} ns by rate: {segments:#?}");
+}
+
+/// The waits of one category of the requests over TCP: what they are called, what for, how long.
+fn waits(capture: &Capture, category: Category) -> Vec<(String, String, u64)> {
+    let requests = capture.checked().into_iter().filter(|(request, _)| request.kind == Kind::Tcp);
+    let segments = requests.flat_map(|(_, segments)| segments);
+    let wanted = segments.filter(|segment| segment.category == category);
+    wanted
+        .map(|s| (s.detail.unwrap_or_default(), s.cause.unwrap_or_default(), s.duration_ns))
+        .collect()
+}
+
+/// 40 ms for each request that comes in two pieces (net/ipv4/tcp_output.c: tcp_nagle_test();
+/// net/ipv4/tcp_timer.c: tcp_delack_timer()).
+#[test]
+fn a_small_packet_waits_for_a_delayed_acknowledgement() {
+    let Some(_turn) = needs_kernel() else { return };
+    let command = ["python3", &peer("held_pair.py"), "nagle", "20"];
+    let capture = Capture::of(&[], &command, Stdio::null()).succeeded();
+    let held = "not sent: a small packet, until those before are acknowledged (Nagle)";
+    let waits = waits(&capture, Category::WireStack);
+    let long = waits.iter().filter(|(what, _, ns)| what == held && *ns > 20_000_000);
+    assert!(long.count() >= 10, "{waits:?}");
+}
+
+/// Of a server elsewhere nothing is known but that it has no room.
+#[test]
+fn a_full_window_is_told_of_a_request_to_a_server_elsewhere() {
+    let Some(_turn) = needs_kernel() else { return };
+    let script = peer("held_pair.py");
+    let mut server = Command::new("python3");
+    server.args([&script, "window", "0", "serve"]);
+    let mut server = Talking::to(server);
+    let port = server.hear();
+    let command = ["python3", &script, "window", "10", &port];
+    let capture = Capture::of(&[], &command, Stdio::null()).succeeded();
+    let waits = waits(&capture, Category::IdlePeer);
+    let full = "not sent: the receiver's window is full";
+    let long = waits.iter().filter(|(_, why, ns)| why == full && *ns > 10_000_000);
+    assert!(long.count() >= 5, "{waits:?}");
 }

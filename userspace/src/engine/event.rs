@@ -134,6 +134,48 @@ pub struct Io {
     pub empty: bool,
     /// For connections: the inode of the socket; 0: not known.
     pub socket: u32,
+    /// Of a write to a TCP connection.
+    pub held: Held,
+}
+
+/// What kept the kernel from sending all bytes at the end of the call that gave it them (`enum held` in
+/// bpf/records.h).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Held {
+    #[default]
+    Not,
+    ByWindow,
+    ByCongestion,
+    AsSmall,
+    ByCork,
+    ForTurn,
+}
+
+impl Held {
+    pub fn from_number(number: u16) -> Held {
+        match number {
+            1 => Held::ByWindow,
+            2 => Held::ByCongestion,
+            3 => Held::AsSmall,
+            4 => Held::ByCork,
+            5 => Held::ForTurn,
+            _ => Held::Not,
+        }
+    }
+
+    /// Why bytes that are in no packet had not been sent.
+    pub fn why(self) -> Option<&'static str> {
+        match self {
+            Held::Not => None,
+            Held::ByWindow => Some("not sent: the receiver's window is full"),
+            Held::ByCongestion => Some("not sent: the congestion window is full"),
+            Held::AsSmall => {
+                Some("not sent: a small packet, until those before are acknowledged (Nagle)")
+            }
+            Held::ByCork => Some("not sent: less than a packet, and corked"),
+            Held::ForTurn => Some("not sent: paced, or enough in the device's queue"),
+        }
+    }
 }
 
 impl Io {
@@ -554,6 +596,7 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
                 reverse: None,
                 empty: false,
                 socket: 0,
+                held: Held::Not,
             };
             call(&hdr, &r.sys, Some(io), None)
         }
@@ -670,6 +713,7 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
                 reverse: Some(connection(r.reverse, r.object_type)),
                 empty: hdr.flags & SYSCALL_EMPTY != 0,
                 socket: r.ino,
+                held: Held::from_number(r.held),
             };
             call(&hdr, &r.sys, Some(io), None)
         }
@@ -699,6 +743,7 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
                 reverse: None,
                 empty: false,
                 socket: 0,
+                held: Held::Not,
             };
             let mut what = call(&hdr, &r.sys, Some(io), None);
             if let What::Call { call, .. } = &mut what {
@@ -728,6 +773,7 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
                 reverse,
                 empty: hdr.flags & SYSCALL_EMPTY != 0,
                 socket: 0,
+                held: Held::from_number(r.held),
             };
             What::Transfer { tid: hdr.tid, io }
         }

@@ -698,7 +698,10 @@ impl<'w> Walk<'w> {
         unexplained: Option<&str>,
     ) {
         let parts = wait::explain(self.world, thread, off, from_ns, to_ns, unexplained);
-        for part in parts.into_iter().rev() {
+        for mut part in parts.into_iter().rev() {
+            if part.category == Category::IdlePeer && part.cause.is_none() {
+                part.cause = self.held_back().map(str::to_string);
+            }
             self.emit(
                 thread,
                 part.from_ns,

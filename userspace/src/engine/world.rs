@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::event::{Block, Call, Event, Io, Object, OpenCall, Packet, What};
+use super::event::{Block, Call, Event, Held, Io, Object, OpenCall, Packet, What};
 use super::lives::Lives;
 use super::recent::{count_before, last_before};
 use super::stacks::Stacks;
@@ -260,6 +260,7 @@ pub struct Transfer {
     pub exit_ns: u64,
     /// A datagram without payload.
     pub empty: bool,
+    pub held: Held,
 }
 
 impl Transfer {
@@ -271,6 +272,7 @@ impl Transfer {
             enter_ns: call.enter_ns,
             exit_ns: call.exit_ns,
             empty: io.empty,
+            held: io.held,
         }
     }
 }

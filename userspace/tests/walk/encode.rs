@@ -223,7 +223,7 @@ fn transfer(mut hdr: RecHdr, io: &Io) -> Vec<u8> {
         dev: io.object.dev,
         fd: io.fd,
         object_type: io.object.type_bits,
-        pad: 0,
+        held: io.held as u16,
     }
     .as_bytes()
     .to_vec()
@@ -319,7 +319,7 @@ fn call(mut hdr: RecHdr, call: &Call) -> Vec<u8> {
                 bytes: *bytes as u32,
                 fd: *fd,
                 object_type: object.type_bits,
-                pad: 0,
+                held: call.io.map_or(0, |io| io.held as u16),
                 ino: call.io.map_or(0, |io| io.socket),
             }
             .as_bytes()

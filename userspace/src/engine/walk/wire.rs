@@ -33,18 +33,29 @@ impl Walk<'_> {
             None => (false, to_ns),
         };
         let received_ns = received_ns.clamp(from_ns, to_ns);
-        let stack =
-            Some(if received_ns < to_ns { "receive stack" } else { "sent, not yet delivered" });
+        let held = self.world.channels.get(&object).and_then(|channel| {
+            let write = Channel::find(&channel.writes, last)?;
+            write.held.why()
+        });
+        let under_way = held.unwrap_or("sent, not yet delivered");
+        let stack = Some(if received_ns < to_ns { "receive stack" } else { under_way });
         self.wire_piece(thread, received_ns, to_ns, Category::WireStack, stack);
         for (start_ns, end_ns, place) in self.places(object, from_ns, received_ns) {
             let (category, detail) = match place {
                 Place::Queued => (Category::WireQdisc, "queued at the sender's device"),
                 Place::Link if again => (Category::WireLink, "under way, sent again"),
                 Place::Link => (Category::WireLink, "under way"),
-                Place::Elsewhere => (Category::WireStack, "sent, not yet delivered"),
+                Place::Elsewhere => (Category::WireStack, under_way),
             };
             self.wire_piece(thread, start_ns, end_ns, category, Some(detail));
         }
+    }
+
+    /// Why not all of the request had been sent when the last call that asked it was over.
+    pub(super) fn held_back(&self) -> Option<&'static str> {
+        let asked = self.goal.messages.first()?;
+        let channel = self.world.channels.get(&asked.object)?;
+        Channel::find(&channel.writes, asked.to.saturating_sub(1))?.held.why()
     }
 
     /// A sleep in a call that sends through the network: it waited for room while the bytes before were
