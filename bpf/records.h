@@ -259,8 +259,8 @@ struct rec_syscall_socket {
     u32 bytes;
     s32 fd; /* -1: not looked up */
     u16 object_type;
-    u16 held;               /* enum held */
-    u32 ino; /* the socket's; 0: not looked up */
+    u16 held; /* enum held */
+    u32 ino;  /* the socket's; 0: not looked up */
 };
 
 struct rec_channel {

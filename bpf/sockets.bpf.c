@@ -17,7 +17,7 @@
 #define TCP_ESTABLISHED 1
 #define TCP_SYN_RECV 3
 #define TCP_NAGLE_CORK 2 /* include/net/tcp.h */
-#define SOCK_DONE 1 /* enum sock_flags: the other end has sent all it will */
+#define SOCK_DONE 1      /* enum sock_flags: the other end has sent all it will */
 #define MSG_PEEK 2
 #define MSG_ERRQUEUE 0x2000
 

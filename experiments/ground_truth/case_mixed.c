@@ -228,9 +228,9 @@ static bool near(uint64_t a, uint64_t b)
 }
 
 /*
- * Does one cause and gives what it took, by its own measure.  A sleep that by the scheduler's account
- * lasted longer than it was asked for, or a spin that missed more time than that says it waited, or
- * less, shows that the account is wrong in this request.
+ * Does one cause and gives what it took, by its own measure.  A sleep that by the scheduler's
+ * account lasted longer than it was asked for, or a spin that missed more time than that says it
+ * waited, or less, shows that the account is wrong in this request.
  */
 static void cause(unsigned which, struct worker *worker, struct kit_request *request)
 {

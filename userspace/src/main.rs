@@ -3,6 +3,11 @@
 use clap::Parser;
 use rpcprobe::cli::{Cli, Command};
 
+/// Events are allocated by one thread and freed by another: an allocator made for that neither
+/// fragments nor locks.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() {
     let cli = Cli::parse();
     if !matches!(cli.command, Command::Run(_)) {

@@ -5,16 +5,16 @@ use hdrhistogram::Histogram;
 use super::units::nearest_rank;
 
 /// So many values are kept as they are; of more, percentiles are within 0.1 %.
-pub const EXACT_VALUES: usize = 1 << 17;
-/// Larger ones, of more than 292 years, count as this.
-const LARGEST: u64 = u64::MAX / 2;
+pub const EXACT_VALUES: usize = 1 << 15;
+/// Larger ones, of more than a month, count as this.
+const LARGEST: u64 = 1 << 52;
 const SIGNIFICANT_DIGITS: u8 = 3;
 
 /// Values above 0.
 #[derive(Default)]
 pub struct Values {
     exact: Vec<u64>,
-    counted: Option<Histogram<u64>>,
+    counted: Option<Histogram<u32>>,
     max: u64,
 }
 
@@ -100,7 +100,7 @@ mod tests {
         for i in 0..=EXACT_VALUES as u64 {
             values.push(u64::MAX - i);
         }
-        assert!(values.nearest_rank(1 << 17, 99) >= LARGEST);
+        assert!(values.nearest_rank(EXACT_VALUES as u64, 99) >= LARGEST);
         assert_eq!(values.max(), u64::MAX);
     }
 }

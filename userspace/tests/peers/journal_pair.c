@@ -1,6 +1,6 @@
 /*
- * journal_pair ROUNDS DIRECTORY: a client asks a server over pipes, ROUNDS times; the server makes four
- * directories in the given one for each, and flushes nothing.
+ * journal_pair ROUNDS DIRECTORY: a client asks a server over pipes, ROUNDS times; the server makes
+ * four directories in the given one for each, and flushes nothing.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /*
- * queue_pair ROUNDS: a client on CPU 1 asks a server on CPU 0, where somebody else computes whom the
- * server does not push aside; after 1 ms the client moves the server to its own CPU, and waits for the
- * answer.
+ * queue_pair ROUNDS: a client on CPU 1 asks a server on CPU 0, where somebody else computes whom
+ * the server does not push aside; after 1 ms the client moves the server to its own CPU, and waits
+ * for the answer.
  */
 #define _GNU_SOURCE
 #include <pthread.h>

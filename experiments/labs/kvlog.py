@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""kvlog over 1 Gbit/s: how long is 1 MB on the wire, who copies it how often, and what time is it there?
+
+Ten values of 1 MB from one network namespace to another: wire.qdisc + wire.link beside bytes / rate, the kernel's
+work at both ends, the server's own copies by the functions of its user time (--stacks), and the offset of the server's
+clock as kvpost.py takes it from the program's own stamps against the shift that was injected.
+"""
+
+import re
+import subprocess
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import pyarrow.parquet
+from lab import NETLAB, TARGETS, Capture, capture, check, main, p50, us
+
+FOLDER = TARGETS / "kvlog"
+BYTES, RATE, SHIFT_US, BURST_BYTES = 1_000_000, 1e9, 250_000, 16_000
+# Ethernet, IPv4 and TCP with its time stamp, for each 1448 bytes of payload.
+WIRE_BYTES = BYTES * (1514 / 1448)
+INNER = f"""
+{NETLAB} in server {FOLDER}/kvserver --clock-shift-us {SHIFT_US} --log server.csv > said &
+trap 'pkill -x kvserver; wait' EXIT
+for i in $(seq 100); do grep -qs ready said && break; sleep 0.1; done
+{FOLDER}/kvclient --server 10.77.0.2 --pings 20 --requests 10 --bytes {BYTES} --log client.csv
+"""
+
+
+def lab(rpcprobe: str, scratch: Path) -> bool:
+    folder = scratch / "kvlog"
+    (scratch / "inner.sh").write_text(INNER)
+    script = f"{NETLAB} link -- /bin/sh -e {scratch}/inner.sh"
+    found = capture(rpcprobe, folder, script)
+    writes = [
+        r for r in found.requests if r["kind"] == "tcp" and (r["request_bytes"] or 0) >= BYTES
+    ]
+    good = check("ten requests of 1 MB, complete", [r["complete"] for r in writes] == [True] * 10)
+    segments = found.segments(writes)
+    by_rate_ns = (WIRE_BYTES - BURST_BYTES) * 8 / RATE * 1e9
+    wire_ns = p50((r["wire.qdisc"] or 0) + (r["wire.link"] or 0) for r in writes)
+    print(f"kvlog, 1 MB over 1 Gbit/s, latency p50 {us(p50(r['latency_ns'] for r in writes))}")
+    print(
+        f"  bytes / rate {us(by_rate_ns)}; of that wire.qdisc + wire.link {us(wire_ns)} p50. The shaper's own"
+    )
+    print(
+        "  work (timers, NET_TX) interrupts both ends' CPUs meanwhile, which is then what they wait for:"
+    )
+    print("  at rates that leave the CPUs idle ../wire compares.")
+
+    print("  a request on average, by side:")
+    spent: Counter = Counter()
+    for own in segments.values():
+        for s in own:
+            spent[s["side"], s["category"]] += s["duration_ns"]
+    for (side, category), ns in spent.most_common(10):
+        print(f"    {side:8}{category:20}{us(ns / len(writes)):>12}")
+
+    functions = own_copies(capture(rpcprobe, scratch / "stacks", script, "--stacks"))
+    print(
+        "  the server's user time, samples by function and who called it (another run, --stacks):"
+    )
+    for function, samples in functions.most_common(5):
+        print(f"    {samples:>5}  {function[:100]}")
+    copies = sum(n for f, n in functions.items() if re.search("mem(cpy|move)|split|Store::", f))
+    good &= check("its copies have the names of the functions that make them", copies > 0)
+
+    post = [FOLDER / "kvpost.py", "client.csv", "--server-log", "server.csv"]
+    post += ["--rate-mbit", "1000", "--burst", str(BURST_BYTES)]
+    said = subprocess.run(post, cwd=folder, check=True, capture_output=True, text=True).stdout
+    offset = re.search(r"offset_ns (-?\d+) uncertainty_ns (\d+)", said)
+    off_ns, within_ns = int(offset.group(1)) - SHIFT_US * 1000, int(offset.group(2))
+    print(
+        f"  offset of the server's clock by its own stamps: {off_ns:+,} ns off the {SHIFT_US} us injected"
+    )
+    return (
+        check(f"that is within its uncertainty, {within_ns:,} ns", abs(off_ns) <= within_ns)
+        and good
+    )
+
+
+def own_copies(found: Capture) -> Counter:
+    """Samples of the server's user time, by the innermost functions."""
+    writes = [
+        r for r in found.requests if r["kind"] == "tcp" and (r["request_bytes"] or 0) >= BYTES
+    ]
+    callers = defaultdict(list)
+    for frame in pyarrow.parquet.read_table(found.table("stacks")).to_pylist():
+        callers[frame["stack_id"]].append(frame["function"])
+    functions: Counter = Counter()
+    for own in found.segments(writes).values():
+        for s in own:
+            if s["side"] == "server" and s["category"] == "user" and s["samples"]:
+                functions[" < ".join(callers[s["stack_id"]][:3])] += s["stack_samples"]
+    return functions
+
+
+if __name__ == "__main__":
+    main(__doc__, lab)

@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""stockbazaar: how much is waiting for a thread of the pool, and how much for the lock?
+
+Part 1, two threads, one and five clients: the server's log says when it had accepted a connection and when a
+thread of the pool began with it, and so whether that thread was busy when the request came. If it was, that
+time must be queue.* (once the client had sent: before, there is nothing to wait with). Where a thread was free,
+the time is its way: woken, without a CPU, without the interpreter's lock. Part 2: the market's lock, held long or
+not. Python's locks are semaphores, and whoever posts one may as well have worked for who waits for it: rpcprobe then
+shows what the holder did (here: `sleep`) where a mutex would be `lock`.
+"""
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lab import TARGETS, Capture, capture, check, main, total, us
+
+FOLDER = TARGETS / "stockbazaar"
+SCRIPT = """
+python={python}; cd {folder}
+$python server.py --port 0 --threads 2 --log "$0/server.csv" {server} > "$0/said" &
+server=$!
+trap 'kill $server' EXIT
+for i in $(seq 200); do grep -qs ready "$0/said" && break; sleep 0.1; done
+port=$(sed -n 's/.*port \\([0-9]*\\).*/\\1/p' "$0/said")
+$python client.py --port $port --requests {requests} {client} --log "$0/client.csv"
+"""
+
+
+def run(rpcprobe: str, folder: Path, requests: int, client: str, server: str = "") -> Capture:
+    python = "python3" if "grpc" not in client else FOLDER / ".venv/bin/python"
+    script = SCRIPT.format(
+        python=python, folder=FOLDER, requests=requests, client=client, server=server
+    )
+    return capture(rpcprobe, folder, script)
+
+
+def served(found: Capture) -> list[tuple[dict, dict]]:
+    """Requests with the server's line of each: a thread answers one after another."""
+    requests, lines = defaultdict(list), defaultdict(list)
+    for request in found.requests:
+        if request["kind"] == "tcp" and request["complete"]:
+            requests[request["server_tid"]].append(request)
+    for line in found.log("server.csv"):
+        lines[line["thread"]].append(line)
+    pairs = []
+    for own in lines.values():
+        own.sort(key=lambda line: line["start_ns"])
+        for theirs in requests.values():
+            found = match(own, theirs) if len(own) == len(theirs) else []
+            if len(found) == len(own):
+                pairs += found
+    return pairs
+
+
+def match(lines: list[dict], requests: list[dict]) -> list[tuple[dict, dict]]:
+    """Each line, in order, with the request under way then that ends first."""
+    pairs, left = [], list(requests)
+    for line in lines:
+        under_way = [r for r in left if r["start_ns"] <= line["start_ns"] <= r["end_ns"]]
+        if not under_way:
+            return []
+        first = min(under_way, key=lambda request: request["end_ns"])
+        left.remove(first)
+        pairs.append((first, line))
+    return pairs
+
+
+def pool(rpcprobe: str, scratch: Path, clients: int) -> bool:
+    asked = 300
+    found = run(rpcprobe, scratch / f"pool{clients}", asked, f"--method Lookup --clients {clients}")
+    pairs = served(found)
+    segments = found.segments([request for request, _ in pairs])
+    accept_ns = total([request for request, _ in pairs], "queue.accept") if pairs else 0
+    latency_ns = sum(request["latency_ns"] for request, _ in pairs)
+    print(f"stockbazaar, Lookup by sockets, pool of 2, {clients} client(s), a request on average")
+    if not check(
+        "every request is in the server's log and in rpcprobe's", len(pairs) == clients * asked
+    ):
+        return False
+    print(
+        f"  latency {us(latency_ns / len(pairs))}, of it {us(accept_ns / len(pairs))} queue.accept"
+    )
+    free_ns: dict[str, int] = {}
+    sums = {True: Wait(), False: Wait()}
+    for request, line in sorted(pairs, key=lambda pair: pair[1]["start_ns"]):
+        arrival_ns, start_ns = line["arrival_ns"], line["start_ns"]
+        busy = free_ns.get(line["thread"], 0) > arrival_ns
+        free_ns[line["thread"]] = line["end_ns"]
+        sums[busy].add(segments[request["request_id"]], arrival_ns, start_ns)
+    good = True
+    for busy, wait in sums.items():
+        if wait.requests < 30:
+            continue
+        who = "while its thread was busy" if busy else "while its thread was free"
+        print(f"  {wait.requests} came {who}: accepted to begun, by the server's stamps,")
+        print(f"  {us(wait.ns / wait.requests)}; since the client had sent, by rpcprobe:")
+        for name, ns in wait.parts.most_common(6):
+            print(f"    {ns / wait.there_ns:6.1%}  {us(ns / wait.requests):>12}  {name}")
+        queued_ns = sum(ns for name, ns in wait.parts.items() if name.startswith("queue."))
+        known = wait.parts["unattributed"] <= 0.01 * wait.there_ns
+        good &= check(f"queue.* {queued_ns / wait.there_ns:.1%}, at most 1 % unattributed", known)
+    return good
+
+
+@dataclass
+class Wait:
+    """From the server's accept to a thread's begin: `there_ns` of it since the client had sent."""
+
+    requests: int = 0
+    ns: int = 0
+    there_ns: int = 0
+    parts: Counter = field(default_factory=Counter)
+
+    def add(self, segments: list[dict], from_ns: int, to_ns: int):
+        self.requests += 1
+        self.ns += to_ns - from_ns
+        for segment in segments:
+            begin_ns = max(segment["start_ns"], from_ns)
+            end_ns = min(segment["start_ns"] + segment["duration_ns"], to_ns)
+            if begin_ns < end_ns and segment["side"] != "client":
+                self.parts[segment["category"]] += end_ns - begin_ns
+                self.there_ns += end_ns - begin_ns
+
+
+def locks(rpcprobe: str, scratch: Path) -> bool:
+    print("stockbazaar by gRPC, pool of 2, 5 clients, at the server, a request on average")
+    print(f"  {'':30}{'calls':>6}{'begun to end':>15}{'lock':>12}{'sleep':>12}{'queue.app':>12}")
+    good = True
+    for name, client, server in (
+        ("Lookup", "--method Lookup", ""),
+        ("Trade", "--method Trade", ""),
+        ("Trade, lock held 2 ms longer", "--method Trade", "--settle-us 2000"),
+    ):
+        found = run(
+            rpcprobe,
+            scratch / name.replace(" ", "-"),
+            100,
+            f"--transport grpc --clients 5 {client}",
+            f"--transport grpc {server}",
+        )
+        calls = [r for r in found.requests if r["kind"] == "http2" and r["complete"]]
+        good &= len(calls) == 500
+        log = found.log("server.csv")
+        served_ns = sum(line["end_ns"] - line["start_ns"] for line in log)
+        columns = "".join(
+            f"{us(total(calls, category) / len(calls)):>12}"
+            for category in ("lock", "sleep", "queue.app")
+        )
+        print(f"  {name:30}{len(calls):>6}{us(served_ns / len(log)):>15}{columns}")
+    return check("every call is found", good)
+
+
+def lab(rpcprobe: str, scratch: Path) -> bool:
+    return all([pool(rpcprobe, scratch, 1), pool(rpcprobe, scratch, 5), locks(rpcprobe, scratch)])
+
+
+if __name__ == "__main__":
+    main(__doc__, lab)
