@@ -217,7 +217,11 @@ struct tcp_sock {
     u32 snd_wnd;
     u32 snd_cwnd;
     u32 mss_cache;
+    u32 snd_sml; /* end of the last small packet sent */
     u32 packets_out;
+    u32 sacked_out;
+    u32 lost_out;
+    u32 retrans_out;
     u8 nonagle : 4;
 };
 

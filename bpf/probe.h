@@ -26,7 +26,7 @@ struct socket_transfer {
     u16 object_type;
     u16 flags;  /* SYSCALL_WRITE, SYSCALL_EMPTY */
     u32 framed; /* its bytes are looked at for framing */
-    u32 held;   /* enum held */
+    u32 held;   /* HELD() */
 };
 
 /* A kernel object behind a descriptor. */

@@ -246,10 +246,14 @@ enum held {
     HELD_NOT = 0,
     HELD_BY_WINDOW = 1,     /* the receiver has no room for them */
     HELD_BY_CONGESTION = 2, /* as many packets as the congestion window allows are under way */
-    HELD_AS_SMALL = 3,      /* less than a packet, while others are not acknowledged (Nagle) */
+    HELD_AS_SMALL = 3,      /* less than a packet, while one as small is not acknowledged (Nagle) */
     HELD_BY_CORK = 4,       /* less than a packet, and the program may have more */
-    HELD_FOR_TURN = 5,      /* pacing, or enough is in the device's queue */
+    HELD_FOR_TURN = 5,      /* pacing, autocorking, or enough is in the device's queue */
 };
+
+/* Why, and how many bytes they are, rounded down: mantissa << shift. */
+#define HELD_MANTISSAS 256
+#define HELD(why, shift, mantissa) ((u16)((why) | (shift) << 3 | (mantissa) << 8))
 
 struct rec_syscall_socket {
     struct rec_syscall sys; /* hdr.flags: SYSCALL_WRITE, SYSCALL_EMPTY */
@@ -259,7 +263,7 @@ struct rec_syscall_socket {
     u32 bytes;
     s32 fd; /* -1: not looked up */
     u16 object_type;
-    u16 held; /* enum held */
+    u16 held; /* HELD() */
     u32 ino;  /* the socket's; 0: not looked up */
 };
 
@@ -474,7 +478,7 @@ struct rec_transfer { /* hdr.flags: SYSCALL_WRITE, SYSCALL_EMPTY; sent before th
     u32 dev;
     s32 fd; /* -1: not looked up */
     u16 object_type;
-    u16 held; /* enum held */
+    u16 held; /* HELD() */
 };
 
 struct rec_accept { /* sys.ret: the new descriptor, of which the rest tells */

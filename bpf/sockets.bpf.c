@@ -256,21 +256,35 @@ static __always_inline void note(struct task_state *state, const struct socket_t
     *t = *new;
 }
 
-/* As tcp_write_xmit() asks, in its order (net/ipv4/tcp_output.c). */
-static __always_inline u32 held(struct tcp_sock *tcp)
+/*
+ * What keeps the unsent bytes, and at least how many they are, as tcp_write_xmit() and
+ * tcp_nagle_check() (net/ipv4/tcp_output.c) would find at this moment.
+ */
+static __always_inline u16 held(struct tcp_sock *tcp)
 {
-    u32 unsent = tcp->write_seq - tcp->snd_nxt, packet = tcp->mss_cache;
-    if (!unsent)
+    u32 unsent_bytes = tcp->write_seq - tcp->snd_nxt, packet_bytes = tcp->mss_cache;
+    if (!unsent_bytes)
         return HELD_NOT;
-    if (tcp->packets_out >= tcp->snd_cwnd)
-        return HELD_BY_CONGESTION;
-    s32 room = tcp->snd_una + tcp->snd_wnd - tcp->snd_nxt;
-    if (room < (s32)(unsent < packet ? unsent : packet))
-        return HELD_BY_WINDOW;
-    if (unsent >= packet)
-        return HELD_FOR_TURN;
-    bool corked = BPF_CORE_READ_BITFIELD(tcp, nonagle) & TCP_NAGLE_CORK;
-    return tcp->packets_out && !corked ? HELD_AS_SMALL : HELD_BY_CORK;
+    s32 room_bytes = tcp->snd_una + tcp->snd_wnd - tcp->snd_nxt;
+    u32 under_way = tcp->packets_out - tcp->sacked_out - tcp->lost_out + tcp->retrans_out;
+    u8 nonagle = BPF_CORE_READ_BITFIELD(tcp, nonagle);
+    bool small_under_way = (s32)(tcp->snd_sml - tcp->snd_una) > 0 &&
+                           (s32)(tcp->snd_nxt - tcp->snd_sml) >= 0;
+    u16 why = HELD_FOR_TURN;
+    if (under_way >= tcp->snd_cwnd)
+        why = HELD_BY_CONGESTION;
+    else if (room_bytes < (s32)(unsent_bytes < packet_bytes ? unsent_bytes : packet_bytes))
+        why = HELD_BY_WINDOW;
+    else if (unsent_bytes < packet_bytes && (nonagle & TCP_NAGLE_CORK || !tcp->packets_out))
+        why = HELD_BY_CORK; /* or MSG_MORE */
+    else if (unsent_bytes < packet_bytes && !nonagle && small_under_way)
+        why = HELD_AS_SMALL;
+    u16 shift = 0;
+    while (unsent_bytes >= HELD_MANTISSAS && shift < 24) {
+        unsent_bytes >>= 1;
+        shift++;
+    }
+    return HELD(why, shift, unsent_bytes);
 }
 
 /* datagrams.bpf.c */

@@ -20,7 +20,8 @@ BYTES, RATE, SHIFT_US, BURST_BYTES = 1_000_000, 1e9, 250_000, 16_000
 WIRE_BYTES = BYTES * (1514 / 1448)
 INNER = f"""
 {NETLAB} in server {FOLDER}/kvserver --clock-shift-us {SHIFT_US} --log server.csv > said &
-trap 'pkill -x kvserver; wait' EXIT
+server=$!
+trap 'kill $server' EXIT
 for i in $(seq 100); do grep -qs ready said && break; sleep 0.1; done
 {FOLDER}/kvclient --server 10.77.0.2 --pings 20 --requests 10 --bytes {BYTES} --log client.csv
 """

@@ -108,9 +108,9 @@ pub const METHOD_STATUS: u8 = 4;
 pub const METHOD_RESULT: u8 = 8;
 
 pub const IRQ_HARD: u8 = 1;
-/// `hdr.aux` of hard interrupts that have a vector but no IRQ number.
 /// `enum journal_phase`: a thread found a journal full; the phases of commits come before.
 pub const JOURNAL_CHECKPOINT: u16 = 6;
+/// `hdr.aux` of hard interrupts that have a vector but no IRQ number.
 pub const VEC_TIMER: u16 = 256;
 pub const VEC_RESCHEDULE: u16 = 257;
 pub const VEC_CALL_FUNCTION: u16 = 258;

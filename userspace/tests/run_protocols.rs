@@ -172,9 +172,10 @@ fn oncrpc_over_datagrams_is_one_request_however_often_it_is_sent() {
 fn redis(arguments: &str, commands: usize) -> Requests {
     let directory = tempfile::TempDir::new().expect("a temporary directory");
     let socket = directory.path().join("redis").display().to_string();
+    // It listens (SO_ACCEPTCON), not only has a name.
     let script = format!(
         "redis-server --port 0 --unixsocket {socket} --save '' --dir {dir} >/dev/null & \
-         until [ -S {socket} ]; do sleep 0.02; done; \
+         until grep -q ' 00010000 .*{socket}' /proc/net/unix; do sleep 0.02; done; \
          redis-benchmark -s {socket} -q {arguments} >/dev/null; kill $!; wait $!",
         dir = directory.path().display(),
     );

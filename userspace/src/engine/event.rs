@@ -138,42 +138,31 @@ pub struct Io {
     pub held: Held,
 }
 
-/// What kept the kernel from sending all bytes at the end of the call that gave it them (`enum held` in
-/// bpf/records.h).
+/// What kept the kernel from sending all bytes at the end of the call that gave it them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Held {
-    #[default]
-    Not,
-    ByWindow,
-    ByCongestion,
-    AsSmall,
-    ByCork,
-    ForTurn,
+pub struct Held {
+    /// `enum held` in bpf/records.h; 0: nothing.
+    pub why: u8,
+    /// At least so many had not been sent.
+    pub unsent_bytes: u64,
 }
 
 impl Held {
-    pub fn from_number(number: u16) -> Held {
-        match number {
-            1 => Held::ByWindow,
-            2 => Held::ByCongestion,
-            3 => Held::AsSmall,
-            4 => Held::ByCork,
-            5 => Held::ForTurn,
-            _ => Held::Not,
-        }
+    /// From `HELD()` in bpf/records.h.
+    pub fn from_record(held: u16) -> Held {
+        let (why, shift, mantissa) = (held & 7, held >> 3 & 31, held >> 8);
+        Held { why: why as u8, unsent_bytes: u64::from(mantissa) << shift }
     }
 
-    /// Why bytes that are in no packet had not been sent.
-    pub fn why(self) -> Option<&'static str> {
-        match self {
-            Held::Not => None,
-            Held::ByWindow => Some("not sent: the receiver's window is full"),
-            Held::ByCongestion => Some("not sent: the congestion window is full"),
-            Held::AsSmall => {
-                Some("not sent: a small packet, until those before are acknowledged (Nagle)")
-            }
-            Held::ByCork => Some("not sent: less than a packet, and corked"),
-            Held::ForTurn => Some("not sent: paced, or enough in the device's queue"),
+    /// Why such bytes had not been sent.
+    pub fn reason(self) -> Option<&'static str> {
+        match self.why {
+            1 => Some("not sent: the receiver's window is full"),
+            2 => Some("not sent: the congestion window is full"),
+            3 => Some("not sent: a small packet, until the one before is acknowledged (Nagle)"),
+            4 => Some("not sent: less than a packet, and corked"),
+            5 => Some("not sent: paced, or enough in the device's queue"),
+            _ => None,
         }
     }
 }
@@ -596,7 +585,7 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
                 reverse: None,
                 empty: false,
                 socket: 0,
-                held: Held::Not,
+                held: Held::default(),
             };
             call(&hdr, &r.sys, Some(io), None)
         }
@@ -713,7 +702,7 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
                 reverse: Some(connection(r.reverse, r.object_type)),
                 empty: hdr.flags & SYSCALL_EMPTY != 0,
                 socket: r.ino,
-                held: Held::from_number(r.held),
+                held: Held::from_record(r.held),
             };
             call(&hdr, &r.sys, Some(io), None)
         }
@@ -743,7 +732,7 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
                 reverse: None,
                 empty: false,
                 socket: 0,
-                held: Held::Not,
+                held: Held::default(),
             };
             let mut what = call(&hdr, &r.sys, Some(io), None);
             if let What::Call { call, .. } = &mut what {
@@ -773,7 +762,7 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
                 reverse,
                 empty: hdr.flags & SYSCALL_EMPTY != 0,
                 socket: 0,
-                held: Held::from_number(r.held),
+                held: Held::from_record(r.held),
             };
             What::Transfer { tid: hdr.tid, io }
         }

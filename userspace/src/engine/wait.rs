@@ -79,14 +79,12 @@ pub fn explain(
             return whole(Category::Journal, format!("{detail}, in {name}"), cause, Some(waker));
         }
         if let Some(block) = block {
-            let makes_room = off.call.is_some_and(|call| {
-                !syscall::waits_for_writeback(call.nr) && world.thread(thread).made_room_in(&call)
-            });
-            if block.op != 0 && makes_room {
+            let own = off.call.is_none_or(|call| syscall::waits_for_own_data(call.nr));
+            let makes_room = off.call.is_some_and(|call| world.thread(thread).made_room_in(&call));
+            if block.op != 0 && !own && makes_room {
                 let name = format!("{name}, to make room in the full journal");
                 return block_parts(Category::Journal, block, &name, from_ns, to_ns);
             }
-            let own = off.call.is_none_or(|call| syscall::waits_for_own_data(call.nr));
             let journal = world.journals.iter().find(|(_, journal)| {
                 block.op != 0 && journal.dev == block.dev && journal.commits_at(block.queued_ns)
             });

@@ -700,7 +700,7 @@ impl<'w> Walk<'w> {
         let parts = wait::explain(self.world, thread, off, from_ns, to_ns, unexplained);
         for mut part in parts.into_iter().rev() {
             if part.category == Category::IdlePeer && part.cause.is_none() {
-                part.cause = self.held_back().map(str::to_string);
+                part.cause = self.held_back(thread, off).map(|why| format!("at first {why}"));
             }
             self.emit(
                 thread,

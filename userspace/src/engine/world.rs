@@ -200,8 +200,11 @@ impl Thread {
     pub fn made_room_in(&self, open: &OpenCall) -> bool {
         let before = count_before(&self.checkpoints, |at_ns| *at_ns < open.enter_ns);
         let begun = count_before(&self.calls, |call| call.enter_ns < open.enter_ns);
-        let call = self.calls.get(begun).filter(|call| call.enter_ns == open.enter_ns);
-        let exit_ns = call.map_or(u64::MAX, |call| call.exit_ns);
+        let exit_ns = match self.calls.get(begun) {
+            Some(call) if call.enter_ns == open.enter_ns => call.exit_ns,
+            Some(next) => next.enter_ns, // its own record is missing
+            None => u64::MAX,
+        };
         self.checkpoints.get(before).is_some_and(|at_ns| *at_ns <= exit_ns)
     }
 

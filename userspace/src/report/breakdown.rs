@@ -140,7 +140,7 @@ pub fn breakdown(
         if current != Some(id) {
             adder.end_request();
             current = Some(id);
-            if let Some(before) = rows.until(id)? {
+            if let Some(before) = rows.until(id, &mut adder)? {
                 for row in rows.read.drain(..before) {
                     adder.without_segments(row);
                 }
@@ -163,8 +163,9 @@ struct Ahead<I> {
     read: VecDeque<RequestRow>,
 }
 
-/// So many requests in a row may have no segments, as incomplete ones have none.
-const MOST_AHEAD: usize = 65_536;
+/// A request whose segments come is looked for among so many. Those that have none, by their own sums,
+/// are not counted.
+const MOST_AHEAD: usize = 64;
 
 impl<I: Iterator<Item = Result<RequestRow>>> Ahead<I> {
     fn next(&mut self) -> Result<Option<RequestRow>> {
@@ -174,14 +175,19 @@ impl<I: Iterator<Item = Result<RequestRow>>> Ahead<I> {
         }
     }
 
-    /// How many come before the one with this id, if it is to come: all of them are read then.
-    fn until(&mut self, id: u64) -> Result<Option<usize>> {
+    /// How many come before the one with this id, if it is to come: all of them are read then. The
+    /// adder is given those that have no segments.
+    fn until(&mut self, id: u64, adder: &mut Adder) -> Result<Option<usize>> {
         let is = |row: &RequestRow| row.request.request_id == id;
         if let Some(at) = self.read.iter().position(is) {
             return Ok(Some(at));
         }
         while self.read.len() < MOST_AHEAD {
             let Some(row) = self.rows.next().transpose()? else { break };
+            if !is(&row) && row.category_ns.iter().all(Option::is_none) {
+                adder.without_segments(row);
+                continue;
+            }
             self.read.push_back(row);
             if self.read.back().is_some_and(is) {
                 return Ok(Some(self.read.len() - 1));

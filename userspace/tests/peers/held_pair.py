@@ -1,9 +1,9 @@
-"""held_pair.py nagle|window ROUNDS [serve|PORT]: a client whose requests the kernel does not send at
+"""held_pair.py nagle|nodelay|window ROUNDS [serve|PORT]: a client whose requests the kernel does not send at
 once, its server (which prints its port), or both.
 
 nagle: each request is written in two small pieces, and the server answers when it has both. The
 second waits for the first to be acknowledged; the server's kernel delays that, hoping for an answer
-to send along.
+to send along. nodelay: the same, but it is sent at once (TCP_NODELAY).
 
 window: each request is more than the server has room for, and the server takes its time.
 """
@@ -29,7 +29,7 @@ def take(connection, count):
 
 def serve(listener, what):
     connection, _ = listener.accept()
-    request = 2 * len(PIECE) if what == "nagle" else len(LARGE)
+    request = len(LARGE) if what == "window" else 2 * len(PIECE)
     while True:
         if what == "window":
             time.sleep(NAP_S)
@@ -51,13 +51,15 @@ def ask(what, rounds, port):
     client = socket.socket()
     if what == "window":
         client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * len(LARGE))
+    if what == "nodelay":
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     client.connect(("127.0.0.1", port))
     for _ in range(rounds):
-        if what == "nagle":
-            client.send(PIECE)
-            client.send(PIECE)
-        else:
+        if what == "window":
             client.sendall(LARGE)
+        else:
+            client.send(PIECE)
+            client.send(PIECE)
         take(client, len(PIECE))
     client.close()
 

@@ -1,7 +1,7 @@
 //! Events as the records the kernel side would have sent: the reverse of `event::decode`.
 
 use rpcprobe::engine::event::{
-    Call, Event, Io, Method, Object, Protocol, Unit, What, TYPE_EVENTFD,
+    Call, Event, Held, Io, Method, Object, Protocol, Unit, What, TYPE_EVENTFD,
 };
 use rpcprobe::records::*;
 use zerocopy::IntoBytes;
@@ -223,7 +223,7 @@ fn transfer(mut hdr: RecHdr, io: &Io) -> Vec<u8> {
         dev: io.object.dev,
         fd: io.fd,
         object_type: io.object.type_bits,
-        held: io.held as u16,
+        held: held(io.held),
     }
     .as_bytes()
     .to_vec()
@@ -319,7 +319,7 @@ fn call(mut hdr: RecHdr, call: &Call) -> Vec<u8> {
                 bytes: *bytes as u32,
                 fd: *fd,
                 object_type: object.type_bits,
-                held: call.io.map_or(0, |io| io.held as u16),
+                held: call.io.map_or(0, |io| held(io.held)),
                 ino: call.io.map_or(0, |io| io.socket),
             }
             .as_bytes()
@@ -350,4 +350,9 @@ fn name(comm: &str) -> [u8; COMM_BYTES] {
     let length = comm.len().min(COMM_BYTES);
     name[..length].copy_from_slice(&comm.as_bytes()[..length]);
     name
+}
+
+/// As many bytes as one byte can tell.
+fn held(held: Held) -> u16 {
+    u16::from(held.why) | (held.unsent_bytes.min(255) as u16) << 8
 }

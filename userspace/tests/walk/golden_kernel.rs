@@ -10,6 +10,8 @@ use super::golden::{a, asked, b, ASKED};
 use super::story::*;
 
 const NOISE: u32 = 90;
+const MKDIR: u16 = 83;
+const PWRITE: u16 = 18;
 
 fn at(segments: &[Segment], start_ns: u64) -> (Option<u32>, Option<&str>) {
     let segment = segments.iter().find(|segment| segment.start_ns == start_ns);
@@ -52,15 +54,14 @@ fn a_move_between_run_queues_is_told_and_who_was_on_each() {
 
 /// The server waits from 119 to 130 in a call for a write to a device, in which it had found (or not)
 /// that the journal is full.
-fn waited_for_a_write(found_full_ns: Option<u64>) -> (String, Option<String>) {
-    let mkdir = 83;
+fn waited_for_a_write(nr: u16, found_full_ns: Option<u64>) -> (String, Option<String>) {
     let mut s = Story::new();
     asked(&mut s);
     if let Some(at_ns) = found_full_ns {
         let phase = JOURNAL_CHECKPOINT;
         s.at(at_ns, 1, What::Journal { tid: 20, dev: 7, transaction: 0, phase });
     }
-    s.switch_in(119, 1, 20, IDLE, DISK, (mkdir, 115), None);
+    s.switch_in(119, 1, 20, IDLE, DISK, (nr, 115), None);
     let (queued_ns, issued_ns, done_ns) = (118, 122, 129);
     let block = Block {
         number: 1,
@@ -76,7 +77,7 @@ fn waited_for_a_write(found_full_ns: Option<u64>) -> (String, Option<String>) {
     s.at(129, 0, What::Block(Box::new(block)));
     s.at(130, 0, What::Waking { waker: 10, wakee: 20, flags: WAKING_HARDIRQ, block: 1 });
     s.switch(132, 1, IDLE, 20, RUNNABLE);
-    s.call(1, 20, mkdir, (115, 136), 0);
+    s.call(1, 20, nr, (115, 136), 0);
     s.write(1, 20, b(), (0, 4), (140, 145));
     s.read(0, 10, b(), (0, 4), (150, 153));
     let requests = s.requests();
@@ -105,13 +106,16 @@ fn who_makes_room_in_a_full_journal_waits_for_the_journal() {
     // Whether it is told before the wait or in the same call after it.
     for at_ns in [116, 134] {
         let answer = (wait("journal"), Some(room.clone()));
-        assert_eq!(waited_for_a_write(Some(at_ns)), answer, "{at_ns}");
+        assert_eq!(waited_for_a_write(MKDIR, Some(at_ns)), answer, "{at_ns}");
     }
     // In no call, or in another one.
     for at_ns in [None, Some(114), Some(139)] {
         let answer = (wait("block_io"), Some(block.to_string()));
-        assert_eq!(waited_for_a_write(at_ns), answer, "{at_ns:?}");
+        assert_eq!(waited_for_a_write(MKDIR, at_ns), answer, "{at_ns:?}");
     }
+    // Who writes may wait for its own data.
+    let answer = (wait("block_io"), Some(block.replace("mkdir", "pwrite64")));
+    assert_eq!(waited_for_a_write(PWRITE, Some(116)), answer);
 }
 
 /// As the client's write lets pending softirqs run, one wakes the server from its wait for a device: it

@@ -59,7 +59,7 @@ const FUTEX_WAIT_BITSET_PRIVATE: u32 = 128 | 9;
 /// `(offset, bytes)` moved.
 pub fn io(object: Object, fd: i32, is_write: bool, (offset, bytes): (u64, i64)) -> Io {
     let bytes = u64::try_from(bytes).unwrap_or(0);
-    let (reverse, empty, socket, held) = (None, false, 0, Held::Not);
+    let (reverse, empty, socket, held) = (None, false, 0, Held::default());
     Io { object, fd, is_write, offset, bytes, reverse, empty, socket, held }
 }
 

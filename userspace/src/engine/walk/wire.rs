@@ -35,7 +35,8 @@ impl Walk<'_> {
         let received_ns = received_ns.clamp(from_ns, to_ns);
         let held = self.world.channels.get(&object).and_then(|channel| {
             let write = Channel::find(&channel.writes, last)?;
-            write.held.why()
+            let unsent_from = write.to.saturating_sub(write.held.unsent_bytes);
+            write.held.reason().filter(|_| unsent_from <= last)
         });
         let under_way = held.unwrap_or("sent, not yet delivered");
         let stack = Some(if received_ns < to_ns { "receive stack" } else { under_way });
@@ -51,11 +52,20 @@ impl Walk<'_> {
         }
     }
 
-    /// Why not all of the request had been sent when the last call that asked it was over.
-    pub(super) fn held_back(&self) -> Option<&'static str> {
+    /// Of a wait of the client's for a server elsewhere: why not all of the request had been sent when it
+    /// began to wait.
+    pub(super) fn held_back(&self, thread: ThreadId, off: &Off) -> Option<&'static str> {
+        if thread != self.goal.client || self.goal.server_process.is_some() {
+            return None;
+        }
         let asked = self.goal.messages.first()?;
         let channel = self.world.channels.get(&asked.object)?;
-        Channel::find(&channel.writes, asked.to.saturating_sub(1))?.held.why()
+        let write = Channel::find(&channel.writes, asked.to.checked_sub(1)?)?;
+        let call = off.call.filter(|call| call.enter_ns >= write.exit_ns)?;
+        let before = count_before(&self.world.thread(thread).calls, |c| c.enter_ns < call.enter_ns);
+        let last = self.world.thread(thread).calls.get(before.checked_sub(1)?)?;
+        // Straight after the write: later, more may have been sent.
+        write.held.reason().filter(|_| last.exit_ns == write.exit_ns)
     }
 
     /// A sleep in a call that sends through the network: it waited for room while the bytes before were

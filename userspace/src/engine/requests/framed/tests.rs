@@ -47,7 +47,7 @@ impl Story {
             bytes: bytes.1 - bytes.0,
             reverse: Some(channel(ASKS + ANSWERS - on)),
             empty: false,
-            held: Held::Not,
+            held: Held::default(),
             socket: 0,
         };
         let call = Call {
