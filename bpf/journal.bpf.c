@@ -2,12 +2,8 @@
 /* Phases of jbd2 commits (fs/jbd2/commit.c), the whole machine's. */
 #include "probe.h"
 
-static __always_inline int journal_phase(struct journal_s *journal,
-                                         struct transaction_s *transaction, u16 phase)
+static __always_inline int journal_phase(struct journal_s *journal, u32 transaction, u16 phase)
 {
-    /* Where jbd2 is a module the verifier takes its pointers for possibly null. */
-    if (!journal || !transaction)
-        return 0;
     u64 now_ns = bpf_ktime_get_ns();
     struct block_device *device = journal->j_fs_dev;
     emit (rec_journal, r, now_ns) {
@@ -17,7 +13,7 @@ static __always_inline int journal_phase(struct journal_s *journal,
             .kind = REC_JOURNAL,
             .aux = phase,
         };
-        r->transaction = transaction->t_tid;
+        r->transaction = transaction;
         r->dev = device ? device->bd_dev : 0;
     }
     return 0;
@@ -28,29 +24,19 @@ static __always_inline int journal_phase(struct journal_s *journal,
 SEC("tp_btf/jbd2_checkpoint")
 int BPF_PROG(on_jbd2_checkpoint, struct journal_s *journal, int result)
 {
-    struct task_struct *task = bpf_get_current_task_btf();
-    if (!journal || !traced(task))
+    if (!journal || !traced(bpf_get_current_task_btf()))
         return 0;
-    u64 now_ns = bpf_ktime_get_ns();
-    struct block_device *device = journal->j_fs_dev;
-    emit (rec_journal, r, now_ns) {
-        r->hdr = (struct rec_hdr){
-            .ts_ns = now_ns,
-            .tid = task->pid,
-            .kind = REC_JOURNAL,
-            .aux = JOURNAL_CHECKPOINT,
-        };
-        r->transaction = 0;
-        r->dev = device ? device->bd_dev : 0;
-    }
-    return 0;
+    return journal_phase(journal, 0, JOURNAL_CHECKPOINT);
 }
 
+/* Where jbd2 is a module the verifier takes its pointers for possibly null. */
 #define PHASE(name, phase)                                                                         \
     SEC("tp_btf/jbd2_" #name)                                                                      \
     int BPF_PROG(on_jbd2_##name, struct journal_s *journal, struct transaction_s *transaction)     \
     {                                                                                              \
-        return journal_phase(journal, transaction, phase);                                         \
+        if (!journal || !transaction)                                                              \
+            return 0;                                                                              \
+        return journal_phase(journal, transaction->t_tid, phase);                                  \
     }
 
 PHASE(start_commit, JOURNAL_START)

@@ -4,6 +4,7 @@ use std::net::{Ipv6Addr, SocketAddr};
 
 use anyhow::{bail, Context, Result};
 
+use super::unsent::Unsent;
 use crate::records::*;
 
 /// `S_IFIFO >> 12`, `S_IFSOCK >> 12`: values of [`Object::type_bits`].
@@ -135,36 +136,7 @@ pub struct Io {
     /// For connections: the inode of the socket; 0: not known.
     pub socket: u32,
     /// Of a write to a TCP connection.
-    pub held: Held,
-}
-
-/// What kept the kernel from sending all bytes at the end of the call that gave it them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Held {
-    /// `enum held` in bpf/records.h; 0: nothing.
-    pub why: u8,
-    /// At least so many had not been sent.
-    pub unsent_bytes: u64,
-}
-
-impl Held {
-    /// From `HELD()` in bpf/records.h.
-    pub fn from_record(held: u16) -> Held {
-        let (why, shift, mantissa) = (held & 7, held >> 3 & 31, held >> 8);
-        Held { why: why as u8, unsent_bytes: u64::from(mantissa) << shift }
-    }
-
-    /// Why such bytes had not been sent.
-    pub fn reason(self) -> Option<&'static str> {
-        match self.why {
-            1 => Some("not sent: the receiver's window is full"),
-            2 => Some("not sent: the congestion window is full"),
-            3 => Some("not sent: a small packet, until the one before is acknowledged (Nagle)"),
-            4 => Some("not sent: less than a packet, and corked"),
-            5 => Some("not sent: paced, or enough in the device's queue"),
-            _ => None,
-        }
-    }
+    pub unsent: Unsent,
 }
 
 impl Io {
@@ -585,7 +557,7 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
                 reverse: None,
                 empty: false,
                 socket: 0,
-                held: Held::default(),
+                unsent: Unsent::default(),
             };
             call(&hdr, &r.sys, Some(io), None)
         }
@@ -702,7 +674,7 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
                 reverse: Some(connection(r.reverse, r.object_type)),
                 empty: hdr.flags & SYSCALL_EMPTY != 0,
                 socket: r.ino,
-                held: Held::from_record(r.held),
+                unsent: Unsent::from_record(r.held),
             };
             call(&hdr, &r.sys, Some(io), None)
         }
@@ -732,7 +704,7 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
                 reverse: None,
                 empty: false,
                 socket: 0,
-                held: Held::default(),
+                unsent: Unsent::default(),
             };
             let mut what = call(&hdr, &r.sys, Some(io), None);
             if let What::Call { call, .. } = &mut what {
@@ -762,7 +734,7 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
                 reverse,
                 empty: hdr.flags & SYSCALL_EMPTY != 0,
                 socket: 0,
-                held: Held::from_record(r.held),
+                unsent: Unsent::from_record(r.held),
             };
             What::Transfer { tid: hdr.tid, io }
         }

@@ -11,6 +11,7 @@ pub mod space;
 pub mod stacks;
 pub mod syscall;
 pub mod tile;
+pub mod unsent;
 pub mod wait;
 pub mod walk;
 pub mod world;

@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::event::{Block, Call, Event, Held, Io, Object, OpenCall, Packet, What};
+use super::event::{Block, Call, Event, Io, Object, OpenCall, Packet, What};
 use super::lives::Lives;
 use super::recent::{count_before, last_before};
 use super::stacks::Stacks;
 use super::syscall;
+use super::unsent::Unsent;
 use crate::capture::manifest::Loss;
 use crate::records::{
     FAULT_KERNEL, FAULT_MAJOR, JOURNAL_CHECKPOINT, TASK_KTHREAD, TASK_THREAD, TASK_TRACED,
@@ -263,7 +264,7 @@ pub struct Transfer {
     pub exit_ns: u64,
     /// A datagram without payload.
     pub empty: bool,
-    pub held: Held,
+    pub unsent: Unsent,
 }
 
 impl Transfer {
@@ -275,7 +276,7 @@ impl Transfer {
             enter_ns: call.enter_ns,
             exit_ns: call.exit_ns,
             empty: io.empty,
-            held: io.held,
+            unsent: io.unsent,
         }
     }
 }

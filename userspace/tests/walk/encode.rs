@@ -1,8 +1,9 @@
 //! Events as the records the kernel side would have sent: the reverse of `event::decode`.
 
 use rpcprobe::engine::event::{
-    Call, Event, Held, Io, Method, Object, Protocol, Unit, What, TYPE_EVENTFD,
+    Call, Event, Io, Method, Object, Protocol, Unit, What, TYPE_EVENTFD,
 };
+use rpcprobe::engine::unsent::Unsent;
 use rpcprobe::records::*;
 use zerocopy::IntoBytes;
 
@@ -223,7 +224,7 @@ fn transfer(mut hdr: RecHdr, io: &Io) -> Vec<u8> {
         dev: io.object.dev,
         fd: io.fd,
         object_type: io.object.type_bits,
-        held: held(io.held),
+        held: held(io.unsent),
     }
     .as_bytes()
     .to_vec()
@@ -319,7 +320,7 @@ fn call(mut hdr: RecHdr, call: &Call) -> Vec<u8> {
                 bytes: *bytes as u32,
                 fd: *fd,
                 object_type: object.type_bits,
-                held: call.io.map_or(0, |io| held(io.held)),
+                held: call.io.map_or(0, |io| held(io.unsent)),
                 ino: call.io.map_or(0, |io| io.socket),
             }
             .as_bytes()
@@ -353,6 +354,6 @@ fn name(comm: &str) -> [u8; COMM_BYTES] {
 }
 
 /// As many bytes as one byte can tell.
-fn held(held: Held) -> u16 {
-    u16::from(held.why) | (held.unsent_bytes.min(255) as u16) << 8
+fn held(unsent: Unsent) -> u16 {
+    u16::from(unsent.why) | (unsent.bytes.min(255) as u16) << 8
 }

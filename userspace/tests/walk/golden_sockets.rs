@@ -1,8 +1,9 @@
 //! Small traces of sockets with answers derived by hand: the client (thread 10, CPU 0) asks, the
 //! server (thread 20) answers.
 
-use rpcprobe::engine::event::{Held, Object, Packet, What, TYPE_TCP, TYPE_UDP, TYPE_UNIX};
+use rpcprobe::engine::event::{Object, Packet, What, TYPE_TCP, TYPE_UDP, TYPE_UNIX};
 use rpcprobe::engine::syscall::SOFTIRQ_NET_RX;
+use rpcprobe::engine::unsent::Unsent;
 use rpcprobe::model::{Request, Segment};
 use rpcprobe::records::{WAKING_HARDIRQ, WAKING_IN_SYSCALL, WAKING_SOFTIRQ};
 
@@ -87,14 +88,13 @@ fn over_loopback_the_senders_softirq_is_the_receiving_stack() {
     assert_eq!(s.only(), expected(answer));
 }
 
-#[test]
-fn a_segment_delivered_after_the_send_was_on_the_wire() {
+/// A request that a softirq, which hits the idle task of CPU 1, delivers at 125.
+fn delivered_late() -> Story {
     let mut s = Story::new();
     let c = Connection::new(TYPE_TCP);
     s.switch(10, 0, IDLE, 10, RUNNABLE);
     s.switch(20, 1, IDLE, 20, RUNNABLE);
     s.sleep_in(45, 1, (20, IDLE), (RECVFROM, 40), c.sockets[1]);
-    // Held back by the stack; a softirq that hits the idle task of CPU 1 delivers it at 125.
     c.asks(&mut s, 10, (0, 4), (100, 110));
     s.wake(125, 1, IDLE, 20, WAKING_SOFTIRQ);
     s.switch(129, 1, IDLE, 20, RUNNABLE);
@@ -104,6 +104,12 @@ fn a_segment_delivered_after_the_send_was_on_the_wire() {
     c.answers(&mut s, 1, 20, (0, 4), (140, 150));
     s.switch(148, 0, IDLE, 10, RUNNABLE);
     c.gets(&mut s, 10, (0, 4), (115, 152));
+    s
+}
+
+#[test]
+fn a_segment_delivered_after_the_send_was_on_the_wire() {
+    let s = delivered_late();
     let answer = "
         100-110 client kernel.tcp
         110-125 server wire.stack
@@ -118,25 +124,11 @@ fn a_segment_delivered_after_the_send_was_on_the_wire() {
 }
 
 /// What a request of four bytes waits for on the wire, of whose write that much had not been sent.
-fn on_the_wire(held: Held) -> Option<String> {
-    let mut s = Story::new();
-    let c = Connection::new(TYPE_TCP);
-    s.switch(10, 0, IDLE, 10, RUNNABLE);
-    s.switch(20, 1, IDLE, 20, RUNNABLE);
-    s.sleep_in(45, 1, (20, IDLE), (RECVFROM, 40), c.sockets[1]);
-    c.asks(&mut s, 10, (0, 4), (100, 110));
-    s.wake(125, 1, IDLE, 20, WAKING_SOFTIRQ);
-    s.switch(129, 1, IDLE, 20, RUNNABLE);
-    c.hears(&mut s, 1, 20, (0, 4), (40, 133));
-    s.sleep_in(120, 0, (10, IDLE), (RECVFROM, 115), c.sockets[0]);
-    s.wake(145, 1, 20, 10, WAKING_SOFTIRQ | WAKING_IN_SYSCALL);
-    c.answers(&mut s, 1, 20, (0, 4), (140, 150));
-    s.switch(148, 0, IDLE, 10, RUNNABLE);
-    c.gets(&mut s, 10, (0, 4), (115, 152));
-    let mut events = s.events();
+fn on_the_wire(unsent: Unsent) -> Option<String> {
+    let mut events = delivered_late().events();
     for event in &mut events {
         if let What::Call { call, .. } = &mut event.what {
-            call.io.iter_mut().filter(|io| io.is_write).for_each(|io| io.held = held);
+            call.io.iter_mut().filter(|io| io.is_write).for_each(|io| io.unsent = unsent);
         }
     }
     let answers = explain(2, 0, &events, 0.0);
@@ -148,11 +140,11 @@ fn on_the_wire(held: Held) -> Option<String> {
 #[test]
 fn bytes_that_were_held_back_say_why() {
     let small = "not sent: a small packet, until the one before is acknowledged (Nagle)";
-    assert_eq!(on_the_wire(Held { why: 3, unsent_bytes: 4 }).as_deref(), Some(small));
-    assert_eq!(on_the_wire(Held { why: 3, unsent_bytes: 1 }).as_deref(), Some(small));
+    assert_eq!(on_the_wire(Unsent { why: 3, bytes: 4 }).as_deref(), Some(small));
+    assert_eq!(on_the_wire(Unsent { why: 3, bytes: 1 }).as_deref(), Some(small));
     // Rounded down to nothing, or none at all: nothing is known.
-    for held in [Held { why: 1, unsent_bytes: 0 }, Held::default()] {
-        assert_eq!(on_the_wire(held).as_deref(), Some("sent, not yet delivered"));
+    for unsent in [Unsent { why: 1, bytes: 0 }, Unsent::default()] {
+        assert_eq!(on_the_wire(unsent).as_deref(), Some("sent, not yet delivered"));
     }
 }
 

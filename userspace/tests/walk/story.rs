@@ -1,9 +1,9 @@
 //! Traces written by hand, and the engine's answers in a form that is easy to write down.
 
 use rpcprobe::engine::event::{
-    Call, Event, Exec, Held, Io, Object, OpenCall, What, TYPE_EVENTFD, TYPE_FIFO, TYPE_FUTEX,
-    TYPE_TCP,
+    Call, Event, Exec, Io, Object, OpenCall, What, TYPE_EVENTFD, TYPE_FIFO, TYPE_FUTEX, TYPE_TCP,
 };
+use rpcprobe::engine::unsent::Unsent;
 use rpcprobe::engine::{Engine, Rates};
 use rpcprobe::model::{check_conservation, Request, Segment};
 
@@ -59,8 +59,8 @@ const FUTEX_WAIT_BITSET_PRIVATE: u32 = 128 | 9;
 /// `(offset, bytes)` moved.
 pub fn io(object: Object, fd: i32, is_write: bool, (offset, bytes): (u64, i64)) -> Io {
     let bytes = u64::try_from(bytes).unwrap_or(0);
-    let (reverse, empty, socket, held) = (None, false, 0, Held::default());
-    Io { object, fd, is_write, offset, bytes, reverse, empty, socket, held }
+    let (reverse, empty, socket, unsent) = (None, false, 0, Unsent::default());
+    Io { object, fd, is_write, offset, bytes, reverse, empty, socket, unsent }
 }
 
 /// What a mutex has in its word while somebody waits for it.

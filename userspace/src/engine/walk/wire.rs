@@ -35,8 +35,8 @@ impl Walk<'_> {
         let received_ns = received_ns.clamp(from_ns, to_ns);
         let held = self.world.channels.get(&object).and_then(|channel| {
             let write = Channel::find(&channel.writes, last)?;
-            let unsent_from = write.to.saturating_sub(write.held.unsent_bytes);
-            write.held.reason().filter(|_| unsent_from <= last)
+            let unsent_from = write.to.saturating_sub(write.unsent.bytes);
+            write.unsent.reason().filter(|_| unsent_from <= last)
         });
         let under_way = held.unwrap_or("sent, not yet delivered");
         let stack = Some(if received_ns < to_ns { "receive stack" } else { under_way });
@@ -65,7 +65,7 @@ impl Walk<'_> {
         let before = count_before(&self.world.thread(thread).calls, |c| c.enter_ns < call.enter_ns);
         let last = self.world.thread(thread).calls.get(before.checked_sub(1)?)?;
         // Straight after the write: later, more may have been sent.
-        write.held.reason().filter(|_| last.exit_ns == write.exit_ns)
+        write.unsent.reason().filter(|_| last.exit_ns == write.exit_ns)
     }
 
     /// A sleep in a call that sends through the network: it waited for room while the bytes before were

@@ -1,4 +1,5 @@
-use crate::engine::event::{Call, Event, Held, Io, Method, Object, Protocol, Unit, What, TYPE_TCP};
+use crate::engine::event::{Call, Event, Io, Method, Object, Protocol, Unit, What, TYPE_TCP};
+use crate::engine::unsent::Unsent;
 use crate::engine::{Engine, Rates};
 use crate::model::{check_conservation, Kind, Request};
 use crate::records::{UNIT_LAST, UNIT_MORE, UNIT_REQUEST, UNIT_RESPONSE};
@@ -47,7 +48,7 @@ impl Story {
             bytes: bytes.1 - bytes.0,
             reverse: Some(channel(ASKS + ANSWERS - on)),
             empty: false,
-            held: Held::default(),
+            unsent: Unsent::default(),
             socket: 0,
         };
         let call = Call {
