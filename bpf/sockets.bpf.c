@@ -268,8 +268,8 @@ static __always_inline u16 held(struct tcp_sock *tcp)
     s32 room_bytes = tcp->snd_una + tcp->snd_wnd - tcp->snd_nxt;
     u32 under_way = tcp->packets_out - tcp->sacked_out - tcp->lost_out + tcp->retrans_out;
     u8 nonagle = BPF_CORE_READ_BITFIELD(tcp, nonagle);
-    bool small_under_way = (s32)(tcp->snd_sml - tcp->snd_una) > 0 &&
-                           (s32)(tcp->snd_nxt - tcp->snd_sml) >= 0;
+    bool small_under_way =
+        (s32)(tcp->snd_sml - tcp->snd_una) > 0 && (s32)(tcp->snd_nxt - tcp->snd_sml) >= 0;
     u16 why = HELD_FOR_TURN;
     if (under_way >= tcp->snd_cwnd)
         why = HELD_BY_CONGESTION;
