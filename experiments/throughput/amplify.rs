@@ -233,13 +233,7 @@ impl Round<'_> {
                 (r.since_ns, r.until_ns) = (round.time(r.since_ns), round.time(r.until_ns));
             }),
             REC_UNSEEN_SWITCH => change!(RecUnseenSwitch, |round, r| {
-                r.since_ns = round.time(r.since_ns);
-                // 0: not known.
-                r.arrived_ns = if r.arrived_ns == 0 {
-                    0
-                } else {
-                    round.time(r.arrived_ns)
-                };
+                (r.since_ns, r.arrived_ns) = (round.time(r.since_ns), round.time(r.arrived_ns));
                 r.last_tid = round.tid(r.last_tid);
             }),
             _ => {}

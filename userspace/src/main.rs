@@ -3,8 +3,7 @@
 use clap::Parser;
 use rpcprobe::cli::{Cli, Command};
 
-/// Events are allocated by one thread and freed by another: an allocator made for that neither
-/// fragments nor locks.
+/// Events are allocated by one thread and freed by another: an allocator that is good at that.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 

@@ -68,7 +68,8 @@ const WAKING_UNSEEN: u8 = 1 << 7;
 
 impl Wake {
     /// Whether the waker itself caused it: a task, or a softirq run inside its own system call, which
-    /// does not complete a block request (`__do_softirq()` runs whatever is pending). Otherwise the waker is whoever the interrupt happened to hit.
+    /// does not complete a block request (softirqs run whatever is pending, kernel/softirq.c). Otherwise
+    /// the waker is whoever the interrupt happened to hit.
     pub fn by_waker(&self) -> bool {
         if self.flags & (WAKING_HARDIRQ | WAKING_NMI | WAKING_UNSEEN) != 0 {
             return false;

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use anyhow::Result;
+use anyhow::{ensure, Result};
 use serde::Serialize;
 
+use super::ids::Ids;
 use super::values::Values;
 use crate::model::{Category, Evidence, Kind, Request, Segment, Side};
 use crate::output::RequestRow;
@@ -127,18 +128,27 @@ pub struct WaitedFor {
 /// are written, so memory grows with neither.
 ///
 /// # Errors
-/// Passes on what `rows` and `segments` fail with.
+/// Passes on what `rows` and `segments` fail with; when two requests have one id, or the segments of a
+/// request are not together.
 pub fn breakdown(
     rows: impl IntoIterator<Item = Result<RequestRow>>,
     segments: impl IntoIterator<Item = Result<(u64, Segment)>>,
 ) -> Result<Breakdown> {
-    let mut rows = Ahead { rows: rows.into_iter(), read: VecDeque::new() };
+    let mut known = Ids::default();
+    let rows = rows.into_iter().map(|row| {
+        let row = row?;
+        let id = row.request.request_id;
+        ensure!(known.insert(id), "two requests have the id {id}");
+        Ok(row)
+    });
+    let mut rows = Ahead { rows, read: VecDeque::new() };
     let mut adder = Adder::default();
-    let mut current = None;
+    let (mut current, mut explained) = (None, Ids::default());
     for item in segments {
         let (id, segment) = item?;
         if current != Some(id) {
             adder.end_request();
+            ensure!(explained.insert(id), "the segments of request {id} are not together");
             current = Some(id);
             if let Some(before) = rows.until(id, &mut adder)? {
                 for row in rows.read.drain(..before) {
@@ -605,13 +615,15 @@ mod tests {
     }
 
     #[test]
-    fn segments_out_of_order_are_told() {
+    fn requests_must_be_whole_in_the_stream() {
         let (rows, mut segments) = stream(&ten());
         let first = segments.remove(0);
         segments.push(first);
-        let breakdown = breakdown(rows.into_iter().map(Ok), segments).unwrap();
-        assert_eq!((breakdown.not_conserved, breakdown.orphan_segments), (1, 1));
-        assert_eq!(breakdown.kinds[0].requests, 10);
+        let twice = vec![Ok(rows[0].clone()), Ok(rows[0].clone())];
+        let error = breakdown(rows.into_iter().map(Ok), segments).unwrap_err().to_string();
+        assert_eq!(error, "the segments of request 1 are not together");
+        let error = breakdown(twice, Vec::new()).unwrap_err().to_string();
+        assert_eq!(error, "two requests have the id 1");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 mod breakdown;
 mod explain;
 mod header;
+mod ids;
 mod json;
 mod overview;
 mod requests;
