@@ -43,13 +43,12 @@ pub const SEGMENTS_FILE: &str = "segments.parquet";
 
 /// Rows collected before they are encoded.
 const BATCH_ROWS: usize = 4096;
-/// Rows of the first row groups: what a reader of one request has to look through. The footer, kept in
-/// memory until the end, grows with the number of groups, so later ones are larger.
-const ROW_GROUP_ROWS: usize = 262_144;
-/// After so many row groups, their rows double: twice.
-const GROUPS_OF_A_SIZE: usize = 16;
-/// Encoded bytes held before a row group is closed early: bounds memory when strings are long.
-const ROW_GROUP_BYTES: usize = 16 << 20;
+/// Memory the rows of a row group may take before it is closed. It is reached within the first million
+/// events, after which only the footer grows, kept in memory until the end: some hundred bytes a column
+/// and group. A reader of one request has to look through a group.
+const REQUESTS_HELD_BYTES: usize = 2 << 20;
+/// Likewise for segments, of which there are many more.
+const SEGMENTS_HELD_BYTES: usize = 8 << 20;
 
 /// Sums of a request's segments by category, indexed as [`Category::ALL`]; nanoseconds.
 /// `None` where a category does not apply.
@@ -187,10 +186,10 @@ fn file_writer(sink: Box<dyn Write + Send>, schema: Arc<Schema>) -> Result<FileW
     ArrowWriter::try_new(sink, schema, Some(properties.build())).map_err(told)
 }
 
-fn write_batch(writer: &mut FileWriter, batch: &RecordBatch) -> Result<()> {
+/// Adds rows; closes the row group when it takes more memory than it may.
+fn write_batch(writer: &mut FileWriter, batch: &RecordBatch, held_bytes: usize) -> Result<()> {
     writer.write(batch).map_err(told)?;
-    let rows = ROW_GROUP_ROWS << (writer.flushed_row_groups().len() / GROUPS_OF_A_SIZE).min(2);
-    if writer.in_progress_rows() >= rows || writer.in_progress_size() > ROW_GROUP_BYTES {
+    if writer.memory_size() > held_bytes {
         writer.flush().map_err(told)?;
     }
     Ok(())
@@ -505,14 +504,32 @@ mod tests {
         assert_eq!(stream_segments(&files.segments).unwrap().count(), 0);
     }
 
+    /// Requests for more than one row group of each file, if their numbers do not compress.
+    const MANY: u64 = 300_000;
+
+    fn varied(id: u64) -> (Request, Vec<Segment>) {
+        let number = id.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let (mut request, mut segments) = full(id);
+        request.start_ns = number >> 2;
+        request.request_bytes = Some(number >> 1);
+        for segment in &mut segments {
+            segment.start_ns = request.start_ns;
+            (segment.pid, segment.tid) = (number as u32, (number >> 32) as u32);
+            segment.detail = Some(format!("read({number})").into());
+        }
+        (request, segments)
+    }
+
     #[test]
     fn many_row_groups() {
-        let rows: Vec<_> = (0..ROW_GROUP_ROWS as u64).map(full).collect();
+        let rows: Vec<_> = (0..MANY).map(varied).collect();
         let files = write(&rows);
-        let groups = open(&files.segments, &Schema::empty()).unwrap().metadata().num_row_groups();
-        assert!(groups >= 2, "{groups}");
-        for id in [0, 32_767, 32_768, ROW_GROUP_ROWS as u64 - 1] {
-            assert_eq!(read_segments_of(&files.segments, id).unwrap(), full(id).1);
+        for file in [&files.requests, &files.segments] {
+            let groups = open(file, &Schema::empty()).unwrap().metadata().num_row_groups();
+            assert!(groups >= 2, "{groups} in {}", file.display());
+        }
+        for id in [0, 32_767, 32_768, MANY - 1] {
+            assert_eq!(read_segments_of(&files.segments, id).unwrap(), varied(id).1);
         }
         assert_eq!(stream_requests(&files.requests).unwrap().count(), rows.len());
     }
@@ -553,7 +570,7 @@ mod tests {
         let error = |left_bytes, rows: u64| {
             let written = Writer::new(Vec::new(), Disk { left_bytes }).and_then(|mut writer| {
                 for id in 0..rows {
-                    let (request, segments) = full(id);
+                    let (request, segments) = varied(id);
                     writer.push(&request, &segments)?;
                 }
                 writer.finish()
@@ -562,7 +579,7 @@ mod tests {
         };
         // At a row group, and at the end.
         let full = "No space left on device (os error 28)";
-        let while_pushing = error(100, ROW_GROUP_ROWS as u64);
+        let while_pushing = error(100, MANY);
         assert!(while_pushing.starts_with("segments.parquet: request "), "{while_pushing}");
         assert!(while_pushing.ends_with(&format!(": {full}")), "{while_pushing}");
         assert_eq!(while_pushing.matches("No space").count(), 1, "{while_pushing}");

@@ -11,7 +11,7 @@ use arrow_schema::{DataType, Field, Schema};
 
 use super::{
     bools, decode_rows, file_writer, open, rows, to_i64, told, write_batch, CategorySums,
-    FileWriter, Ints, RequestRow, Rows, Texts, BATCH_ROWS,
+    FileWriter, Ints, RequestRow, Rows, Texts, BATCH_ROWS, REQUESTS_HELD_BYTES,
 };
 use crate::model::{category_ns, Category, End, Kind, Request, Segment};
 
@@ -187,7 +187,8 @@ impl RequestWriter {
             Arc::new(c.response_bytes.finish()),
         ];
         arrays.extend(c.categories.iter_mut().map(|column| Arc::new(column.finish()) as ArrayRef));
-        write_batch(&mut self.file, &RecordBatch::try_new(self.schema.clone(), arrays)?)
+        let batch = RecordBatch::try_new(self.schema.clone(), arrays)?;
+        write_batch(&mut self.file, &batch, REQUESTS_HELD_BYTES)
     }
 }
 

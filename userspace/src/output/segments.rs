@@ -18,7 +18,7 @@ use parquet::file::statistics::Statistics;
 
 use super::{
     decode_rows, file_writer, ints, open_with, rows, texts, to_i64, told, write_batch, FileWriter,
-    Ints, Texts, BATCH_ROWS,
+    Ints, Texts, BATCH_ROWS, SEGMENTS_HELD_BYTES,
 };
 use crate::model::{Category, Evidence, Segment, Side, StackUse, Taken};
 
@@ -248,7 +248,7 @@ impl SegmentWriter {
                 Arc::new(c.samples.finish()),
             ],
         )?;
-        write_batch(&mut self.file, &batch)
+        write_batch(&mut self.file, &batch, SEGMENTS_HELD_BYTES)
     }
 }
 
