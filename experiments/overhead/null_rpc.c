@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * A byte there and a byte back: the least a request can be, so what a tool adds shows best. Pairs of
+ * processes, a client and a server each, over two pipes, a Unix socket pair or a TCP connection.
+ * Prints one line of JSON; times are CLOCK_MONOTONIC.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <err.h>
+#include <getopt.h>
+#include <netinet/tcp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define WARM_UP 1000
+#define MOST_PAIRS 64
+
+struct ends {
+    int client_in, client_out, server_in, server_out;
+};
+
+struct result {
+    uint64_t begin_ns, end_ns;
+    uint32_t latency_ns[];
+};
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000000ULL + t.tv_nsec;
+}
+
+static struct ends over_pipes(void)
+{
+    int there[2], back[2];
+    if (pipe(there) || pipe(back))
+        err(1, "pipe");
+    return (struct ends){back[0], there[1], there[0], back[1]};
+}
+
+static struct ends over_unix(void)
+{
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair))
+        err(1, "socketpair");
+    return (struct ends){pair[0], pair[0], pair[1], pair[1]};
+}
+
+static struct ends over_tcp(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t bytes = sizeof(address);
+    int listener = socket(AF_INET, SOCK_STREAM, 0), client = socket(AF_INET, SOCK_STREAM, 0);
+    if (bind(listener, (struct sockaddr *)&address, bytes) || listen(listener, 1) ||
+        getsockname(listener, (struct sockaddr *)&address, &bytes) ||
+        connect(client, (struct sockaddr *)&address, bytes))
+        err(1, "tcp");
+    int server = accept(listener, 0, 0), one = 1;
+    if (server < 0)
+        err(1, "accept");
+    close(listener);
+    setsockopt(client, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    setsockopt(server, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    return (struct ends){client, client, server, server};
+}
+
+static void serve(const struct ends *ends)
+{
+    char byte;
+    while (read(ends->server_in, &byte, 1) == 1)
+        if (write(ends->server_out, &byte, 1) != 1)
+            err(1, "server: write");
+}
+
+static void ask(const struct ends *ends, uint64_t requests, struct result *result)
+{
+    char byte = 'x';
+    for (uint64_t i = 0; i < WARM_UP + requests; i++) {
+        uint64_t begin_ns = now_ns();
+        if (write(ends->client_out, &byte, 1) != 1 || read(ends->client_in, &byte, 1) != 1)
+            err(1, "client");
+        uint64_t end_ns = now_ns();
+        if (i < WARM_UP)
+            continue;
+        if (i == WARM_UP)
+            result->begin_ns = begin_ns;
+        result->end_ns = end_ns;
+        result->latency_ns[i - WARM_UP] = end_ns - begin_ns;
+    }
+}
+
+static int by_value(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+static double cpu_seconds(void)
+{
+    struct rusage used;
+    getrusage(RUSAGE_CHILDREN, &used);
+    return used.ru_utime.tv_sec + used.ru_stime.tv_sec +
+           (used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
+}
+
+/* Both processes of a pair are children, so that both are waited for. */
+static void start(struct ends (*join)(void), uint64_t requests, struct result *result)
+{
+    struct ends ends = join();
+    for (int client = 0; client < 2; client++) {
+        pid_t pid = fork();
+        if (pid < 0)
+            err(1, "fork");
+        if (pid)
+            continue;
+        /* Else the server would never see the end. */
+        close(client ? ends.server_in : ends.client_in);
+        if (ends.client_in != ends.client_out)
+            close(client ? ends.server_out : ends.client_out);
+        if (client)
+            ask(&ends, requests, result);
+        else
+            serve(&ends);
+        _exit(0);
+    }
+    close(ends.client_in), close(ends.server_in);
+    if (ends.client_in != ends.client_out)
+        close(ends.client_out), close(ends.server_out);
+}
+
+static int usage(const char *program)
+{
+    fprintf(stderr, "usage: %s [-t pipe|unix|tcp] [-n REQUESTS of each client] [-c PAIRS]\n",
+            program);
+    return 2;
+}
+
+int main(int argc, char **argv)
+{
+    struct ends (*join)(void) = over_pipes;
+    uint64_t requests = 50000, pairs = 1;
+    for (int option; (option = getopt(argc, argv, "t:n:c:")) != -1;) {
+        if (option == 'n')
+            requests = strtoull(optarg, 0, 10);
+        else if (option == 'c')
+            pairs = strtoull(optarg, 0, 10);
+        else if (option == 't' && !strcmp(optarg, "unix"))
+            join = over_unix;
+        else if (option == 't' && !strcmp(optarg, "tcp"))
+            join = over_tcp;
+        else if (option != 't' || strcmp(optarg, "pipe"))
+            return usage(argv[0]);
+    }
+    if (optind < argc || !requests || !pairs || pairs > MOST_PAIRS)
+        return usage(argv[0]);
+
+    size_t bytes = sizeof(struct result) + requests * sizeof(uint32_t);
+    bytes = (bytes + 4095) & ~4095UL;
+    char *results = mmap(0, bytes * pairs, PROT_READ | PROT_WRITE,
+                         MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    uint32_t *all_ns = malloc(requests * pairs * sizeof(uint32_t));
+    if (results == MAP_FAILED || !all_ns)
+        err(1, "memory");
+    for (uint64_t i = 0; i < pairs; i++)
+        start(join, requests, (struct result *)(results + i * bytes));
+    for (int status; wait(&status) > 0;)
+        if (status)
+            errx(1, "a client or server failed");
+
+    uint64_t begin_ns = UINT64_MAX, end_ns = 0;
+    for (uint64_t i = 0; i < pairs; i++) {
+        struct result *result = (struct result *)(results + i * bytes);
+        memcpy(all_ns + i * requests, result->latency_ns, requests * sizeof(uint32_t));
+        begin_ns = result->begin_ns < begin_ns ? result->begin_ns : begin_ns;
+        end_ns = result->end_ns > end_ns ? result->end_ns : end_ns;
+    }
+    uint64_t all = requests * pairs;
+    qsort(all_ns, all, sizeof(*all_ns), by_value);
+    printf("{\"requests\": %lu, \"all_requests\": %lu, \"begin_ns\": %lu, \"end_ns\": %lu, "
+           "\"p50_ns\": %u, \"p99_ns\": %u, \"cpu_s\": %.6f}\n",
+           all, all + pairs * WARM_UP, begin_ns, end_ns, all_ns[all / 2], all_ns[all / 100 * 99],
+           cpu_seconds());
+}

@@ -1,0 +1,221 @@
+#!/usr/bin/env python3
+"""What does rpcprobe cost the program it traces, beside what others cost?
+
+Each run of a workload with a tool stands between two without; the difference to their mean is what the
+tool adds. Workload and tool have a CPU each, where there are two. Needs root. Exit status: 0 if the aims
+hold, 1 if not, 2 if it could not be run.
+"""
+
+import argparse
+import json
+import os
+import random
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+from tools import TRACING, Failed, Measured, Nothing, Places, Tool, scratch, tools
+from workloads import WORKLOADS, Workload
+
+# What is aimed for, of null RPC over pipes: see README.md.
+P50_FACTOR, P99_FACTOR, PUBLIC_FACTOR = 1.5, 1.7, 0.5
+
+# Set while in it.
+OWN_NAMESPACE = "RPCPROBE_OVERHEAD_NAMESPACE"
+
+
+@dataclass
+class Cost:
+    """Of one tool, over the rounds."""
+
+    tool: Tool
+    p50_ns: list[float] = field(default_factory=list)
+    p99_ns: list[float] = field(default_factory=list)
+    throughput: list[float] = field(default_factory=list)
+    runs: list[Measured] = field(default_factory=list)
+    why_not: str | None = None
+
+    def add(self, run: Measured, before: Measured, after: Measured):
+        def base(of: str) -> float:
+            return (getattr(before.sample, of) + getattr(after.sample, of)) / 2
+
+        self.p50_ns.append(run.sample.p50_ns - base("p50_ns"))
+        self.p99_ns.append(run.sample.p99_ns - base("p99_ns"))
+        self.throughput.append(run.sample.per_second / base("per_second") - 1)
+        self.runs.append(run)
+
+    def each(self, of: str) -> float | None:
+        """Median of the runs, a request."""
+        values = [getattr(run, of) for run in self.runs]
+        if not values or None in values:
+            return None
+        return median(value / run.sample.requests for value, run in zip(values, self.runs, strict=True))
+
+    def cpu(self) -> float | None:
+        values = [run.cpu for run in self.runs if run.cpu is not None]
+        return median(values) if values else None
+
+    def lost(self) -> int | None:
+        values = [run.lost for run in self.runs]
+        return None if not values or None in values else sum(values)
+
+
+def spread(values: list[float], unit: str = "{:,.0f}") -> str:
+    """Median and the range, which for six rounds holds the true median 97 times of 100."""
+    return " ".join(
+        [unit.format(median(values)), f"[{unit.format(min(values))}, {unit.format(max(values))}]"]
+    )
+
+
+COLUMNS = "{:<34} {:>26} {:>28} {:>24} {:>7} {:>8} {:>8} {:>6}"
+
+
+def tell(workload: Workload, base: list[Measured], costs: list[Cost]):
+    p50, p99 = ([getattr(run.sample, of) for run in base] for of in ("p50_ns", "p99_ns"))
+    rate = median(run.sample.per_second for run in base)
+    print(f"\n{workload.name}: baseline p50 {spread(p50)} ns, p99 {spread(p99)} ns, {rate:,.0f} a second")
+    print(
+        COLUMNS.format(
+            *("", "added to p50, ns", "added to p99, ns", "throughput, %"),
+            *("CPU, %", "bytes", "records", "lost"),
+        )
+    )
+    for cost in costs:
+        if not cost.runs:
+            print(f"{cost.tool.name:<34} not measured: {cost.why_not}")
+            continue
+
+        def shown(value: float | None, format: str) -> str:
+            return "-" if value is None else format.format(value)
+
+        cpu = cost.cpu()
+        print(
+            COLUMNS.format(
+                cost.tool.name,
+                spread(cost.p50_ns),
+                spread(cost.p99_ns),
+                spread([100 * part for part in cost.throughput], "{:.1f}"),
+                shown(None if cpu is None else 100 * cpu, "{:.0f}"),
+                shown(cost.each("bytes"), "{:.0f}"),
+                shown(cost.each("records"), "{:.1f}"),
+                shown(cost.lost(), "{}"),
+            )
+        )
+    sys.stdout.flush()
+
+
+def measure(workload: Workload, chosen: list[Tool], options) -> tuple[list[Measured], list[Cost]]:
+    costs = [Cost(tool, why_not=tool.missing()) for tool in chosen]
+    nothing, base = Nothing(), []
+
+    def run(tool: Tool) -> Measured:
+        with scratch(options.scratch) as folder:
+            return tool.measure(workload, options.places, folder)
+
+    for _ in range(options.rounds):
+        order = [cost for cost in costs if not cost.why_not]
+        random.shuffle(order)
+        before = run(nothing)
+        base.append(before)
+        for cost in order:
+            try:
+                with_tool = run(cost.tool)
+            except Failed as error:
+                cost.why_not = str(error)
+                continue
+            after = run(nothing)
+            cost.add(with_tool, before, after)
+            before = after
+            base.append(after)
+    return base, costs
+
+
+def judge(costs: dict[str, Cost]) -> bool:
+    """Whether the aims hold; of null RPC over pipes."""
+    if not all(name in costs and costs[name].runs for name in ("rpcprobe", "floor")):
+        print("\nno verdict: rpcprobe and the floor were not both measured")
+        return False
+    ours, floor = costs["rpcprobe"], costs["floor"]
+    others = [cost for cost in costs.values() if cost.tool.same_events and cost.runs]
+    aims = [
+        ("p50", median(ours.p50_ns), median(floor.p50_ns), P50_FACTOR, "the floor"),
+        ("p99", median(ours.p99_ns), median(floor.p99_ns), P99_FACTOR, "the floor"),
+    ]
+    if others:
+        best = min(others, key=lambda cost: median(cost.p50_ns))
+        aims.append(("p50", median(ours.p50_ns), median(best.p50_ns), PUBLIC_FACTOR, best.tool.name))
+    print()
+    good = True
+    for what, value, other, factor, whose in aims:
+        held = value <= factor * other
+        good &= held
+        verdict = "pass" if held else "FAIL"
+        print(f"{verdict}: added to {what}: {value / other:.2f} of {whose}; aim: at most {factor}")
+    lost = ours.lost()
+    print(f"{'pass' if not lost else 'FAIL'}: {lost} records lost")
+    return good and not lost
+
+
+def places() -> Places:
+    """The last CPU for the workload, the one before for the tool."""
+    cpus = sorted(os.sched_getaffinity(0))
+    return Places(str(cpus[-1]), str(cpus[-2])) if len(cpus) > 1 else Places()
+
+
+def see_tracefs():
+    """Most tools need it; in a mount namespace of our own, so that nothing is left of it."""
+    if (TRACING / "set_event").exists():
+        return
+    if os.environ.get(OWN_NAMESPACE):
+        print("run.py: tracefs cannot be mounted; tools that need it will fail", file=sys.stderr)
+        return
+    os.environ[OWN_NAMESPACE] = "1"
+    mount = f'mount -t tracefs none {TRACING}; exec "$@"'
+    os.execvp(
+        "unshare", ["unshare", "--mount", "sh", "-c", mount, "sh", sys.executable, *sys.argv]
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rpcprobe", type=Path, required=True)
+    parser.add_argument("--floor", type=Path, required=True, help="the built floor.rs")
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
+    parser.add_argument("--tools", nargs="+", help="(default: all)")
+    parser.add_argument("--scratch", type=Path, help="where captures are made (default: TMPDIR)")
+    parser.add_argument("--json", type=Path, help="also write every run here")
+    options = parser.parse_args()
+    if os.geteuid() != 0:
+        parser.error("needs root")
+    see_tracefs()
+    options.places = places()
+    known = tools(options.rpcprobe.resolve(), options.floor.resolve())
+    chosen = options.tools or list(known)
+    if unknown := set(chosen) - set(known):
+        parser.error(f"no such tool: {', '.join(unknown)}; there are {', '.join(known)}")
+    good, everything = True, {}
+    for name in options.workloads:
+        try:
+            base, costs = measure(WORKLOADS[name], [known[tool] for tool in chosen], options)
+        except Failed as error:
+            print(f"run.py: {name}: {error}", file=sys.stderr)
+            return 2
+        tell(WORKLOADS[name], base, costs)
+        everything[name] = {
+            "baseline": [vars(run.sample) for run in base],
+            **{
+                tool: [{**vars(run), "sample": vars(run.sample)} for run in cost.runs]
+                for tool, cost in zip(chosen, costs, strict=True)
+            },
+        }
+        if name == "pipe":
+            good = judge(dict(zip(chosen, costs, strict=True)))
+    if options.json:
+        options.json.write_text(json.dumps(everything, indent=1))
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
