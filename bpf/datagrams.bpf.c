@@ -90,7 +90,7 @@ struct headers {
 /* Reads IP and UDP headers; false where there are none, as in later fragments. */
 static __always_inline bool read_headers(struct sk_buff *skb, struct headers *h)
 {
-    unsigned char *packet = BPF_CORE_READ(skb, head) + BPF_CORE_READ(skb, network_header);
+    unsigned char *packet = READ(sk_buff, skb, head) + READ(sk_buff, skb, network_header);
     union {
         u8 bytes[48];
         u16 halves[24];
@@ -219,7 +219,7 @@ int BPF_PROG(on_net_dev_queue, struct sk_buff *skb)
         return 0;
     state->skb = key;
     struct datagram d = {};
-    u32 net = BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum);
+    u32 net = namespace_of(sk);
     name_channels(&d, &h.from, &h.to, net);
     set_bytes(&d, h.bytes);
     struct channel_bytes *counted = learn_channel(&d, &h, net);
@@ -239,7 +239,7 @@ static __always_inline void recognise_udp(struct sk_buff *skb, struct sock *sk, 
     struct headers h;
     if (!read_headers(skb, &h))
         return;
-    u32 net = BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum);
+    u32 net = namespace_of(sk);
     name_channels(d, &h.from, &h.to, net);
     set_bytes(d, h.bytes);
     u64 key = (u64)skb;
@@ -259,8 +259,8 @@ static __always_inline void recognise_udp(struct sk_buff *skb, struct sock *sk, 
 /* What tells Unix sockets apart: inode numbers, as the programs of the system show them. */
 static __always_inline u64 identity(struct sock *sk)
 {
-    struct socket_alloc *file = (struct socket_alloc *)BPF_CORE_READ(sk, sk_socket);
-    return file ? BPF_CORE_READ(file, vfs_inode.i_ino) : 0; /* 0: closed since it sent */
+    struct socket *file = READ(sock, sk, sk_socket);
+    return file ? READ(socket_alloc, file, vfs_inode.i_ino) : 0; /* 0: closed since it sent */
 }
 
 static __always_inline void name_unix_channels(struct datagram *d, struct sock *from,
@@ -275,9 +275,9 @@ static __always_inline void name_unix_channels(struct datagram *d, struct sock *
 /* The same in the queue of a Unix socket. */
 static __always_inline void recognise_unix(struct sk_buff *skb, struct sock *sk, struct datagram *d)
 {
-    struct sock *sender = BPF_CORE_READ(skb, sk);
+    struct sock *sender = READ(sk_buff, skb, sk);
     name_unix_channels(d, sender, sk);
-    set_bytes(d, BPF_CORE_READ(skb, len));
+    set_bytes(d, READ(sk_buff, skb, len));
     u64 key = (u64)skb;
     struct datagram *sent = bpf_map_lookup_elem(&datagrams, &key);
     if (sent && sent->bytes == d->bytes && sent->object_type == d->object_type) {
@@ -297,7 +297,7 @@ static __always_inline void recognise_unix(struct sk_buff *skb, struct sock *sk,
 /* The first datagram in a queue, or none. */
 static __always_inline struct sk_buff *first_of(struct sk_buff_head *queue)
 {
-    struct sk_buff *first = BPF_CORE_READ(queue, next);
+    struct sk_buff *first = READ(sk_buff_head, queue, next);
     return first == (struct sk_buff *)queue ? 0 : first;
 }
 
@@ -363,16 +363,16 @@ static __always_inline void await_datagram(struct task_state *state)
 /* A datagram has been put in the queue of a Unix socket, inside its sender's own call. */
 static __always_inline void unix_sent(struct task_state *state, struct sock *to)
 {
-    struct sk_buff *skb = BPF_CORE_READ(to, sk_receive_queue.prev);
+    struct sk_buff *skb = READ(sock, to, sk_receive_queue.prev);
     u64 key = (u64)skb;
-    if (key == (u64)&to->sk_receive_queue || (u64)BPF_CORE_READ(skb, sk) != state->sk) {
+    if (key == (u64)&to->sk_receive_queue || (u64)READ(sk_buff, skb, sk) != state->sk) {
         state->receiver = (u64)to; /* read already, or another is behind it: it is only counted */
         return;
     }
     struct sock *from = (struct sock *)state->sk;
     struct datagram d = {.skb = key};
     name_unix_channels(&d, from, to);
-    set_bytes(&d, BPF_CORE_READ(skb, len));
+    set_bytes(&d, READ(sk_buff, skb, len));
     bool is_new;
     struct channel_bytes *counted = channel_state(d.channel, &is_new);
     if (!counted)
@@ -421,8 +421,7 @@ static __always_inline bool connected_channels(struct datagram *d, struct sock *
     tcp_ends(sk, &local, &remote);
     if (object_type != OBJECT_UDP || !remote.port)
         return false;
-    name_channels(d, is_write ? &local : &remote, is_write ? &remote : &local,
-                  BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum));
+    name_channels(d, is_write ? &local : &remote, is_write ? &remote : &local, namespace_of(sk));
     bool is_new;
     channel_state(d->channel, &is_new);
     if (is_new)
@@ -540,8 +539,7 @@ static __noinline void settle_sender(struct task_state *state, struct pt_regs *r
     }
     from.port = __builtin_bswap16(name.halves[1]);
     struct sock *sk = (struct sock *)state->sk;
-    u64 key = flow_key(&from, BPF_CORE_READ(sk, __sk_common.skc_num),
-                       BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum));
+    u64 key = flow_key(&from, BPF_CORE_READ(sk, __sk_common.skc_num), namespace_of(sk));
     struct flow *flow = bpf_map_lookup_elem(&flows, &key);
     if (!flow || (t->bytes && t->channel == flow->channel))
         return;

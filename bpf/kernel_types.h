@@ -60,6 +60,11 @@ enum {
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
+/* Nothing but a pointer: as such any pointer can be read. */
+struct hlist_head {
+    struct hlist_node *first;
+};
+
 struct super_block {
     u32 s_dev;
 };

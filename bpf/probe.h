@@ -16,6 +16,26 @@ const volatile bool scope_target = false; /* scheduler records of traced threads
 const volatile bool keep_paths = true;
 const volatile bool keep_methods = true;
 const volatile bool attaching = false; /* threads and channels may be older than the capture */
+const volatile bool can_cast = false;  /* the kernel has bpf_rdonly_cast(): Linux 6.2 */
+
+extern void *bpf_rdonly_cast(const void *address, u32 type_id) __ksym __weak;
+
+/*
+ * A field of a kernel structure at an address that the verifier knows nothing of. By a plain load,
+ * where the kernel lets us; the helper takes many times as long. What cannot be read is 0.
+ */
+#define READ(type, address, field)                                                                 \
+    ({                                                                                             \
+        typeof(((struct type *)0)->field) read_;                                                   \
+        if (can_cast) {                                                                            \
+            u32 type_id_ = bpf_core_type_id_kernel(struct type);                                   \
+            struct type *from_ = bpf_rdonly_cast((const void *)(address), type_id_);               \
+            read_ = from_->field;                                                                  \
+        } else {                                                                                   \
+            read_ = BPF_CORE_READ((struct type *)(address), field);                                \
+        }                                                                                          \
+        read_;                                                                                     \
+    })
 
 /* What the running system call moved through a socket: its last transfer. */
 struct socket_transfer {

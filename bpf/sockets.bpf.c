@@ -62,7 +62,7 @@ static __always_inline void tcp_ends(struct sock *sk, struct endpoint *local,
                                      struct endpoint *remote)
 {
     /* A connection that was reset has given its port back, but what came before can be read. */
-    u16 port = BPF_CORE_READ((struct inet_sock *)sk, inet_sport);
+    u16 port = READ(inet_sock, sk, inet_sport);
     local->port = __builtin_bswap16(port);
     remote->port = __builtin_bswap16(sk->__sk_common.skc_dport);
     local->address[0] = remote->address[0] = 0;
@@ -83,7 +83,8 @@ static __always_inline void tcp_ends(struct sock *sk, struct endpoint *local,
 
 static __always_inline u32 namespace_of(struct sock *sk)
 {
-    return BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum);
+    struct net *net = READ(sock, sk, __sk_common.skc_net.net);
+    return READ(net, net, ns.inum);
 }
 
 /* The two channels of a connection, and its ends. */
@@ -163,8 +164,8 @@ static __always_inline void name_unix(u64 channel, struct unix_sock *from, struc
 /* The object type of a socket. */
 static __always_inline u16 socket_type(struct sock *sk)
 {
-    u16 family = BPF_CORE_READ(sk, __sk_common.skc_family);
-    u16 type = BPF_CORE_READ(sk, sk_type), protocol = BPF_CORE_READ(sk, sk_protocol);
+    u16 family = READ(sock, sk, __sk_common.skc_family);
+    u16 type = READ(sock, sk, sk_type), protocol = READ(sock, sk, sk_protocol);
     if (family == AF_UNIX)
         return type == SOCK_STREAM ? OBJECT_UNIX : OBJECT_UNIX_DGRAM;
     if (family != AF_INET && family != AF_INET6)

@@ -115,15 +115,15 @@ static __always_inline void look_up(struct task_state *state, struct task_struct
     struct fdtable *fdt = files->fdt;
     if (fd >= fdt->max_fds)
         return;
-    struct file *file = 0;
-    bpf_probe_read_kernel(&file, sizeof(file), (void *)fdt->fd + (u64)fd * sizeof(file));
+    struct file *file =
+        (struct file *)READ(hlist_head, (u64)fdt->fd + (u64)fd * sizeof(file), first);
     if (!file)
         return;
-    struct inode *inode = BPF_CORE_READ(file, f_inode);
+    struct inode *inode = READ(file, file, f_inode);
     if (!inode)
         return;
-    u64 ino = BPF_CORE_READ(inode, i_ino);
-    u16 type = (BPF_CORE_READ(inode, i_mode) & S_IFMT) >> 12;
+    u64 ino = READ(inode, inode, i_ino);
+    u16 type = (READ(inode, inode, i_mode) & S_IFMT) >> 12;
     state->fd = fd;
     if (!type) {
         look_up_untyped(state, file, inode, ino);
@@ -133,13 +133,14 @@ static __always_inline void look_up(struct task_state *state, struct task_struct
         return; /* the same object as last time: device and type are known */
     state->inode = (u64)inode;
     state->ino = ino;
-    state->dev = BPF_CORE_READ(inode, i_sb, s_dev);
-    state->f_mode = BPF_CORE_READ(file, f_mode);
+    struct super_block *filesystem = READ(inode, inode, i_sb);
+    state->dev = READ(super_block, filesystem, s_dev);
+    state->f_mode = READ(file, file, f_mode);
     state->object_type = type;
     state->sk = 0;
     if (state->object_type == OBJECT_SOCKET) {
-        struct socket *socket = BPF_CORE_READ(file, private_data);
-        struct sock *sk = BPF_CORE_READ(socket, sk);
+        struct socket *socket = READ(file, file, private_data);
+        struct sock *sk = READ(socket, socket, sk);
         state->sk = (u64)sk;
         state->object_type = socket_type(sk);
     }

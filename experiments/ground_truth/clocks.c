@@ -3,6 +3,7 @@
 #include "give_up.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -69,9 +70,17 @@ static uint64_t read_run_delay(void)
     return delay;
 }
 
+static uint64_t read_sleeps(void)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_THREAD, &usage);
+    return (uint64_t)usage.ru_nvcsw;
+}
+
 struct usage usage_before(void)
 {
     struct usage usage;
+    usage.sleeps = read_sleeps();
     usage.runnable_ns = read_run_delay();
     usage.cpu_ns = read_clock(CLOCK_THREAD_CPUTIME_ID);
     usage.wall_ns = clock_ns();
@@ -84,6 +93,7 @@ struct usage usage_after(void)
     usage.wall_ns = clock_ns();
     usage.cpu_ns = read_clock(CLOCK_THREAD_CPUTIME_ID);
     usage.runnable_ns = read_run_delay();
+    usage.sleeps = read_sleeps();
     return usage;
 }
 
@@ -98,12 +108,13 @@ struct usage usage_between(struct usage before, struct usage after)
         .wall_ns = after.wall_ns - before.wall_ns,
         .cpu_ns = after.cpu_ns - before.cpu_ns,
         .runnable_ns = after.runnable_ns - before.runnable_ns,
+        .sleeps = after.sleeps - before.sleeps,
     };
 }
 
 uint64_t usage_asleep_ns(struct usage between)
 {
-    return less(between.wall_ns, between.cpu_ns + between.runnable_ns);
+    return between.sleeps ? less(between.wall_ns, between.cpu_ns + between.runnable_ns) : 0;
 }
 
 uint64_t usage_awake_ns(struct usage between)

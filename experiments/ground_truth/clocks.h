@@ -34,6 +34,7 @@ struct usage {
     uint64_t wall_ns;
     uint64_t cpu_ns;      /* on a CPU, in user mode or in the kernel */
     uint64_t runnable_ns; /* wanted a CPU, and others had it */
+    uint64_t sleeps;      /* times it gave up its CPU of itself */
 };
 
 /*
@@ -43,7 +44,10 @@ struct usage {
 struct usage usage_before(void);
 struct usage usage_after(void);
 
-/* after - before, and what is left of it when the thread neither ran nor wanted to. */
+/*
+ * after - before, and what is left of it when the thread neither ran nor wanted to: nothing for one
+ * that never gave up its CPU.  A hypervisor that took the CPU leaves a rest, too, which is no sleep.
+ */
 struct usage usage_between(struct usage before, struct usage after);
 uint64_t usage_asleep_ns(struct usage between);
 

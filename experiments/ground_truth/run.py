@@ -125,6 +125,14 @@ def select(options: argparse.Namespace) -> list[tuple[Case, str]]:
     ]
 
 
+def stolen() -> tuple[float, float]:
+    """Seconds the hypervisor has taken from all CPUs, by the kernel's account (proc_stat(5)), and those
+    that have gone by on them."""
+    fields = [int(ticks) for ticks in Path("/proc/stat").read_text().split("\n")[0].split()[1:9]]
+    hz = os.sysconf("SC_CLK_TCK")
+    return fields[7] / hz, sum(fields) / hz
+
+
 def main() -> int:
     options = parse()
     runs = select(options)
@@ -139,6 +147,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGHUP, stop)
     results, rows = [], []
+    stolen_s, all_s = stolen()
     table.tell_header()
     with tempfile.TemporaryDirectory(prefix="ground_truth.") as scratch, cpus_awake():
         for case, transport in runs:
@@ -154,6 +163,8 @@ def main() -> int:
     if options.parquet:
         parquet.write(Path(options.parquet), results, rows)
     bad = [result["case"] for result in results if not result["passed"]]
+    stolen_s, all_s = (after - before for before, after in zip((stolen_s, all_s), stolen(), strict=True))
+    print(f"the hypervisor took {stolen_s / all_s:.2%} of the CPUs' time: whose, is not always known")
     print(f"{len(results) - len(bad)} of {len(results)} cases passed")
     if bad:
         print("failed: " + ", ".join(bad))

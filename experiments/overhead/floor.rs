@@ -14,8 +14,14 @@ use rpcprobe::probe::hooks::{Means, HOOKS};
 
 /// `r0 = 0; exit`
 fn nothing() -> [sys::bpf_insn; 2] {
-    let insn = |code: u32| sys::bpf_insn { code: code as u8, ..Default::default() };
-    [insn(sys::BPF_ALU64 | sys::BPF_MOV | sys::BPF_K), insn(sys::BPF_JMP | sys::BPF_EXIT)]
+    let insn = |code: u32| sys::bpf_insn {
+        code: code as u8,
+        ..Default::default()
+    };
+    [
+        insn(sys::BPF_ALU64 | sys::BPF_MOV | sys::BPF_K),
+        insn(sys::BPF_JMP | sys::BPF_EXIT),
+    ]
 }
 
 fn owned(fd: i32) -> Result<OwnedFd> {
@@ -46,7 +52,10 @@ fn attach(tracepoint: &str) -> Result<(OwnedFd, OwnedFd)> {
             instructions.len() as u64,
             &mut options,
         ))?;
-        let link = owned(sys::bpf_raw_tracepoint_open(std::ptr::null(), program.as_raw_fd()))?;
+        let link = owned(sys::bpf_raw_tracepoint_open(
+            std::ptr::null(),
+            program.as_raw_fd(),
+        ))?;
         Ok((program, link))
     }
 }
@@ -54,7 +63,9 @@ fn attach(tracepoint: &str) -> Result<(OwnedFd, OwnedFd)> {
 fn main() -> Result<()> {
     let mut attached = Vec::new();
     for hook in HOOKS {
-        let Means::Tracepoint(name) = hook.means else { continue };
+        let Means::Tracepoint(name) = hook.means else {
+            continue;
+        };
         match attach(name) {
             Ok(links) => attached.push(links),
             Err(error) if !hook.required => eprintln!("floor: {name}: {error:#}"),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * A byte there and a byte back: the least a request can be, so what a tool adds shows best. Pairs of
- * processes, a client and a server each, over two pipes, a Unix socket pair or a TCP connection.
+ * A byte there and a byte back: the least a request can be, so what a tool adds shows best. Pairs
+ * of processes, a client and a server each, over two pipes, a Unix socket pair or a TCP connection.
  * Prints one line of JSON; times are CLOCK_MONOTONIC.
  */
 #define _GNU_SOURCE

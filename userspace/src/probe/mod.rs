@@ -12,7 +12,7 @@ pub mod snapshot;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 
 use anyhow::{anyhow, bail, Context, Result};
-use libbpf_rs::btf::types::{MemberAttr, Struct, Typedef};
+use libbpf_rs::btf::types::{Func, MemberAttr, Struct, Typedef};
 use libbpf_rs::btf::Btf;
 use libbpf_rs::{
     Link, MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder, OpenObject, PrintLevel,
@@ -95,7 +95,7 @@ impl Probe {
             .context("the built-in BPF object does not open")?;
         let absent = disable_absent_hooks(&mut open, &btf)?;
         disable_unwanted_hooks(&mut open, config);
-        set_options(&mut open, config)?;
+        set_options(&mut open, config, &btf)?;
         let object = open.load().map_err(|error| {
             anyhow!("the kernel refused the programs: {error}\n{}", last_libbpf_message())
         })?;
@@ -295,12 +295,14 @@ fn disable_absent_hooks(open: &mut OpenObject, btf: &Btf<'_>) -> Result<Vec<(Str
     Ok(absent)
 }
 
-fn set_options(open: &mut OpenObject, config: &Config) -> Result<()> {
+fn set_options(open: &mut OpenObject, config: &Config, btf: &Btf<'_>) -> Result<()> {
+    let can_cast = btf.type_by_name::<Func<'_>>("bpf_rdonly_cast").is_some();
     let options = [
         (c"scope_target", u8::from(config.scope_target)),
         (c"keep_paths", u8::from(config.keep_paths)),
         (c"keep_methods", u8::from(config.keep_methods)),
         (c"attaching", u8::from(config.attaching)),
+        (c"can_cast", u8::from(can_cast)),
         (c"stack_states", config.stacks.map_or(0, |stacks| states(stacks.sleeps))),
     ];
     let mut rodata = open
