@@ -33,6 +33,8 @@ class Cost:
     p50_ns: list[float] = field(default_factory=list)
     p99_ns: list[float] = field(default_factory=list)
     throughput: list[float] = field(default_factory=list)
+    # Of a request on average, from the throughput.
+    mean_ns: list[float] = field(default_factory=list)
     runs: list[Measured] = field(default_factory=list)
     why_not: str | None = None
 
@@ -43,6 +45,7 @@ class Cost:
         self.p50_ns.append(run.sample.p50_ns - base("p50_ns"))
         self.p99_ns.append(run.sample.p99_ns - base("p99_ns"))
         self.throughput.append(run.sample.per_second / base("per_second") - 1)
+        self.mean_ns.append(1e9 / run.sample.per_second - 1e9 / base("per_second"))
         self.runs.append(run)
 
     def each(self, of: str) -> float | None:
@@ -51,6 +54,11 @@ class Cost:
         if not values or None in values:
             return None
         return median(value / run.sample.requests for value, run in zip(values, self.runs, strict=True))
+
+    def estimate(self) -> float | None:
+        """The tool's own estimate, as a part of what was measured."""
+        each_ns = self.each("estimate_ns")
+        return None if each_ns is None else each_ns / median(self.mean_ns)
 
     def cpu(self) -> float | None:
         values = [run.cpu for run in self.runs if run.cpu is not None]
@@ -68,7 +76,7 @@ def spread(values: list[float], unit: str = "{:,.0f}") -> str:
     )
 
 
-COLUMNS = "{:<34} {:>26} {:>28} {:>24} {:>7} {:>8} {:>8} {:>6}"
+COLUMNS = "{:<36} {:>24} {:>28} {:>22} {:>7} {:>7} {:>8} {:>6} {:>9}"
 
 
 def tell(workload: Workload, base: list[Measured], costs: list[Cost]):
@@ -78,12 +86,12 @@ def tell(workload: Workload, base: list[Measured], costs: list[Cost]):
     print(
         COLUMNS.format(
             *("", "added to p50, ns", "added to p99, ns", "throughput, %"),
-            *("CPU, %", "bytes", "records", "lost"),
+            *("CPU, %", "bytes", "records", "lost", "estimate"),
         )
     )
     for cost in costs:
         if not cost.runs:
-            print(f"{cost.tool.name:<34} not measured: {cost.why_not}")
+            print(f"{cost.tool.name:<36} not measured: {cost.why_not}")
             continue
 
         def shown(value: float | None, format: str) -> str:
@@ -100,6 +108,7 @@ def tell(workload: Workload, base: list[Measured], costs: list[Cost]):
                 shown(cost.each("bytes"), "{:.0f}"),
                 shown(cost.each("records"), "{:.1f}"),
                 shown(cost.lost(), "{}"),
+                shown(cost.estimate(), "x {:.2f}"),
             )
         )
     sys.stdout.flush()

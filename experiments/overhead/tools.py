@@ -44,6 +44,8 @@ class Measured:
     bytes: int | None = None
     records: int | None = None
     lost: int | None = None
+    # What the tool itself says that it cost, in all.
+    estimate_ns: int | None = None
 
 
 def pinned(cpus: str, command: list) -> list[str]:
@@ -186,6 +188,10 @@ class Rpcprobe(Tool):
         counts = json.loads((capture / "manifest.json").read_text())["counts"]
         measured.bytes = (capture / "events.bin").stat().st_size
         measured.records, measured.lost = counts["records"], counts["records_lost"]
+        report = subprocess.run(
+            [self.program, "report", "--json", capture], check=True, capture_output=True
+        )
+        measured.estimate_ns = json.loads(report.stdout)["capture"]["probe_cost_estimated_ns"]
         return measured
 
 

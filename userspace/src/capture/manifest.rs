@@ -122,6 +122,11 @@ pub struct Counts {
     pub stored_bytes: u64,
     /// Records of traced threads, by what they cost: see [`Calibration`].
     pub syscalls: u64,
+    /// Of these: on descriptors; and those that moved bytes through sockets.
+    #[serde(default)]
+    pub io_calls: u64,
+    #[serde(default)]
+    pub socket_calls: u64,
     pub switches: u64,
     pub wakings: u64,
     pub faults: u64,
@@ -167,6 +172,12 @@ pub struct Loss {
 pub struct Calibration {
     /// Added to one system call of a traced thread.
     pub syscall_ns: f64,
+    /// To one on a pipe, a file or whatever else has a descriptor; and to one that moves bytes through a
+    /// socket. 0 in captures from before these were measured: then as the others.
+    #[serde(default)]
+    pub io_call_ns: f64,
+    #[serde(default)]
+    pub socket_call_ns: f64,
     /// Added to one context switch with its wake-up.
     pub switch_ns: f64,
     /// Added to one page fault of a traced thread.
@@ -210,12 +221,16 @@ impl Loss {
 
 impl Manifest {
     /// The probe's own cost on the target over the whole capture: events x calibrated cost (stacks
-    /// of sleeps are part of that of a switch, as it is calibrated with them), and the interrupts
-    /// that took samples, as measured.
+    /// of sleeps are part of that of a switch, as it is calibrated with them; an interrupt has two
+    /// hooks and a record, as a plain call), and the interrupts that took samples, as measured.
     pub fn probe_cost_ns(&self) -> u64 {
         let c = &self.calibration;
         let n = &self.counts;
-        (n.syscalls as f64 * c.syscall_ns
+        let calls = n.syscalls.saturating_sub(n.io_calls).saturating_sub(n.socket_calls);
+        let or_plain = |ns: f64| if ns > 0.0 { ns } else { c.syscall_ns };
+        (calls.saturating_add(n.interrupts) as f64 * c.syscall_ns
+            + n.io_calls as f64 * or_plain(c.io_call_ns)
+            + n.socket_calls as f64 * or_plain(c.socket_call_ns)
             + n.switches as f64 * c.switch_ns
             + n.faults as f64 * c.fault_ns) as u64
             + n.sampling_ns
@@ -225,6 +240,34 @@ impl Manifest {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_probe_cost_goes_by_the_kinds_of_events() {
+        let counts = Counts {
+            syscalls: 100,
+            io_calls: 30,
+            socket_calls: 20,
+            interrupts: 5,
+            switches: 7,
+            faults: 3,
+            sampling_ns: 11,
+            ..Counts::default()
+        };
+        let calibration = Calibration {
+            syscall_ns: 10.0,
+            switch_ns: 1_000.0,
+            fault_ns: 10_000.0,
+            ..Calibration::default()
+        };
+        let cost_ns = |calibration: &Calibration| {
+            let (counts, calibration) = (counts.clone(), calibration.clone());
+            Manifest { counts, calibration, ..Manifest::default() }.probe_cost_ns()
+        };
+        // Of a version that did not tell calls apart.
+        assert_eq!(cost_ns(&calibration), 105 * 10 + 7_000 + 30_000 + 11);
+        let told = Calibration { io_call_ns: 20.0, socket_call_ns: 50.0, ..calibration };
+        assert_eq!(cost_ns(&told), 55 * 10 + 30 * 20 + 20 * 50 + 7_000 + 30_000 + 11);
+    }
 
     #[test]
     fn losses_before_the_start_are_none_of_the_captures() {

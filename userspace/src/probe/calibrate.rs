@@ -112,11 +112,14 @@ impl Calibrator {
         let traced = self.time()?;
         let plain = self.plain;
         let syscall_ns = (traced.syscall - plain.syscall).max(0.0);
+        let io_call_ns = (traced.copied.call - plain.copied.call).max(0.0);
         // A round trip is two switches, two wake-ups and four system calls.
         let round_trip_ns = (traced.round_trip - plain.round_trip).max(0.0);
         let calibration = Calibration {
             syscall_ns,
-            switch_ns: ((round_trip_ns - 4.0 * syscall_ns) / 2.0).max(0.0),
+            io_call_ns,
+            socket_call_ns: (traced.socket_copied.call - plain.socket_copied.call).max(0.0),
+            switch_ns: ((round_trip_ns - 4.0 * io_call_ns) / 2.0).max(0.0),
             fault_ns: (traced.fault - plain.fault).max(0.0),
             copy_ns_per_byte: plain.copied.byte,
             // Inside the call.
