@@ -1,5 +1,6 @@
 # make demo    build all and run the main job on real input
 # make test    run every test
+# make bench   what tracing costs, beside other tools (half an hour; ARGS='--rounds 2' for less)
 # make build | install | lint | fmt | clean
 PREFIX ?= /usr/local
 CARGO ?= cargo
@@ -12,7 +13,7 @@ TARGETS := frpc echo netlab kvlog flexcache stockbazaar greeter
 TEST_VENV := .cache/test-venv
 
 all: build
-.PHONY: all build install demo test test-targets test-rust lint fmt clean deps-build deps-test deps-lint
+.PHONY: all build install demo bench test test-targets test-rust lint fmt clean deps-build deps-test deps-lint
 
 deps-build deps-test deps-lint: deps-%:
 	@.ci/install-deps $*
@@ -36,6 +37,9 @@ demo: install
 		sed -n 's/^ *"request_id": \([0-9]*\).*/\1/p' | head -1)"
 	@echo; echo "$$(grep -c ANSWER targets/frpc/answers.txt) answers are in targets/frpc/answers.txt," \
 		"the capture is in targets/frpc/rpcprobe.out."
+
+bench: build
+	@$(MAKE) --no-print-directory -C experiments/overhead check rate
 
 test: deps-test build test-targets test-rust
 

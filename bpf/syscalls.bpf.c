@@ -83,7 +83,8 @@ static __always_inline enum argument argument_of(long nr)
 static __always_inline bool is_eventfd(struct file *file)
 {
     char name[9] = {};
-    const unsigned char *of_file = BPF_CORE_READ(file, f_path.dentry, d_name.name);
+    struct dentry *entry = READ(file, file, f_path.dentry);
+    const unsigned char *of_file = READ(dentry, entry, d_name.name);
     bpf_probe_read_kernel(name, sizeof(name), of_file);
     return __builtin_memcmp(name, "[eventfd]", sizeof(name)) == 0;
 }
@@ -93,12 +94,13 @@ static __always_inline void look_up_untyped(struct task_state *state, struct fil
 {
     state->inode = 0; /* nothing of it is remembered: files without inode are not told apart */
     state->ino = ino;
-    state->dev = BPF_CORE_READ(inode, i_sb, s_dev);
+    struct super_block *filesystem = READ(inode, inode, i_sb);
+    state->dev = READ(super_block, filesystem, s_dev);
     state->object_type = 0;
     state->sk = 0;
     if (is_eventfd(file)) {
-        struct eventfd_ctx *eventfd = BPF_CORE_READ(file, private_data);
-        state->ino = BPF_CORE_READ(eventfd, id);
+        struct eventfd_ctx *eventfd = READ(file, file, private_data);
+        state->ino = READ(eventfd_ctx, eventfd, id);
         state->dev = 0;
         state->object_type = OBJECT_EVENTFD;
     }

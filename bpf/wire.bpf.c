@@ -50,7 +50,7 @@ struct tcp_headers {
 
 static __always_inline bool read_tcp(struct sk_buff *skb, struct tcp_headers *h)
 {
-    unsigned char *packet = BPF_CORE_READ(skb, head) + BPF_CORE_READ(skb, network_header);
+    unsigned char *packet = READ(sk_buff, skb, head) + READ(sk_buff, skb, network_header);
     union {
         u8 bytes[40];
         u32 words[10];
@@ -85,7 +85,7 @@ static __always_inline bool read_tcp(struct sk_buff *skb, struct tcp_headers *h)
     h->from.port = __builtin_bswap16(tcp.halves[0]);
     h->to.port = __builtin_bswap16(tcp.halves[1]);
     u64 payload = (u64)packet + header_bytes + (tcp.bytes[12] >> 4) * 4;
-    s64 bytes = (s64)BPF_CORE_READ(skb, len) - (s64)(payload - (u64)BPF_CORE_READ(skb, data));
+    s64 bytes = (s64)READ(sk_buff, skb, len) - (s64)(payload - (u64)READ(sk_buff, skb, data));
     if (bytes <= 0)
         return false; /* nothing but an acknowledgement */
     h->bytes = bytes;
@@ -95,7 +95,8 @@ static __always_inline bool read_tcp(struct sk_buff *skb, struct tcp_headers *h)
 
 static __always_inline bool on_loopback(struct sk_buff *skb)
 {
-    return BPF_CORE_READ(skb, dev, flags) & IFF_LOOPBACK;
+    struct net_device *device = READ(sk_buff, skb, dev);
+    return READ(net_device, device, flags) & IFF_LOOPBACK;
 }
 
 static __always_inline void emit_packet(u64 channel, const struct packet *p, u64 received_ns)

@@ -20,6 +20,8 @@ from workloads import WORKLOADS, Workload
 
 # What is aimed for, of null RPC over pipes: see README.md.
 P50_FACTOR, P99_FACTOR, PUBLIC_FACTOR = 1.5, 1.7, 0.5
+# How far the cost that reports print may be from what was measured.
+ESTIMATE_WITHIN = 0.25
 
 # Set while in it.
 OWN_NAMESPACE = "RPCPROBE_OVERHEAD_NAMESPACE"
@@ -140,10 +142,22 @@ def measure(workload: Workload, chosen: list[Tool], options) -> tuple[list[Measu
     return base, costs
 
 
+def judge_estimate(costs: dict[str, Cost]) -> bool:
+    estimate = costs["rpcprobe"].estimate() if "rpcprobe" in costs else None
+    if estimate is None:
+        return True
+    held = abs(estimate - 1) <= ESTIMATE_WITHIN
+    print(
+        f"{'pass' if held else 'FAIL'}: the cost that rpcprobe's report prints is {estimate:.2f} of that"
+        f" measured; aim: within {ESTIMATE_WITHIN:.0%}"
+    )
+    return held
+
+
 def judge(costs: dict[str, Cost]) -> bool:
     """Whether the aims hold; of null RPC over pipes."""
     if not all(name in costs and costs[name].runs for name in ("rpcprobe", "floor")):
-        print("\nno verdict: rpcprobe and the floor were not both measured")
+        print("no verdict: rpcprobe and the floor were not both measured")
         return False
     ours, floor = costs["rpcprobe"], costs["floor"]
     others = [cost for cost in costs.values() if cost.tool.same_events and cost.runs]
@@ -154,7 +168,6 @@ def judge(costs: dict[str, Cost]) -> bool:
     if others:
         best = min(others, key=lambda cost: median(cost.p50_ns))
         aims.append(("p50", median(ours.p50_ns), median(best.p50_ns), PUBLIC_FACTOR, best.tool.name))
-    print()
     good = True
     for what, value, other, factor, whose in aims:
         held = value <= factor * other
@@ -219,8 +232,10 @@ def main() -> int:
                 for tool, cost in zip(chosen, costs, strict=True)
             },
         }
+        by_name = dict(zip(chosen, costs, strict=True))
+        good &= judge_estimate(by_name)
         if name == "pipe":
-            good = judge(dict(zip(chosen, costs, strict=True)))
+            good &= judge(by_name)
     if options.json:
         options.json.write_text(json.dumps(everything, indent=1))
     return 0 if good else 1
