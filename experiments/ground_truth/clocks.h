@@ -46,7 +46,8 @@ struct usage usage_after(void);
 
 /*
  * after - before, and what is left of it when the thread neither ran nor wanted to: nothing for one
- * that never gave up its CPU.  A hypervisor that took the CPU leaves a rest, too, which is no sleep.
+ * that never gave up its CPU.  A hypervisor that took the CPU leaves a rest, too, which is no
+ * sleep.
  */
 struct usage usage_between(struct usage before, struct usage after);
 uint64_t usage_asleep_ns(struct usage between);

@@ -163,8 +163,12 @@ def main() -> int:
     if options.parquet:
         parquet.write(Path(options.parquet), results, rows)
     bad = [result["case"] for result in results if not result["passed"]]
-    stolen_s, all_s = (after - before for before, after in zip((stolen_s, all_s), stolen(), strict=True))
-    print(f"the hypervisor took {stolen_s / all_s:.2%} of the CPUs' time: whose, is not always known")
+    stolen_s, all_s = (
+        after - before for before, after in zip((stolen_s, all_s), stolen(), strict=True)
+    )
+    print(
+        f"the hypervisor took {stolen_s / all_s:.2%} of the CPUs' time: whose, is not always known"
+    )
     print(f"{len(results) - len(bad)} of {len(results)} cases passed")
     if bad:
         print("failed: " + ", ".join(bad))

@@ -74,7 +74,9 @@ def main() -> int:
     if os.geteuid() != 0:
         parser.error("needs root")
     cpus = len(os.sched_getaffinity(0))
-    titles = f"{'M calls/s':>10}{'made':>12}{'kept':>12}{'lost':>12}{'lost, %':>9}{'longest, ms':>12}"
+    titles = (
+        f"{'M calls/s':>10}{'made':>12}{'kept':>12}{'lost':>12}{'lost, %':>9}{'longest, ms':>12}"
+    )
     print(f"{'':34}{titles}  kept + lost = made")
     good, largest, fastest = True, 0.0, {}
     for processes in sorted({1, cpus, 4 * cpus}):

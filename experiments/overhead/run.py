@@ -55,7 +55,9 @@ class Cost:
         values = [getattr(run, of) for run in self.runs]
         if not values or None in values:
             return None
-        return median(value / run.sample.requests for value, run in zip(values, self.runs, strict=True))
+        return median(
+            value / run.sample.requests for value, run in zip(values, self.runs, strict=True)
+        )
 
     def estimate(self) -> float | None:
         """The tool's own estimate, as a part of what was measured."""
@@ -84,7 +86,9 @@ COLUMNS = "{:<36} {:>24} {:>28} {:>22} {:>7} {:>7} {:>8} {:>6} {:>9}"
 def tell(workload: Workload, base: list[Measured], costs: list[Cost]):
     p50, p99 = ([getattr(run.sample, of) for run in base] for of in ("p50_ns", "p99_ns"))
     rate = median(run.sample.per_second for run in base)
-    print(f"\n{workload.name}: baseline p50 {spread(p50)} ns, p99 {spread(p99)} ns, {rate:,.0f} a second")
+    print(
+        f"\n{workload.name}: baseline p50 {spread(p50)} ns, p99 {spread(p99)} ns, {rate:,.0f} a second"
+    )
     print(
         COLUMNS.format(
             *("", "added to p50, ns", "added to p99, ns", "throughput, %"),
@@ -167,7 +171,9 @@ def judge(costs: dict[str, Cost]) -> bool:
     ]
     if others:
         best = min(others, key=lambda cost: median(cost.p50_ns))
-        aims.append(("p50", median(ours.p50_ns), median(best.p50_ns), PUBLIC_FACTOR, best.tool.name))
+        aims.append(
+            ("p50", median(ours.p50_ns), median(best.p50_ns), PUBLIC_FACTOR, best.tool.name)
+        )
     good = True
     for what, value, other, factor, whose in aims:
         held = value <= factor * other
@@ -194,9 +200,7 @@ def see_tracefs():
         return
     os.environ[OWN_NAMESPACE] = "1"
     mount = f'mount -t tracefs none {TRACING}; exec "$@"'
-    os.execvp(
-        "unshare", ["unshare", "--mount", "sh", "-c", mount, "sh", sys.executable, *sys.argv]
-    )
+    os.execvp("unshare", ["unshare", "--mount", "sh", "-c", mount, "sh", sys.executable, *sys.argv])
 
 
 def main() -> int:

@@ -17,7 +17,12 @@ from pathlib import Path
 from workloads import Sample, Workload
 
 # The scheduler's and the system calls' events: those every tool here can record.
-EVENTS = ("sched:sched_switch", "sched:sched_waking", "raw_syscalls:sys_enter", "raw_syscalls:sys_exit")
+EVENTS = (
+    "sched:sched_switch",
+    "sched:sched_waking",
+    "raw_syscalls:sys_enter",
+    "raw_syscalls:sys_exit",
+)
 
 
 TRACING = Path("/sys/kernel/tracing")
@@ -297,7 +302,9 @@ def tools(rpcprobe: Path, floor: Path) -> dict[str, Tool]:
         "ftrace": Ftrace(),
         "perf": PerfRecord(),
         "bpftrace": Beside(
-            "bpftrace, sums", ["bpftrace", "-e", BPFTRACE.replace("{", "{{").replace("}", "}}")], "ready"
+            "bpftrace, sums",
+            ["bpftrace", "-e", BPFTRACE.replace("{", "{{").replace("}", "}}")],
+            "ready",
         ),
         "bcc": Beside("bcc syscount -L", ["syscount-bpfcc", "-L"], "Tracing"),
         "perf-trace": Prefix("perf trace -s", "perf", "trace", "-s", "-o", "{folder}/trace", "--"),

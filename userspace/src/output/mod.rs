@@ -515,7 +515,7 @@ mod tests {
         for segment in &mut segments {
             segment.start_ns = request.start_ns;
             (segment.pid, segment.tid) = (number as u32, (number >> 32) as u32);
-            segment.detail = Some(format!("read({number})").into());
+            segment.detail = Some(format!("read({number})"));
         }
         (request, segments)
     }

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Many at once, or one after another.
+ *   crowd threads N ROUNDS   N threads ask as many of another process, ROUNDS times each
+ *   crowd forks N            N processes after another, which do nothing
+ *   crowd execs N PROGRAM    the same, each executes PROGRAM
+ * Prints how many answers, or ends, there were.
+ */
+#define _GNU_SOURCE
+#include <err.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static long rounds;
+
+static void *serve(void *end)
+{
+    char byte;
+    while (read((long)end, &byte, 1) == 1 && write((long)end, &byte, 1) == 1)
+        ;
+    close((long)end);
+    return 0;
+}
+
+static void *ask(void *end)
+{
+    char byte = 'x';
+    long right = 0;
+    for (long i = 0; i < rounds; i++)
+        right += write((long)end, &byte, 1) == 1 && read((long)end, &byte, 1) == 1;
+    close((long)end);
+    return (void *)right;
+}
+
+/* A thread for each of one process's ends; what they gave, added up. */
+static long threads_of(long pairs, int (*ends)[2], int own, void *(*does)(void *))
+{
+    pthread_t *threads = calloc(pairs, sizeof(*threads));
+    pthread_attr_t small;
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, 64 << 10);
+    for (long i = 0; i < pairs; i++) {
+        close(ends[i][!own]);
+        if (pthread_create(&threads[i], &small, does, (void *)(long)ends[i][own]))
+            errx(1, "no thread %ld", i);
+    }
+    long sum = 0;
+    for (long i = 0; i < pairs; i++) {
+        void *one;
+        pthread_join(threads[i], &one);
+        sum += (long)one;
+    }
+    return sum;
+}
+
+static long threads(long pairs)
+{
+    struct rlimit files;
+    getrlimit(RLIMIT_NOFILE, &files);
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+    int(*ends)[2] = calloc(pairs, sizeof(*ends));
+    for (long i = 0; i < pairs; i++)
+        if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends[i]))
+            err(1, "pair %ld", i);
+    pid_t pid = fork();
+    if (pid < 0)
+        err(1, "fork");
+    if (!pid) {
+        threads_of(pairs, ends, 0, serve);
+        _exit(0);
+    }
+    long right = threads_of(pairs, ends, 1, ask);
+    waitpid(pid, 0, 0);
+    return right;
+}
+
+static long forks(long processes, char **command)
+{
+    long ended = 0;
+    for (long i = 0; i < processes; i++) {
+        pid_t pid = fork();
+        if (pid < 0)
+            err(1, "fork");
+        if (!pid) {
+            if (command)
+                execv(command[0], command);
+            _exit(command ? 127 : 0);
+        }
+        int status;
+        ended += waitpid(pid, &status, 0) == pid && status == 0;
+    }
+    return ended;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 4 && !strcmp(argv[1], "threads")) {
+        rounds = atol(argv[3]);
+        printf("%ld\n", threads(atol(argv[2])));
+    } else if (argc == 3 && !strcmp(argv[1], "forks")) {
+        printf("%ld\n", forks(atol(argv[2]), 0));
+    } else if (argc == 4 && !strcmp(argv[1], "execs")) {
+        printf("%ld\n", forks(atol(argv[2]), argv + 3));
+    } else {
+        errx(2, "usage: crowd threads N ROUNDS | forks N | execs N PROGRAM");
+    }
+}
