@@ -183,6 +183,7 @@ static __always_inline bool read_head(struct framer *f, u64 bytes)
         return false;
     if (bytes < want)
         want = bytes;
+    barrier_var(want); /* or older verifiers see the check of a copy */
     if (want > HEAD_BYTES || bpf_probe_read_user(f->head + have, want, (void *)f->buffer) != 0)
         return false;
     advance(f, want);

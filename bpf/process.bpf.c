@@ -56,7 +56,8 @@ int BPF_PROG(on_sched_process_exec, struct task_struct *task, int old_pid,
         /* What the ELF loader told the new program of itself (create_elf_tables()). */
         struct mm_struct *mm = task->mm;
         if (mm) {
-            for (int i = 0; i < 50; i += 2) {
+            const int words = bpf_core_field_size(mm->saved_auxv) / sizeof(long);
+            for (int i = 0; i < 50 && i + 1 < words; i += 2) {
                 unsigned long key = mm->saved_auxv[i], value = mm->saved_auxv[i + 1];
                 if (key == AT_NULL)
                     break;

@@ -150,11 +150,14 @@ static __always_inline void name_unix(u64 channel, struct unix_sock *from, struc
     u32 bytes = 0;
     if (address && keep_paths) {
         s32 length = BPF_CORE_READ(address, len) - (s32)sizeof(u16);
-        if (length > 0 && length <= UNIX_NAME_BYTES) {
-            bytes = length;
-            if (bpf_probe_read_kernel(r.path, bytes, address->name[0].sun_path) != 0)
-                bytes = 0;
-        }
+        bytes = length;
+        /* One comparison, or the verifier sees that of a copy. */
+        barrier_var(bytes);
+        if (bytes > UNIX_NAME_BYTES)
+            bytes = 0;
+        barrier_var(bytes);
+        if (bytes && bpf_probe_read_kernel(r.path, bytes, address->name[0].sun_path) != 0)
+            bytes = 0;
     }
     r.path_bytes = bytes;
     if (bytes <= UNIX_NAME_BYTES)

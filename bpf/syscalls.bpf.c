@@ -308,8 +308,8 @@ static __always_inline void emit_socket(const struct rec_syscall *sys, struct ta
     }
 }
 
-/* What a splice took out of a pipe or stream socket. */
-static __always_inline void emit_spliced(const struct rec_syscall *sys, struct task_state *state)
+/* What a splice took out of a pipe or stream socket. Not inlined, as few calls need its stack. */
+static __noinline void emit_spliced(const struct rec_syscall *sys, struct task_state *state)
 {
     const struct object *from = &state->from;
     struct socket_transfer t = {.bytes = sys->ret, .object_type = from->type};
@@ -350,7 +350,8 @@ static __always_inline void emit_accept(const struct rec_syscall *sys, struct ta
         bpf_map_delete_elem(&established_ns, &key);
 }
 
-static __always_inline void emit_path(const struct rec_syscall *sys, struct task_state *state)
+/* Not inlined: the stack of its callers has no room for the path. */
+static __noinline void emit_path(const struct rec_syscall *sys, struct task_state *state)
 {
     /* On the stack: a program may be preempted, so memory of its CPU would not be its own. */
     struct rec_syscall_path r = {.sys = *sys};
