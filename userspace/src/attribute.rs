@@ -174,6 +174,7 @@ fn write_tables(
     counts.syscalls = tally.syscalls;
     counts.io_calls = tally.io_calls;
     counts.socket_calls = tally.socket_calls;
+    counts.units = tally.units;
     counts.switches = tally.switches;
     counts.wakings = tally.wakings;
     counts.faults = tally.faults;
@@ -219,6 +220,7 @@ pub struct Tally {
     pub syscalls: u64,
     pub io_calls: u64,
     pub socket_calls: u64,
+    pub units: u64,
     pub switches: u64,
     pub wakings: u64,
     pub faults: u64,
@@ -333,6 +335,7 @@ impl Tally {
                     self.uses_io_uring(*tid, event.ts_ns, engine);
                 }
             }
+            What::Unit(_) => self.units += 1,
             What::Fault { .. } => self.faults += 1,
             What::Irq { enter_ns, hard, .. } => {
                 self.interrupts += 1;

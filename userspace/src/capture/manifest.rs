@@ -127,6 +127,9 @@ pub struct Counts {
     pub io_calls: u64,
     #[serde(default)]
     pub socket_calls: u64,
+    /// Frames and messages found in what they moved.
+    #[serde(default)]
+    pub units: u64,
     pub switches: u64,
     pub wakings: u64,
     pub faults: u64,
@@ -178,6 +181,9 @@ pub struct Calibration {
     pub io_call_ns: f64,
     #[serde(default)]
     pub socket_call_ns: f64,
+    /// To a call for each frame or message that is found in its bytes.
+    #[serde(default)]
+    pub unit_ns: f64,
     /// Added to one context switch with its wake-up.
     pub switch_ns: f64,
     /// Added to one page fault of a traced thread.
@@ -231,6 +237,7 @@ impl Manifest {
         (calls.saturating_add(n.interrupts) as f64 * c.syscall_ns
             + n.io_calls as f64 * or_plain(c.io_call_ns)
             + n.socket_calls as f64 * or_plain(c.socket_call_ns)
+            + n.units as f64 * c.unit_ns
             + n.switches as f64 * c.switch_ns
             + n.faults as f64 * c.fault_ns) as u64
             + n.sampling_ns
@@ -247,6 +254,7 @@ mod tests {
             syscalls: 100,
             io_calls: 30,
             socket_calls: 20,
+            units: 4,
             interrupts: 5,
             switches: 7,
             faults: 3,
@@ -265,8 +273,9 @@ mod tests {
         };
         // Of a version that did not tell calls apart.
         assert_eq!(cost_ns(&calibration), 105 * 10 + 7_000 + 30_000 + 11);
-        let told = Calibration { io_call_ns: 20.0, socket_call_ns: 50.0, ..calibration };
-        assert_eq!(cost_ns(&told), 55 * 10 + 30 * 20 + 20 * 50 + 7_000 + 30_000 + 11);
+        let told =
+            Calibration { io_call_ns: 20.0, socket_call_ns: 50.0, unit_ns: 100.0, ..calibration };
+        assert_eq!(cost_ns(&told), 55 * 10 + 30 * 20 + 20 * 50 + 400 + 7_000 + 30_000 + 11);
     }
 
     #[test]
