@@ -486,6 +486,69 @@ fn a_server_asleep_in_accept_is_woken_by_the_connection() {
     assert_eq!(s.only(), expected(answer));
 }
 
+/// Nobody tells the worker of the new connection; what it was woken for meanwhile was a lock.
+#[test]
+fn a_connection_is_taken_up_by_a_busy_worker() {
+    let mut s = Story::new();
+    let (c, other) = (Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP));
+    s.task(30, 30, "other");
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.switch(20, 1, IDLE, 20, RUNNABLE);
+    s.switch(21, 2, IDLE, 21, RUNNABLE);
+    s.switch(30, 3, IDLE, 30, RUNNABLE);
+    s.sleep_in(45, 1, (20, IDLE), (ACCEPT, 40), socket(9, TYPE_TCP));
+    s.sleep_in(90, 2, (21, IDLE), (FUTEX, 89), mutex(0x10));
+    s.wake(107, 0, 10, 20, WAKING_SOFTIRQ | WAKING_IN_SYSCALL);
+    s.opened(0, 10, 5, (100, 110), None);
+    c.asks_through(&mut s, 5, 10, (0, 4), (112, 116));
+    s.switch(115, 1, IDLE, 20, RUNNABLE);
+    s.sleep_in(119, 0, (10, IDLE), (RECVFROM, 118), c.sockets[0]);
+    s.opened(1, 20, 6, (40, 120), Some(106));
+    s.wake(124, 1, 20, 21, WAKING_IN_SYSCALL);
+    s.call(1, 20, FUTEX, (123, 126), 1);
+    s.switch(127, 2, IDLE, 21, RUNNABLE);
+    s.call(2, 21, FUTEX, (89, 128), 0);
+    s.sleep_in(130, 1, (20, IDLE), (ACCEPT, 129), socket(9, TYPE_TCP));
+    // It serves another connection first.
+    s.sleep_in(132, 2, (21, IDLE), (RECVFROM, 131), other.sockets[1]);
+    s.wake(140, 3, 30, 21, WAKING_SOFTIRQ | WAKING_IN_SYSCALL);
+    s.moved(3, 30, (SENDTO, other.there, other.back), (0, 4), (138, 146));
+    s.switch(143, 2, IDLE, 21, RUNNABLE);
+    s.moved(2, 21, (RECVFROM, other.there, other.back), (0, 4), (131, 148));
+    s.moved(2, 21, (SENDTO, other.back, other.there), (0, 1), (150, 156));
+    s.moved_through(6, (2, 21), (RECVFROM, c.there, c.back), (0, 4), (158, 162));
+    s.wake(175, 2, 21, 10, WAKING_SOFTIRQ | WAKING_IN_SYSCALL);
+    c.answers(&mut s, 2, 21, (0, 4), (170, 180));
+    s.switch(178, 0, IDLE, 10, RUNNABLE);
+    c.gets(&mut s, 10, (0, 4), (118, 185));
+    s.closed(0, 10, 5, (188, 195));
+    let requests = s.requests();
+    let ours =
+        requests.iter().find(|(request, _)| request.client.as_ref().is_some_and(|c| c.tid == 10));
+    let answer = "
+        100-107 client kernel.tcp
+        107-115 server runqueue.wakeup by idle
+        115-120 server kernel.tcp
+        120-127 helper queue.socket (asleep)
+        127-128 helper queue.socket (kernel.futex: futex)
+        128-131 helper queue.socket (user)
+        131-132 helper queue.socket (kernel.tcp: recvfrom tcp)
+        132-143 helper queue.socket (asleep)
+        143-148 helper queue.socket (kernel.tcp: recvfrom tcp)
+        148-150 helper queue.socket (user)
+        150-156 helper queue.socket (kernel.tcp: sendto tcp)
+        156-158 helper queue.socket (user)
+        158-162 helper kernel.tcp
+        162-170 helper user
+        170-175 helper kernel.tcp
+        175-178 client runqueue.wakeup by idle
+        178-185 client kernel.tcp
+        185-188 client user
+        188-195 client kernel.tcp
+    ";
+    assert_eq!(table(&ours.expect("a request").1), expected(answer));
+}
+
 #[test]
 fn a_message_waits_in_its_devices_queue_and_on_the_link() {
     let mut s = Story::new();

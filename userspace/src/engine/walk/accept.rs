@@ -54,6 +54,8 @@ impl Walk<'_> {
                 })
             }
         };
+        // It may have been woken for something else: the walk was there already, and found nothing.
+        let leads_there = leads_there && self.received.is_none();
         if leads_there || piece_start_ns > call.enter_ns {
             return Some(None);
         }
