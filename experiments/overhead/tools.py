@@ -314,6 +314,6 @@ def tools(rpcprobe: Path, floor: Path) -> dict[str, Tool]:
 
 @contextmanager
 def scratch(where: Path | None) -> Iterator[Path]:
-    """A folder for one run; programs that are not root's must find their way through it."""
+    """A folder for one run, removed with what is in it."""
     with tempfile.TemporaryDirectory(dir=where) as folder:
         yield Path(folder)
