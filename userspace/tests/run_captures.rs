@@ -48,6 +48,22 @@ fn mode_3_gives_one_pipe_request_an_expression() {
     }
 }
 
+/// Batches of 16 over pipes; a Unix socket.
+#[test]
+fn modes_4_and_6_give_a_request_for_each_batch_and_expression() {
+    let Some(_turn) = needs_kernel() else { return };
+    let answers = mode_3(&[]).output.stdout;
+    for (mode, expected) in [("4", (Kind::Pipe, 300_usize.div_ceil(16))), ("6", (Kind::Unix, 300))]
+    {
+        let stdin = stdin_from(frpc("expressions.txt"));
+        let capture = Capture::of(&[], &[&frpc("frpc"), "-m", mode], stdin).succeeded();
+        assert_eq!(capture.output.stdout, answers, "mode {mode}");
+        let requests = capture.checked();
+        assert_eq!(kinds(&requests), [expected].into(), "mode {mode}");
+        all_complete(&requests);
+    }
+}
+
 #[test]
 fn almost_nothing_of_mode_3_is_unattributed() {
     let Some(_turn) = needs_kernel() else { return };
