@@ -96,8 +96,7 @@ def of_cpu(name: str) -> Case:
 CASES = [
     of_cpu("user_spin"),
     Case("kernel_spin", (Check("kernel_ns", ("kernel.vfs",)),), ALL),
-    # By the thread's CPU clock, which goes on in interrupts.
-    Case("faults", (Check("faults_ns", ("fault", "interrupt")),), ALL),
+    Case("faults", (Check("faults_ns", ("fault",)),), ALL),
     Case("interrupts", (Check("interrupts_ns", ("interrupt",)),), times=3),
     Case("sleep", (Check("sleep_ns", ("sleep",)),), ALL),
     Case("mutex", (Check("lock_ns", ("lock",)),), ALL),
