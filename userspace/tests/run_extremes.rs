@@ -30,9 +30,10 @@ fn mode_3_by(words: &[&str]) -> (Capture, Vec<u8>) {
     (capture, answers)
 }
 
-fn has_300_pipe_requests(capture: &Capture) {
+/// So many requests of that kind, none of another, and all complete.
+fn has_complete(capture: &Capture, kind: Kind, count: usize) {
     let requests = capture.checked();
-    assert_eq!(kinds(&requests).get(&Kind::Pipe), Some(&300));
+    assert_eq!(kinds(&requests), [(kind, count)].into());
     for (request, _) in requests {
         assert!(request.complete, "{request:?}");
     }
@@ -41,24 +42,19 @@ fn has_300_pipe_requests(capture: &Capture) {
 #[test]
 fn two_thousand_threads_have_their_requests() {
     let Some(_turn) = needs_kernel() else { return };
-    let requests = crowd(&["threads", "1000", "10"], "10000").checked();
-    assert_eq!(kinds(&requests), [(Kind::Unix, 10_000)].into());
-    assert!(requests.iter().all(|(request, _)| request.complete));
+    has_complete(&crowd(&["threads", "1000", "10"], "10000"), Kind::Unix, 10_000);
 }
 
 #[test]
 fn ten_thousand_short_processes_are_followed() {
     let Some(_turn) = needs_kernel() else { return };
-    let capture = crowd(&["forks", "10000"], "10000");
-    assert_eq!(kinds(&capture.checked()), [(Kind::Process, 1)].into());
+    has_complete(&crowd(&["forks", "10000"], "10000"), Kind::Process, 1);
 }
 
 #[test]
 fn a_storm_of_programs_has_a_request_for_each() {
     let Some(_turn) = needs_kernel() else { return };
-    let requests = crowd(&["execs", "1000", "/bin/true"], "1000").checked();
-    assert_eq!(kinds(&requests), [(Kind::Exec, 1000)].into());
-    assert!(requests.iter().all(|(request, _)| request.complete));
+    has_complete(&crowd(&["execs", "1000", "/bin/true"], "1000"), Kind::Exec, 1000);
 }
 
 #[test]
@@ -78,7 +74,7 @@ fn two_captures_at_once_do_not_mix() {
         .collect();
     for (parent, child) in running {
         let output = child.wait_with_output().expect("rpcprobe ends");
-        has_300_pipe_requests(&Capture::in_directory(parent, output).succeeded());
+        has_complete(&Capture::in_directory(parent, output).succeeded(), Kind::Pipe, 300);
     }
 }
 
@@ -87,7 +83,7 @@ fn a_program_under_a_seccomp_filter_is_traced_all_the_same() {
     let Some(_turn) = needs_kernel() else { return };
     let (_directory, sealed) = peer_in_c("sealed.c");
     let (capture, answers) = mode_3_by(&[&sealed]);
-    has_300_pipe_requests(&capture);
+    has_complete(&capture, Kind::Pipe, 300);
     assert_eq!(answers, mode_3_by(&[]).1);
 }
 
@@ -107,7 +103,7 @@ fn namespaces_of_its_own_do_no_harm() {
         };
     }
     let output = unshare.stdin(stdin_from(frpc("expressions.txt"))).output().expect("unshare runs");
-    has_300_pipe_requests(&Capture::in_directory(parent, output).succeeded());
+    has_complete(&Capture::in_directory(parent, output).succeeded(), Kind::Pipe, 300);
 }
 
 /// A program that is to run as another user does so, no more and no less than without us.

@@ -320,7 +320,7 @@ fn commit(
             1 => "starting",
             2 => "locking",
             3 => "flushing",
-            4 => "logging",
+            4 => "logging and callbacks", // no tracepoint tells where these begin
             _ => "between commits",
         };
         add(&mut spent, name, until_ns.saturating_sub(begin_ns));

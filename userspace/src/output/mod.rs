@@ -43,11 +43,11 @@ pub const SEGMENTS_FILE: &str = "segments.parquet";
 
 /// Rows collected before they are encoded.
 const BATCH_ROWS: usize = 4096;
-/// Memory the rows of a row group may take before it is closed. It is reached within the first million
-/// events, after which only the footer grows, kept in memory until the end: some hundred bytes a column
-/// and group. A reader of one request has to look through a group.
+/// Memory the rows of a row group may take before it is closed. Small: of long captures only the footer
+/// is to grow, kept in memory until the end, by some hundred bytes a column and group. A reader of one
+/// request has to look through a group.
 const REQUESTS_HELD_BYTES: usize = 2 << 20;
-/// Likewise for segments, of which there are many more.
+/// Likewise for segments, of which there are many more: reached within about a million events.
 const SEGMENTS_HELD_BYTES: usize = 8 << 20;
 
 /// Sums of a request's segments by category, indexed as [`Category::ALL`]; nanoseconds.
