@@ -42,6 +42,7 @@ enum {
     BPF_ANY = 0,
     BPF_NOEXIST = 1,
     BPF_F_NO_PREALLOC = 1,
+    BPF_F_MMAPABLE = 1 << 10,
     BPF_LOCAL_STORAGE_GET_F_CREATE = 1,
     BPF_RB_NO_WAKEUP = 1,
     BPF_F_USER_STACK = 256,

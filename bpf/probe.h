@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* State shared by the programs, and how they emit records. */
+/* State shared by the programs. */
 #pragma once
 /* clang-format off: order matters */
 #include "kernel_types.h"
@@ -7,9 +7,8 @@
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
 #include "records.h"
+#include "ring.h"
 /* clang-format on */
-
-#define MAX_CPUS 512
 
 /* Options, set before load. */
 const volatile bool scope_target = false; /* scheduler records of traced threads only */
@@ -99,29 +98,6 @@ struct {
     __type(value, struct task_state);
 } tasks SEC(".maps");
 
-/* One ring a CPU: a shared ring serialises all CPUs on one lock and loses most records at scale.
- * User space makes the rings and sizes them. */
-struct ring {
-    __uint(type, BPF_MAP_TYPE_RINGBUF);
-    __uint(max_entries, 4096);
-};
-
-struct {
-    __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-    __uint(max_entries, MAX_CPUS);
-    __type(key, u32);
-    __array(values, struct ring);
-} rings SEC(".maps");
-
-/* Records lost on a CPU since its last REC_LOST. User space reads what is left at the end. */
-struct cpu_loss {
-    u64 count;
-    u64 first_ns;
-    u64 last_ns;
-    u64 pad[5]; /* a cache line each */
-};
-struct cpu_loss losses[MAX_CPUS];
-
 /*
  * Interrupts now served on a CPU. `context` says which (WAKING_*); kept by our own hooks, because
  * the kernel's preemption count is a per-CPU variable programs cannot address on kernels without
@@ -188,70 +164,3 @@ static __always_inline void see(struct task_state *state, struct task_struct *ta
     if (attaching && state->nr == NR_UNSEEN)
         find_out(state, task);
 }
-
-static __always_inline void note_loss(u32 cpu, u64 now_ns)
-{
-    if (cpu >= MAX_CPUS)
-        return;
-    if (__sync_fetch_and_add(&losses[cpu].count, 1) == 0)
-        losses[cpu].first_ns = now_ns;
-    losses[cpu].last_ns = now_ns;
-}
-
-/* Tell of earlier losses as soon as there is room again, so that the reader can say when. */
-static __always_inline void report_loss(void *ring, u32 cpu, u64 now_ns)
-{
-    if (cpu >= MAX_CPUS || losses[cpu].count == 0)
-        return;
-    struct rec_lost *lost = bpf_ringbuf_reserve(ring, sizeof(*lost), 0);
-    if (!lost)
-        return;
-    lost->hdr = (struct rec_hdr){.ts_ns = now_ns, .kind = REC_LOST};
-    lost->first_ns = losses[cpu].first_ns;
-    lost->last_ns = losses[cpu].last_ns;
-    lost->count = __sync_lock_test_and_set(&losses[cpu].count, 0);
-    bpf_ringbuf_submit(lost, BPF_RB_NO_WAKEUP);
-}
-
-static __always_inline void *ring_of_cpu(u32 cpu)
-{
-    return bpf_map_lookup_elem(&rings, &cpu);
-}
-
-static __always_inline void *reserve(u64 bytes, u64 now_ns)
-{
-    u32 cpu = bpf_get_smp_processor_id();
-    void *ring = ring_of_cpu(cpu);
-    if (!ring) {
-        note_loss(cpu, now_ns);
-        return 0;
-    }
-    report_loss(ring, cpu, now_ns);
-    void *record = bpf_ringbuf_reserve(ring, bytes, 0);
-    if (!record)
-        note_loss(cpu, now_ns);
-    return record;
-}
-
-/* For records whose size is known only at run time. */
-static __always_inline void output(void *record, u64 bytes, u64 now_ns)
-{
-    u32 cpu = bpf_get_smp_processor_id();
-    void *ring = ring_of_cpu(cpu);
-    if (!ring) {
-        note_loss(cpu, now_ns);
-        return;
-    }
-    report_loss(ring, cpu, now_ns);
-    if (bpf_ringbuf_output(ring, record, bytes, BPF_RB_NO_WAKEUP) != 0)
-        note_loss(cpu, now_ns);
-}
-
-/*
- * Reserve a record of the given type, run the block that fills it, submit it. The submit is part
- * of the loop header, so a `continue` in the block cannot leak the reservation (a `break` or
- * `return` would; the verifier rejects those).
- */
-#define emit(type, var, now)                                                                       \
-    for (struct type *var = reserve(sizeof(*var), now); var;                                       \
-         bpf_ringbuf_submit(var, BPF_RB_NO_WAKEUP), var = 0)

@@ -77,8 +77,7 @@ pub fn record(
         attached: None,
     };
     let mut manifest = manifest(command, labels, config, &probe);
-    let maps = std::mem::take(&mut probe.rings);
-    let rings = Rings::new(&maps)?;
+    let rings = probe.rings()?;
     manifest.calibration = end_calibration(calibration, gaps, &rings);
     let (file, mappings) = events_file(dir, config, [manifest.command.pid], &mut manifest)?;
     let tasks = snapshot::tasks();
@@ -139,7 +138,7 @@ fn manifest(
     Manifest {
         format_version: FORMAT_VERSION,
         rpcprobe_version: env!("CARGO_PKG_VERSION").into(),
-        host: host(probe.rings.len() as u32),
+        host: host(probe.cpus()),
         command,
         labels: labels.into_iter().collect(),
         options: Options {
@@ -155,7 +154,7 @@ fn manifest(
 }
 
 /// Calibration's own records end here; what comes from here on belongs to the capture.
-fn end_calibration(calibration: Calibration, mut gaps: Gaps, rings: &Rings<'_>) -> Calibration {
+fn end_calibration(calibration: Calibration, mut gaps: Gaps, rings: &Rings) -> Calibration {
     let Ok(()) =
         rings.drain(|_, record| gaps.see(record), |_, _| Ok::<(), std::convert::Infallible>(()));
     gaps.complete(calibration)
@@ -269,7 +268,7 @@ impl Sink {
         sink
     }
 
-    fn drain(&mut self, rings: &Rings<'_>) {
+    fn drain(&mut self, rings: &Rings) {
         let Some(mut writer) = self.writer.take() else {
             let Ok(()) = rings.drain(|_, _| {}, |_, _| Ok::<(), std::convert::Infallible>(()));
             return;
@@ -286,7 +285,7 @@ impl Sink {
     fn drain_into(
         &mut self,
         writer: &mut Writer<BufWriter<File>>,
-        rings: &Rings<'_>,
+        rings: &Rings,
     ) -> std::io::Result<()> {
         let mut mappings = self.mappings.take();
         let mut methods = std::mem::take(&mut self.methods);

@@ -15,11 +15,12 @@ use anyhow::{anyhow, bail, Context, Result};
 use libbpf_rs::btf::types::{Func, MemberAttr, Struct, Typedef};
 use libbpf_rs::btf::Btf;
 use libbpf_rs::{
-    Link, MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder, OpenObject, PrintLevel,
+    Link, MapCore, MapFlags, Object, ObjectBuilder, OpenObject, PrintLevel,
 };
 
 use crate::capture::manifest::{Hook, Sleeps, Stacks};
 use hooks::{HookSpec, Means, HOOKS};
+use rings::{Layout, Rings};
 
 /// The compiled kernel side (`bpf/`).
 static OBJECT: &[u8] = include_bytes!(env!("RPCPROBE_BPF_OBJECT"));
@@ -71,7 +72,7 @@ fn states(sleeps: Sleeps) -> u8 {
 pub struct Probe {
     object: Object,
     links: Vec<Link>,
-    pub rings: Vec<MapHandle>,
+    layout: Layout,
     /// Every hook and how it is attached, or why not.
     pub hooks: Vec<Hook>,
 }
@@ -95,13 +96,14 @@ impl Probe {
             .context("the built-in BPF object does not open")?;
         let absent = disable_absent_hooks(&mut open, &btf)?;
         disable_unwanted_hooks(&mut open, config);
-        set_options(&mut open, config, &btf)?;
+        let layout = Layout::new(cpus, config.ring_bytes_per_cpu, random()?);
+        set_options(&mut open, config, layout, &btf)?;
+        make_rings(&mut open, layout)?;
         let object = open.load().map_err(|error| {
             anyhow!("the kernel refused the programs: {error}\n{}", last_libbpf_message())
         })?;
-        let rings = make_rings(&object, cpus, config.ring_bytes_per_cpu)?;
 
-        let mut probe = Probe { object, links: Vec::new(), rings, hooks: Vec::new() };
+        let mut probe = Probe { object, links: Vec::new(), layout, hooks: Vec::new() };
         for spec in HOOKS.iter().filter(|spec| config.wants(spec)) {
             let why_not = match absent.iter().find(|(program, _)| *program == spec.program) {
                 Some((_, why)) => Some(why.clone()),
@@ -141,26 +143,48 @@ impl Probe {
         self.links.clear();
     }
 
+    /// The rings, one a CPU.
+    pub fn rings(&self) -> Result<Rings> {
+        let variables = self.variables()?;
+        let length = variables.value_size() as usize;
+        let at = |name: &str| bss_offset(name).with_context(|| format!("no {name} in the BPF object"));
+        Rings::new(
+            self.layout,
+            self.map("rings")?.as_fd(),
+            (variables.as_fd(), length),
+            (at("ring_heads")?, at("ring_tails")?),
+        )
+    }
+
+    /// How many CPUs this machine may have.
+    pub fn cpus(&self) -> u32 {
+        self.layout.cpus
+    }
+
     /// Losses not yet told by a record of their own: (cpu, count, first_ns, last_ns). Of every CPU
     /// the kernel side knows, also of those without a ring, whose losses no record can tell.
     pub fn untold_losses(&self) -> Result<Vec<(u32, u64, u64, u64)>> {
-        let bss = self
-            .object
-            .maps()
-            .find(|map| map.name().to_string_lossy().ends_with(".bss"))
-            .context("the BPF object has no .bss")?;
-        let offset = bss_offset("losses").context("the BPF object has no `losses`")?;
-        let value = bss.lookup(&0u32.to_ne_bytes(), MapFlags::ANY)?.context("empty .bss")?;
+        let offset = bss_offset("ring_heads").context("the BPF object has no `ring_heads`")?;
+        let value = self.variables()?.lookup(&0u32.to_ne_bytes(), MapFlags::ANY)?;
+        let value = value.context("empty .bss")?;
         let word = |at: usize| -> u64 {
             value.get(at..at + 8).map_or(0, |b| u64::from_ne_bytes(b.try_into().expect("8 bytes")))
         };
         Ok((0..MAX_CPUS)
             .map(|cpu| {
                 let at = offset + cpu as usize * 64;
-                (cpu, word(at), word(at + 8), word(at + 16))
+                (cpu, word(at + 8), word(at + 16), word(at + 24))
             })
             .filter(|loss| loss.1 != 0)
             .collect())
+    }
+
+    /// The map behind the kernel side's global variables.
+    fn variables(&self) -> Result<libbpf_rs::Map<'_>> {
+        self.object
+            .maps()
+            .find(|map| map.name().to_string_lossy().ends_with(".bss"))
+            .context("the BPF object has no .bss")
     }
 
     fn map(&self, name: &str) -> Result<libbpf_rs::Map<'_>> {
@@ -295,15 +319,25 @@ fn disable_absent_hooks(open: &mut OpenObject, btf: &Btf<'_>) -> Result<Vec<(Str
     Ok(absent)
 }
 
-fn set_options(open: &mut OpenObject, config: &Config, btf: &Btf<'_>) -> Result<()> {
+fn set_options(
+    open: &mut OpenObject,
+    config: &Config,
+    layout: Layout,
+    btf: &Btf<'_>,
+) -> Result<()> {
     let can_cast = btf.type_by_name::<Func<'_>>("bpf_rdonly_cast").is_some();
+    let byte = |value: u8| vec![value];
     let options = [
-        (c"scope_target", u8::from(config.scope_target)),
-        (c"keep_paths", u8::from(config.keep_paths)),
-        (c"keep_methods", u8::from(config.keep_methods)),
-        (c"attaching", u8::from(config.attaching)),
-        (c"can_cast", u8::from(can_cast)),
-        (c"stack_states", config.stacks.map_or(0, |stacks| states(stacks.sleeps))),
+        ("scope_target", byte(u8::from(config.scope_target))),
+        ("keep_paths", byte(u8::from(config.keep_paths))),
+        ("keep_methods", byte(u8::from(config.keep_methods))),
+        ("attaching", byte(u8::from(config.attaching))),
+        ("can_cast", byte(u8::from(can_cast))),
+        ("stack_states", byte(config.stacks.map_or(0, |stacks| states(stacks.sleeps)))),
+        ("ring_cpus", layout.cpus.to_ne_bytes().to_vec()),
+        ("ring_pieces", layout.pieces.to_ne_bytes().to_vec()),
+        ("ring_bytes", layout.bytes.to_ne_bytes().to_vec()),
+        ("ring_secret", layout.secret.to_ne_bytes().to_vec()),
     ];
     let mut rodata = open
         .maps_mut()
@@ -311,10 +345,9 @@ fn set_options(open: &mut OpenObject, config: &Config, btf: &Btf<'_>) -> Result<
         .context("the BPF object has no .rodata")?;
     let bytes = rodata.initial_value_mut().context("the BPF object has no options")?;
     for (name, value) in options {
-        let name = name.to_str().expect("ASCII");
         let offset = section_offset(".rodata", name)
             .with_context(|| format!("the BPF object has no option {name}"))?;
-        bytes[offset] = value;
+        bytes[offset..offset + value.len()].copy_from_slice(&value);
     }
     Ok(())
 }
@@ -357,28 +390,22 @@ pub fn pidfd_open(pid: u32) -> std::io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-fn make_rings(object: &Object, cpus: u32, bytes: u32) -> Result<Vec<MapHandle>> {
-    let outer = object
-        .maps()
+fn make_rings(open: &mut OpenObject, layout: Layout) -> Result<()> {
+    let mut rings = open
+        .maps_mut()
         .find(|map| map.name() == "rings")
         .context("the BPF object has no map `rings`")?;
-    (0..cpus)
-        .map(|cpu| {
-            let opts = libbpf_rs::libbpf_sys::bpf_map_create_opts {
-                sz: size_of::<libbpf_rs::libbpf_sys::bpf_map_create_opts>() as _,
-                ..Default::default()
-            };
-            let ring =
-                MapHandle::create(MapType::RingBuf, Some(format!("ring{cpu}")), 0, 0, bytes, &opts)
-                    .with_context(|| format!("cannot make a ring of {bytes} bytes"))?;
-            outer.update(
-                &cpu.to_ne_bytes(),
-                &ring.as_fd().as_raw_fd().to_ne_bytes(),
-                MapFlags::ANY,
-            )?;
-            Ok(ring)
-        })
-        .collect()
+    rings.set_max_entries(layout.entries()).context("the rings are too large")
+}
+
+fn random() -> Result<u32> {
+    let mut bytes = [0; 4];
+    // SAFETY: writes at most as many bytes as there are.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    if got != 4 {
+        return Err(std::io::Error::last_os_error()).context("getrandom");
+    }
+    Ok(u32::from_ne_bytes(bytes))
 }
 
 fn possible_cpus() -> Result<u32> {
@@ -454,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn records_of_a_cpu_without_a_ring_count_as_lost() {
+    fn records_that_find_a_ring_full_count_as_lost() {
         // One hook for each way of sending: of a size known only at run time, and of a fixed one.
         for program in ["on_sched_process_exec", "on_sched_process_exit"] {
             let Some(mut probe) = attached() else { return };
@@ -464,10 +491,8 @@ mod tests {
             use_every_cpu();
             assert_eq!(probe.untold_losses().expect("losses"), [], "there is room in the rings");
 
-            let rings = probe.map("rings").expect("a map");
-            for cpu in 0..possible_cpus().expect("CPUs") {
-                rings.delete(&cpu.to_ne_bytes()).expect("there is a ring");
-            }
+            let rings = probe.rings().expect("they can be mapped");
+            (0..possible_cpus().expect("CPUs")).for_each(|cpu| rings.fill(cpu));
             use_every_cpu();
             let losses = probe.untold_losses().expect("losses");
             for cpu in online_cpus().expect("CPUs") {

@@ -1,44 +1,143 @@
-//! The consumer of the per-CPU rings: copies records out, without ever being woken per record.
+//! The consumer of the per-CPU rings (bpf/ring.h): reads the records where the kernel side wrote
+//! them, without ever being woken for one.
 
-use std::cell::RefCell;
-use std::rc::Rc;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result};
-use libbpf_rs::libbpf_sys;
-use libbpf_rs::{AsRawLibbpf, MapHandle, RingBuffer, RingBufferBuilder};
 
 use crate::clock;
 
+// bpf/ring.h
+const PIECE_BYTES: usize = 256 << 10;
+const BEYOND_BYTES: usize = 4096;
+const MARK_BYTES: usize = 8;
+/// Of a `struct ring_head` and of a `struct ring_tail`.
+const ENDS_BYTES: usize = 64;
+/// What programs may take beyond the limit, as one that interrupts another finds the same room.
+const SLACK_BYTES: u64 = 16 << 10;
+/// So much is read before its room is given back.
+const ROOM_BYTES: u64 = 64 << 10;
+
+/// How the rings of a capture are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    pub cpus: u32,
+    /// Of each CPU.
+    pub pieces: u32,
+    /// Most that may be under way on a CPU.
+    pub bytes: u64,
+    /// Makes the marks of this run unlike those of any other.
+    pub secret: u32,
+}
+
+impl Layout {
+    /// For rings of so many bytes, a power of two.
+    pub fn new(cpus: u32, bytes_per_cpu: u32, secret: u32) -> Layout {
+        let pieces = (bytes_per_cpu / PIECE_BYTES as u32).max(1);
+        let room = u64::from(pieces) * PIECE_BYTES as u64 - SLACK_BYTES;
+        Layout { cpus, pieces, bytes: room.min(u64::from(bytes_per_cpu)), secret }
+    }
+
+    /// Elements of the map `rings`.
+    pub fn entries(&self) -> u32 {
+        self.cpus * self.pieces
+    }
+
+    /// Of a record of so many bytes at this position: what is before it once it is whole.
+    fn mark(&self, position: u64, bytes: u32) -> u64 {
+        let lap = ((position >> 3) as u32).wrapping_add(self.secret);
+        u64::from(lap) << 32 | u64::from(bytes)
+    }
+}
+
 /// All rings, mapped.
-pub struct Rings<'m> {
-    buffer: RingBuffer<'m>,
-    sink: Rc<RefCell<Sink>>,
-    count: u32,
+pub struct Rings {
+    layout: Layout,
+    records: Mapping,
+    /// The kernel side's variables, and where in them the positions are.
+    variables: Mapping,
+    heads: usize,
+    tails: usize,
 }
 
-/// Where the callbacks leave a ring's records until the drain of that ring is over.
-#[derive(Default)]
-struct Sink {
-    bytes: Vec<u8>,
-    lengths: Vec<u32>,
+/// Shared memory of a BPF map.
+struct Mapping {
+    pages: *mut u8,
+    length: usize,
 }
 
-impl<'m> Rings<'m> {
-    /// Maps the rings, one a CPU.
-    pub fn new(maps: &'m [MapHandle]) -> Result<Self> {
-        let sink = Rc::new(RefCell::new(Sink::default()));
-        let mut builder = RingBufferBuilder::new();
-        for map in maps {
-            let sink = Rc::clone(&sink);
-            builder.add(map, move |record| {
-                let mut sink = sink.borrow_mut();
-                sink.bytes.extend_from_slice(record);
-                sink.lengths.push(record.len() as u32);
-                0
-            })?;
+impl Mapping {
+    fn of(map: BorrowedFd<'_>, length: usize) -> Result<Mapping> {
+        // SAFETY: a new mapping; the kernel chooses the address and checks the length.
+        let pages = unsafe {
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            let null = std::ptr::null_mut();
+            libc::mmap(null, length, protection, libc::MAP_SHARED, map.as_raw_fd(), 0)
+        };
+        if pages == libc::MAP_FAILED {
+            return Err(std::io::Error::last_os_error()).context("cannot map the rings");
         }
-        let buffer = builder.build().context("cannot map the rings")?;
-        Ok(Rings { buffer, sink, count: maps.len() as u32 })
+        Ok(Mapping { pages: pages.cast(), length })
+    }
+
+    /// The aligned word at `offset`.
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        assert!(offset % 8 == 0 && offset + 8 <= self.length);
+        // SAFETY: within the mapping, which lives as long as `self`, aligned as pages are, and
+        // accessed by the kernel side in single words as well.
+        unsafe { &*self.pages.add(offset).cast::<AtomicU64>() }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: made by mmap with this length, and nothing borrows from it any more.
+        unsafe { libc::munmap(self.pages.cast(), self.length) };
+    }
+}
+
+impl Rings {
+    /// Maps the rings: the map `rings`, and that of the kernel side's variables, of so many bytes,
+    /// with `ring_heads` and `ring_tails` at these offsets.
+    pub fn new(
+        layout: Layout,
+        records: BorrowedFd<'_>,
+        (variables, length): (BorrowedFd<'_>, usize),
+        (heads, tails): (usize, usize),
+    ) -> Result<Rings> {
+        let entries = layout.entries() as usize;
+        let records = Mapping::of(records, entries * (PIECE_BYTES + BEYOND_BYTES))?;
+        let variables = Mapping::of(variables, length)?;
+        Ok(Rings { layout, records, variables, heads, tails })
+    }
+
+    fn head(&self, cpu: u32) -> &AtomicU64 {
+        self.variables.word(self.heads + cpu as usize * ENDS_BYTES)
+    }
+
+    fn tail(&self, cpu: u32) -> &AtomicU64 {
+        self.variables.word(self.tails + cpu as usize * ENDS_BYTES)
+    }
+
+    /// The whole record at a position below the head; `None` while a program is still filling it.
+    fn record(&self, cpu: u32, position: u64) -> Option<&[u8]> {
+        let piece = cpu * self.layout.pieces
+            + ((position / PIECE_BYTES as u64) as u32 & (self.layout.pieces - 1));
+        let offset = piece as usize * (PIECE_BYTES + BEYOND_BYTES)
+            + (position as usize & (PIECE_BYTES - MARK_BYTES));
+        let mark = self.records.word(offset).load(Ordering::Acquire);
+        let bytes = mark as u32;
+        if mark != self.layout.mark(position, bytes)
+            || bytes as usize > BEYOND_BYTES - MARK_BYTES
+        {
+            return None;
+        }
+        // SAFETY: the record lies within its piece and what is beyond; it is whole, as its mark was
+        // read first, and the kernel side leaves it alone until the tail has passed it.
+        Some(unsafe {
+            std::slice::from_raw_parts(self.records.pages.add(offset + MARK_BYTES), bytes as usize)
+        })
     }
 
     /// Hands every record now in the rings to `take(cpu, record)`, then calls
@@ -49,32 +148,32 @@ impl<'m> Rings<'m> {
         mut take: impl FnMut(u32, &[u8]),
         mut drained: impl FnMut(u32, Option<u64>) -> Result<(), E>,
     ) -> Result<(), E> {
-        for cpu in 0..self.count {
-            // SAFETY: the pointer is that of a live ring_buffer, cpu is below its ring count; the
-            // ring lives as long as the buffer.
-            let ring = unsafe {
-                libbpf_sys::ring_buffer__ring(self.buffer.as_libbpf_object().as_ptr(), cpu)
-            };
+        for cpu in 0..self.layout.cpus {
             let now_ns = clock::monotonic_ns();
-            // SAFETY: `ring` is the live ring obtained above.
-            let wanted = unsafe { libbpf_sys::ring__producer_pos(ring) };
-            // SAFETY: as above; the callbacks only touch `sink`, which is not borrowed here.
-            unsafe { libbpf_sys::ring__consume(ring) };
-            // SAFETY: as above.
-            let reached = unsafe { libbpf_sys::ring__consumer_pos(ring) };
-
-            let mut sink = self.sink.borrow_mut();
-            let mut at = 0;
-            for &length in &sink.lengths {
-                let end = at + length as usize;
-                take(cpu, &sink.bytes[at..end]);
-                at = end;
+            let wanted = self.head(cpu).load(Ordering::Acquire);
+            let mut reached = self.tail(cpu).load(Ordering::Relaxed);
+            let mut given_back = reached;
+            while reached < wanted {
+                let Some(record) = self.record(cpu, reached) else { break };
+                take(cpu, record);
+                reached += (MARK_BYTES + record.len()).next_multiple_of(8) as u64;
+                if reached - given_back >= ROOM_BYTES {
+                    self.tail(cpu).store(reached, Ordering::Release);
+                    given_back = reached;
+                }
             }
-            sink.bytes.clear();
-            sink.lengths.clear();
-            drop(sink);
+            self.tail(cpu).store(reached, Ordering::Release);
             drained(cpu, (reached >= wanted).then_some(now_ns))?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+impl Rings {
+    /// No record finds room from now on, until this ring is drained.
+    pub fn fill(&self, cpu: u32) {
+        let full = self.head(cpu).load(Ordering::Acquire).wrapping_sub(self.layout.bytes);
+        self.tail(cpu).store(full, Ordering::Release);
     }
 }

@@ -49,8 +49,7 @@ pub fn attach(
     let argv = ["attach".to_string()].into_iter().chain(selection.words()).collect();
     let command = Command { argv, pid: 0, wait_status: None, attached: None };
     let mut manifest = manifest(command, labels, config, &probe);
-    let maps = std::mem::take(&mut probe.rings);
-    let rings = Rings::new(&maps)?;
+    let rings = probe.rings()?;
     manifest.calibration = end_calibration(calibration, gaps, &rings);
     let pids = || selected.iter().map(|process| process.pid);
     let reader_of_code = reader_of_code(dir, pids());
@@ -167,7 +166,7 @@ fn settle(
     probe: &Probe,
     selected: &[Selected],
     sink: &mut Sink,
-    rings: &Rings<'_>,
+    rings: &Rings,
 ) -> Result<Option<String>> {
     learn(probe, selected)?; // what was opened meanwhile
     sink.drain(rings);

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * How records get to user space: a ring a CPU, in memory that user space maps and reads while the
+ * programs run. A BPF ring buffer takes a lock and two calls for each record, which is several times
+ * the time of what is done here; and one for all CPUs would serialise them.
+ *
+ * Positions only grow. Whoever writes takes the next bytes by one addition: the only rivals are
+ * programs of the same CPU that interrupt it. The mark before a record is written last, and says
+ * that the record is whole and of how many bytes; it differs from lap to lap and from run to run, so
+ * that nothing that lies there from before can be taken for one. userspace/src/probe/rings.rs reads.
+ */
+#pragma once
+#include "kernel_types.h"
+#include <bpf/bpf_helpers.h>
+#include "records.h"
+
+#define MAX_CPUS 512
+
+/* A ring is made of pieces, as old kernels allow no value of more than 4 MiB. A record lies where it
+ * begins and may go on beyond that piece's own bytes. */
+#define RING_PIECE_BYTES (256 << 10)
+#define RING_BEYOND_BYTES 4096
+#define RING_MARK_BYTES 8
+
+struct ring_piece {
+    u8 bytes[RING_PIECE_BYTES + RING_BEYOND_BYTES];
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(map_flags, BPF_F_MMAPABLE);
+    __uint(max_entries, 1); /* user space makes it CPUs times pieces */
+    __type(key, u32);
+    __type(value, struct ring_piece);
+} rings SEC(".maps");
+
+const volatile u32 ring_cpus = 0;
+const volatile u32 ring_pieces = 1; /* of each CPU: a power of two */
+const volatile u64 ring_bytes = 0;  /* may be under way; fewer than the pieces have */
+const volatile u32 ring_secret = 0;
+
+/* What programs write of a CPU's ring. */
+struct ring_head {
+    u64 position;
+    /* Records lost since the last REC_LOST. User space reads what is left at the end. */
+    u64 lost;
+    u64 lost_first_ns;
+    u64 lost_last_ns;
+    u64 pad[4]; /* a cache line each */
+};
+struct ring_head ring_heads[MAX_CPUS];
+
+/* What user space writes. */
+struct ring_tail {
+    u64 position;
+    u64 pad[7];
+};
+struct ring_tail ring_tails[MAX_CPUS];
+
+static __always_inline void note_loss(u32 cpu, u64 now_ns)
+{
+    if (cpu >= MAX_CPUS)
+        return;
+    if (__sync_fetch_and_add(&ring_heads[cpu].lost, 1) == 0)
+        ring_heads[cpu].lost_first_ns = now_ns;
+    ring_heads[cpu].lost_last_ns = now_ns;
+}
+
+static __always_inline u64 ring_mark(u64 position, u64 bytes)
+{
+    return (u64)((u32)(position >> 3) + ring_secret) << 32 | bytes;
+}
+
+/* The next bytes of the ring; NULL: it is full. `position` is what commit() wants to know. */
+static __always_inline void *take(u32 cpu, u64 bytes, u64 *position)
+{
+    if (cpu >= ring_cpus || cpu >= MAX_CPUS)
+        return 0;
+    struct ring_head *head = &ring_heads[cpu];
+    u64 taken_bytes = (RING_MARK_BYTES + bytes + 7) & ~7ULL;
+    u64 tail = *(volatile u64 *)&ring_tails[cpu].position;
+    /* Programs that interrupt this one here find the same room: there is enough for them. */
+    if (head->position + taken_bytes - tail > ring_bytes)
+        return 0;
+    u64 at = __sync_fetch_and_add(&head->position, taken_bytes);
+    *position = at;
+    u32 index = cpu * ring_pieces + ((u32)(at / RING_PIECE_BYTES) & (ring_pieces - 1));
+    struct ring_piece *piece = bpf_map_lookup_elem(&rings, &index);
+    if (!piece)
+        return 0;
+    return piece->bytes + (at & (RING_PIECE_BYTES - 8)) + RING_MARK_BYTES;
+}
+
+/* The record is whole. Nothing that was written before may come after: x86 keeps the order of
+ * stores, so it is only the compiler that must. */
+static __always_inline void commit(void *record, u64 position, u64 bytes)
+{
+    barrier();
+    *(volatile u64 *)(record - RING_MARK_BYTES) = ring_mark(position, bytes);
+}
+
+/* Tell of earlier losses as soon as there is room again, so that the reader can say when. */
+static __always_inline void report_loss(u32 cpu, u64 now_ns)
+{
+    u64 position;
+    if (cpu >= MAX_CPUS)
+        return;
+    struct ring_head *head = &ring_heads[cpu];
+    if (!head->lost)
+        return;
+    struct rec_lost *r = take(cpu, sizeof(*r), &position);
+    if (!r)
+        return;
+    r->hdr = (struct rec_hdr){.ts_ns = now_ns, .kind = REC_LOST};
+    r->first_ns = head->lost_first_ns;
+    r->last_ns = head->lost_last_ns;
+    r->count = __sync_lock_test_and_set(&head->lost, 0);
+    commit(r, position, sizeof(*r));
+}
+
+static __always_inline void *reserve(u64 bytes, u64 now_ns, u64 *position)
+{
+    u32 cpu = bpf_get_smp_processor_id();
+    report_loss(cpu, now_ns);
+    void *record = take(cpu, bytes, position);
+    if (!record)
+        note_loss(cpu, now_ns);
+    return record;
+}
+
+/* For records whose size is known only at run time. */
+static __always_inline void output(void *record, u64 bytes, u64 now_ns)
+{
+    u64 position;
+    if (bytes > RING_BEYOND_BYTES - RING_MARK_BYTES)
+        return;
+    void *copy = reserve(bytes, now_ns, &position);
+    if (!copy)
+        return;
+    bpf_probe_read_kernel(copy, bytes, record);
+    commit(copy, position, bytes);
+}
+
+/*
+ * Reserve a record of the given type, run the block that fills it, commit it. The commit is part of
+ * the loop header, so a `continue` in the block cannot leave it out. A `break` or `return` would:
+ * the ring would stand still.
+ */
+#define emit(type, var, now)                                                                       \
+    for (u64 position_ = 0, once_ = 1; once_; once_ = 0)                                           \
+        for (struct type *var = reserve(sizeof(*var), now, &position_); var;                       \
+             commit(var, position_, sizeof(*var)), var = 0)
