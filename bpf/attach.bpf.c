@@ -25,8 +25,7 @@ int mark(struct bpf_iter__task *ctx)
     u32 tid = task->pid;
     bool is_new = !state;
     if (is_new) {
-        struct task_state unseen = {.enter_ns = now_ns, .fd = -1, .nr = NR_UNSEEN};
-        state = bpf_task_storage_get(&tasks, task, &unseen, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        state = begin_tracing(task, NR_UNSEEN, now_ns);
         bpf_seq_write(ctx->meta->seq, &tid, sizeof(tid));
         if (!state)
             return 0;

@@ -350,10 +350,8 @@ int BPF_PROG(on_skb_copy_datagram_iovec, struct sk_buff *skb)
 }
 
 /* A call that reads from a descriptor begins. */
-static __always_inline void await_datagram(struct task_state *state)
+static __noinline void await_datagram(struct task_state *state)
 {
-    if (!is_datagram(state->object_type))
-        return;
     u64 thread = bpf_get_current_pid_tgid();
     bpf_map_delete_elem(&copied, &thread); /* only peeked at */
     if (state->object_type == OBJECT_UDP)

@@ -24,7 +24,7 @@ static __always_inline int journal_phase(struct journal_s *journal, u32 transact
 SEC("tp_btf/jbd2_checkpoint")
 int BPF_PROG(on_jbd2_checkpoint, struct journal_s *journal, int result)
 {
-    if (!journal || !traced(bpf_get_current_task_btf()))
+    if (!journal || !traced_current())
         return 0;
     return journal_phase(journal, 0, JOURNAL_CHECKPOINT);
 }

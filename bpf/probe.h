@@ -8,6 +8,7 @@
 #include <bpf/bpf_tracing.h>
 #include "records.h"
 #include "ring.h"
+#include "tasks.h"
 /* clang-format on */
 
 /* Options, set before load. */
@@ -35,68 +36,6 @@ extern void *bpf_rdonly_cast(const void *address, u32 type_id) __ksym __weak;
         }                                                                                          \
         read_;                                                                                     \
     })
-
-/* What the running system call moved through a socket: its last transfer. */
-struct socket_transfer {
-    u64 channel;
-    u64 reverse;
-    u64 end;
-    u32 bytes; /* 0: nothing */
-    u16 object_type;
-    u16 flags;  /* SYSCALL_WRITE, SYSCALL_EMPTY */
-    u32 framed; /* its bytes are looked at for framing */
-    u32 held;   /* HELD() */
-};
-
-/* A kernel object behind a descriptor. */
-struct object {
-    u64 inode;
-    u64 ino;
-    u64 sk; /* its struct sock, if it is a socket */
-    u32 dev;
-    s32 fd;
-    u16 type;
-};
-
-/* A traced thread. Its presence in task storage is what "traced" means. */
-struct task_state {
-    u64 enter_ns; /* 0: not in a system call */
-    u64 fault_ns; /* 0: not in a page fault */
-    u64 fault_address;
-    u64 fault_ip;
-    u64 inode; /* the object last looked up; identity of `ino`, `dev`, `object_type`, `sk` */
-    u64 sk;    /* its struct sock, if it is a socket */
-    u64 ino;
-    u64 arg; /* user pointer wanted at exit: a path or a siginfo */
-    u32 dev;
-    s32 fd; /* -1: the call has no descriptor we look up */
-    u16 nr;
-    u16 object_type;
-    u32 fault_flags;
-    u64 contention_ns; /* 0: not waiting for a kernel lock */
-    u32 contention_flags;
-    u32 sleep_told;     /* only while nr is NR_UNSEEN */
-    u32 f_mode;         /* of the file last looked up */
-    struct object from; /* of a call that moves bytes from one descriptor to another */
-    u64 run_delay_ns;   /* waited for a CPU in its life, when it last left one */
-    u64 receiver;       /* whose queue a datagram went into, where it was not seen there */
-    u64 skb;            /* the datagram this call sent last */
-    struct socket_transfer socket;
-};
-
-/*
- * task_state.nr of a thread that was marked in the middle of its life and has not been seen since:
- * whether it is in a system call shows when it comes by (see()). `enter_ns` is the time of the
- * mark.
- */
-#define NR_UNSEEN 0xffff
-
-struct {
-    __uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-    __uint(map_flags, BPF_F_NO_PREALLOC);
-    __type(key, int);
-    __type(value, struct task_state);
-} tasks SEC(".maps");
 
 /*
  * Interrupts now served on a CPU. `context` says which (WAKING_*); kept by our own hooks, because
@@ -144,16 +83,6 @@ static __always_inline void completes_block(u32 number)
         irqs[cpu].soft_block = number;
     else
         irqs[cpu].block = number;
-}
-
-static __always_inline struct task_state *traced(struct task_struct *task)
-{
-    return bpf_task_storage_get(&tasks, task, 0, 0);
-}
-
-static __always_inline struct task_state *traced_current(void)
-{
-    return traced(bpf_get_current_task_btf());
 }
 
 static void find_out(struct task_state *state, struct task_struct *task);

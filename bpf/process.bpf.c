@@ -16,8 +16,7 @@ int BPF_PROG(on_sched_process_fork, struct task_struct *parent, struct task_stru
         see(state, parent);
         enter_ns = state->enter_ns;
         /* The child returns from its parent's clone(): its first system call exit has no entry. */
-        struct task_state born = {.enter_ns = now_ns, .fd = -1, .nr = NR_clone};
-        if (bpf_task_storage_get(&tasks, child, &born, BPF_LOCAL_STORAGE_GET_F_CREATE))
+        if (begin_tracing(child, NR_clone, now_ns))
             flags |= TASK_TRACED;
         else
             note_loss(bpf_get_smp_processor_id(), now_ns);
@@ -40,7 +39,9 @@ int BPF_PROG(on_sched_process_exec, struct task_struct *task, int old_pid,
              struct linux_binprm *bprm)
 {
     u64 now_ns = bpf_ktime_get_ns();
-    bool is_traced = traced(task) != 0;
+    if (task->pid != old_pid)
+        forget_cpu_tasks(); /* it took over the number of its process (de_thread()) */
+    bool is_traced = traced_current() != 0;
     /* On the stack: a program may be preempted, so memory of its CPU would not be its own. */
     struct rec_exec r = {
         .hdr = {.ts_ns = now_ns,
@@ -103,6 +104,14 @@ int BPF_PROG(on_sched_process_exit, struct task_struct *task)
         r->tgid = task->tgid;
         r->exit_code = task->exit_code;
     }
+    return 0;
+}
+
+/* The last that is heard of a thread. */
+SEC("tp_btf/sched_process_free")
+int BPF_PROG(on_sched_process_free, struct task_struct *task)
+{
+    end_tracing(task);
     return 0;
 }
 

@@ -10,8 +10,8 @@ int BPF_PROG(on_sched_switch, bool preempt, struct task_struct *prev, struct tas
 {
     u64 now_ns = bpf_ktime_get_ns();
     look_for_steal(prev, now_ns, now_ns);
-    struct task_state *state = traced(prev);
-    bool next_traced = traced(next) != 0;
+    struct task_state *state = traced_current();
+    bool next_traced = traced_next(next) != 0;
     u32 waited_ns = note_switch(prev, state, next, next_traced, now_ns);
     if (scope_target && !state && !next_traced)
         return 0;
@@ -58,7 +58,7 @@ static __always_inline int waking(struct task_struct *wakee, u8 flags)
 {
     u64 now_ns = bpf_ktime_get_ns();
     struct task_struct *waker = bpf_get_current_task_btf();
-    struct task_state *state = traced(waker);
+    struct task_state *state = traced_current();
     if (scope_target && !state && !traced(wakee))
         return 0;
     if (state) {

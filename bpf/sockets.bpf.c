@@ -298,7 +298,7 @@ static __always_inline void datagram_received(struct sock *sk, s32 bytes);
 static __always_inline void transferred(struct sock *sk, s32 bytes, bool is_write)
 {
     struct task_struct *task = bpf_get_current_task_btf();
-    struct task_state *state = traced(task);
+    struct task_state *state = traced_current();
     if (!state)
         return;
     see(state, task);

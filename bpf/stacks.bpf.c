@@ -49,7 +49,7 @@ int on_cpu_clock(struct bpf_perf_event_data *ctx)
 {
     struct task_struct *task = bpf_get_current_task_btf();
     u32 cpu = bpf_get_smp_processor_id(), zero = 0;
-    if (cpu >= MAX_CPUS || !traced(task))
+    if (cpu >= MAX_CPUS || !traced_current())
         return 0;
     struct rec_sample *r = bpf_map_lookup_elem(&sample_being_taken, &zero);
     if (!r)

@@ -11,6 +11,7 @@
 #define EVENTFD_BYTES 8
 #define FMODE_WRITE 2 /* include/linux/fs.h */
 
+/* What is to be known of a call's arguments. Those up to ARG_LAST_FD have a descriptor. */
 enum argument {
     ARG_NONE,
     ARG_FD_IN,
@@ -20,63 +21,34 @@ enum argument {
     ARG_CLOSE,
     ARG_SPLICE,
     ARG_VMSPLICE,
+    ARG_LAST_FD = ARG_VMSPLICE,
     ARG_PATH_1,
     ARG_PATH_2,
     ARG_SIGINFO_3,
     ARG_FUTEX
 };
 
-static __always_inline enum argument argument_of(long nr)
+#define NR_TABLE 512
+
+/* A table, since nearly every call asks. */
+static const u8 arguments[NR_TABLE] = {
+    [NR_read] = ARG_FD_IN,       [NR_readv] = ARG_FD_IN,       [NR_pread64] = ARG_FD_IN,
+    [NR_preadv] = ARG_FD_IN,     [NR_preadv2] = ARG_FD_IN,     [NR_recvfrom] = ARG_FD_IN,
+    [NR_recvmsg] = ARG_FD_IN,    [NR_recvmmsg] = ARG_FD_IN,    [NR_write] = ARG_FD_OUT,
+    [NR_writev] = ARG_FD_OUT,    [NR_pwrite64] = ARG_FD_OUT,   [NR_pwritev] = ARG_FD_OUT,
+    [NR_pwritev2] = ARG_FD_OUT,  [NR_sendto] = ARG_FD_OUT,     [NR_sendmsg] = ARG_FD_OUT,
+    [NR_sendmmsg] = ARG_FD_OUT,  [NR_sendfile] = ARG_FD_OUT,   [NR_connect] = ARG_FD,
+    [NR_shutdown] = ARG_FD,      [NR_accept] = ARG_ACCEPT,     [NR_accept4] = ARG_ACCEPT,
+    [NR_close] = ARG_CLOSE,      [NR_splice] = ARG_SPLICE,     [NR_tee] = ARG_SPLICE,
+    [NR_vmsplice] = ARG_VMSPLICE, [NR_open] = ARG_PATH_1,      [NR_creat] = ARG_PATH_1,
+    [NR_access] = ARG_PATH_1,    [NR_rename] = ARG_PATH_1,     [NR_unlink] = ARG_PATH_1,
+    [NR_openat] = ARG_PATH_2,    [NR_openat2] = ARG_PATH_2,    [NR_unlinkat] = ARG_PATH_2,
+    [NR_waitid] = ARG_SIGINFO_3, [NR_futex] = ARG_FUTEX,
+};
+
+static __always_inline enum argument argument_of(u64 nr)
 {
-    switch (nr) {
-    case NR_read:
-    case NR_readv:
-    case NR_pread64:
-    case NR_preadv:
-    case NR_preadv2:
-    case NR_recvfrom:
-    case NR_recvmsg:
-    case NR_recvmmsg:
-        return ARG_FD_IN;
-    case NR_write:
-    case NR_writev:
-    case NR_pwrite64:
-    case NR_pwritev:
-    case NR_pwritev2:
-    case NR_sendto:
-    case NR_sendmsg:
-    case NR_sendmmsg:
-    case NR_sendfile:
-        return ARG_FD_OUT;
-    case NR_connect:
-    case NR_shutdown:
-        return ARG_FD;
-    case NR_accept:
-    case NR_accept4:
-        return ARG_ACCEPT;
-    case NR_close:
-        return ARG_CLOSE;
-    case NR_splice:
-    case NR_tee:
-        return ARG_SPLICE;
-    case NR_vmsplice:
-        return ARG_VMSPLICE;
-    case NR_open:
-    case NR_creat:
-    case NR_access:
-    case NR_rename:
-    case NR_unlink:
-        return ARG_PATH_1;
-    case NR_openat:
-    case NR_openat2:
-    case NR_unlinkat:
-        return ARG_PATH_2;
-    case NR_waitid:
-        return ARG_SIGINFO_3;
-    case NR_futex:
-        return ARG_FUTEX;
-    }
-    return ARG_NONE;
+    return nr < NR_TABLE ? arguments[nr] : ARG_NONE;
 }
 
 /* Eventfds share an inode with much else. */
@@ -89,7 +61,7 @@ static __always_inline bool is_eventfd(struct file *file)
     return __builtin_memcmp(name, "[eventfd]", sizeof(name)) == 0;
 }
 
-static __always_inline void look_up_untyped(struct task_state *state, struct file *file,
+static __noinline void look_up_untyped(struct task_state *state, struct file *file,
                                             struct inode *inode, u64 ino)
 {
     state->inode = 0; /* nothing of it is remembered: files without inode are not told apart */
@@ -148,43 +120,46 @@ static __always_inline void look_up(struct task_state *state, struct task_struct
     }
 }
 
+/* Not inlined, as few calls need it. */
+static __noinline void look_up_rarely(struct task_state *state, struct task_struct *task, u32 fd)
+{
+    look_up(state, task, fd);
+}
+
 /* What can be known of a call from its number and arguments. */
 static __always_inline void describe(struct task_state *state, struct task_struct *task,
                                      struct pt_regs *regs, long nr)
 {
+    enum argument argument = argument_of(nr);
     state->nr = nr;
     state->fd = -1;
     state->socket.bytes = 0;
     state->skb = 0;
     state->fault_ns = 0; /* of a fault that ended in a signal */
-    switch (argument_of(nr)) {
-    case ARG_FD_IN:
-        look_up(state, task, regs->di);
-        if (state->fd >= 0)
+    if (argument == ARG_NONE)
+        return;
+    if (argument <= ARG_LAST_FD) {
+        u32 fd = regs->di;
+        if (argument == ARG_VMSPLICE)
+            state->inode = 0; /* both ends of a pipe have one inode, but are two files */
+        if (argument == ARG_SPLICE) {
+            look_up_rarely(state, task, fd);
+            state->from = (struct object){
+                .inode = state->inode,
+                .ino = state->ino,
+                .sk = state->sk,
+                .dev = state->dev,
+                .fd = state->fd,
+                .type = state->object_type,
+            };
+            fd = nr == NR_tee ? regs->si : regs->dx;
+        }
+        look_up(state, task, fd);
+        if (argument == ARG_FD_IN && state->fd >= 0 && is_datagram(state->object_type))
             await_datagram(state);
-        break;
-    case ARG_FD_OUT:
-    case ARG_FD:
-    case ARG_ACCEPT:
-    case ARG_CLOSE:
-        look_up(state, task, regs->di);
-        break;
-    case ARG_VMSPLICE:
-        state->inode = 0; /* both ends of a pipe have one inode, but are two files */
-        look_up(state, task, regs->di);
-        break;
-    case ARG_SPLICE:
-        look_up(state, task, regs->di);
-        state->from = (struct object){
-            .inode = state->inode,
-            .ino = state->ino,
-            .sk = state->sk,
-            .dev = state->dev,
-            .fd = state->fd,
-            .type = state->object_type,
-        };
-        look_up(state, task, nr == NR_tee ? regs->si : regs->dx);
-        break;
+        return;
+    }
+    switch (argument) {
     case ARG_PATH_1:
         state->arg = regs->di;
         break;
@@ -201,7 +176,7 @@ static __always_inline void describe(struct task_state *state, struct task_struc
         state->dev = regs->si;
         state->fd = regs->dx;
         break;
-    case ARG_NONE:
+    default:
         break;
     }
 }
@@ -223,7 +198,7 @@ SEC("tp_btf/sys_enter")
 int BPF_PROG(on_sys_enter, struct pt_regs *regs, long nr)
 {
     struct task_struct *task = bpf_get_current_task_btf();
-    struct task_state *state = traced(task);
+    struct task_state *state = traced_current();
     if (!state)
         return 0;
     describe(state, task, regs, nr);
@@ -235,7 +210,11 @@ int BPF_PROG(on_sys_enter, struct pt_regs *regs, long nr)
 static __always_inline u64 count_bytes(u64 inode, u64 ino, u32 dev, bool is_write, u64 bytes)
 {
     struct channel_key key = {.number = ino, .dev = dev};
-    struct channel_bytes *pipe = bpf_map_lookup_elem(&pipes, &key);
+    /* Eventfds have no device. */
+    struct channel_bytes *pipe = dev ? in_its_place(ino, dev) : 0;
+    if (pipe)
+        return __sync_fetch_and_add(is_write ? &pipe->sent : &pipe->received, bytes);
+    pipe = bpf_map_lookup_elem(&pipes, &key);
     if (!pipe) {
         struct channel_bytes none = {};
         bpf_map_update_elem(&pipes, &key, &none, BPF_NOEXIST);
@@ -253,29 +232,39 @@ static __always_inline u64 count_bytes(u64 inode, u64 ino, u32 dev, bool is_writ
 }
 
 /* A new eventfd begins with a count, and may have the number of a former one. */
-static __always_inline void eventfd_born(struct task_state *state, struct task_struct *task, u32 fd,
-                                         u32 count)
+static __noinline void eventfd_born(struct task_state *state, struct task_struct *task, u32 fd,
+                                    u32 count)
 {
-    look_up(state, task, fd);
+    look_up_rarely(state, task, fd);
     struct channel_key key = {.number = state->ino, .dev = state->dev};
     struct channel_bytes bytes = {.sent = count};
     if (state->object_type == OBJECT_EVENTFD)
         bpf_map_update_elem(&pipes, &key, &bytes, BPF_ANY);
 }
 
+/* Adds up what goes through an eventfd; 0: that is no count of events. */
+static __noinline u64 count_events(struct task_state *state, bool is_write, u64 buffer, u64 *offset)
+{
+    u64 count = 0;
+    if ((state->nr != NR_read && state->nr != NR_write) ||
+        bpf_probe_read_user(&count, sizeof(count), (void *)buffer) != 0)
+        return 0;
+    if (count > 0xffffffff)
+        count = 0;
+    *offset = count_bytes(state->inode, state->ino, state->dev, is_write, count);
+    return count;
+}
+
 static __always_inline void emit_io(const struct rec_syscall *sys, struct task_state *state,
-                                    bool is_write, u64 buffer)
+                                    enum argument argument, u64 buffer)
 {
     u64 offset = 0, count = 0;
+    bool is_write = argument == ARG_FD_OUT || argument == ARG_SPLICE ||
+                    (argument == ARG_VMSPLICE && state->f_mode & FMODE_WRITE);
     if (state->object_type == S_IFIFO_TYPE && sys->ret > 0)
         offset = count_bytes(state->inode, state->ino, state->dev, is_write, sys->ret);
-    if (state->object_type == OBJECT_EVENTFD && sys->ret == EVENTFD_BYTES &&
-        (state->nr == NR_read || state->nr == NR_write) &&
-        bpf_probe_read_user(&count, sizeof(count), (void *)buffer) == 0) {
-        if (count > 0xffffffff)
-            count = 0; /* no count of events */
-        offset = count_bytes(state->inode, state->ino, state->dev, is_write, count);
-    }
+    if (state->object_type == OBJECT_EVENTFD && sys->ret == EVENTFD_BYTES)
+        count = count_events(state, is_write, buffer, &offset);
     emit (rec_syscall_io, r, sys->hdr.ts_ns) {
         r->sys = *sys;
         r->sys.hdr.kind = REC_SYSCALL_IO;
@@ -333,7 +322,7 @@ static __noinline void emit_spliced(const struct rec_syscall *sys, struct task_s
     }
 }
 
-static __always_inline void emit_accept(const struct rec_syscall *sys, struct task_state *state)
+static __noinline void emit_accept(const struct rec_syscall *sys, struct task_state *state)
 {
     u64 key = state->sk;
     u64 *established = bpf_map_lookup_elem(&established_ns, &key);
@@ -370,7 +359,7 @@ SEC("tp_btf/sys_exit")
 int BPF_PROG(on_sys_exit, struct pt_regs *regs, long ret)
 {
     struct task_struct *task = bpf_get_current_task_btf();
-    struct task_state *state = traced(task);
+    struct task_state *state = traced_current();
     if (!state || !state->enter_ns)
         return 0;
     u64 now_ns = bpf_ktime_get_ns();
@@ -392,60 +381,34 @@ int BPF_PROG(on_sys_exit, struct pt_regs *regs, long ret)
             follow_frames(state, regs, &sys);
         return 0;
     }
-    switch (argument_of(state->nr)) {
-    case ARG_FD_IN:
-    case ARG_FD_OUT:
-    case ARG_FD:
-        if (state->fd < 0)
-            break;
-        emit_io(&sys, state, argument_of(state->nr) == ARG_FD_OUT, regs->si);
-        return 0;
-    case ARG_SPLICE:
-        if (state->fd < 0)
-            break;
-        emit_io(&sys, state, true, 0);
-        return 0;
-    case ARG_VMSPLICE:
-        if (state->fd < 0)
-            break;
-        emit_io(&sys, state, (state->f_mode & FMODE_WRITE) != 0, 0);
-        return 0;
-    case ARG_CLOSE:
-        /* Only the end of a connection matters. */
-        if (state->fd < 0 || (state->object_type & 0xff) != OBJECT_SOCKET)
-            break;
-        emit_io(&sys, state, false, 0);
-        return 0;
-    case ARG_ACCEPT:
-        if (state->fd < 0)
-            break;
-        if (ret < 0) {
-            emit_io(&sys, state, false, 0);
+    enum argument argument = argument_of(state->nr);
+    if (argument == ARG_NONE) {
+        if ((state->nr == NR_eventfd || state->nr == NR_eventfd2) && ret >= 0)
+            eventfd_born(state, task, ret, regs->di);
+    } else if (argument <= ARG_LAST_FD) {
+        if (argument == ARG_ACCEPT && ret >= 0 && state->fd >= 0) {
+            look_up_rarely(state, task, ret);
+            if (state->fd >= 0) {
+                emit_accept(&sys, state);
+                return 0;
+            }
+        }
+        /* Of what is closed only the end of a connection matters. */
+        bool matters = argument != ARG_CLOSE || (state->object_type & 0xff) == OBJECT_SOCKET;
+        if (state->fd >= 0 && matters) {
+            emit_io(&sys, state, argument, regs->si);
             return 0;
         }
-        look_up(state, task, ret);
-        if (state->fd < 0)
-            break;
-        emit_accept(&sys, state);
-        return 0;
-    case ARG_PATH_1:
-    case ARG_PATH_2:
+    } else if (argument == ARG_PATH_1 || argument == ARG_PATH_2) {
         emit_path(&sys, state);
         return 0;
-    case ARG_SIGINFO_3: {
+    } else if (argument == ARG_SIGINFO_3) {
         s32 pid = 0;
         if (ret == 0 && state->arg &&
             bpf_probe_read_user(&pid, sizeof(pid), (void *)state->arg + 12) == 0 && pid > 0) {
             sys.ret = pid; /* siginfo_t.si_pid: whom it collected */
             sys.hdr.flags |= SYSCALL_REAPED;
         }
-        break;
-    }
-    case ARG_FUTEX:
-    case ARG_NONE:
-        if ((state->nr == NR_eventfd || state->nr == NR_eventfd2) && ret >= 0)
-            eventfd_born(state, task, ret, regs->di);
-        break;
     }
     emit (rec_syscall, r, sys.hdr.ts_ns) {
         *r = sys;

@@ -34,7 +34,7 @@ int BPF_PROG(on_workqueue_queue_work, int req_cpu, void *pwq, void *item)
 {
     struct task_struct *task = bpf_get_current_task_btf();
     /* An interrupt queues for whomever it serves, not for whom it hits. */
-    if (!traced(task) || interrupt_context())
+    if (!traced_current() || interrupt_context())
         return 0;
     u64 key = (u64)item;
     struct queued_work work = {.queued_ns = bpf_ktime_get_ns(), .work = key, .tid = task->pid};

@@ -6,7 +6,7 @@ SEC("tp_btf/balance_dirty_pages")
 int BPF_PROG(on_balance_dirty_pages)
 {
     struct task_struct *task = bpf_get_current_task_btf();
-    if (!traced(task))
+    if (!traced_current())
         return 0;
     u64 now_ns = bpf_ktime_get_ns();
     emit (rec_throttle, r, now_ns) {

@@ -57,6 +57,7 @@ pub const HOOKS: &[HookSpec] = &[
     tp!("on_sched_process_fork", "sched_process_fork", required, "children, followed from their first instruction"),
     tp!("on_sched_process_exec", "sched_process_exec", required, "new programs"),
     tp!("on_sched_process_exit", "sched_process_exit", required, "ends of threads and processes"),
+    tp!("on_sched_process_free", "sched_process_free", optional, "room for further threads"),
     tp!("on_task_rename", "task_rename", optional, "names of threads that rename themselves"),
     tp!("on_sys_enter", "sys_enter", required, "user against kernel time"),
     tp!("on_sys_exit", "sys_exit", required, "user against kernel time, bytes moved"),

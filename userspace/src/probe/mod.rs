@@ -9,7 +9,8 @@ pub mod rings;
 pub mod running;
 pub mod snapshot;
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::sync::atomic::Ordering;
 
 use anyhow::{anyhow, bail, Context, Result};
 use libbpf_rs::btf::types::{Func, MemberAttr, Struct, Typedef};
@@ -20,7 +21,7 @@ use libbpf_rs::{
 
 use crate::capture::manifest::{Hook, Sleeps, Stacks};
 use hooks::{HookSpec, Means, HOOKS};
-use rings::{Layout, Rings};
+use rings::{Layout, Mapping, Rings};
 
 /// The compiled kernel side (`bpf/`).
 static OBJECT: &[u8] = include_bytes!(env!("RPCPROBE_BPF_OBJECT"));
@@ -123,19 +124,25 @@ impl Probe {
     /// Marks a process as traced; its children and threads will be too. Call before it runs.
     pub fn trace(&self, pid: u32) -> Result<()> {
         let pidfd = pidfd_open(pid).with_context(|| format!("cannot open process {pid}"))?;
-        let tasks = self.map("tasks")?;
-        let mut state = vec![0u8; tasks.value_size() as usize];
+        let (tasks, states) = (self.map("tasks")?, self.map("states")?);
+        let mut state = vec![0u8; states.value_size() as usize];
         let fd_offset =
             field_offset("task_state", "fd").context("the BPF object has no such field")?;
         state[fd_offset..fd_offset + 4].copy_from_slice(&(-1i32).to_ne_bytes());
-        tasks
-            .update(&pidfd.as_raw_fd().to_ne_bytes(), &state, MapFlags::ANY)
-            .with_context(|| format!("cannot mark process {pid} as traced"))
-    }
-
-    /// Stops tracing a process marked with [`Probe::trace`].
-    pub fn untrace(&self, pidfd: BorrowedFd<'_>) -> Result<()> {
-        Ok(self.map("tasks")?.delete(&pidfd.as_raw_fd().to_ne_bytes())?)
+        // As begin_tracing() does, bpf/tasks.h.
+        let variables = Mapping::of_variables(&self.variables()?)?;
+        let marks = bss_offset("marks").context("the BPF object has no `marks`")?;
+        let (fresh_state, generation) = (variables.word(marks), variables.word(marks + 8));
+        let index = fresh_state.fetch_add(1, Ordering::SeqCst) + 1;
+        let marked = states
+            .update(&(index as u32).to_ne_bytes(), &state, MapFlags::ANY)
+            .and_then(|()| {
+                let key = pidfd.as_raw_fd().to_ne_bytes();
+                tasks.update(&key, &index.to_ne_bytes(), MapFlags::ANY)
+            });
+        marked.with_context(|| format!("cannot mark process {pid} as traced"))?;
+        generation.fetch_add(1, Ordering::SeqCst);
+        Ok(())
     }
 
     /// Detaches all hooks; what is in the rings stays readable.
@@ -145,13 +152,11 @@ impl Probe {
 
     /// The rings, one a CPU.
     pub fn rings(&self) -> Result<Rings> {
-        let variables = self.variables()?;
-        let length = variables.value_size() as usize;
         let at = |name: &str| bss_offset(name).with_context(|| format!("no {name} in the BPF object"));
         Rings::new(
             self.layout,
             self.map("rings")?.as_fd(),
-            (variables.as_fd(), length),
+            &self.variables()?,
             (at("ring_heads")?, at("ring_tails")?),
         )
     }

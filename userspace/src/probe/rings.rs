@@ -1,10 +1,11 @@
 //! The consumer of the per-CPU rings (bpf/ring.h): reads the records where the kernel side wrote
 //! them, without ever being woken for one.
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result};
+use libbpf_rs::{Map, MapCore};
 
 use crate::clock;
 
@@ -62,7 +63,7 @@ pub struct Rings {
 }
 
 /// Shared memory of a BPF map.
-struct Mapping {
+pub(super) struct Mapping {
     pages: *mut u8,
     length: usize,
 }
@@ -81,8 +82,13 @@ impl Mapping {
         Ok(Mapping { pages: pages.cast(), length })
     }
 
+    /// Of a map with one element, the kernel side's global variables.
+    pub(super) fn of_variables(map: &Map<'_>) -> Result<Mapping> {
+        Mapping::of(map.as_fd(), map.value_size() as usize)
+    }
+
     /// The aligned word at `offset`.
-    fn word(&self, offset: usize) -> &AtomicU64 {
+    pub(super) fn word(&self, offset: usize) -> &AtomicU64 {
         assert!(offset % 8 == 0 && offset + 8 <= self.length);
         // SAFETY: within the mapping, which lives as long as `self`, aligned as pages are, and
         // accessed by the kernel side in single words as well.
@@ -98,17 +104,17 @@ impl Drop for Mapping {
 }
 
 impl Rings {
-    /// Maps the rings: the map `rings`, and that of the kernel side's variables, of so many bytes,
-    /// with `ring_heads` and `ring_tails` at these offsets.
+    /// Maps the rings: the map `rings`, and that of the kernel side's variables, with `ring_heads` and
+    /// `ring_tails` at these offsets.
     pub fn new(
         layout: Layout,
         records: BorrowedFd<'_>,
-        (variables, length): (BorrowedFd<'_>, usize),
+        variables: &Map<'_>,
         (heads, tails): (usize, usize),
     ) -> Result<Rings> {
         let entries = layout.entries() as usize;
         let records = Mapping::of(records, entries * (PIECE_BYTES + BEYOND_BYTES))?;
-        let variables = Mapping::of(variables, length)?;
+        let variables = Mapping::of_variables(variables)?;
         Ok(Rings { layout, records, variables, heads, tails })
     }
 

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Who is traced, and what is kept of each. A thread's storage says which element of an array is its
+ * own; each CPU remembers that of the thread it has, as nearly every program asks for it, and asking
+ * the storage takes half as long as reading the clock.
+ */
+#pragma once
+#include "ring.h"
+
+/* What the running system call moved through a socket: its last transfer. */
+struct socket_transfer {
+    u64 channel;
+    u64 reverse;
+    u64 end;
+    u32 bytes; /* 0: nothing */
+    u16 object_type;
+    u16 flags;  /* SYSCALL_WRITE, SYSCALL_EMPTY */
+    u32 framed; /* its bytes are looked at for framing */
+    u32 held;   /* HELD() */
+};
+
+/* A kernel object behind a descriptor. */
+struct object {
+    u64 inode;
+    u64 ino;
+    u64 sk; /* its struct sock, if it is a socket */
+    u32 dev;
+    s32 fd;
+    u16 type;
+};
+
+/* A traced thread. */
+struct task_state {
+    u64 enter_ns; /* 0: not in a system call */
+    u64 fault_ns; /* 0: not in a page fault */
+    u64 fault_address;
+    u64 fault_ip;
+    u64 inode; /* the object last looked up; identity of `ino`, `dev`, `object_type`, `sk` */
+    u64 sk;    /* its struct sock, if it is a socket */
+    u64 ino;
+    u64 arg; /* user pointer wanted at exit: a path or a siginfo */
+    u32 dev;
+    s32 fd; /* -1: the call has no descriptor we look up */
+    u16 nr;
+    u16 object_type;
+    u32 fault_flags;
+    u64 contention_ns; /* 0: not waiting for a kernel lock */
+    u32 contention_flags;
+    u32 sleep_told;     /* only while nr is NR_UNSEEN */
+    u32 f_mode;         /* of the file last looked up */
+    struct object from; /* of a call that moves bytes from one descriptor to another */
+    u64 run_delay_ns;   /* waited for a CPU in its life, when it last left one */
+    u64 receiver;       /* whose queue a datagram went into, where it was not seen there */
+    u64 skb;            /* the datagram this call sent last */
+    struct socket_transfer socket;
+};
+
+/*
+ * task_state.nr of a thread that was marked in the middle of its life and has not been seen since:
+ * whether it is in a system call shows when it comes by (see()). `enter_ns` is the time of the
+ * mark.
+ */
+#define NR_UNSEEN 0xffff
+
+#define MOST_TRACED 65536 /* threads at one time, of which 0 is nobody */
+
+/* Presence in it is what "traced" means. */
+struct task_mark {
+    u64 index;
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __type(key, int);
+    __type(value, struct task_mark);
+} tasks SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, MOST_TRACED);
+    __type(key, u32);
+    __type(value, struct task_state);
+} states SEC(".maps");
+
+/* Elements that dead threads have left; those from `fresh_state` on nobody has had yet. */
+struct {
+    __uint(type, BPF_MAP_TYPE_QUEUE);
+    __uint(max_entries, MOST_TRACED);
+    __type(value, u32);
+} free_states SEC(".maps");
+
+/* User space marks the first thread, so it may change these, too. */
+struct marks {
+    u64 fresh_state;
+    u64 generation; /* changes with every mark that is made or ends */
+    u64 pad[6];     /* a cache line of their own: they are read always and written seldom */
+};
+struct marks marks __attribute__((aligned(64)));
+
+/* Which thread a CPU was last seen to have, and its element, in one word: whoever interrupts may
+ * change it. */
+struct cpu_task {
+    u64 word;
+    u64 pad[7]; /* a cache line each */
+};
+static struct cpu_task cpu_tasks[MAX_CPUS];
+
+#define INDEX_BITS 17
+#define INDEX_MASK ((1ULL << INDEX_BITS) - 1)
+
+/* Of a thread, at this generation: the word but for the index. */
+static __always_inline u64 word_of(struct task_struct *task, u64 generation)
+{
+    return ((u32)task->pid + generation * 0x9e3779b97f4a7c15ULL) << INDEX_BITS;
+}
+
+static __always_inline struct task_state *state_at(u64 mark)
+{
+    u32 index = mark;
+    return index ? bpf_map_lookup_elem(&states, &index) : 0;
+}
+
+static __always_inline u64 index_of(struct task_struct *task)
+{
+    struct task_mark *mark = bpf_task_storage_get(&tasks, task, 0, 0);
+    return mark ? mark->index : 0;
+}
+
+/* What is kept of a thread; NULL: it is not traced. */
+static __always_inline struct task_state *traced(struct task_struct *task)
+{
+    return state_at(index_of(task));
+}
+
+/* Who is about to get this CPU: what traced() says of it. */
+static __always_inline struct task_state *traced_next(struct task_struct *next)
+{
+    u64 generation = *(volatile u64 *)&marks.generation, index = index_of(next);
+    u32 cpu = bpf_get_smp_processor_id();
+    if (cpu < MAX_CPUS)
+        cpu_tasks[cpu].word = word_of(next, generation) | index;
+    return state_at(index);
+}
+
+/* The same of the thread that has this CPU. Some kernels have switches that no hook tells of, so the
+ * word is asked whom it is about. */
+static __always_inline struct task_state *traced_current(void)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    u32 cpu = bpf_get_smp_processor_id();
+    if (cpu >= MAX_CPUS)
+        return traced(task);
+    u64 word = *(volatile u64 *)&cpu_tasks[cpu].word;
+    if ((word & ~INDEX_MASK) != word_of(task, *(volatile u64 *)&marks.generation))
+        return traced_next(task);
+    return state_at(word & INDEX_MASK);
+}
+
+/* To be called when a thread's number, or whether it is traced, is not what it was. */
+static __always_inline void forget_cpu_tasks(void)
+{
+    __sync_fetch_and_add(&marks.generation, 1);
+}
+
+/* Makes a thread traced that was not: in this call since then. NULL: there is no room. */
+static __always_inline struct task_state *begin_tracing(struct task_struct *task, u16 nr,
+                                                        u64 enter_ns)
+{
+    u32 index = 0;
+    if (bpf_map_pop_elem(&free_states, &index) != 0)
+        index = __sync_fetch_and_add(&marks.fresh_state, 1) + 1;
+    struct task_state *state = bpf_map_lookup_elem(&states, &index);
+    if (!index || !state)
+        return 0;
+    __builtin_memset(state, 0, sizeof(*state));
+    state->enter_ns = enter_ns;
+    state->nr = nr;
+    state->fd = -1;
+    struct task_mark mark = {.index = index};
+    if (!bpf_task_storage_get(&tasks, task, &mark, BPF_LOCAL_STORAGE_GET_F_CREATE)) {
+        bpf_map_push_elem(&free_states, &index, 0);
+        return 0;
+    }
+    forget_cpu_tasks();
+    return state;
+}
+
+/* To be called when nothing will ever be heard of the thread again. */
+static __always_inline void end_tracing(struct task_struct *task)
+{
+    u32 index = index_of(task);
+    if (!index)
+        return;
+    forget_cpu_tasks();
+    bpf_map_push_elem(&free_states, &index, 0);
+}
