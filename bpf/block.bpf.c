@@ -22,7 +22,7 @@ struct {
 static u32 last_block;
 
 SEC("tp_btf/block_rq_insert")
-int BPF_PROG(on_block_rq_insert, struct request *rq)
+int HOOK(on_block_rq_insert, struct request *rq)
 {
     u64 key = (u64)rq;
     struct block_times times = {
@@ -35,7 +35,7 @@ int BPF_PROG(on_block_rq_insert, struct request *rq)
 }
 
 SEC("tp_btf/block_rq_issue")
-int BPF_PROG(on_block_rq_issue, struct request *rq)
+int HOOK(on_block_rq_issue, struct request *rq)
 {
     u64 key = (u64)rq, now_ns = bpf_ktime_get_ns();
     struct block_times *known = bpf_map_lookup_elem(&requests_in_flight, &key);
@@ -55,7 +55,7 @@ int BPF_PROG(on_block_rq_issue, struct request *rq)
 }
 
 SEC("tp_btf/block_rq_complete")
-int BPF_PROG(on_block_rq_complete, struct request *rq, int error, unsigned int bytes)
+int HOOK(on_block_rq_complete, struct request *rq, int error, unsigned int bytes)
 {
     u64 key = (u64)rq, now_ns = bpf_ktime_get_ns();
     struct block_times times = {.tid = (u32)bpf_get_current_pid_tgid()};
@@ -93,7 +93,7 @@ int BPF_PROG(on_block_rq_complete, struct request *rq, int error, unsigned int b
 /* What it carried is carried by its neighbour, which was queued before; its memory is free again.
  */
 SEC("tp_btf/block_rq_merge")
-int BPF_PROG(on_block_rq_merge, struct request *rq)
+int HOOK(on_block_rq_merge, struct request *rq)
 {
     u64 key = (u64)rq;
     bpf_map_delete_elem(&requests_in_flight, &key);
@@ -102,7 +102,7 @@ int BPF_PROG(on_block_rq_merge, struct request *rq)
 
 /* The request's waiters have all been told. */
 SEC("tp_btf/block_io_done")
-int BPF_PROG(on_block_io_done, struct request *rq)
+int HOOK(on_block_io_done, struct request *rq)
 {
     completes_block(0);
     return 0;

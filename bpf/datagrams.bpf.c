@@ -195,7 +195,7 @@ static __always_inline void number(struct task_state *state, struct datagram *d,
 
 /* A packet is given to a device: in most cases inside the sender's own call. */
 SEC("tp_btf/net_dev_queue")
-int BPF_PROG(on_net_dev_queue, struct sk_buff *skb)
+int HOOK(on_net_dev_queue, struct sk_buff *skb)
 {
     struct sock *sk = skb->sk;
     if (sk && sk->sk_type == SOCK_STREAM && sk->sk_protocol == IPPROTO_TCP) {
@@ -333,7 +333,7 @@ static __always_inline bool is_datagram(u16 object_type)
 
 /* A reader copies a datagram: that is the one it takes. */
 SEC("tp_btf/skb_copy_datagram_iovec")
-int BPF_PROG(on_skb_copy_datagram_iovec, struct sk_buff *skb)
+int HOOK(on_skb_copy_datagram_iovec, struct sk_buff *skb)
 {
     struct task_state *state = traced_current();
     if (!state || !state->enter_ns || state->fd < 0 || !is_datagram(state->object_type))
@@ -383,7 +383,7 @@ static __always_inline void unix_sent(struct task_state *state, struct sock *to)
 }
 
 SEC("tp_btf/sk_data_ready")
-int BPF_PROG(on_sk_data_ready, struct sock *sk)
+int HOOK(on_sk_data_ready, struct sock *sk)
 {
     if (sk->sk_type == SOCK_STREAM)
         return 0;

@@ -55,41 +55,41 @@ static __always_inline int irq_ends(bool hard, u16 number)
 }
 
 SEC("tp_btf/softirq_entry")
-int BPF_PROG(on_softirq_entry, unsigned int vec)
+int HOOK(on_softirq_entry, unsigned int vec)
 {
     return irq_begins(false);
 }
 
 SEC("tp_btf/softirq_exit")
-int BPF_PROG(on_softirq_exit, unsigned int vec)
+int HOOK(on_softirq_exit, unsigned int vec)
 {
     return irq_ends(false, vec);
 }
 
 SEC("tp_btf/irq_handler_entry")
-int BPF_PROG(on_irq_handler_entry, int irq)
+int HOOK(on_irq_handler_entry, int irq)
 {
     return irq_begins(true);
 }
 
 SEC("tp_btf/irq_handler_exit")
-int BPF_PROG(on_irq_handler_exit, int irq)
+int HOOK(on_irq_handler_exit, int irq)
 {
     return irq_ends(true, irq);
 }
 
 #define VECTOR(name, number)                                                                       \
-    SEC("tp_btf/" #name "_entry") int BPF_PROG(on_##name##_entry, int vector)                      \
+    SEC("tp_btf/" #name "_entry") int HOOK(on_##name##_entry, int vector)                      \
     {                                                                                              \
         return irq_begins(true);                                                                   \
     }                                                                                              \
-    SEC("tp_btf/" #name "_exit") int BPF_PROG(on_##name##_exit, int vector)                        \
+    SEC("tp_btf/" #name "_exit") int HOOK(on_##name##_exit, int vector)                        \
     {                                                                                              \
         return irq_ends(true, number);                                                             \
     }
 
 SEC("tp_btf/local_timer_entry")
-int BPF_PROG(on_local_timer_entry, int vector)
+int HOOK(on_local_timer_entry, int vector)
 {
     u32 cpu = bpf_get_smp_processor_id();
     if (cpu < MAX_CPUS)
@@ -98,7 +98,7 @@ int BPF_PROG(on_local_timer_entry, int vector)
 }
 
 SEC("tp_btf/local_timer_exit")
-int BPF_PROG(on_local_timer_exit, int vector)
+int HOOK(on_local_timer_exit, int vector)
 {
     u32 cpu = bpf_get_smp_processor_id();
     if (cpu < MAX_CPUS)

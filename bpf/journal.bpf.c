@@ -22,7 +22,7 @@ static __always_inline int journal_phase(struct journal_s *journal, u32 transact
 /* Who needs room in the log writes the oldest transactions' buffers to their places itself, in
  * jbd2_log_do_checkpoint() (fs/jbd2/checkpoint.c). */
 SEC("tp_btf/jbd2_checkpoint")
-int BPF_PROG(on_jbd2_checkpoint, struct journal_s *journal, int result)
+int HOOK(on_jbd2_checkpoint, struct journal_s *journal, int result)
 {
     if (!journal || !traced_current())
         return 0;
@@ -32,7 +32,7 @@ int BPF_PROG(on_jbd2_checkpoint, struct journal_s *journal, int result)
 /* Where jbd2 is a module the verifier takes its pointers for possibly null. */
 #define PHASE(name, phase)                                                                         \
     SEC("tp_btf/jbd2_" #name)                                                                      \
-    int BPF_PROG(on_jbd2_##name, struct journal_s *journal, struct transaction_s *transaction)     \
+    int HOOK(on_jbd2_##name, struct journal_s *journal, struct transaction_s *transaction)     \
     {                                                                                              \
         if (!journal || !transaction)                                                              \
             return 0;                                                                              \

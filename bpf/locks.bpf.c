@@ -3,7 +3,7 @@
 #include "probe.h"
 
 SEC("tp_btf/contention_begin")
-int BPF_PROG(on_contention_begin, void *lock, unsigned int flags)
+int HOOK(on_contention_begin, void *lock, unsigned int flags)
 {
     if (irqs[bpf_get_smp_processor_id() & (MAX_CPUS - 1)].context)
         return 0; /* an interrupt's own lock, not the thread's */
@@ -16,7 +16,7 @@ int BPF_PROG(on_contention_begin, void *lock, unsigned int flags)
 }
 
 SEC("tp_btf/contention_end")
-int BPF_PROG(on_contention_end, void *lock, int ret)
+int HOOK(on_contention_end, void *lock, int ret)
 {
     if (irqs[bpf_get_smp_processor_id() & (MAX_CPUS - 1)].context)
         return 0;

@@ -9,6 +9,7 @@
 #include "records.h"
 #include "ring.h"
 #include "tasks.h"
+#include "cost.h"
 /* clang-format on */
 
 /* Options, set before load. */

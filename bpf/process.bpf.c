@@ -6,7 +6,7 @@
 /* Runs before the child's first instruction (copy_process() has not made it visible to the
  * scheduler yet), so nothing of a traced child escapes. */
 SEC("tp_btf/sched_process_fork")
-int BPF_PROG(on_sched_process_fork, struct task_struct *parent, struct task_struct *child)
+int HOOK(on_sched_process_fork, struct task_struct *parent, struct task_struct *child)
 {
     u64 now_ns = bpf_ktime_get_ns();
     struct task_state *state = traced(parent);
@@ -35,7 +35,7 @@ int BPF_PROG(on_sched_process_fork, struct task_struct *parent, struct task_stru
 }
 
 SEC("tp_btf/sched_process_exec")
-int BPF_PROG(on_sched_process_exec, struct task_struct *task, int old_pid,
+int HOOK(on_sched_process_exec, struct task_struct *task, int old_pid,
              struct linux_binprm *bprm)
 {
     u64 now_ns = bpf_ktime_get_ns();
@@ -79,7 +79,7 @@ int BPF_PROG(on_sched_process_exec, struct task_struct *task, int old_pid,
 }
 
 SEC("tp_btf/sched_process_exit")
-int BPF_PROG(on_sched_process_exit, struct task_struct *task)
+int HOOK(on_sched_process_exit, struct task_struct *task)
 {
     u64 now_ns = bpf_ktime_get_ns();
     struct task_state *state = traced(task);
@@ -109,14 +109,14 @@ int BPF_PROG(on_sched_process_exit, struct task_struct *task)
 
 /* The last that is heard of a thread. */
 SEC("tp_btf/sched_process_free")
-int BPF_PROG(on_sched_process_free, struct task_struct *task)
+int HOOK(on_sched_process_free, struct task_struct *task)
 {
     end_tracing(task);
     return 0;
 }
 
 SEC("tp_btf/task_rename")
-int BPF_PROG(on_task_rename, struct task_struct *task, const char *comm)
+int HOOK(on_task_rename, struct task_struct *task, const char *comm)
 {
     u64 now_ns = bpf_ktime_get_ns();
     struct task_struct *current = bpf_get_current_task_btf();

@@ -5,7 +5,7 @@
 
 /* The first eight bits of the state are the TASK_* bits that tell a sleep from a preemption. */
 SEC("tp_btf/sched_switch")
-int BPF_PROG(on_sched_switch, bool preempt, struct task_struct *prev, struct task_struct *next,
+int HOOK(on_sched_switch, bool preempt, struct task_struct *prev, struct task_struct *next,
              unsigned int prev_state)
 {
     u64 now_ns = bpf_ktime_get_ns();
@@ -83,14 +83,14 @@ static __always_inline int waking(struct task_struct *wakee, u8 flags)
 /* sched_waking, not sched_wakeup: at the latter `current` is often the idle task of the CPU that
  * queues the wakee (ttwu_queue_wakelist), not the waker. */
 SEC("tp_btf/sched_waking")
-int BPF_PROG(on_sched_waking, struct task_struct *wakee)
+int HOOK(on_sched_waking, struct task_struct *wakee)
 {
     return waking(wakee, 0);
 }
 
 /* Only from queue to queue: where a wake-up puts a thread is told by the switch that follows. */
 SEC("tp_btf/sched_migrate_task")
-int BPF_PROG(on_sched_migrate_task, struct task_struct *task, int to_cpu)
+int HOOK(on_sched_migrate_task, struct task_struct *task, int to_cpu)
 {
     if (!task->on_rq || !traced(task))
         return 0;
@@ -106,7 +106,7 @@ int BPF_PROG(on_sched_migrate_task, struct task_struct *task, int to_cpu)
 
 /* wake_up_new_task() has no sched_waking. */
 SEC("tp_btf/sched_wakeup_new")
-int BPF_PROG(on_sched_wakeup_new, struct task_struct *wakee)
+int HOOK(on_sched_wakeup_new, struct task_struct *wakee)
 {
     return waking(wakee, WAKING_NEW);
 }

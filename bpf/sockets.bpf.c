@@ -418,7 +418,7 @@ struct {
 } established_ns SEC(".maps");
 
 SEC("tp_btf/inet_sock_set_state")
-int BPF_PROG(on_inet_sock_set_state, const struct sock *sk, const int oldstate, const int newstate)
+int HOOK(on_inet_sock_set_state, const struct sock *sk, const int oldstate, const int newstate)
 {
     if (oldstate != TCP_SYN_RECV || newstate != TCP_ESTABLISHED)
         return 0;
@@ -428,7 +428,7 @@ int BPF_PROG(on_inet_sock_set_state, const struct sock *sk, const int oldstate, 
 }
 
 SEC("tp_btf/sock_send_length")
-int BPF_PROG(on_sock_send_length, struct sock *sk, int ret, int flags)
+int HOOK(on_sock_send_length, struct sock *sk, int ret, int flags)
 {
     if (sk->sk_type == SOCK_STREAM)
         transferred(sk, ret, true);
@@ -438,7 +438,7 @@ int BPF_PROG(on_sock_send_length, struct sock *sk, int ret, int flags)
 }
 
 SEC("tp_btf/sock_recv_length")
-int BPF_PROG(on_sock_recv_length, struct sock *sk, int ret, int flags)
+int HOOK(on_sock_recv_length, struct sock *sk, int ret, int flags)
 {
     if (flags & (MSG_PEEK | MSG_ERRQUEUE))
         return 0;

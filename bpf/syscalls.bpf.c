@@ -195,7 +195,7 @@ static __noinline void find_out(struct task_state *state, struct task_struct *ta
 }
 
 SEC("tp_btf/sys_enter")
-int BPF_PROG(on_sys_enter, struct pt_regs *regs, long nr)
+int HOOK(on_sys_enter, struct pt_regs *regs, long nr)
 {
     struct task_struct *task = bpf_get_current_task_btf();
     struct task_state *state = traced_current();
@@ -356,7 +356,7 @@ static __noinline void emit_path(const struct rec_syscall *sys, struct task_stat
 }
 
 SEC("tp_btf/sys_exit")
-int BPF_PROG(on_sys_exit, struct pt_regs *regs, long ret)
+int HOOK(on_sys_exit, struct pt_regs *regs, long ret)
 {
     struct task_struct *task = bpf_get_current_task_btf();
     struct task_state *state = traced_current();

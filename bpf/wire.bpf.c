@@ -149,7 +149,7 @@ static __always_inline void packet_queued(struct sk_buff *skb, struct sock *sk)
 }
 
 SEC("tp_btf/net_dev_start_xmit")
-int BPF_PROG(on_net_dev_start_xmit, struct sk_buff *skb)
+int HOOK(on_net_dev_start_xmit, struct sk_buff *skb)
 {
     if (!any_wired)
         return 0;
@@ -168,7 +168,7 @@ int BPF_PROG(on_net_dev_start_xmit, struct sk_buff *skb)
 }
 
 SEC("tp_btf/netif_receive_skb")
-int BPF_PROG(on_netif_receive_skb, struct sk_buff *skb)
+int HOOK(on_netif_receive_skb, struct sk_buff *skb)
 {
     struct tcp_headers h;
     if (!any_wired || on_loopback(skb) || !read_tcp(skb, &h))

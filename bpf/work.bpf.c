@@ -30,7 +30,7 @@ struct {
 } running_works SEC(".maps");
 
 SEC("tp_btf/workqueue_queue_work")
-int BPF_PROG(on_workqueue_queue_work, int req_cpu, void *pwq, void *item)
+int HOOK(on_workqueue_queue_work, int req_cpu, void *pwq, void *item)
 {
     struct task_struct *task = bpf_get_current_task_btf();
     /* An interrupt queues for whomever it serves, not for whom it hits. */
@@ -43,7 +43,7 @@ int BPF_PROG(on_workqueue_queue_work, int req_cpu, void *pwq, void *item)
 }
 
 SEC("tp_btf/workqueue_execute_start")
-int BPF_PROG(on_workqueue_execute_start, void *item)
+int HOOK(on_workqueue_execute_start, void *item)
 {
     u64 key = (u64)item;
     struct queued_work *queued = bpf_map_lookup_elem(&queued_works, &key);
@@ -58,7 +58,7 @@ int BPF_PROG(on_workqueue_execute_start, void *item)
 }
 
 SEC("tp_btf/workqueue_execute_end")
-int BPF_PROG(on_workqueue_execute_end, void *item)
+int HOOK(on_workqueue_execute_end, void *item)
 {
     u32 tid = bpf_get_current_task_btf()->pid;
     struct queued_work *running = bpf_map_lookup_elem(&running_works, &tid);

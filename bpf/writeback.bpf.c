@@ -3,7 +3,7 @@
 #include "probe.h"
 
 SEC("tp_btf/balance_dirty_pages")
-int BPF_PROG(on_balance_dirty_pages)
+int HOOK(on_balance_dirty_pages)
 {
     struct task_struct *task = bpf_get_current_task_btf();
     if (!traced_current())

@@ -172,9 +172,6 @@ fn write_tables(
     counts.wakes_restored = tally.wakes_restored;
     counts.steal_unplaced_ns = tally.steal_unplaced_ns;
     counts.syscalls = tally.syscalls;
-    counts.io_calls = tally.io_calls;
-    counts.socket_calls = tally.socket_calls;
-    counts.units = tally.units;
     counts.switches = tally.switches;
     counts.wakings = tally.wakings;
     counts.faults = tally.faults;
@@ -218,9 +215,6 @@ pub struct Tally {
     pub wakes_restored: u64,
     pub steal_unplaced_ns: u64,
     pub syscalls: u64,
-    pub io_calls: u64,
-    pub socket_calls: u64,
-    pub units: u64,
     pub switches: u64,
     pub wakings: u64,
     pub faults: u64,
@@ -326,16 +320,10 @@ impl Tally {
         match &event.what {
             What::Call { tid, call } => {
                 self.syscalls += 1;
-                match &call.io {
-                    Some(io) if io.is_transfer() && io.object.is_socket() => self.socket_calls += 1,
-                    Some(_) => self.io_calls += 1,
-                    None => {}
-                }
                 if syscall::is_io_uring(call.nr) && call.ret >= 0 {
                     self.uses_io_uring(*tid, event.ts_ns, engine);
                 }
             }
-            What::Unit(_) => self.units += 1,
             What::Fault { .. } => self.faults += 1,
             What::Irq { enter_ns, hard, .. } => {
                 self.interrupts += 1;

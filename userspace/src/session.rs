@@ -82,6 +82,7 @@ pub fn record(
     let (file, mappings) = events_file(dir, config, [manifest.command.pid], &mut manifest)?;
     let tasks = snapshot::tasks();
     let lost_before = untold_losses(&probe)?;
+    manifest.programs = probe.program_runs()?.1;
 
     // Nothing slow between this and the release: it stands for both.
     manifest.start_ns = clock::monotonic_ns();
@@ -193,6 +194,7 @@ fn conclude(
     reader_of_code: &Owner,
 ) -> Result<Outcome> {
     manifest.duration_ns = end_ns - manifest.start_ns;
+    manifest.programs = probe.program_runs()?.1.since(manifest.programs);
     let untold: Vec<Loss> =
         untold_losses(probe)?.into_iter().filter_map(|loss| sink.ours(loss)).collect();
     manifest.losses = std::mem::take(&mut sink.losses);

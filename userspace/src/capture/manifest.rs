@@ -28,6 +28,9 @@ pub struct Manifest {
     pub counts: Counts,
     pub losses: Vec<Loss>,
     pub calibration: Calibration,
+    /// In traced threads' time.
+    #[serde(default)]
+    pub programs: ProgramRuns,
     /// What made the capture end before the target did, or left part of it out; empty when whole.
     pub warnings: Vec<String>,
 }
@@ -122,14 +125,6 @@ pub struct Counts {
     pub stored_bytes: u64,
     /// Records of traced threads, by what they cost: see [`Calibration`].
     pub syscalls: u64,
-    /// Of these: on descriptors; and those that moved bytes through sockets.
-    #[serde(default)]
-    pub io_calls: u64,
-    #[serde(default)]
-    pub socket_calls: u64,
-    /// Frames and messages found in what they moved.
-    #[serde(default)]
-    pub units: u64,
     pub switches: u64,
     pub wakings: u64,
     pub faults: u64,
@@ -170,20 +165,43 @@ pub struct Loss {
     pub last_ns: u64,
 }
 
+/// What the programs on the kernel side took, found out while they ran (bpf/cost.h). Those of page faults
+/// are not in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProgramRuns {
+    pub runs: u64,
+    /// Some of these were timed: how many, and what they took.
+    pub timed: u64,
+    pub timed_ns: u64,
+}
+
+impl ProgramRuns {
+    /// What has been added since `earlier`.
+    pub fn since(self, earlier: ProgramRuns) -> ProgramRuns {
+        ProgramRuns {
+            runs: self.runs.saturating_sub(earlier.runs),
+            timed: self.timed.saturating_sub(earlier.timed),
+            timed_ns: self.timed_ns.saturating_sub(earlier.timed_ns),
+        }
+    }
+
+    /// Of a run; 0 when none was timed.
+    pub fn mean_ns(&self) -> f64 {
+        match self.timed {
+            0 => 0.0,
+            timed => self.timed_ns as f64 / timed as f64,
+        }
+    }
+}
+
 /// Costs measured on this machine just before the capture.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
     /// Added to one system call of a traced thread.
     pub syscall_ns: f64,
-    /// To one on a pipe, a file or whatever else has a descriptor; and to one that moves bytes through a
-    /// socket. 0 in captures from before these were measured: then as the others.
+    /// Added to whatever an empty program is on, besides what the program itself takes.
     #[serde(default)]
-    pub io_call_ns: f64,
-    #[serde(default)]
-    pub socket_call_ns: f64,
-    /// To a call for each frame or message that is found in its bytes.
-    #[serde(default)]
-    pub unit_ns: f64,
+    pub dispatch_ns: f64,
     /// Added to one context switch with its wake-up.
     pub switch_ns: f64,
     /// Added to one page fault of a traced thread.
@@ -226,21 +244,22 @@ impl Loss {
 }
 
 impl Manifest {
-    /// The probe's own cost on the target over the whole capture: events x calibrated cost (stacks
-    /// of sleeps are part of that of a switch, as it is calibrated with them; an interrupt has two
-    /// hooks and a record, as a plain call), and the interrupts that took samples, as measured.
+    /// The probe's own cost on the target over the whole capture: what its programs took in traced
+    /// threads' time, by those runs of them that were timed, and what it takes to call them, as
+    /// calibrated; page faults as calibrated; and the interrupts that took samples, as measured.
     pub fn probe_cost_ns(&self) -> u64 {
         let c = &self.calibration;
         let n = &self.counts;
-        let calls = n.syscalls.saturating_sub(n.io_calls).saturating_sub(n.socket_calls);
-        let or_plain = |ns: f64| if ns > 0.0 { ns } else { c.syscall_ns };
-        (calls.saturating_add(n.interrupts) as f64 * c.syscall_ns
-            + n.io_calls as f64 * or_plain(c.io_call_ns)
-            + n.socket_calls as f64 * or_plain(c.socket_call_ns)
-            + n.units as f64 * c.unit_ns
-            + n.switches as f64 * c.switch_ns
-            + n.faults as f64 * c.fault_ns) as u64
-            + n.sampling_ns
+        let programs = &self.programs;
+        let programs_ns = match programs.runs {
+            // A capture of a version that did not time them: events x calibrated cost.
+            0 => {
+                n.syscalls.saturating_add(n.interrupts) as f64 * c.syscall_ns
+                    + n.switches as f64 * c.switch_ns
+            }
+            runs => runs as f64 * (programs.mean_ns() + c.dispatch_ns),
+        };
+        (programs_ns + n.faults as f64 * c.fault_ns) as u64 + n.sampling_ns
     }
 }
 
@@ -249,12 +268,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_probe_cost_goes_by_the_kinds_of_events() {
+    fn what_the_probe_cost_is_what_its_programs_took() {
         let counts = Counts {
             syscalls: 100,
-            io_calls: 30,
-            socket_calls: 20,
-            units: 4,
             interrupts: 5,
             switches: 7,
             faults: 3,
@@ -265,17 +281,15 @@ mod tests {
             syscall_ns: 10.0,
             switch_ns: 1_000.0,
             fault_ns: 10_000.0,
+            dispatch_ns: 50.0,
             ..Calibration::default()
         };
-        let cost_ns = |calibration: &Calibration| {
-            let (counts, calibration) = (counts.clone(), calibration.clone());
-            Manifest { counts, calibration, ..Manifest::default() }.probe_cost_ns()
-        };
-        // Of a version that did not tell calls apart.
-        assert_eq!(cost_ns(&calibration), 105 * 10 + 7_000 + 30_000 + 11);
-        let told =
-            Calibration { io_call_ns: 20.0, socket_call_ns: 50.0, unit_ns: 100.0, ..calibration };
-        assert_eq!(cost_ns(&told), 55 * 10 + 30 * 20 + 20 * 50 + 400 + 7_000 + 30_000 + 11);
+        let before = Manifest { counts, calibration, ..Manifest::default() };
+        assert_eq!(before.probe_cost_ns(), 105 * 10 + 7_000 + 30_000 + 11);
+        let earlier = ProgramRuns { runs: 1_000, timed: 10, timed_ns: 9_000 };
+        let later = ProgramRuns { runs: 1_200, timed: 14, timed_ns: 9_600 };
+        let now = Manifest { programs: later.since(earlier), ..before };
+        assert_eq!(now.probe_cost_ns(), 200 * (150 + 50) + 30_000 + 11);
     }
 
     #[test]

@@ -26,8 +26,6 @@ struct Figures {
     fault: f64,
     copied: Copied,
     socket_copied: Copied,
-    /// A frame of HTTP/2 into a stream socket and out.
-    frame: f64,
 }
 
 /// What it takes to move bytes, one way.
@@ -39,12 +37,12 @@ struct Copied {
     byte: f64,
 }
 
-const FIGURES_BYTES: usize = 64;
+const FIGURES_BYTES: usize = 56;
 
 impl Figures {
     fn to_bytes(self) -> [u8; FIGURES_BYTES] {
         let mut bytes = [0; FIGURES_BYTES];
-        let Figures { syscall, round_trip, fault, copied, socket_copied, frame } = self;
+        let Figures { syscall, round_trip, fault, copied, socket_copied } = self;
         let values = [
             syscall,
             round_trip,
@@ -53,7 +51,6 @@ impl Figures {
             copied.byte,
             socket_copied.call,
             socket_copied.byte,
-            frame,
         ];
         for (chunk, value) in bytes.chunks_exact_mut(8).zip(values) {
             chunk.copy_from_slice(&value.to_ne_bytes());
@@ -69,7 +66,6 @@ impl Figures {
             fault: value(2),
             copied: Copied { call: value(3), byte: value(4) },
             socket_copied: Copied { call: value(5), byte: value(6) },
-            frame: value(7),
         }
     }
 }
@@ -112,6 +108,7 @@ impl Calibrator {
     /// Times the workloads with the probe and gives the difference. What only the records of that
     /// tell is left to [`Gaps`].
     pub fn compare(mut self, probe: &Probe) -> Result<(Calibration, Gaps)> {
+        let dispatch_ns = self.dispatch_ns(probe)?;
         probe.trace(self.pid as u32)?;
         let traced = self.time()?;
         let plain = self.plain;
@@ -119,14 +116,9 @@ impl Calibrator {
         let io_call_ns = (traced.copied.call - plain.copied.call).max(0.0);
         // A round trip is two switches, two wake-ups and four system calls.
         let round_trip_ns = (traced.round_trip - plain.round_trip).max(0.0);
-        let socket_call_ns = (traced.socket_copied.call - plain.socket_copied.call).max(0.0);
-        // A frame's way is two calls.
-        let unit_ns = (traced.frame - plain.frame - 2.0 * socket_call_ns).max(0.0);
         let calibration = Calibration {
             syscall_ns,
-            io_call_ns,
-            socket_call_ns,
-            unit_ns,
+            dispatch_ns,
             switch_ns: ((round_trip_ns - 4.0 * io_call_ns) / 2.0).max(0.0),
             fault_ns: (traced.fault - plain.fault).max(0.0),
             copy_ns_per_byte: plain.copied.byte,
@@ -139,8 +131,22 @@ impl Calibrator {
         Ok((calibration, Gaps::of(self.pid as u32)))
     }
 
+    /// What it takes to call a program, from what the child's calls take before it is traced: a call
+    /// has two programs then that only look whose it is, which is known of all runs.
+    fn dispatch_ns(&mut self, probe: &Probe) -> Result<f64> {
+        let (before, _) = probe.program_runs()?;
+        let watched = self.ask(CALLS_ONLY)?;
+        let (after, _) = probe.program_runs()?;
+        let added_ns = watched.syscall - self.plain.syscall;
+        Ok((added_ns / 2.0 - after.since(before).mean_ns()).max(0.0))
+    }
+
     fn time(&mut self) -> Result<Figures> {
-        self.ask.write_all(&[1])?;
+        self.ask(EVERYTHING)
+    }
+
+    fn ask(&mut self, what: u8) -> Result<Figures> {
+        self.ask.write_all(&[what])?;
         let mut bytes = [0; FIGURES_BYTES];
         self.answer.read_exact(&mut bytes).context("the calibration child died")?;
         Ok(Figures::from_bytes(bytes))
@@ -227,16 +233,24 @@ fn median_ns(mut gaps_ns: Vec<u64>) -> f64 {
 
 const PAGE_BYTES: usize = 4096;
 
+/// What the child is asked to time.
+const EVERYTHING: u8 = 1;
+const CALLS_ONLY: u8 = 2;
+
 fn serve(mut ask: File, mut answer: File) -> Result<()> {
     let mut byte = [0];
     while ask.read(&mut byte)? == 1 {
+        let syscall = best(time_syscalls)?;
+        if byte[0] == CALLS_ONLY {
+            answer.write_all(&Figures { syscall, ..Figures::default() }.to_bytes())?;
+            continue;
+        }
         let figures = Figures {
-            syscall: best(time_syscalls)?,
+            syscall,
             round_trip: time_round_trips()?,
             fault: best(time_faults)?,
             copied: time_copies(pipe)?,
             socket_copied: time_copies(socket_pair)?,
-            frame: best(time_frames)?,
         };
         answer.write_all(&figures.to_bytes())?;
     }
@@ -316,24 +330,6 @@ fn time_transfer<'m>(
         reader.read_exact(&mut chunk[..bytes])?;
     }
     Ok(nanoseconds_each(begin, count))
-}
-
-/// Frames on one connection, each written and read by a call.
-fn time_frames() -> Result<f64> {
-    const FRAMES: usize = 32;
-    const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
-    const DATA: &[u8] = b"\0\0\x01\0\0\0\0\0\x01.";
-    let (read_end, write_end) = socket_pair()?;
-    let (mut reader, mut writer) = (File::from(read_end), File::from(write_end));
-    let mut read = [0; PREFACE.len()];
-    writer.write_all(PREFACE)?;
-    reader.read_exact(&mut read)?;
-    let begin = Instant::now();
-    for _ in 0..FRAMES {
-        writer.write_all(DATA)?;
-        reader.read_exact(&mut read[..DATA.len()])?;
-    }
-    Ok(nanoseconds_each(begin, FRAMES))
 }
 
 fn socket_pair() -> Result<(OwnedFd, OwnedFd)> {

@@ -19,7 +19,7 @@ use libbpf_rs::{
     Link, MapCore, MapFlags, Object, ObjectBuilder, OpenObject, PrintLevel,
 };
 
-use crate::capture::manifest::{Hook, Sleeps, Stacks};
+use crate::capture::manifest::{Hook, ProgramRuns, Sleeps, Stacks};
 use hooks::{HookSpec, Means, HOOKS};
 use rings::{Layout, Mapping, Rings};
 
@@ -182,6 +182,25 @@ impl Probe {
             })
             .filter(|loss| loss.1 != 0)
             .collect())
+    }
+
+    /// What the programs have taken so far, in other threads' time and in traced threads'.
+    pub fn program_runs(&self) -> Result<(ProgramRuns, ProgramRuns)> {
+        let costs = bss_offset("cpu_costs").context("the BPF object has no `cpu_costs`")?;
+        let value = self.variables()?.lookup(&0u32.to_ne_bytes(), MapFlags::ANY)?;
+        let value = value.context("empty .bss")?;
+        // struct cpu_cost, bpf/cost.h
+        let sum = |at: usize| -> u64 {
+            (0..MAX_CPUS as usize)
+                .filter_map(|cpu| value.get(costs + 128 * cpu + at..)?.first_chunk::<8>())
+                .fold(0, |sum, word| sum.wrapping_add(u64::from_ne_bytes(*word)))
+        };
+        let of = |whose: usize| ProgramRuns {
+            runs: sum(8 + 8 * whose),
+            timed: sum(64 + 8 * whose),
+            timed_ns: sum(80 + 8 * whose).saturating_sub(sum(96 + 8 * whose)),
+        };
+        Ok((of(0), of(1)))
     }
 
     /// The map behind the kernel side's global variables.

@@ -61,6 +61,7 @@ pub fn attach(
         );
     }
     let lost_before = untold_losses(&probe)?;
+    manifest.programs = probe.program_runs()?.1;
     probe.tell_listening(select::listening_ports(pids()))?;
     let mut interrupts = Interrupts::receive()?;
 

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * What the programs themselves take, found out while they run: how often each CPU ran one, and how
+ * long some of the runs took. Which ones are timed goes by the last digits of the clock, so that no
+ * regular sequence of events is met at always the same place.
+ */
+#pragma once
+#include "tasks.h"
+#include <bpf/bpf_tracing.h>
+
+struct cpu_cost {
+    u64 left;    /* runs until one is timed */
+    u64 runs[2]; /* in other threads' time, in traced threads' */
+    u64 pad[5];
+    u64 timed[2]; /* runs */
+    u64 timed_ns[2];
+    u64 clock_ns[2]; /* what reading the clock takes of that */
+    u64 more_pad[2];
+};
+struct cpu_cost cpu_costs[MAX_CPUS];
+
+/* Between two runs that are timed: so many, and up to as many more. */
+#define LEAST_UNTIMED 64
+
+struct timing {
+    u64 clock_ns;
+    u64 began_ns; /* 0: not timed */
+};
+
+static __always_inline struct timing program_begins(void)
+{
+    struct timing timing = {};
+    u32 cpu = bpf_get_smp_processor_id();
+    if (cpu >= MAX_CPUS)
+        return timing;
+    struct cpu_cost *cost = &cpu_costs[cpu];
+    if (cost->left) {
+        cost->left--;
+        return timing;
+    }
+    u64 before_ns = bpf_ktime_get_ns();
+    timing.began_ns = bpf_ktime_get_ns();
+    timing.clock_ns = timing.began_ns - before_ns;
+    cost->left = LEAST_UNTIMED + before_ns % LEAST_UNTIMED;
+    return timing;
+}
+
+static __always_inline void program_ends(struct timing timing)
+{
+    u32 cpu = bpf_get_smp_processor_id();
+    if (cpu >= MAX_CPUS)
+        return;
+    struct cpu_cost *cost = &cpu_costs[cpu];
+    /* At a context switch: of who goes on. */
+    u32 whose = (cpu_tasks[cpu].word & INDEX_MASK) != 0;
+    cost->runs[whose]++;
+    if (!timing.began_ns)
+        return;
+    cost->timed[whose]++;
+    cost->timed_ns[whose] += bpf_ktime_get_ns() - timing.began_ns;
+    cost->clock_ns[whose] += timing.clock_ns;
+}
+
+/* A program on a tracepoint, with named arguments. As BPF_PROG(), and its runs are counted. */
+#define HOOK(name, args...)                                                                        \
+    name(unsigned long long *ctx);                                                                 \
+    static __always_inline int run_##name(unsigned long long *ctx, ##args);                        \
+    int name(unsigned long long *ctx)                                                              \
+    {                                                                                              \
+        struct timing timing = program_begins();                                                   \
+        _Pragma("GCC diagnostic push")                                                             \
+        _Pragma("GCC diagnostic ignored \"-Wint-conversion\"")                                     \
+        int result = run_##name(___bpf_ctx_cast(args));                                            \
+        _Pragma("GCC diagnostic pop")                                                              \
+        program_ends(timing);                                                                      \
+        return result;                                                                             \
+    }                                                                                              \
+    static __always_inline int run_##name(unsigned long long *ctx, ##args)
