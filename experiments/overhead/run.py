@@ -126,7 +126,7 @@ def measure(workload: Workload, chosen: list[Tool], options) -> tuple[list[Measu
 
     def run(tool: Tool) -> Measured:
         with scratch(options.scratch) as folder:
-            return tool.measure(workload, options.places, folder)
+            return tool.measure(workload, options.places if workload.pinned else Places(), folder)
 
     for _ in range(options.rounds):
         order = [cost for cost in costs if not cost.why_not]

@@ -29,6 +29,8 @@ class Workload:
     name: str
     command: Callable[[Path], list[str]]
     read: Callable[[Path, str], Sample]
+    # On one CPU, and the tool on another; or both where the scheduler likes.
+    pinned: bool = True
 
 
 def percentile(ordered: list[int], part: float) -> float:
@@ -51,7 +53,8 @@ def read_null_rpc(folder: Path, said: str) -> Sample:
 def null_rpc(transport: str, requests: int, pairs: int = 1) -> Workload:
     options = ["-t", transport, "-n", str(requests), "-c", str(pairs)]
     name = f"null RPC, {transport}" if pairs == 1 else f"null RPC, {transport}, {pairs} pairs"
-    return Workload(name, lambda folder: [str(HERE / "null_rpc"), *options], read_null_rpc)
+    command = [str(HERE / "null_rpc"), *options]
+    return Workload(name, lambda folder: command, read_null_rpc, pinned=pairs == 1)
 
 
 GRPC = """
@@ -117,6 +120,8 @@ def redis(requests: int) -> Workload:
 
 WORKLOADS = {
     "pipe": null_rpc("pipe", 50_000),
+    "pipe-2": null_rpc("pipe", 50_000, pairs=2),
+    "pipe-8": null_rpc("pipe", 20_000, pairs=8),
     "unix": null_rpc("unix", 30_000),
     "tcp": null_rpc("tcp", 30_000),
     "grpc": grpc(2_000),
