@@ -119,7 +119,7 @@ def redis(requests: int) -> Workload:
 
 
 WORKLOADS = {
-    "pipe": null_rpc("pipe", 50_000),
+    "pipe": null_rpc("pipe", 150_000),
     "pipe-2": null_rpc("pipe", 50_000, pairs=2),
     "pipe-8": null_rpc("pipe", 20_000, pairs=8),
     "unix": null_rpc("unix", 30_000),

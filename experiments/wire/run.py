@@ -2,9 +2,9 @@
 """Compare the time rpcprobe says a transfer spent on the wire with the rate of the link.
 
 A client in one network namespace sends 1 MB to a server in another, over a veth pair that `tbf`
-shapes. What the queue let pass (its own count, headers and all, less the burst that passes at once)
-takes bytes / rate: wire.qdisc + wire.link must agree within 3 %. What the sender's CPU does meanwhile
-counts as its work, so links as fast as that (1 Gbit/s on a small machine) show less. Needs root.
+shapes, twice on one connection: the first time TCP finds out how much it may send, which is not the
+link's doing. What the queue let pass the second time (its own count, headers and all, less the burst
+that passes at once) takes bytes / rate: wire.qdisc + wire.link must agree within 3 %. Needs root.
 Usage: run.py [--rates RATE...]; rpcprobe from $RPCPROBE or PATH.
 """
 
@@ -32,21 +32,29 @@ chrt -f 10 ip netns exec $b python3 -c '
 import socket
 s = socket.create_server(("10.77.0.2", 7777))
 c, _ = s.accept()
-left = {bytes}
-while left: left -= len(c.recv(left))
-c.sendall(b"done"); c.recv(1)
+for i in range(2):
+    left = {bytes}
+    while left: left -= len(c.recv(left))
+    c.sendall(b"done")
+c.recv(1)
 ' &
 sleep 0.5
 chrt -f 10 ip netns exec $a python3 -c '
-import socket
+import socket, subprocess, time
 data = b"x" * {bytes}
 c = socket.socket()
 c.setsockopt(socket.SOL_SOCKET, 32, 4 * {bytes}) # SO_SNDBUFFORCE: all of it at once
 c.connect(("10.77.0.2", 7777))
+def passed():
+    shown = subprocess.check_output(["tc", "-s", "qdisc", "show", "dev", "v0"], text=True)
+    return int(shown.split("Sent ")[1].split()[0])
 c.sendall(data); c.recv(4)
+before = passed()
+time.sleep(0.1)
+c.sendall(data); c.recv(4)
+print("passed", passed() - before)
 '
 wait
-tc -n $a -s qdisc show dev v0
 """
 
 
@@ -64,20 +72,20 @@ def measure(rpcprobe, rate, directory):
     )
     command = [rpcprobe, "run", "--quiet", "-o", capture, "--", "sh", "-c", script]
     said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    passed = int(re.search(r"Sent (\d+) bytes", said).group(1))
+    passed = int(re.search(r"passed (\d+)", said).group(1))
     listing = [rpcprobe, "requests", capture, "--kind", "tcp", "--limit", "0", "--json"]
     out = subprocess.run(listing, check=True, capture_output=True).stdout
     requests = [r for r in json.loads(out)["requests"] if r["request_bytes"] == BYTES]
-    if len(requests) != 1:
-        sys.exit(f"{rate}: {len(requests)} requests of {BYTES} bytes instead of one")
-    spent = requests[0]["category_ns"]
+    if len(requests) != 2:
+        sys.exit(f"{rate}: {len(requests)} requests of {BYTES} bytes instead of two")
+    spent = max(requests, key=lambda request: request["start_ns"])["category_ns"]
     by_rate_ms = (passed - BURST_BYTES) * 8 / bits(rate) * 1e3
     return by_rate_ms, spent.get("wire.qdisc", 0) / 1e6, spent.get("wire.link", 0) / 1e6
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rates", nargs="+", default=["10mbit", "100mbit", "200mbit"])
+    parser.add_argument("--rates", nargs="+", default=["10mbit", "100mbit", "1gbit"])
     rates = parser.parse_args().rates
     rpcprobe = os.environ.get("RPCPROBE", "rpcprobe")
     print(f"{'rate':8}{'bytes/rate':>12}{'wire.qdisc':>12}{'wire.link':>12}{'off':>9}")

@@ -576,7 +576,9 @@ impl<'w> Walk<'w> {
             match object.is_network() {
                 true => {
                     let last = self.last_byte(thread, off, object);
-                    self.wire(thread, object, last, (handed_ns, edge_ns));
+                    let (sender, sent_ns) = self.link_bound(object, last, (sender, handed_ns));
+                    self.wire(thread, object, last, (sent_ns, edge_ns));
+                    return Ok(Step::Joined(sender, sent_ns));
                 }
                 false => {
                     self.queue(thread, handed_ns, edge_ns, queue_category(object), UNREAD);

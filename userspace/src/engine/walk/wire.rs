@@ -3,6 +3,9 @@
 use super::*;
 use crate::engine::event::Packet;
 
+const HANDED: &str = "TCP hands the device the next packet";
+const PACED: &str = "the device is still busy with the packet before";
+
 /// Packets of one connection that are looked at as being on a link at once.
 const MOST_UNDER_WAY: usize = 4096;
 
@@ -11,13 +14,77 @@ const MOST_UNDER_WAY: usize = 4096;
 enum Place {
     /// In the queue of the sender's device.
     Queued,
+    /// Not there yet, but kept by what the link was still busy with: see [`between`].
+    Paced,
+    /// Not there yet: TCP was about to hand it over.
+    Handed,
     /// Between the devices.
     Link,
     /// Anywhere else.
     Elsewhere,
 }
 
+/// What was on between two packets of a message that kept a link busy, where the second came to the
+/// device's queue only after the first had left; `None`: the sender may have been what was slow.
+///
+/// A sender keeps few of a connection's packets in that queue (TCP small queues, `tcp_small_queue_check()`
+/// in net/ipv4/tcp_output.c), and gives it the next one when one has left. A device that is limited by its
+/// rate goes on paying for the former meanwhile: had the second come at once, it would have left no
+/// earlier, if it waited there for at least as long as it came late. One that did not wait was late by what
+/// TCP took; that is believed where the first had waited for longer than that.
+fn between(before: &Packet, packet: &Packet) -> Option<Place> {
+    let late_ns = packet.queued_ns.checked_sub(before.sent_ns).filter(|ns| *ns > 0)?;
+    let waited = |packet: &Packet| packet.sent_ns.saturating_sub(packet.queued_ns) >= late_ns;
+    match (before.again || packet.again, waited(packet), waited(before)) {
+        (false, true, _) => Some(Place::Paced),
+        (false, false, true) => Some(Place::Handed),
+        _ => None,
+    }
+}
+
 impl Walk<'_> {
+    /// Who put the bytes up to `last` on their way, and when. While a link is never idle, what its sender
+    /// does beside it delays nothing: of a message in several packets it is then the first that counts,
+    /// or the first after which the link had always something to send. `latest`: otherwise.
+    pub(super) fn link_bound(
+        &self,
+        object: Object,
+        last: u64,
+        latest: (ThreadId, u64),
+    ) -> (ThreadId, u64) {
+        let Some(channel) = self.world.channels.get(&object) else { return latest };
+        let message = self.goal.messages.iter().find(|m| {
+            m.object == object && m.from <= last && last < m.to
+        });
+        let Some(message) = message else { return latest };
+        let packets = &channel.packets;
+        let with_it = |p: &Packet| p.from <= last && last < p.end && p.queued_ns <= latest.1;
+        // The one with the last byte may have been queued by an interrupt, after the write.
+        let Some(awaited) = packets.iter().rposition(with_it).or_else(|| {
+            packets.iter().rposition(|p| p.from <= last && last < p.end)
+        }) else {
+            return latest;
+        };
+        let mut at = awaited;
+        while let Some(before) = at.checked_sub(1).map(|i| &packets[i]) {
+            let packet = &packets[at];
+            let queued = packet.queued_ns <= before.sent_ns && !packet.again && !before.again;
+            if before.end <= message.from || !(queued || between(before, packet).is_some()) {
+                break;
+            }
+            at -= 1;
+        }
+        if at == awaited {
+            return latest;
+        }
+        let first = &packets[at];
+        let write = Channel::find(&channel.writes, first.from.max(message.from));
+        match write.filter(|write| (write.enter_ns..latest.1).contains(&first.queued_ns)) {
+            Some(write) => (write.thread, first.queued_ns.max(self.goal.start_ns)),
+            None => latest,
+        }
+    }
+
     /// `[from_ns, to_ns)`: a message whose last byte is `last` was sent and had not been delivered. The
     /// reader waited for the packet with that byte, and so for those before it.
     pub(super) fn wire(
@@ -44,6 +111,8 @@ impl Walk<'_> {
         for (start_ns, end_ns, place) in self.places(object, from_ns, received_ns) {
             let (category, detail) = match place {
                 Place::Queued => (Category::WireQdisc, "queued at the sender's device"),
+                Place::Paced => (Category::WireQdisc, PACED),
+                Place::Handed => (Category::WireStack, HANDED),
                 Place::Link if again => (Category::WireLink, "under way, sent again"),
                 Place::Link => (Category::WireLink, "under way"),
                 Place::Elsewhere => (Category::WireStack, under_way),
@@ -83,6 +152,8 @@ impl Walk<'_> {
         for (start_ns, end_ns, place) in places {
             let (category, detail) = match place {
                 Place::Queued => (Category::WireQdisc, "socket buffer full, device's queue"),
+                Place::Paced => (Category::WireQdisc, PACED),
+                Place::Handed => (Category::WireStack, HANDED),
                 Place::Link => (Category::WireLink, "socket buffer full, under way"),
                 Place::Elsewhere => (Category::QueueSocket, "socket buffer full"),
             };
@@ -125,8 +196,11 @@ impl Walk<'_> {
         category: Category,
         detail: Option<&str>,
     ) {
+        let evidence = match detail {
+            Some(PACED | HANDED) => Evidence::Modelled,
+            _ => Evidence::Measured,
+        };
         let detail = detail.map(str::to_string);
-        let evidence = Evidence::Measured;
         self.emit(thread, start_ns, end_ns, category, detail, None, None, None, evidence);
     }
 
@@ -134,7 +208,7 @@ impl Walk<'_> {
     /// tells more than one under way.
     fn places(&self, object: Object, from_ns: u64, to_ns: u64) -> Vec<(u64, u64, Place)> {
         let clip = |at_ns: u64| at_ns.clamp(from_ns, to_ns);
-        let mut changes: Vec<(u64, i64, i64)> = Vec::new();
+        let mut changes: Vec<(u64, [i64; 4])> = Vec::new();
         let channel = self.world.channels.get(&object);
         let Some(packets) = channel.map(|channel| &channel.packets) else {
             return vec![(from_ns, to_ns, Place::Elsewhere)];
@@ -142,21 +216,36 @@ impl Walk<'_> {
         // They are in order of sending; those under way at the beginning had been sent before.
         let first = count_before(packets, |packet| packet.sent_ns < from_ns);
         let packets = packets.range(first.saturating_sub(MOST_UNDER_WAY)..);
-        for packet in packets.take_while(|packet| packet.queued_ns < to_ns) {
+        let mut before: Option<&Packet> = None;
+        for packet in packets {
             let Packet { queued_ns, sent_ns, received_ns, .. } = *packet;
+            if let Some(before) = before.replace(packet) {
+                let change = match between(before, packet) {
+                    Some(Place::Paced) => [0, 0, 1, 0],
+                    Some(_) => [0, 0, 0, 1],
+                    None => [0; 4],
+                };
+                changes.push((clip(before.sent_ns), change));
+                changes.push((clip(queued_ns), change.map(|one: i64| -one)));
+            }
+            if queued_ns >= to_ns {
+                break;
+            }
             let ended_ns = received_ns.unwrap_or(sent_ns);
-            changes.push((clip(queued_ns), 1, 0));
-            changes.push((clip(sent_ns), -1, 1));
-            changes.push((clip(ended_ns), 0, -1));
+            changes.push((clip(queued_ns), [1, 0, 0, 0]));
+            changes.push((clip(sent_ns), [-1, 1, 0, 0]));
+            changes.push((clip(ended_ns), [0, -1, 0, 0]));
         }
         changes.sort_unstable();
         let mut places: Vec<(u64, u64, Place)> = Vec::new();
-        let (mut at_ns, mut queued, mut under_way) = (from_ns, 0, 0);
-        for (change_ns, queue, link) in changes.into_iter().chain([(to_ns, 0, 0)]) {
+        let (mut at_ns, mut now) = (from_ns, [0i64; 4]);
+        for (change_ns, change) in changes.into_iter().chain([(to_ns, [0; 4])]) {
             if change_ns > at_ns {
-                let place = match (queued, under_way) {
-                    (1.., _) => Place::Queued,
-                    (_, 1..) => Place::Link,
+                let place = match now.map(|count| count > 0) {
+                    [true, ..] => Place::Queued,
+                    [_, true, ..] => Place::Link,
+                    [_, _, true, _] => Place::Paced,
+                    [_, _, _, true] => Place::Handed,
                     _ => Place::Elsewhere,
                 };
                 match places.last_mut() {
@@ -165,8 +254,7 @@ impl Walk<'_> {
                 }
                 at_ns = change_ns;
             }
-            queued += queue;
-            under_way += link;
+            (0..now.len()).for_each(|i| now[i] += change[i]);
         }
         places.reverse();
         places
