@@ -3,7 +3,7 @@
 mod ahead;
 mod behind;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::File;
 use std::io::{BufReader, BufWriter, IsTerminal, Read};
 use std::rc::Rc;
@@ -182,11 +182,8 @@ fn write_tables(
     counts.sleep_stacks = tally.sleep_stacks;
     counts.samples = tally.samples;
     counts.sampling_ns = tally.sampling_ns;
-    for loss in tally.losses {
-        if !manifest.losses.contains(&loss) {
-            manifest.losses.push(loss);
-        }
-    }
+    let known: HashSet<Loss> = manifest.losses.iter().cloned().collect();
+    manifest.losses.extend(tally.losses.into_iter().filter(|loss| !known.contains(loss)));
     counts.records_lost =
         manifest.losses.iter().map(|loss| loss.count).fold(0, u64::saturating_add);
     let cut = "the events break off at byte ";
@@ -285,7 +282,7 @@ pub fn pass(
     let reader = Reader::new(input, given.allow_truncated)?;
     let header = reader.header;
     let mut engine = Engine::new(header.cpus, header.start_ns, given.rates);
-    engine.world.losses = given.losses.to_vec();
+    engine.world.losses = given.losses.to_vec().into();
     engine.world.whole_machine = given.whole_machine;
     engine.world.stacks.symbols = given.symbols.map(Rc::clone).unwrap_or_default();
     if let Some(pid) = given.target_pid {

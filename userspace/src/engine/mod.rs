@@ -4,6 +4,7 @@
 pub mod event;
 pub(crate) mod forget;
 mod lives;
+pub mod losses;
 mod recent;
 pub mod requests;
 pub mod serve;
@@ -226,10 +227,7 @@ impl Engine {
             request.reason = Some("it began before the capture".into());
         }
         let end_ns = request.start_ns + request.latency_ns;
-        let lost: u64 = (self.world.losses.iter())
-            .filter(|loss| loss.first_ns <= end_ns && request.start_ns <= loss.last_ns)
-            .map(|loss| loss.count)
-            .fold(0, u64::saturating_add);
+        let lost = self.world.losses.count(request.start_ns, end_ns);
         request.records_lost = lost;
         if lost > 0 && request.complete {
             request.complete = false;
@@ -304,7 +302,7 @@ mod tests {
     fn lost_records_are_a_reason_and_a_number() {
         let mut engine = Engine::new(2, 0, Rates::default());
         let loss = |cpu, count, first_ns, last_ns| Loss { cpu, count, first_ns, last_ns };
-        engine.world.losses = vec![loss(0, 7, 100, 110), loss(1, 5, 105, 200)];
+        engine.world.losses = vec![loss(0, 7, 100, 110), loss(1, 5, 105, 200)].into();
         let judged = |start_ns, latency_ns| {
             let request = engine.judged(request(start_ns, latency_ns));
             (request.complete, request.reason, request.records_lost)

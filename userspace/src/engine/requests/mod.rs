@@ -24,7 +24,7 @@ use super::world::{ProcessId, ThreadId, Transfer, World};
 use crate::model::{End, Kind, Request};
 use exec::{exec_goal, Child};
 use framed::Framed;
-use one_sided::{Role, Served};
+use one_sided::{Part, Served};
 use parents::Parents;
 use stdio::Stdio;
 use turns::{Ended, Turn};
@@ -56,7 +56,7 @@ pub struct Detector {
     /// The latest reads of each process.
     recent_reads: FxHashMap<ProcessId, VecDeque<(Object, Transfer)>>,
     /// What processes are on their connections, by the channel they read from.
-    roles: FxHashMap<(ProcessId, Object), Role>,
+    roles: FxHashMap<(ProcessId, Object), Part>,
     served: FxHashMap<(ProcessId, Object), Served>,
     parents: Parents,
     /// Connections whose framing is known: their requests are no turns.
