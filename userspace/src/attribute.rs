@@ -18,6 +18,7 @@ use crate::engine::event::{self, Event, What};
 use crate::engine::stacks::Stacks;
 use crate::engine::syscall;
 use crate::engine::{Engine, Rates};
+use crate::memory;
 use crate::model::{Request, Segment};
 use crate::output;
 use crate::owner::OutputDir;
@@ -152,6 +153,7 @@ fn write_tables(
         whole_machine: manifest.options.scope == "machine",
         target_pid: Some(manifest.command.pid).filter(|pid| *pid != 0),
         attached_ns: manifest.command.attached.as_ref().map(|_| manifest.start_ns),
+        memory_bytes: memory::limit_bytes(),
         allow_truncated,
     };
     let passed = pass(input, &given, &mut sink);
@@ -250,6 +252,8 @@ pub struct Given<'a> {
     pub attached_ns: Option<u64>,
     /// Names of what stacks lead to.
     pub symbols: Option<&'a Rc<Symbols>>,
+    /// What may be used in all.
+    pub memory_bytes: Option<u64>,
     pub allow_truncated: bool,
 }
 
@@ -284,6 +288,9 @@ pub fn pass(
     let mut engine = Engine::new(header.cpus, header.start_ns, given.rates);
     engine.world.losses = given.losses.to_vec().into();
     engine.world.whole_machine = given.whole_machine;
+    if let Some(bytes) = given.memory_bytes {
+        engine.limit_memory(bytes);
+    }
     engine.world.stacks.symbols = given.symbols.map(Rc::clone).unwrap_or_default();
     if let Some(pid) = given.target_pid {
         engine.expect_target(pid);
