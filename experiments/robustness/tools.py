@@ -20,3 +20,23 @@ def run(command: list, **options) -> str:
     if done.returncode != 0:
         give_up(f"{' '.join(command)}: {done.stderr.strip()}")
     return done.stdout
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of the files in it; of one that is not there yet, 0."""
+    return sum(file_sizes(folder).values())
+
+
+def file_sizes(folder: Path) -> dict[str, int]:
+    sizes = {}
+    try:
+        for path in folder.iterdir():
+            sizes[path.name] = path.stat().st_size
+    except FileNotFoundError:
+        pass  # renamed or removed meanwhile: the next look will tell
+    return sizes
+
+
+def own_children(pid: int) -> list[int]:
+    children = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(word) for word in children.read_text().split()]
