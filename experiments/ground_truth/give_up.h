@@ -12,7 +12,8 @@ enum { UNUSABLE = 2 };
 
 static inline _Noreturn void give_up(const char *what, const char *name)
 {
-    fprintf(stderr, "inject: cannot %s %s: %s\n", what, name, strerror(errno));
+    fprintf(stderr, "%s: cannot %s %s: %s\n", program_invocation_short_name, what, name,
+            strerror(errno));
     exit(UNUSABLE);
 }
 

@@ -3,7 +3,7 @@
 mod ahead;
 mod behind;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::File;
 use std::io::{BufReader, BufWriter, IsTerminal, Read};
 use std::rc::Rc;
@@ -18,6 +18,7 @@ use crate::engine::event::{self, Event, What};
 use crate::engine::stacks::Stacks;
 use crate::engine::syscall;
 use crate::engine::{Engine, Rates};
+use crate::memory;
 use crate::model::{Request, Segment};
 use crate::output;
 use crate::owner::OutputDir;
@@ -152,6 +153,7 @@ fn write_tables(
         whole_machine: manifest.options.scope == "machine",
         target_pid: Some(manifest.command.pid).filter(|pid| *pid != 0),
         attached_ns: manifest.command.attached.as_ref().map(|_| manifest.start_ns),
+        memory_bytes: memory::limit_bytes(),
         allow_truncated,
     };
     let passed = pass(input, &given, &mut sink);
@@ -179,11 +181,8 @@ fn write_tables(
     counts.sleep_stacks = tally.sleep_stacks;
     counts.samples = tally.samples;
     counts.sampling_ns = tally.sampling_ns;
-    for loss in tally.losses {
-        if !manifest.losses.contains(&loss) {
-            manifest.losses.push(loss);
-        }
-    }
+    let known: HashSet<Loss> = manifest.losses.iter().cloned().collect();
+    manifest.losses.extend(tally.losses.into_iter().filter(|loss| !known.contains(loss)));
     counts.records_lost =
         manifest.losses.iter().map(|loss| loss.count).fold(0, u64::saturating_add);
     let cut = "the events break off at byte ";
@@ -247,6 +246,8 @@ pub struct Given<'a> {
     pub attached_ns: Option<u64>,
     /// Names of what stacks lead to.
     pub symbols: Option<&'a Rc<Symbols>>,
+    /// What may be used in all.
+    pub memory_bytes: Option<u64>,
     pub allow_truncated: bool,
 }
 
@@ -279,8 +280,11 @@ pub fn pass(
     let reader = Reader::new(input, given.allow_truncated)?;
     let header = reader.header;
     let mut engine = Engine::new(header.cpus, header.start_ns, given.rates);
-    engine.world.losses = given.losses.to_vec();
+    engine.world.losses = given.losses.to_vec().into();
     engine.world.whole_machine = given.whole_machine;
+    if let Some(bytes) = given.memory_bytes {
+        engine.limit_memory(bytes);
+    }
     engine.world.stacks.symbols = given.symbols.map(Rc::clone).unwrap_or_default();
     if let Some(pid) = given.target_pid {
         engine.expect_target(pid);

@@ -10,6 +10,7 @@ pub mod cli;
 pub mod clock;
 pub mod commands;
 pub mod engine;
+pub mod memory;
 pub mod methods;
 pub mod model;
 pub mod output;

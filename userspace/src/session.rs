@@ -80,7 +80,7 @@ pub fn record(
     let rings = probe.rings()?;
     manifest.calibration = end_calibration(calibration, gaps, &rings);
     let (file, mappings) = events_file(dir, config, [manifest.command.pid], &mut manifest)?;
-    let tasks = snapshot::tasks();
+    let tasks = known_tasks(&mut manifest);
     let lost_before = untold_losses(&probe)?;
     manifest.programs = probe.program_runs()?.1;
 
@@ -152,6 +152,22 @@ fn manifest(
         hooks: probe.hooks.clone(),
         ..Manifest::default()
     }
+}
+
+/// The tasks that exist, by the numbers that the kernel's hooks tell. Inside a PID namespace we see others:
+/// the names of who is there would be given to whoever has those numbers outside.
+fn known_tasks(manifest: &mut Manifest) -> Vec<Vec<u8>> {
+    // PROC_PID_INIT_INO, include/uapi/linux/nsfs.h
+    const FIRST_NAMESPACE: &str = "pid:[4026531836]";
+    let ours = std::fs::read_link("/proc/self/ns/pid");
+    if ours.is_ok_and(|ours| ours.as_os_str() != FIRST_NAMESPACE) {
+        manifest.warnings.push(
+            "taken inside a PID namespace: processes have the numbers they have outside, and those              that ran before have no names"
+                .into(),
+        );
+        return Vec::new();
+    }
+    snapshot::tasks()
 }
 
 /// Calibration's own records end here; what comes from here on belongs to the capture.

@@ -157,7 +157,7 @@ pub struct Counts {
 }
 
 /// Records lost on one CPU between two instants.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Loss {
     pub cpu: u32,
     pub count: u64,

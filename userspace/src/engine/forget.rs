@@ -71,7 +71,7 @@ impl World {
             trim_followed(runs, |(since_ns, _)| *since_ns < horizon_ns);
         }
         self.blocks.retain(|_, block| block.done_ns >= horizon_ns);
-        self.losses.retain(|loss| loss.last_ns >= horizon_ns);
+        self.losses.forget_before(horizon_ns);
         for journal in self.journals.values_mut() {
             trim_followed(&mut journal.phases, |(since_ns, ..)| *since_ns < horizon_ns);
         }

@@ -4,6 +4,7 @@
 pub mod event;
 pub(crate) mod forget;
 mod lives;
+pub mod losses;
 mod recent;
 pub mod requests;
 pub mod serve;
@@ -30,12 +31,16 @@ use world::{ThreadId, World};
 
 /// Events between two rounds of forgetting.
 const FORGET_EVERY: u64 = 1 << 16;
-/// History kept whatever the open requests: a write under way may turn out to begin one.
+/// History kept whatever the open requests: a write under way may turn out to begin one. So long, or, where
+/// more happens, so many events.
 const KEEP_NS: u64 = 1_000_000_000;
+const KEEP_EVENTS: u64 = 1 << 18;
 
-/// Most events kept for a request that stays open, about 200 bytes each: what runs for hours must
-/// not take all memory.
+/// Most events kept for a request that stays open: what runs for hours must not take all memory.
 const MOST_HISTORY_EVENTS: u64 = 1 << 23;
+/// What an event takes while it is kept, about; and of the memory there is, what that may come to.
+const EVENT_BYTES: u64 = 200;
+const HISTORY_PART: u64 = 4;
 
 /// A found request whose walk waits for a record of a thread.
 struct Waiting {
@@ -86,6 +91,12 @@ impl Engine {
     /// incomplete, those that also ended before are left out.
     pub fn attached_at(&mut self, attached_ns: u64) {
         self.attached_ns = attached_ns;
+    }
+
+    /// Keeps no more events for any request than fit into their part of so much memory.
+    pub fn limit_memory(&mut self, bytes: u64) {
+        let events = bytes / HISTORY_PART / EVENT_BYTES;
+        self.limit_history(events.clamp(KEEP_EVENTS, MOST_HISTORY_EVENTS));
     }
 
     /// Keeps no more events than that for any request.
@@ -226,10 +237,7 @@ impl Engine {
             request.reason = Some("it began before the capture".into());
         }
         let end_ns = request.start_ns + request.latency_ns;
-        let lost: u64 = (self.world.losses.iter())
-            .filter(|loss| loss.first_ns <= end_ns && request.start_ns <= loss.last_ns)
-            .map(|loss| loss.count)
-            .fold(0, u64::saturating_add);
+        let lost = self.world.losses.count(request.start_ns, end_ns);
         request.records_lost = lost;
         if lost > 0 && request.complete {
             request.complete = false;
@@ -247,13 +255,15 @@ impl Engine {
             self.given_up_ns = at_ns;
             self.rounds.pop_front();
         }
+        let enough = |(events, _): &&(u64, u64)| events + KEEP_EVENTS <= self.events;
+        let busy_ns = self.rounds.iter().rev().find(enough).map_or(0, |(_, at_ns)| *at_ns);
         let goals = || self.waiting.iter().map(|waiting| &waiting.found.goal);
         let waiting = goals().map(|goal| goal.start_ns).min();
         let horizon_ns = self
             .detector
-            .horizon_ns(self.world.now_ns)
+            .horizon_ns(self.world.now_ns, busy_ns)
             .min(waiting.unwrap_or(u64::MAX))
-            .min(self.world.now_ns.saturating_sub(KEEP_NS))
+            .min(self.world.now_ns.saturating_sub(KEEP_NS).max(busy_ns))
             .min(self.world.oldest_write_under_way_ns())
             .max(self.given_up_ns);
         let mut held = Held::default();
@@ -272,9 +282,11 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
+    use super::event::{Call, What};
     use super::*;
     use crate::capture::manifest::Loss;
     use crate::model::Kind;
+    use crate::records::TASK_TRACED;
 
     fn request(start_ns: u64, latency_ns: u64) -> Request {
         Request {
@@ -304,7 +316,7 @@ mod tests {
     fn lost_records_are_a_reason_and_a_number() {
         let mut engine = Engine::new(2, 0, Rates::default());
         let loss = |cpu, count, first_ns, last_ns| Loss { cpu, count, first_ns, last_ns };
-        engine.world.losses = vec![loss(0, 7, 100, 110), loss(1, 5, 105, 200)];
+        engine.world.losses = vec![loss(0, 7, 100, 110), loss(1, 5, 105, 200)].into();
         let judged = |start_ns, latency_ns| {
             let request = engine.judged(request(start_ns, latency_ns));
             (request.complete, request.reason, request.records_lost)
@@ -324,5 +336,41 @@ mod tests {
         };
         let judged = engine.judged(unanswered);
         assert_eq!((judged.reason.as_deref(), judged.records_lost), (Some("its server ended"), 12));
+    }
+
+    /// Where much happens: a worker, forked and never running a program of its own, keeps no more than that.
+    #[test]
+    fn a_forked_worker_does_not_keep_what_is_past() {
+        let mut engine = Engine::new(1, 0, Rates::default());
+        let mut sink = |_: Request, _: Vec<Segment>| Ok(());
+        let mut push = |engine: &mut Engine, ts_ns: u64, what: What| {
+            engine.push(&Event { ts_ns, cpu: 0, what }, &mut sink).unwrap();
+        };
+        let (parent, child, flags) = (10, 20, TASK_TRACED);
+        let comm = "worker".into();
+        let fork = What::Fork { parent, child, child_tgid: child, flags, enter_ns: 50, comm };
+        push(&mut engine, 100, fork);
+        let kept = |engine: &Engine| {
+            engine.world.thread_by_tid(child).map_or(0, |id| engine.world.thread(id).calls.len())
+        };
+        let mut most = 0;
+        for number in 0..3 * KEEP_EVENTS {
+            let ts_ns = 1000 + 10 * number;
+            let call = Call {
+                nr: 39,
+                enter_ns: ts_ns - 5,
+                exit_ns: ts_ns,
+                ret: 1,
+                unfinished: false,
+                reaped: false,
+                io: None,
+                more: Box::default(),
+                accepted_of_ns: None,
+                path: None,
+            };
+            push(&mut engine, ts_ns, What::Call { tid: child, call: Box::new(call) });
+            most = most.max(kept(&engine));
+        }
+        assert!(most as u64 <= KEEP_EVENTS + 2 * FORGET_EVERY, "{most}");
     }
 }

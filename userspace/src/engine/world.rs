@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::event::{Block, Call, Event, Io, Object, OpenCall, Packet, What};
+use super::event::{Block, Call, Event, Io, Object, OpenCall, Packet, What, TYPE_TCP};
 use super::lives::Lives;
+use super::losses::Losses;
 use super::recent::{count_before, last_before};
 use super::stacks::Stacks;
 use super::syscall;
@@ -307,6 +308,8 @@ pub struct Channel {
     pub writes: VecDeque<Transfer>,
     pub reads: VecDeque<Transfer>,
     pub first_write_ns: Option<u64>,
+    /// The earliest that it can have been written to: before that, if records may have been lost.
+    pub maybe_written_ns: Option<u64>,
     /// Whether somebody traced has written and read, be it in a call still under way.
     pub is_written: bool,
     pub is_read: bool,
@@ -376,7 +379,7 @@ pub struct World {
     pub(super) connected: FxHashMap<u64, Opening>,
     pub(super) accepted: FxHashMap<u64, Opening>,
     /// Known beforehand, or told of so far.
-    pub losses: Vec<Loss>,
+    pub losses: Losses,
     /// Switches of all threads are recorded, so a gap in a CPU's chain is a missed one.
     pub whole_machine: bool,
     /// Context switches that left no record; see `check_switch_chain`.
@@ -416,7 +419,7 @@ impl World {
             blocks: FxHashMap::default(),
             journals: FxHashMap::default(),
             stacks: Stacks::default(),
-            losses: Vec::new(),
+            losses: Losses::default(),
             whole_machine: true,
             missed_switches: 0,
             restored_switches: 0,
@@ -533,11 +536,8 @@ impl World {
         let ts_ns = event.ts_ns;
         match &event.what {
             What::Lost { count, first_ns, last_ns } => {
-                let loss =
-                    Loss { cpu: event.cpu, count: *count, first_ns: *first_ns, last_ns: *last_ns };
-                if !self.losses.contains(&loss) {
-                    self.losses.push(loss);
-                }
+                let (cpu, count) = (event.cpu, *count);
+                self.losses.add(Loss { cpu, count, first_ns: *first_ns, last_ns: *last_ns });
                 None
             }
             What::Switch { prev, next, waited_ns, state, preempt, iowait, call } => {
@@ -807,6 +807,7 @@ impl World {
                     channel.role = Some(role);
                     // Requests came first, long ago.
                     channel.first_write_ns = Some(first_write_ns);
+                    channel.maybe_written_ns = Some(first_write_ns);
                 }
                 None
             }
@@ -882,12 +883,60 @@ impl World {
                 // A splice first had to get what it writes.
                 let gets = call.transfers().any(|io| !io.is_write);
                 let begun_ns = if gets { call.exit_ns } else { call.enter_ns };
-                channel.first_write_ns.get_or_insert(begun_ns);
+                if channel.first_write_ns.is_none() {
+                    channel.first_write_ns = Some(begun_ns);
+                    let lost_ns = self.begin_lost_ns(io.object, io.reverse, io.offset);
+                    let channel = self.channels.entry(io.object).or_default();
+                    channel.maybe_written_ns =
+                        Some(lost_ns.map_or(begun_ns, |ns| ns.min(begun_ns)));
+                }
             }
+            let channel = self.channels.entry(io.object).or_default();
             let list = if io.is_write { &mut channel.writes } else { &mut channel.reads };
             let at = count_before(list, |t| t.from <= transfer.from);
             list.insert(at, transfer);
         }
+    }
+
+    /// Since when a channel whose first bytes so far are those from `offset` on may have had others,
+    /// of which the records were lost; `None`: these are its first.
+    pub fn begin_lost_ns(
+        &self,
+        object: Object,
+        reverse: Option<Object>,
+        offset: u64,
+    ) -> Option<u64> {
+        // TCP's numbers begin anywhere.
+        if offset == 0 && object.type_bits != TYPE_TCP {
+            return None;
+        }
+        let opened = |object| {
+            let channel: &Channel = self.channels.get(&object)?;
+            let connected_ns = channel.connected.map(|opening| opening.enter_ns);
+            connected_ns.or(channel.accepted.and_then(|opening| opening.established_ns))
+        };
+        let opened_ns = [Some(object), reverse].into_iter().flatten().filter_map(opened).min();
+        self.losses.first(opened_ns.unwrap_or(0), self.now_ns)
+    }
+
+    /// Which of the two channels was written to first; `None`: the record of that was lost.
+    pub fn first_written(&self, a: Object, b: Object) -> Option<Object> {
+        let times = |object| {
+            let channel = self.channels.get(&object);
+            let first = channel.and_then(|c| Some((c.maybe_written_ns?, c.first_write_ns?)));
+            first.unwrap_or((NEVER, NEVER))
+        };
+        let (of_a, of_b) = (times(a), times(b));
+        // At the latest before the other at the earliest.
+        if of_a.1 <= of_b.0 {
+            return Some(a);
+        }
+        if of_b.1 <= of_a.0 {
+            return Some(b);
+        }
+        // Who opened a connection asks.
+        let opened = |object| self.channels.get(&object).is_some_and(|c| c.connected.is_some());
+        [a, b].into_iter().find(|object| opened(*object))
     }
 
     /// Part of a process's life the thread was in at that time, by what it ran.

@@ -210,7 +210,13 @@ impl OutputDir {
                 .map(|entry| entry.and_then(|e| Ok((e.file_name(), e.file_type()?.is_dir()))))
                 .collect()
         })?;
-        entries.map_err(|error| anyhow!("cannot list {}: {}", self.path.display(), reason(&error)))
+        entries.map_err(|error| {
+            let why = match fs::symlink_metadata("/proc/self/fd") {
+                Ok(_) => reason(&error),
+                Err(_) => "/proc is not mounted".to_string(),
+            };
+            anyhow!("cannot list {}: {why}", self.path.display())
+        })
     }
 
     fn open_at(&self, name: &OsStr, flags: libc::c_int) -> io::Result<File> {

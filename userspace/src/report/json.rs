@@ -8,11 +8,11 @@ use serde::Serialize;
 
 use super::breakdown::Breakdown;
 use super::explain::sum;
-use super::requests::{is_modelled, select, Marks, RequestOptions};
+use super::requests::{is_modelled, Marks, Selection};
 use super::stacks::ShownStacks;
 use crate::capture::manifest::{Command, Hook, Host, Loss, Manifest, Stacks};
 use crate::model::{Category, Evidence, Request, Segment, Taken};
-use crate::output::{RequestRow, ShownFrame};
+use crate::output::ShownFrame;
 
 #[derive(Serialize)]
 struct Report<'a> {
@@ -139,11 +139,9 @@ pub fn report_json(out: &mut dyn Write, manifest: &Manifest, breakdown: &Breakdo
 pub fn requests_json(
     out: &mut dyn Write,
     manifest: &Manifest,
-    rows: &[RequestRow],
+    selection: &Selection,
     marks: &Marks,
-    options: &RequestOptions,
 ) -> Result<()> {
-    let selection = select(rows, options);
     let listed = selection.listed.iter().map(|selected| {
         let request = &selected.row.request;
         let sums = Category::ALL.iter().zip(selected.row.category_ns);
@@ -166,7 +164,7 @@ pub fn requests_json(
         out,
         &Requests {
             matching: selection.matching,
-            in_capture: rows.len(),
+            in_capture: selection.in_capture,
             unlisted_may_belong: selection.may_belong,
             requests: listed.collect(),
         },
@@ -229,7 +227,7 @@ mod tests {
     use serde_json::Value;
 
     use super::super::breakdown::breakdown;
-    use super::super::requests::{modelled, SortKey};
+    use super::super::requests::{modelled, select, RequestOptions, SortKey};
     use super::super::samples::{manifest, stream, ten, text, troubled, unfinished};
     use super::*;
 
@@ -261,14 +259,15 @@ mod tests {
     #[test]
     fn a_list() {
         let (mut rows, segments) = stream(&ten());
-        let marks = modelled(segments).unwrap();
+        let marks = modelled(segments, &(1..=11).collect()).unwrap();
         rows.push(unfinished(11, 3_100));
         let options = RequestOptions {
             sort: SortKey::Id,
             min_latency_ns: Some(9_500),
             ..RequestOptions::default()
         };
-        let json = parse(&text(|out| requests_json(out, &manifest(), &rows, &marks, &options)));
+        let selection = select(rows.into_iter().map(Ok), &options).unwrap();
+        let json = parse(&text(|out| requests_json(out, &manifest(), &selection, &marks)));
         assert_eq!((&json["matching"], &json["in_capture"]), (&2.into(), &11.into()));
         let row = &json["requests"][0];
         assert_eq!(row["request_id"], 10);

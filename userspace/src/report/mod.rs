@@ -21,7 +21,7 @@ pub use breakdown::{
 pub use explain::explain;
 pub use json::{explain_json, report_json, requests_json};
 pub use overview::report;
-pub use requests::{modelled, requests, Marks, RequestOptions, SortKey};
+pub use requests::{modelled, requests, select, Marks, RequestOptions, Selection, SortKey};
 pub use stacks::{stack_ids, ShownStacks};
 pub use text::escape;
 pub use units::{format_ns, format_share, nearest_rank, parse_ns};

@@ -1,6 +1,7 @@
 //! `requests`: the list of requests, sorted and filtered.
 
-use std::collections::HashMap;
+use std::cmp::Ordering;
+use std::collections::{HashMap, HashSet};
 use std::io::Write;
 use std::str::FromStr;
 
@@ -65,15 +66,18 @@ pub type Marks = HashMap<u64, u64>;
 
 const _: () = assert!(Category::ALL.len() <= 64);
 
-/// Finds the modelled categories of all requests in one pass.
+/// Finds the modelled categories of these requests in one pass.
 ///
 /// # Errors
 /// Passes on what `segments` fails with.
-pub fn modelled(segments: impl IntoIterator<Item = Result<(u64, Segment)>>) -> Result<Marks> {
+pub fn modelled(
+    segments: impl IntoIterator<Item = Result<(u64, Segment)>>,
+    ids: &HashSet<u64>,
+) -> Result<Marks> {
     let mut marks = Marks::new();
     for item in segments {
         let (id, segment) = item?;
-        if segment.evidence == Evidence::Modelled {
+        if segment.evidence == Evidence::Modelled && ids.contains(&id) {
             *marks.entry(id).or_default() |= 1 << segment.category as u64;
         }
     }
@@ -86,47 +90,83 @@ pub(super) fn is_modelled(marks: &Marks, request_id: u64, category: Category) ->
 }
 
 /// A row that passed the filters.
-pub(super) struct Selected<'a> {
-    pub(super) row: &'a RequestRow,
+pub(super) struct Selected {
+    pub(super) row: RequestRow,
     /// Its latency is only known from below, so that it may or may not pass.
     pub(super) uncertain: bool,
 }
 
 /// The rows to list, and how many there are in all.
-pub(super) struct Selection<'a> {
-    pub(super) listed: Vec<Selected<'a>>,
+pub struct Selection {
+    pub(super) listed: Vec<Selected>,
     pub(super) matching: usize,
+    pub(super) in_capture: usize,
     /// Incomplete requests cut off by a limit on the largest latencies: they may belong to the list.
     pub(super) may_belong: usize,
 }
 
-pub(super) fn select<'a>(rows: &'a [RequestRow], options: &RequestOptions) -> Selection<'a> {
-    let mut listed: Vec<_> = rows
-        .iter()
-        .filter(|row| options.kinds.is_empty() || options.kinds.contains(&row.request.kind))
-        .filter(|row| !(options.incomplete && row.request.complete))
-        .filter_map(|row| match latency_passes(&row.request, options) {
-            Passes::No => None,
-            Passes::Yes => Some(Selected { row, uncertain: false }),
-            Passes::Maybe => Some(Selected { row, uncertain: true }),
-        })
-        .collect();
+impl Selection {
+    /// Those that are listed.
+    pub fn ids(&self) -> HashSet<u64> {
+        self.listed.iter().map(|selected| selected.row.request.request_id).collect()
+    }
+}
+
+/// Chooses the rows to list. Where there is a limit, memory is bounded by it and not by the rows.
+///
+/// # Errors
+/// Passes on what `rows` fails with.
+pub fn select(
+    rows: impl IntoIterator<Item = Result<RequestRow>>,
+    options: &RequestOptions,
+) -> Result<Selection> {
     let (sort, reverse, limit) = match options.slowest {
         Some(n) => (SortKey::Latency, false, Some(n)),
         None => (options.sort, options.reverse, options.limit),
     };
-    // Stable, by id first, so that equal keys always come in one order.
-    listed.sort_by_key(|selected| selected.row.request.request_id);
     let falling = matches!(sort, SortKey::Latency | SortKey::Category(_)) != reverse;
-    match falling {
-        true => listed.sort_by_key(|selected| std::cmp::Reverse(key(selected.row, sort))),
-        false => listed.sort_by_key(|selected| key(selected.row, sort)),
-    }
-    let matching = listed.len();
-    let cut = listed.split_off(limit.unwrap_or(matching).min(matching));
+    let order = |a: &Selected, b: &Selected| {
+        let by_key = key(&a.row, sort).cmp(&key(&b.row, sort));
+        let by_key = if falling { by_key.reverse() } else { by_key };
+        // By id then, so that equal keys always come in one order.
+        by_key.then(a.row.request.request_id.cmp(&b.row.request.request_id))
+    };
     let by_largest = sort == SortKey::Latency && falling;
-    let may_belong = cut.iter().filter(|cut| by_largest && !cut.row.request.complete).count();
-    Selection { listed, matching, may_belong }
+    let mut selection = Selection { listed: Vec::new(), matching: 0, in_capture: 0, may_belong: 0 };
+    for row in rows {
+        let row = row?;
+        selection.in_capture += 1;
+        let of_kind = options.kinds.is_empty() || options.kinds.contains(&row.request.kind);
+        let passes = latency_passes(&row.request, options);
+        if !of_kind || (options.incomplete && row.request.complete) || passes == Passes::No {
+            continue;
+        }
+        selection.matching += 1;
+        selection.listed.push(Selected { row, uncertain: passes == Passes::Maybe });
+        if limit.is_some_and(|n| selection.listed.len() >= n.saturating_mul(2).max(CUT_AT_ROWS)) {
+            selection.cut(limit, by_largest, order);
+        }
+    }
+    selection.cut(limit, by_largest, order);
+    Ok(selection)
+}
+
+/// Rows taken at least before those that will not be listed are dropped.
+const CUT_AT_ROWS: usize = 1024;
+
+impl Selection {
+    /// Puts the rows in order and drops those beyond the limit.
+    fn cut(
+        &mut self,
+        limit: Option<usize>,
+        by_largest: bool,
+        order: impl Fn(&Selected, &Selected) -> Ordering,
+    ) {
+        self.listed.sort_by(order);
+        let kept = limit.unwrap_or(usize::MAX).min(self.listed.len());
+        let cut = self.listed.drain(kept..);
+        self.may_belong += cut.filter(|cut| by_largest && !cut.row.request.complete).count();
+    }
 }
 
 fn key(row: &RequestRow, sort: SortKey) -> u64 {
@@ -171,26 +211,24 @@ fn latency_passes(request: &Request, options: &RequestOptions) -> Passes {
     }
 }
 
-/// Writes the list of requests. `marks` comes from [`modelled`].
+/// Writes the list of requests. `selection` comes from [`select`], `marks` from [`modelled`].
 ///
 /// # Errors
 /// When `out` cannot be written.
 pub fn requests(
     out: &mut dyn Write,
     manifest: &Manifest,
-    rows: &[RequestRow],
+    selection: &Selection,
     marks: &Marks,
-    options: &RequestOptions,
     style: Style,
 ) -> Result<()> {
-    let selection = select(rows, options);
     writeln!(
         out,
         "{} of {}{}",
         format_exact(selection.listed.len() as u64),
         count(selection.matching as u64, "matching request"),
-        if selection.matching < rows.len() {
-            format!(" ({} in the capture)", format_exact(rows.len() as u64))
+        if selection.matching < selection.in_capture {
+            format!(" ({} in the capture)", format_exact(selection.in_capture as u64))
         } else {
             String::new()
         }
@@ -202,7 +240,7 @@ pub fn requests(
     if listed.clone().any(|selected| selected.uncertain) {
         writeln!(out, "? incomplete, its latency known only from below: it may match")?;
     }
-    if listed.clone().any(|selected| top(selected.row, marks).is_some_and(|top| top.modelled)) {
+    if listed.clone().any(|selected| top(&selected.row, marks).is_some_and(|top| top.modelled)) {
         writeln!(out, "~ in whole or in part modelled, not measured")?;
     }
     if selection.may_belong > 0 {
@@ -255,7 +293,7 @@ fn line(
     style: Style,
 ) -> Vec<Cell> {
     let request = &selected.row.request;
-    let top = top(selected.row, marks);
+    let top = top(&selected.row, marks);
     let mut cells = vec![
         Cell::new(request.request_id),
         Cell::new(request.kind),
@@ -318,12 +356,16 @@ mod tests {
     fn rows() -> (Vec<RequestRow>, Marks) {
         let (mut rows, segments) = stream(&ten());
         rows.push(unfinished(11, 3_100));
-        (rows, modelled(segments).unwrap())
+        (rows, modelled(segments, &(1..=11).collect()).unwrap())
+    }
+
+    fn selected(rows: Vec<RequestRow>, options: &RequestOptions) -> Selection {
+        select(rows.into_iter().map(Ok), options).unwrap()
     }
 
     fn ids(options: &RequestOptions) -> Vec<(u64, bool)> {
         let (rows, _) = rows();
-        let listed = select(&rows, options).listed;
+        let listed = selected(rows, options).listed;
         listed.iter().map(|one| (one.row.request.request_id, one.uncertain)).collect()
     }
 
@@ -369,7 +411,8 @@ mod tests {
             sort: SortKey::Id,
             ..RequestOptions::default()
         };
-        let text = text(|out| requests(out, &manifest(), &rows, &marks, &options, PLAIN));
+        let selection = selected(rows, &options);
+        let text = text(|out| requests(out, &manifest(), &selection, &marks, PLAIN));
         let expected = "\
 2 of 2 matching requests (11 in the capture)
 id  kind        start      latency  complete  client      server       bytes  most time in  why incomplete
@@ -384,7 +427,8 @@ id  kind        start      latency  complete  client      server       bytes  mo
     fn a_cut_admits_what_it_cannot_know() {
         let (rows, marks) = rows();
         let options = RequestOptions { slowest: Some(2), ..RequestOptions::default() };
-        let text = text(|out| requests(out, &manifest(), &rows, &marks, &options, PLAIN));
+        let selection = selected(rows, &options);
+        let text = text(|out| requests(out, &manifest(), &selection, &marks, PLAIN));
         assert!(text.contains("1 incomplete request not listed may have lasted longer"), "{text}");
     }
 
@@ -396,7 +440,8 @@ id  kind        start      latency  complete  client      server       bytes  mo
         rows[0].category_ns[Category::User as usize] = None;
         rows[0].category_ns[Category::RunqueueWakeup as usize] = Some(0);
         let options = RequestOptions { sort: SortKey::Id, limit: Some(1), ..Default::default() };
-        let text = text(|out| requests(out, &manifest(), &rows, &marks, &options, PLAIN));
+        let selection = selected(rows, &options);
+        let text = text(|out| requests(out, &manifest(), &selection, &marks, PLAIN));
         assert!(text.contains("copy ~ 10.0 %") && text.contains("~ in whole or in part modelled"));
     }
 
@@ -404,11 +449,33 @@ id  kind        start      latency  complete  client      server       bytes  mo
     fn hostile_names_and_narrow_terminals() {
         let (mut rows, marks) = rows();
         rows[0].request.client.as_mut().unwrap().comm = "\x1b]0;x\x07\n".into();
+        let selection = selected(rows, &RequestOptions::default());
         for width in [1, 40, 80, 200] {
             let style = Style { color: false, width: Some(width) };
-            let options = RequestOptions::default();
-            let text = text(|out| requests(out, &manifest(), &rows, &marks, &options, style));
+            let text = text(|out| requests(out, &manifest(), &selection, &marks, style));
             assert!(text.chars().all(|c| c == '\n' || !c.is_control()));
         }
+    }
+    /// However many rows are seen before those that belong to the list.
+    #[test]
+    fn a_limit_bounds_what_is_kept() {
+        let row = |id: u64, complete: bool| {
+            let mut row = unfinished(id, 10 * (id % 5000));
+            row.request.complete = complete;
+            row.request.reason = (!complete).then(|| "records lost".to_owned());
+            row
+        };
+        let rows: Vec<_> = (1..=10_000).map(|id| row(id, id % 100 != 0)).collect();
+        let options = |limit| RequestOptions { limit, ..RequestOptions::default() };
+        let all = selected(rows.clone(), &options(None));
+        let some = selected(rows, &options(Some(700)));
+        assert!(some.listed.capacity() < 4 * CUT_AT_ROWS);
+        let ids = |selection: &Selection| -> Vec<u64> {
+            selection.listed.iter().map(|selected| selected.row.request.request_id).collect()
+        };
+        assert_eq!(ids(&some), ids(&all)[..700]);
+        assert_eq!((some.matching, some.in_capture), (10_000, 10_000));
+        let listed = some.listed.iter().filter(|selected| !selected.row.request.complete).count();
+        assert_eq!(some.may_belong + listed, 100);
     }
 }

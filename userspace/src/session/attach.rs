@@ -54,7 +54,7 @@ pub fn attach(
     let pids = || selected.iter().map(|process| process.pid);
     let reader_of_code = reader_of_code(dir, pids());
     let (file, mappings) = events_file(dir, config, pids(), &mut manifest)?;
-    let mut known = snapshot::tasks();
+    let mut known = known_tasks(&mut manifest);
     if config.stacks.is_some() {
         known.extend(
             pids().filter_map(|pid| mappings::present(pid, config.keep_paths).ok()).flatten(),

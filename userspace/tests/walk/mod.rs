@@ -5,6 +5,7 @@ mod golden;
 mod golden_attach;
 mod golden_handoffs;
 mod golden_kernel;
+mod golden_lost;
 mod golden_modelled;
 mod golden_requests;
 mod golden_sockets;

@@ -163,7 +163,7 @@ impl Detector {
             })
         });
         // It may be the target's second one: then a record was lost before it.
-        let first = |at_ns| !world.losses.iter().any(|loss| loss.first_ns <= at_ns);
+        let first = |at_ns| world.losses.first(0, at_ns).is_none();
         match root {
             Some((thread, at_ns)) if first(at_ns) => Some(Begin { thread, at_ns, recorded: true }),
             Some((thread, _)) => Some(Begin { thread, at_ns: released_ns, recorded: false }),
@@ -241,7 +241,7 @@ mod tests {
     fn process(events: &[Event], losses: &[Loss]) -> Request {
         let mut engine = Engine::new(1, RELEASED_NS, Rates::default());
         engine.expect_target(TARGET);
-        engine.world.losses = losses.to_vec();
+        engine.world.losses = losses.to_vec().into();
         let mut found = Vec::new();
         let mut sink = |request: Request, segments: Vec<_>| {
             check_conservation(&request, &segments).expect("the law of conservation");

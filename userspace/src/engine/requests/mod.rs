@@ -24,7 +24,7 @@ use super::world::{ProcessId, ThreadId, Transfer, World};
 use crate::model::{End, Kind, Request};
 use exec::{exec_goal, Child};
 use framed::Framed;
-use one_sided::{Role, Served};
+use one_sided::{Part, Served};
 use parents::Parents;
 use stdio::Stdio;
 use turns::{Ended, Turn};
@@ -56,7 +56,7 @@ pub struct Detector {
     /// The latest reads of each process.
     recent_reads: FxHashMap<ProcessId, VecDeque<(Object, Transfer)>>,
     /// What processes are on their connections, by the channel they read from.
-    roles: FxHashMap<(ProcessId, Object), Role>,
+    roles: FxHashMap<(ProcessId, Object), Part>,
     served: FxHashMap<(ProcessId, Object), Served>,
     parents: Parents,
     /// Connections whose framing is known: their requests are no turns.
@@ -140,11 +140,13 @@ impl Detector {
         }
     }
 
-    /// The earliest instant an open request may still need.
-    pub fn horizon_ns(&self, now_ns: u64) -> u64 {
+    /// The earliest instant an open request may still need. So much has happened since `busy_ns` that
+    /// for what may become one nothing from before that is kept.
+    pub fn horizon_ns(&self, now_ns: u64, busy_ns: u64) -> u64 {
         let turns = self.turns.values().chain(&self.unsettled).map(Turn::since_ns);
         let may_be_one = |child: &&Child| {
-            child.runs_program || child.start_ns.saturating_add(FORK_PATIENCE_NS) > now_ns
+            let young = child.start_ns.saturating_add(FORK_PATIENCE_NS) > now_ns;
+            child.runs_program || (young && child.start_ns >= busy_ns)
         };
         let children = self.children.values().filter(may_be_one).map(|child| child.start_ns);
         let fallbacks = self.stdio.values().map(|turn| turn.start_ns);

@@ -4,6 +4,7 @@
 //! other, without the server's part. A traced server's runs from the arrival of what it read to the
 //! end of its last write before it reads again.
 
+use super::turns::WHO_ASKS;
 use super::{end_of, kind_of, name_of, Detector, Found};
 use crate::engine::event::{Call, Io, Object};
 use crate::engine::syscall::{waits, Waits};
@@ -16,6 +17,13 @@ use crate::model::Request;
 pub(super) enum Role {
     Client,
     Server,
+}
+
+/// What it is taken for, and whether nothing can have been before what that is known from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    role: Role,
+    sure: bool,
 }
 
 /// What a server read, and wrote since.
@@ -43,14 +51,16 @@ impl Detector {
         let (asked, answer) = if io.is_write { (reverse, io.object) } else { (io.object, reverse) };
         let first = if io.is_write { Role::Client } else { Role::Server };
         // By the channel it reads from: one connection, one entry.
-        let role = self.roles.entry((process, asked)).or_insert(first);
+        let part = self.roles.entry((process, asked)).or_insert_with(|| {
+            let lost_ns = world.begin_lost_ns(io.object, io.reverse, io.offset);
+            Part { role: first, sure: lost_ns.is_none() }
+        });
         match world.channels.get(&asked).and_then(|channel| channel.role) {
-            Some(Carries::Requests) => *role = Role::Server,
-            Some(Carries::Answers) => *role = Role::Client,
+            Some(Carries::Requests) => *part = Part { role: Role::Server, sure: true },
+            Some(Carries::Answers) => *part = Part { role: Role::Client, sure: true },
             None => {}
         }
-        let role = *role;
-        if role == Role::Client {
+        if part.role == Role::Client {
             return;
         }
         let (from, to) = (io.offset, io.offset.saturating_add(io.bytes));
@@ -93,14 +103,15 @@ impl Detector {
             return; // a turn, with both ends
         }
         self.found_primary = true;
+        let sure = self.is_surely(served.process, served.asked.object);
         let request = Request {
             request_id: self.id_of((served.asked.object, served.asked.from)),
             parent_request_id: None,
             kind: kind_of(answer.object),
             start_ns: served.start_ns,
             latency_ns: served.end_ns.saturating_sub(served.start_ns),
-            complete: true,
-            reason: None,
+            complete: sure,
+            reason: (!sure).then(|| WHO_ASKS.to_string()),
             records_lost: 0, // set when it is judged
             client: None,
             server: Some(end_of(world, served.thread, served.end_ns)),
@@ -140,7 +151,12 @@ impl Detector {
     }
 
     pub(super) fn is_client(&self, process: ProcessId, asked: Object) -> bool {
-        self.roles.get(&(process, asked)) == Some(&Role::Client)
+        self.roles.get(&(process, asked)).is_some_and(|part| part.role == Role::Client)
+    }
+
+    /// Whether it is known for sure who asks on a connection of that process.
+    pub(super) fn is_surely(&self, process: ProcessId, asked: Object) -> bool {
+        self.roles.get(&(process, asked)).is_some_and(|part| part.sure)
     }
 }
 

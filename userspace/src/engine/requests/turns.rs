@@ -18,6 +18,8 @@ use crate::model::Request;
 const ANSWER_PATIENCE_NS: u64 = 2_000_000_000;
 
 const UNSEEN: &str = "nobody saw which datagram the server read";
+pub(super) const WHO_ASKS: &str = "records of its channel's begin were lost: who asks is not known";
+const TORN: &str = "nobody saw who wrote part of its answer";
 
 /// A client's message and the reads that may have brought its answer.
 #[derive(Debug, Clone)]
@@ -27,6 +29,8 @@ pub(super) struct Turn {
     pub(super) reverse: Option<Object>,
     /// On a connection: its process moved the first byte.
     pub(super) by_client: bool,
+    /// And that is sure.
+    pub(super) surely: bool,
     pub(super) client: ThreadId,
     pub(super) process: ProcessId,
     pub(super) start_ns: u64,
@@ -102,6 +106,8 @@ struct Answered {
     to: u64,
     end_ns: u64,
     client: ThreadId,
+    /// Why it may be wrong.
+    doubt: Option<&'static str>,
 }
 
 enum Answer {
@@ -147,6 +153,7 @@ impl Detector {
             object,
             reverse,
             by_client: reverse.is_some_and(|reverse| self.is_client(process, reverse)),
+            surely: reverse.is_some_and(|reverse| self.is_surely(process, reverse)),
             client: bytes.thread,
             process,
             start_ns: bytes.enter_ns,
@@ -179,19 +186,13 @@ impl Detector {
     /// Decides closed turns whose answers are all accounted for.
     pub(super) fn settle(&mut self, world: &World, over: bool) {
         for turn in std::mem::take(&mut self.unsettled) {
-            match self.answer(world, &turn) {
+            let waited_ns = world.now_ns.saturating_sub(turn.closed_ns.unwrap_or(world.now_ns));
+            let late = over || waited_ns > ANSWER_PATIENCE_NS;
+            match self.answer(world, &turn, late) {
                 Answer::Found(answered) => self.turn_found(world, &turn, &answered),
                 Answer::None => {}
-                Answer::Open => {
-                    let waited_ns =
-                        world.now_ns.saturating_sub(turn.closed_ns.unwrap_or(world.now_ns));
-                    if over || waited_ns > ANSWER_PATIENCE_NS {
-                        self.unanswered(world, &turn);
-                    } else {
-                        self.unsettled.push(turn);
-                    }
-                }
-                Answer::Missing => self.unanswered(world, &turn),
+                Answer::Open if !late => self.unsettled.push(turn),
+                Answer::Open | Answer::Missing => self.unanswered(world, &turn),
             }
         }
     }
@@ -211,7 +212,8 @@ impl Detector {
         (process != turn.process).then_some((process, *read))
     }
 
-    fn answer(&self, world: &World, turn: &Turn) -> Answer {
+    /// `late`: no more records are waited for.
+    fn answer(&self, world: &World, turn: &Turn, late: bool) -> Answer {
         let Some((server, _)) = Self::reader(world, turn) else {
             return match Self::last_reader(world, turn) {
                 Some(_) => Answer::Missing,
@@ -221,6 +223,7 @@ impl Detector {
         let request_channel = &world.channels[&turn.object];
         let mut uncovered = Vec::new();
         let mut found: Option<(Object, u64, u64, u64, ThreadId)> = None;
+        let mut doubt = None;
         for (object, read) in &turn.reads {
             let Some(channel) = world.channels.get(object) else { continue };
             if read.exit_ns <= turn.start_ns {
@@ -232,8 +235,14 @@ impl Detector {
                         continue;
                     }
                     // Who wrote first on the pair is the client.
-                    if channel.first_write_ns < request_channel.first_write_ns {
+                    let first = world.first_written(turn.object, *object);
+                    if channel.first_write_ns < request_channel.first_write_ns
+                        && first != Some(turn.object)
+                    {
                         return Answer::None;
+                    }
+                    if first != Some(turn.object) {
+                        doubt = Some(WHO_ASKS);
                     }
                     let asked_first =
                         Channel::overlapping(&request_channel.reads, turn.from, turn.to)
@@ -254,14 +263,38 @@ impl Detector {
         }
         match found {
             // More of the answer was read than its writer's records tell of as yet.
-            Some((object, ..)) if uncovered.contains(&object) => Answer::Open,
+            Some((object, ..)) if uncovered.contains(&object) && !late => Answer::Open,
             Some(found) if self.answers_elsewhere(world, turn, server, found.0) => Answer::None,
             Some((object, from, to, end_ns, client)) => {
-                Answer::Found(Answered { server: Some(server), object, from, to, end_ns, client })
+                let doubt = doubt.or(uncovered.contains(&object).then_some(TORN));
+                let server = Some(server);
+                Answer::Found(Answered { server, object, from, to, end_ns, client, doubt })
             }
+            None if late => Self::torn(world, turn, server, &uncovered),
             None if !uncovered.is_empty() => Answer::Open,
             None => Answer::Missing,
         }
+    }
+
+    /// Of an answer nobody saw written what was read first, if it surely was one.
+    fn torn(world: &World, turn: &Turn, server: ProcessId, uncovered: &[Object]) -> Answer {
+        let torn = turn.reads.iter().find(|(object, read)| {
+            let channel = world.channels.get(object);
+            read.exit_ns > turn.start_ns
+                && uncovered.contains(object)
+                && (turn.reverse.is_some() || channel.is_some_and(|channel| channel.answers))
+                && world.first_written(turn.object, *object) != Some(*object)
+        });
+        let Some((object, read)) = torn else { return Answer::Missing };
+        Answer::Found(Answered {
+            server: Some(server),
+            object: *object,
+            from: read.from,
+            to: read.to,
+            end_ns: read.exit_ns,
+            client: read.thread,
+            doubt: Some(TORN),
+        })
     }
 
     /// On a connection whose other end is not traced: whatever came back.
@@ -281,6 +314,7 @@ impl Detector {
             to: last.to.max(first.to),
             end_ns: last.exit_ns,
             client: last.thread,
+            doubt: (!turn.surely).then_some(WHO_ASKS),
         })
     }
 
@@ -293,6 +327,7 @@ impl Detector {
                 .channels
                 .get(&object)
                 .is_some_and(|answer| answer.writes.back().is_some_and(|write| write.to > to));
+        let doubt = answered.doubt.filter(|_| !cut).map(str::to_string);
         self.found_primary = true;
         let parent_request_id =
             turn.made_for.or_else(|| turn.parent.and_then(|process| self.exec_id(process)));
@@ -303,8 +338,8 @@ impl Detector {
             kind: kind_of(turn.object),
             start_ns,
             latency_ns: end_ns - start_ns,
-            complete: !cut,
-            reason: cut.then(|| "the capture ended before the answer".to_string()),
+            complete: !cut && doubt.is_none(),
+            reason: cut.then(|| "the capture ended before the answer".to_string()).or(doubt),
             records_lost: 0, // set when it is judged
             client: Some(end_of(world, client, end_ns)),
             server: server_thread.map(|thread| end_of(world, thread, end_ns)),

@@ -26,6 +26,10 @@ const HEAD: u32 = 0x4845_4144;
 const MOST_EARLY: usize = 256;
 /// Exchanges under way on a connection. More is a mistake, or an attack.
 const MOST_OPEN: usize = 1 << 16;
+/// A client that had so many questions open so often, and never more, keeps to that.
+const SETTLED_TIMES: u32 = 8;
+/// A connection on which all is answered, and nothing came for so long, rests.
+const REST_NS: u64 = 100_000_000;
 /// A unit that lies so far before the last one is of another connection between the same ends.
 const REUSED_BYTES: u64 = 1 << 21;
 
@@ -37,6 +41,9 @@ pub(super) struct Connection {
     pub(super) client: Option<usize>,
     /// Units before that offset have been told, of each channel.
     told: [u64; 2],
+    /// The end of the last one, and when it was told.
+    heard: [Option<(u64, u64)>; 2],
+    order: Order,
     early: VecDeque<(Unit, u64)>,
     /// By stream or XID.
     open: BTreeMap<u32, Exchange>,
@@ -62,6 +69,8 @@ impl Connection {
             channels: [unit.channel, unit.reverse],
             client: None,
             told: [0; 2],
+            heard: [None; 2],
+            order: Order::default(),
             early: VecDeque::new(),
             open: BTreeMap::new(),
             asks: VecDeque::new(),
@@ -100,11 +109,16 @@ impl Connection {
             return; // told by who wrote and by who read
         }
         self.told[index] = unit.from + 1;
-        if unit.after_gap && matches!(self.protocol, Protocol::Http1 | Protocol::Resp) {
-            // How many are missing is not known.
-            self.asks.clear();
-            self.answers.clear();
+        if matches!(self.protocol, Protocol::Http1 | Protocol::Resp) {
+            let rested = self.rested(world);
+            if unit.after_gap || self.lacks(world, index, unit) {
+                // How many are missing is not known.
+                self.tear(world);
+            } else if rested {
+                self.order.sure();
+            }
         }
+        self.heard[index] = Some((unit.to, world.now_ns));
         if self.client.is_none() {
             let client = match (self.protocol, unit.kind) {
                 (_, _) if unit.from_client.is_some() => unit.from_client,
@@ -126,6 +140,34 @@ impl Connection {
             }
         }
         self.sort(world, index, unit);
+    }
+
+    /// Whether records of units before this one were lost.
+    fn lacks(&self, world: &World, index: usize, unit: &Unit) -> bool {
+        let lost_ns = match self.heard[index] {
+            Some((to, _)) if to >= unit.from => None,
+            Some((_, told_ns)) => world.losses.first(told_ns, world.now_ns),
+            None => world.begin_lost_ns(unit.channel, Some(unit.reverse), unit.from),
+        };
+        lost_ns.is_some()
+    }
+
+    /// Nothing was open for so long that nobody waits for an answer.
+    fn rested(&self, world: &World) -> bool {
+        let told_ns = self.heard.iter().flatten().map(|(_, told_ns)| *told_ns).max();
+        self.asks.is_empty() && told_ns.is_some_and(|ns| ns.saturating_add(REST_NS) < world.now_ns)
+    }
+
+    /// What is open has perhaps been answered, and what comes next may be an answer to something else.
+    fn tear(&mut self, world: &World) {
+        self.answers.clear();
+        self.order.torn = true;
+        let told_ns = self.heard.iter().flatten().map(|(_, told_ns)| *told_ns).max();
+        for mut ask in std::mem::take(&mut self.asks) {
+            ask.ended = Some(Ended::Torn);
+            ask.ended_ns = told_ns.unwrap_or(world.now_ns);
+            self.ended.push(ask);
+        }
     }
 
     /// It is known who asks.
@@ -274,6 +316,7 @@ impl Connection {
             }
             queue.push_back(Exchange {
                 since_ns,
+                doubted: self.order.torn,
                 head_only: asks && self.protocol == Protocol::Http1 && unit.numbers[0] == HEAD,
                 head_bytes: u64::from(unit.numbers[1]),
                 unnamed: if unit.named { vec![(asks, unit.from)] } else { Vec::new() },
@@ -294,6 +337,9 @@ impl Connection {
             last.ended = Some(if open { Ended::UntilClose } else { Ended::Answered });
         }
         self.pair(world);
+        if asks && unit.kind == UNIT_REQUEST && self.order.asked(self.asks.len()) {
+            self.asks.iter_mut().for_each(|ask| ask.doubted = false);
+        }
     }
 
     /// Brings questions and answers together, oldest first.
@@ -406,6 +452,38 @@ impl Connection {
         {
             self.answers.pop_front();
         }
+    }
+}
+
+/// Whether the nth answer is to the nth question of those that are told. Where records were lost,
+/// questions may have been open that nobody knows of. There are none if as many are known to be open as
+/// the client ever had, or if the connection rested.
+#[derive(Debug, Default)]
+struct Order {
+    torn: bool,
+    /// Most questions open at once, and how often it was as many.
+    most: usize,
+    times: u32,
+}
+
+impl Order {
+    /// So many are open, with the one just asked; whether it is known now that there are no others.
+    fn asked(&mut self, open: usize) -> bool {
+        if self.torn {
+            if self.times >= SETTLED_TIMES && open >= self.most {
+                self.torn = false;
+                return true;
+            }
+        } else if open > self.most {
+            (self.most, self.times) = (open, 1);
+        } else if open == self.most {
+            self.times = self.times.saturating_add(1);
+        }
+        false
+    }
+
+    fn sure(&mut self) {
+        self.torn = false;
     }
 }
 

@@ -74,6 +74,8 @@ pub(super) enum Ended {
     },
     /// HTTP/2: the server goes away, and has not looked at it.
     Refused,
+    /// Records were lost before its answer was told.
+    Torn,
 }
 
 #[derive(Debug, Default, Clone)]
@@ -99,6 +101,8 @@ pub(super) struct Exchange {
     pub(super) ending: bool,
     /// When the earliest call began that moved bytes of it.
     pub(super) since_ns: u64,
+    /// Which answer is its own is not known for sure.
+    pub(super) doubted: bool,
     /// The request for which it is asked.
     pub(super) parent: Option<u64>,
     /// Who has read its begin, and serves it.

@@ -97,7 +97,8 @@ impl Detector {
             }
             match settled(world, ends, &mut connection.askers, &mut exchange, over) {
                 Settled::Complete(window) => {
-                    self.framed_found(world, connection, exchange, &window, None);
+                    let doubt = exchange.doubted.then(|| DOUBTED.to_string());
+                    self.framed_found(world, connection, exchange, &window, doubt);
                 }
                 Settled::Incomplete(window, reason) => {
                     self.framed_found(world, connection, exchange, &window, Some(reason));
@@ -220,6 +221,8 @@ impl Detector {
 }
 
 const CUT: &str = "the capture ended before the answer";
+const TORN: &str = "records were lost before its answer";
+const DOUBTED: &str = "records were lost before it: which answer is its own is not known";
 
 fn settled(
     world: &World,
@@ -244,6 +247,12 @@ fn settled(
         exchange.answered.reach(last.to);
     }
     let moves = Moves::of(world, ends, exchange);
+    if how == Ended::Torn {
+        return match unanswered(world, &moves, ended_ns) {
+            Some(window) => Settled::Incomplete(window, TORN.into()),
+            None => Settled::Nothing,
+        };
+    }
     if let Ended::Reset { .. } | Ended::Refused = how {
         let at_ns = moves.received.or(moves.answered).map_or(ended_ns, |t| t.exit_ns);
         return match unanswered(world, &moves, at_ns) {

@@ -291,3 +291,77 @@ fn methods_come_late() {
     let requests = s.told();
     assert_eq!((requests[0].method.as_deref(), requests[0].status), (Some("/a.B/C"), Some(5)));
 }
+
+const NOT_KNOWN: &str = "records were lost before it: which answer is its own is not known";
+
+/// So many questions at once, then their answers. Each has 10 bytes; the units that begin at those
+/// bytes of a channel are lost.
+fn batch(s: &mut Story, first: u64, count: u64, at_ns: u64, lost: &[(u64, u64)]) {
+    let mut move_all = |asks: bool, from_ns: u64| {
+        let (on, kind) = if asks { (ASKS, UNIT_REQUEST) } else { (ANSWERS, UNIT_RESPONSE) };
+        let (sender, reader) = if asks { (CLIENT, SERVER) } else { (SERVER, CLIENT) };
+        for number in 0..count {
+            let from = 10 * (first + number);
+            let now_ns = from_ns + 20 * number;
+            s.moved(sender, on, (from, from + 10), (now_ns, now_ns + 10));
+            s.moved(reader, on, (from, from + 10), (now_ns + 11, now_ns + 15));
+            if lost.contains(&(on, from)) {
+                let (first_ns, last_ns) = (now_ns + 10, now_ns + 10);
+                s.events.push(event(last_ns, What::Lost { count: 1, first_ns, last_ns }));
+            } else {
+                s.unit(now_ns + 10, on, (from, from + 10), 0, kind, UNIT_LAST);
+            }
+        }
+    };
+    move_all(true, at_ns);
+    move_all(false, at_ns + 500);
+}
+
+/// Begin, end, and what is wrong, of each.
+fn windows(s: Story) -> Vec<(u64, u64, Option<String>)> {
+    let window = |r: Request| (r.start_ns, r.start_ns + r.latency_ns, r.reason);
+    s.told().into_iter().map(window).collect()
+}
+
+#[test]
+fn after_a_loss_no_answer_is_given_to_the_wrong_question() {
+    let mut s = Story::new(Protocol::Resp);
+    for round in 0..10 {
+        batch(&mut s, 3 * round, 3, 1000 * (round + 1), &[]);
+    }
+    // The second answer of a batch is lost, so the third would be taken for the second's.
+    batch(&mut s, 30, 3, 11_000, &[(ANSWERS, 310)]);
+    batch(&mut s, 33, 3, 12_000, &[]);
+    let windows = windows(s);
+    let reason = |start_ns: u64| {
+        let found = windows.iter().find(|(at_ns, ..)| *at_ns == start_ns);
+        found.map(|(.., reason)| reason.as_deref())
+    };
+    assert_eq!(reason(11_000), Some(None));
+    assert_eq!(reason(11_020), Some(Some("records were lost before its answer")));
+    assert_eq!(reason(11_040), Some(Some("records were lost before its answer")));
+    // As many are open as ever are: there are no others.
+    for start_ns in [12_000, 12_020, 12_040] {
+        assert!(windows.contains(&(start_ns, start_ns + 515, None)), "{windows:?}");
+    }
+}
+
+#[test]
+fn a_lost_question_leaves_its_answer_to_nobody() {
+    let mut s = Story::new(Protocol::Http1);
+    for round in 0..3 {
+        batch(&mut s, 3 * round, 3, 1000 * (round + 1), &[]);
+    }
+    // Too few batches to say that there never are more than three.
+    batch(&mut s, 9, 3, 4000, &[(ASKS, 100)]);
+    batch(&mut s, 12, 3, 5000, &[]);
+    // It rests, so nothing is open.
+    batch(&mut s, 15, 3, 200_000_000, &[]);
+    for (start_ns, end_ns, reason) in windows(s) {
+        match start_ns {
+            4000 | 4040 => assert!(reason.is_some()),
+            5000..6000 => assert_eq!(reason.as_deref(), Some(NOT_KNOWN)),
+            _ => assert_eq!((end_ns, reason), (start_ns + 515, None)),
+        }
+    }
+}
