@@ -69,10 +69,9 @@ static __always_inline void program_ends(struct timing timing)
     {                                                                                              \
         struct timing timing = program_begins();                                                   \
         _Pragma("GCC diagnostic push")                                                             \
-        _Pragma("GCC diagnostic ignored \"-Wint-conversion\"")                                     \
-        int result = run_##name(___bpf_ctx_cast(args));                                            \
-        _Pragma("GCC diagnostic pop")                                                              \
-        program_ends(timing);                                                                      \
+            _Pragma("GCC diagnostic ignored \"-Wint-conversion\"") int result =                    \
+                run_##name(___bpf_ctx_cast(args));                                                 \
+        _Pragma("GCC diagnostic pop") program_ends(timing);                                        \
         return result;                                                                             \
     }                                                                                              \
     static __always_inline int run_##name(unsigned long long *ctx, ##args)

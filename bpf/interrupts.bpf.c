@@ -79,11 +79,11 @@ int HOOK(on_irq_handler_exit, int irq)
 }
 
 #define VECTOR(name, number)                                                                       \
-    SEC("tp_btf/" #name "_entry") int HOOK(on_##name##_entry, int vector)                      \
+    SEC("tp_btf/" #name "_entry") int HOOK(on_##name##_entry, int vector)                          \
     {                                                                                              \
         return irq_begins(true);                                                                   \
     }                                                                                              \
-    SEC("tp_btf/" #name "_exit") int HOOK(on_##name##_exit, int vector)                        \
+    SEC("tp_btf/" #name "_exit") int HOOK(on_##name##_exit, int vector)                            \
     {                                                                                              \
         return irq_ends(true, number);                                                             \
     }

@@ -32,7 +32,7 @@ int HOOK(on_jbd2_checkpoint, struct journal_s *journal, int result)
 /* Where jbd2 is a module the verifier takes its pointers for possibly null. */
 #define PHASE(name, phase)                                                                         \
     SEC("tp_btf/jbd2_" #name)                                                                      \
-    int HOOK(on_jbd2_##name, struct journal_s *journal, struct transaction_s *transaction)     \
+    int HOOK(on_jbd2_##name, struct journal_s *journal, struct transaction_s *transaction)         \
     {                                                                                              \
         if (!journal || !transaction)                                                              \
             return 0;                                                                              \

@@ -35,8 +35,7 @@ int HOOK(on_sched_process_fork, struct task_struct *parent, struct task_struct *
 }
 
 SEC("tp_btf/sched_process_exec")
-int HOOK(on_sched_process_exec, struct task_struct *task, int old_pid,
-             struct linux_binprm *bprm)
+int HOOK(on_sched_process_exec, struct task_struct *task, int old_pid, struct linux_binprm *bprm)
 {
     u64 now_ns = bpf_ktime_get_ns();
     if (task->pid != old_pid)

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * How records get to user space: a ring a CPU, in memory that user space maps and reads while the
- * programs run. A BPF ring buffer takes a lock and two calls for each record, which is several times
- * the time of what is done here; and one for all CPUs would serialise them.
+ * programs run. A BPF ring buffer takes a lock and two calls for each record, which is several
+ * times the time of what is done here; and one for all CPUs would serialise them.
  *
  * Positions only grow. Whoever writes takes the next bytes by one addition: the only rivals are
  * programs of the same CPU that interrupt it. The mark before a record is written last, and says
- * that the record is whole and of how many bytes; it differs from lap to lap and from run to run, so
- * that nothing that lies there from before can be taken for one. userspace/src/probe/rings.rs reads.
+ * that the record is whole and of how many bytes; it differs from lap to lap and from run to run,
+ * so that nothing that lies there from before can be taken for one. userspace/src/probe/rings.rs
+ * reads.
  */
 #pragma once
 #include "kernel_types.h"
@@ -16,8 +17,8 @@
 
 #define MAX_CPUS 512
 
-/* A ring is made of pieces, as old kernels allow no value of more than 4 MiB. A record lies where it
- * begins and may go on beyond that piece's own bytes. */
+/* A ring is made of pieces, as old kernels allow no value of more than 4 MiB. A record lies where
+ * it begins and may go on beyond that piece's own bytes. */
 #define RING_PIECE_BYTES (256 << 10)
 #define RING_BEYOND_BYTES 4096
 #define RING_MARK_BYTES 8

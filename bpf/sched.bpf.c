@@ -6,7 +6,7 @@
 /* The first eight bits of the state are the TASK_* bits that tell a sleep from a preemption. */
 SEC("tp_btf/sched_switch")
 int HOOK(on_sched_switch, bool preempt, struct task_struct *prev, struct task_struct *next,
-             unsigned int prev_state)
+         unsigned int prev_state)
 {
     u64 now_ns = bpf_ktime_get_ns();
     look_for_steal(prev, now_ns, now_ns);

@@ -32,18 +32,18 @@ enum argument {
 
 /* A table, since nearly every call asks. */
 static const u8 arguments[NR_TABLE] = {
-    [NR_read] = ARG_FD_IN,       [NR_readv] = ARG_FD_IN,       [NR_pread64] = ARG_FD_IN,
-    [NR_preadv] = ARG_FD_IN,     [NR_preadv2] = ARG_FD_IN,     [NR_recvfrom] = ARG_FD_IN,
-    [NR_recvmsg] = ARG_FD_IN,    [NR_recvmmsg] = ARG_FD_IN,    [NR_write] = ARG_FD_OUT,
-    [NR_writev] = ARG_FD_OUT,    [NR_pwrite64] = ARG_FD_OUT,   [NR_pwritev] = ARG_FD_OUT,
-    [NR_pwritev2] = ARG_FD_OUT,  [NR_sendto] = ARG_FD_OUT,     [NR_sendmsg] = ARG_FD_OUT,
-    [NR_sendmmsg] = ARG_FD_OUT,  [NR_sendfile] = ARG_FD_OUT,   [NR_connect] = ARG_FD,
-    [NR_shutdown] = ARG_FD,      [NR_accept] = ARG_ACCEPT,     [NR_accept4] = ARG_ACCEPT,
-    [NR_close] = ARG_CLOSE,      [NR_splice] = ARG_SPLICE,     [NR_tee] = ARG_SPLICE,
-    [NR_vmsplice] = ARG_VMSPLICE, [NR_open] = ARG_PATH_1,      [NR_creat] = ARG_PATH_1,
-    [NR_access] = ARG_PATH_1,    [NR_rename] = ARG_PATH_1,     [NR_unlink] = ARG_PATH_1,
-    [NR_openat] = ARG_PATH_2,    [NR_openat2] = ARG_PATH_2,    [NR_unlinkat] = ARG_PATH_2,
-    [NR_waitid] = ARG_SIGINFO_3, [NR_futex] = ARG_FUTEX,
+    [NR_read] = ARG_FD_IN,        [NR_readv] = ARG_FD_IN,     [NR_pread64] = ARG_FD_IN,
+    [NR_preadv] = ARG_FD_IN,      [NR_preadv2] = ARG_FD_IN,   [NR_recvfrom] = ARG_FD_IN,
+    [NR_recvmsg] = ARG_FD_IN,     [NR_recvmmsg] = ARG_FD_IN,  [NR_write] = ARG_FD_OUT,
+    [NR_writev] = ARG_FD_OUT,     [NR_pwrite64] = ARG_FD_OUT, [NR_pwritev] = ARG_FD_OUT,
+    [NR_pwritev2] = ARG_FD_OUT,   [NR_sendto] = ARG_FD_OUT,   [NR_sendmsg] = ARG_FD_OUT,
+    [NR_sendmmsg] = ARG_FD_OUT,   [NR_sendfile] = ARG_FD_OUT, [NR_connect] = ARG_FD,
+    [NR_shutdown] = ARG_FD,       [NR_accept] = ARG_ACCEPT,   [NR_accept4] = ARG_ACCEPT,
+    [NR_close] = ARG_CLOSE,       [NR_splice] = ARG_SPLICE,   [NR_tee] = ARG_SPLICE,
+    [NR_vmsplice] = ARG_VMSPLICE, [NR_open] = ARG_PATH_1,     [NR_creat] = ARG_PATH_1,
+    [NR_access] = ARG_PATH_1,     [NR_rename] = ARG_PATH_1,   [NR_unlink] = ARG_PATH_1,
+    [NR_openat] = ARG_PATH_2,     [NR_openat2] = ARG_PATH_2,  [NR_unlinkat] = ARG_PATH_2,
+    [NR_waitid] = ARG_SIGINFO_3,  [NR_futex] = ARG_FUTEX,
 };
 
 static __always_inline enum argument argument_of(u64 nr)
@@ -62,7 +62,7 @@ static __always_inline bool is_eventfd(struct file *file)
 }
 
 static __noinline void look_up_untyped(struct task_state *state, struct file *file,
-                                            struct inode *inode, u64 ino)
+                                       struct inode *inode, u64 ino)
 {
     state->inode = 0; /* nothing of it is remembered: files without inode are not told apart */
     state->ino = ino;

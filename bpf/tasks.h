@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Who is traced, and what is kept of each. A thread's storage says which element of an array is its
- * own; each CPU remembers that of the thread it has, as nearly every program asks for it, and asking
- * the storage takes half as long as reading the clock.
+ * own; each CPU remembers that of the thread it has, as nearly every program asks for it, and
+ * asking the storage takes half as long as reading the clock.
  */
 #pragma once
 #include "ring.h"
@@ -143,8 +143,8 @@ static __always_inline struct task_state *traced_next(struct task_struct *next)
     return state_at(index);
 }
 
-/* The same of the thread that has this CPU. Some kernels have switches that no hook tells of, so the
- * word is asked whom it is about. */
+/* The same of the thread that has this CPU. Some kernels have switches that no hook tells of, so
+ * the word is asked whom it is about. */
 static __always_inline struct task_state *traced_current(void)
 {
     struct task_struct *task = bpf_get_current_task_btf();

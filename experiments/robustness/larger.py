@@ -55,9 +55,7 @@ def limited(group: Group, command: list, out: Path, watch=None) -> Done:
         stdout.seek(0), stderr.seek(0)
         seconds = time.monotonic() - began
         # Of the process itself, not of what it started.
-        return Done(
-            child.returncode, stdout.read(), stderr.read(), seconds, usage.ru_maxrss * 1024
-        )
+        return Done(child.returncode, stdout.read(), stderr.read(), seconds, usage.ru_maxrss * 1024)
 
 
 class Watch:

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from stamps import Verdict, judge, load_capture, load_log
-from tools import give_up, run
+from tools import run
 
 HERE = Path(__file__).resolve().parent
 

@@ -217,10 +217,11 @@ static void write_log(FILE *log, const struct row *rows, size_t count)
 
 static int usage(void)
 {
-    fputs("usage: rounds [-p bytes|http1|resp|exec] [-t pipe|unix|tcp] [-c PAIRS] [-r ROUNDS]\n"
-          "              [-n REQUESTS a client and round] [-d DEPTH] [-w MOST_WORK_NS] [-b] -l LOG\n"
-          "  -b  rests before and after the first request of each client\n",
-          stderr);
+    fputs(
+        "usage: rounds [-p bytes|http1|resp|exec] [-t pipe|unix|tcp] [-c PAIRS] [-r ROUNDS]\n"
+        "              [-n REQUESTS a client and round] [-d DEPTH] [-w MOST_WORK_NS] [-b] -l LOG\n"
+        "  -b  rests before and after the first request of each client\n",
+        stderr);
     return UNUSABLE;
 }
 

@@ -233,7 +233,9 @@ def main() -> int:
         verdicts = Verdicts()
         made = json.loads(out)
         recording, attributing = soak.of("record"), soak.of("attribute")
-        print(f"{made['requests'] / made['seconds']:,.0f} requests a second over {options.transport}")
+        print(
+            f"{made['requests'] / made['seconds']:,.0f} requests a second over {options.transport}"
+        )
         tell_memory(recording)
         judge_recording(recording, verdicts)
         if attributing:

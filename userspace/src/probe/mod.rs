@@ -15,9 +15,7 @@ use std::sync::atomic::Ordering;
 use anyhow::{anyhow, bail, Context, Result};
 use libbpf_rs::btf::types::{Func, MemberAttr, Struct, Typedef};
 use libbpf_rs::btf::Btf;
-use libbpf_rs::{
-    Link, MapCore, MapFlags, Object, ObjectBuilder, OpenObject, PrintLevel,
-};
+use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, OpenObject, PrintLevel};
 
 use crate::capture::manifest::{Hook, ProgramRuns, Sleeps, Stacks};
 use hooks::{HookSpec, Means, HOOKS};
@@ -134,9 +132,8 @@ impl Probe {
         let marks = bss_offset("marks").context("the BPF object has no `marks`")?;
         let (fresh_state, generation) = (variables.word(marks), variables.word(marks + 8));
         let index = fresh_state.fetch_add(1, Ordering::SeqCst) + 1;
-        let marked = states
-            .update(&(index as u32).to_ne_bytes(), &state, MapFlags::ANY)
-            .and_then(|()| {
+        let marked =
+            states.update(&(index as u32).to_ne_bytes(), &state, MapFlags::ANY).and_then(|()| {
                 let key = pidfd.as_raw_fd().to_ne_bytes();
                 tasks.update(&key, &index.to_ne_bytes(), MapFlags::ANY)
             });
@@ -152,7 +149,8 @@ impl Probe {
 
     /// The rings, one a CPU.
     pub fn rings(&self) -> Result<Rings> {
-        let at = |name: &str| bss_offset(name).with_context(|| format!("no {name} in the BPF object"));
+        let at =
+            |name: &str| bss_offset(name).with_context(|| format!("no {name} in the BPF object"));
         Rings::new(
             self.layout,
             self.map("rings")?.as_fd(),

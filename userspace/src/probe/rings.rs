@@ -89,7 +89,7 @@ impl Mapping {
 
     /// The aligned word at `offset`.
     pub(super) fn word(&self, offset: usize) -> &AtomicU64 {
-        assert!(offset % 8 == 0 && offset + 8 <= self.length);
+        assert!(offset.is_multiple_of(8) && offset + 8 <= self.length);
         // SAFETY: within the mapping, which lives as long as `self`, aligned as pages are, and
         // accessed by the kernel side in single words as well.
         unsafe { &*self.pages.add(offset).cast::<AtomicU64>() }
@@ -134,9 +134,7 @@ impl Rings {
             + (position as usize & (PIECE_BYTES - MARK_BYTES));
         let mark = self.records.word(offset).load(Ordering::Acquire);
         let bytes = mark as u32;
-        if mark != self.layout.mark(position, bytes)
-            || bytes as usize > BEYOND_BYTES - MARK_BYTES
-        {
+        if mark != self.layout.mark(position, bytes) || bytes as usize > BEYOND_BYTES - MARK_BYTES {
             return None;
         }
         // SAFETY: the record lies within its piece and what is beyond; it is whole, as its mark was

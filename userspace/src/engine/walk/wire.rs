@@ -53,16 +53,17 @@ impl Walk<'_> {
         latest: (ThreadId, u64),
     ) -> (ThreadId, u64) {
         let Some(channel) = self.world.channels.get(&object) else { return latest };
-        let message = self.goal.messages.iter().find(|m| {
-            m.object == object && m.from <= last && last < m.to
-        });
+        let message =
+            self.goal.messages.iter().find(|m| m.object == object && m.from <= last && last < m.to);
         let Some(message) = message else { return latest };
         let packets = &channel.packets;
         let with_it = |p: &Packet| p.from <= last && last < p.end && p.queued_ns <= latest.1;
         // The one with the last byte may have been queued by an interrupt, after the write.
-        let Some(awaited) = packets.iter().rposition(with_it).or_else(|| {
-            packets.iter().rposition(|p| p.from <= last && last < p.end)
-        }) else {
+        let Some(awaited) = packets
+            .iter()
+            .rposition(with_it)
+            .or_else(|| packets.iter().rposition(|p| p.from <= last && last < p.end))
+        else {
             return latest;
         };
         let mut at = awaited;
