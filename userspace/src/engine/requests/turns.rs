@@ -188,7 +188,9 @@ impl Detector {
         for turn in std::mem::take(&mut self.unsettled) {
             let waited_ns = world.now_ns.saturating_sub(turn.closed_ns.unwrap_or(world.now_ns));
             let late = over || waited_ns > ANSWER_PATIENCE_NS;
-            match self.answer(world, &turn, late) {
+            // Without a loss, what nobody has told of is still to come, or came after the end.
+            let torn = late && world.losses.first(turn.start_ns, world.now_ns).is_some();
+            match self.answer(world, &turn, torn) {
                 Answer::Found(answered) => self.turn_found(world, &turn, &answered),
                 Answer::None => {}
                 Answer::Open if !late => self.unsettled.push(turn),
@@ -212,8 +214,8 @@ impl Detector {
         (process != turn.process).then_some((process, *read))
     }
 
-    /// `late`: no more records are waited for.
-    fn answer(&self, world: &World, turn: &Turn, late: bool) -> Answer {
+    /// `torn`: no more records are waited for, and some were lost.
+    fn answer(&self, world: &World, turn: &Turn, torn: bool) -> Answer {
         let Some((server, _)) = Self::reader(world, turn) else {
             return match Self::last_reader(world, turn) {
                 Some(_) => Answer::Missing,
@@ -263,14 +265,14 @@ impl Detector {
         }
         match found {
             // More of the answer was read than its writer's records tell of as yet.
-            Some((object, ..)) if uncovered.contains(&object) && !late => Answer::Open,
+            Some((object, ..)) if uncovered.contains(&object) && !torn => Answer::Open,
             Some(found) if self.answers_elsewhere(world, turn, server, found.0) => Answer::None,
             Some((object, from, to, end_ns, client)) => {
                 let doubt = doubt.or(uncovered.contains(&object).then_some(TORN));
                 let server = Some(server);
                 Answer::Found(Answered { server, object, from, to, end_ns, client, doubt })
             }
-            None if late => Self::torn(world, turn, server, &uncovered),
+            None if torn => Self::torn(world, turn, server, &uncovered),
             None if !uncovered.is_empty() => Answer::Open,
             None => Answer::Missing,
         }

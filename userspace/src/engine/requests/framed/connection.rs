@@ -111,7 +111,12 @@ impl Connection {
         self.told[index] = unit.from + 1;
         if matches!(self.protocol, Protocol::Http1 | Protocol::Resp) {
             let rested = self.rested(world);
-            if unit.after_gap || self.lacks(world, index, unit) {
+            let lost = world.losses.first(0, world.now_ns).is_some();
+            if unit.after_gap && !lost {
+                // In the middle of its life: what is open was asked before anybody looked.
+                self.asks.clear();
+                self.answers.clear();
+            } else if unit.after_gap || self.lacks(world, index, unit) {
                 // How many are missing is not known.
                 self.tear(world);
             } else if rested {
