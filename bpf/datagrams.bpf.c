@@ -515,6 +515,13 @@ static __noinline void settle_sender(struct task_state *state, struct pt_regs *r
     } else if (state->nr == NR_recvmsg) {
         flags = regs->dx;
         bpf_probe_read_user(&address, sizeof(address), (void *)regs->si);
+    } else if (state->nr == NR_recvmmsg && bytes == 1 && !t->bytes) {
+        /* Read before it could be seen in the queue: struct mmsghdr, include/linux/socket.h */
+        u32 length = 0;
+        flags = regs->r10;
+        bpf_probe_read_user(&address, sizeof(address), (void *)regs->si);
+        bpf_probe_read_user(&length, sizeof(length), (void *)regs->si + 56);
+        bytes = length;
     }
     if (!address || bytes < 0 || (flags & (MSG_PEEK | MSG_ERRQUEUE)))
         return;
