@@ -133,8 +133,10 @@ static __always_inline void *reserve(u64 bytes, u64 now_ns, u64 *position)
 static __always_inline void output(void *record, u64 bytes, u64 now_ns)
 {
     u64 position;
-    if (bytes > RING_BEYOND_BYTES - RING_MARK_BYTES)
+    if (bytes > RING_BEYOND_BYTES - RING_MARK_BYTES) {
+        note_loss(bpf_get_smp_processor_id(), now_ns);
         return;
+    }
     void *copy = reserve(bytes, now_ns, &position);
     if (!copy)
         return;
