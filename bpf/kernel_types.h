@@ -238,6 +238,13 @@ struct files_struct {
     struct fdtable *fdt;
 };
 
+struct vm_area_struct {
+    unsigned long vm_start;
+    unsigned long vm_flags;
+    unsigned long vm_pgoff;
+    struct file *vm_file;
+};
+
 struct mm_struct {
     unsigned long saved_auxv[52];
 };

@@ -84,6 +84,9 @@ struct rec_switch { /* hdr.tid: prev; hdr.aux: its state, TASK_* bits */
 
 /* What a descriptor refers to: S_IFMT >> 12 of its inode (1 FIFO, 2 char, 8 regular, 12 socket). */
 #define OBJECT_FUTEX 15 /* no descriptor: ino is the address, dev the operation, fd the value */
+/* A futex in shared memory, in rec_transfer: `channel` is the inode number of the memory's file,
+ * with dev; `reverse` where in it; fd as above. */
+#define OBJECT_SHARED_WORD (OBJECT_FUTEX | 1 << 8)
 #define OBJECT_SOCKET 12
 #define OBJECT_EVENTFD (1 << 8) /* no type of inode: ino is the eventfd-id of /proc/PID/fdinfo */
 #define OBJECT_UNIX (OBJECT_SOCKET | 1 << 8) /* stream sockets, by what they speak */

@@ -5,6 +5,7 @@
  * never ends is known too.
  */
 #include "channels.h"
+#include "shared_words.h"
 #include "syscall_numbers.h"
 
 #define S_IFIFO_TYPE 1 /* S_IFIFO >> 12 */
@@ -409,6 +410,8 @@ int HOOK(on_sys_exit, struct pt_regs *regs, long ret)
             sys.ret = pid; /* siginfo_t.si_pid: whom it collected */
             sys.hdr.flags |= SYSCALL_REAPED;
         }
+    } else if (argument == ARG_FUTEX && !(state->dev & FUTEX_PRIVATE_FLAG)) {
+        emit_shared_word(&sys, state);
     }
     emit (rec_syscall, r, sys.hdr.ts_ns) {
         *r = sys;

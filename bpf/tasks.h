@@ -29,6 +29,14 @@ struct object {
     u16 type;
 };
 
+/* A futex in shared memory. */
+struct shared_word {
+    u64 address;
+    u64 ino; /* of the memory's file, with dev; 0: it is not shared */
+    u64 offset;
+    u32 dev;
+};
+
 /* A traced thread. */
 struct task_state {
     u64 enter_ns; /* 0: not in a system call */
@@ -46,12 +54,13 @@ struct task_state {
     u32 fault_flags;
     u64 contention_ns; /* 0: not waiting for a kernel lock */
     u32 contention_flags;
-    u32 sleep_told;     /* only while nr is NR_UNSEEN */
-    u32 f_mode;         /* of the file last looked up */
-    struct object from; /* of a call that moves bytes from one descriptor to another */
-    u64 run_delay_ns;   /* waited for a CPU in its life, when it last left one */
-    u64 receiver;       /* whose queue a datagram went into, where it was not seen there */
-    u64 skb;            /* the datagram this call sent last */
+    u32 sleep_told;          /* only while nr is NR_UNSEEN */
+    u32 f_mode;              /* of the file last looked up */
+    struct shared_word word; /* the last one it woke others by, or waited for */
+    struct object from;      /* of a call that moves bytes from one descriptor to another */
+    u64 run_delay_ns;        /* waited for a CPU in its life, when it last left one */
+    u64 receiver;            /* whose queue a datagram went into, where it was not seen there */
+    u64 skb;                 /* the datagram this call sent last */
     struct socket_transfer socket;
 };
 

@@ -118,6 +118,8 @@ named! {
         OncRpc = "oncrpc",
         Resp = "resp",
         File = "file",
+        /// Turns passed by a futex in shared memory.
+        Shm = "shm",
         Span = "span",
         /// Input read on descriptor 0 to output written on descriptor 1.
         Stdio = "stdio",

@@ -48,19 +48,52 @@ fn mode_3_gives_one_pipe_request_an_expression() {
     }
 }
 
-/// Batches of 16 over pipes; a Unix socket.
+/// Batches of 16 over pipes; shared memory; a Unix socket.
 #[test]
-fn modes_4_and_6_give_a_request_for_each_batch_and_expression() {
+fn modes_4_to_6_give_a_request_for_each_batch_and_expression() {
     let Some(_turn) = needs_kernel() else { return };
     let answers = mode_3(&[]).output.stdout;
-    for (mode, expected) in [("4", (Kind::Pipe, 300_usize.div_ceil(16))), ("6", (Kind::Unix, 300))]
-    {
+    for (mode, expected) in [
+        ("4", (Kind::Pipe, 300_usize.div_ceil(16))),
+        ("5", (Kind::Shm, 300)),
+        ("6", (Kind::Unix, 300)),
+    ] {
         let stdin = stdin_from(frpc("expressions.txt"));
         let capture = Capture::of(&[], &[&frpc("frpc"), "-m", mode], stdin).succeeded();
         assert_eq!(capture.output.stdout, answers, "mode {mode}");
         let requests = capture.checked();
         assert_eq!(kinds(&requests), [expected].into(), "mode {mode}");
         all_complete(&requests);
+    }
+}
+
+/// On one CPU the two sides find the word changed, or each other asleep, in all orders.
+#[test]
+fn turns_in_shared_memory_are_the_clients_requests() {
+    let Some(_turn) = needs_kernel() else { return };
+    for command in [&["taskset", "-c", "0"][..], &["env"]] {
+        let log = tempfile::NamedTempFile::new().expect("a file");
+        let path = log.path().to_str().expect("paths are UTF-8");
+        let program = frpc("frpc");
+        let command = [command, &[&program, "-m", "5", "--log", path]].concat();
+        let capture = Capture::of(&[], &command, stdin_from(frpc("expressions.txt"))).succeeded();
+        let mut requests = capture.checked();
+        all_complete(&requests);
+        requests.sort_by_key(|(request, _)| request.start_ns);
+        let logged = fs::read_to_string(path).expect("the client's log");
+        let stamps = logged.lines().skip(1).map(|line| {
+            let mut fields = line.split(',').skip(3).map(|field| field.parse().expect("a time"));
+            (fields.next().expect("begin_ns"), fields.next().expect("end_ns"))
+        });
+        let stamps: Vec<(u64, u64)> = stamps.collect();
+        assert_eq!((requests.len(), stamps.len()), (300, 300), "{command:?}");
+        for ((request, segments), (begin_ns, end_ns)) in requests.iter().zip(stamps) {
+            let ended_ns = request.start_ns + request.latency_ns;
+            assert!(begin_ns <= request.start_ns && ended_ns <= end_ns, "{request:?} {end_ns}");
+            let known = time_in(Category::Unattributed, segments) == 0;
+            assert!(known || capture.manifest().counts.switches_missed > 0, "{segments:#?}");
+            assert_eq!(time_in(Category::Lock, segments), 0, "{segments:#?}");
+        }
     }
 }
 

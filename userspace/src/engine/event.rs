@@ -24,6 +24,9 @@ pub const TYPE_UNIX_DGRAM: u16 = TYPE_SOCKET | 4 << 8;
 pub const TYPE_EVENTFD: u16 = 1 << 8;
 /// A futex: `ino` is its address, `dev` the operation; see [`OpenCall::lock`].
 pub const TYPE_FUTEX: u16 = 15;
+/// A futex in memory that processes share: `dev` and the upper half of `ino` are those of the memory's
+/// file, the lower half is where in it.
+pub const TYPE_SHARED_WORD: u16 = TYPE_FUTEX | 1 << 8;
 
 /// A kernel object behind a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -64,6 +67,9 @@ impl std::fmt::Display for Object {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.type_bits == TYPE_FUTEX {
             return write!(f, "{:#x}", self.ino);
+        }
+        if self.type_bits == TYPE_SHARED_WORD {
+            return write!(f, "shm:[{}]+{:#x}", self.ino >> 32, self.ino & 0xffff_ffff);
         }
         let kind = match self.type_bits {
             TYPE_FIFO => "pipe",
@@ -124,6 +130,7 @@ impl OpenCall {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Io {
     pub object: Object,
+    /// Of a [`TYPE_SHARED_WORD`] the value it was expected to have, and a write is a wake-up.
     pub fd: i32,
     pub is_write: bool,
     /// For channels: the number of the first byte moved.
@@ -720,6 +727,10 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
             let bytes = u64::from(r.bytes).min(r.end);
             let (object, reverse) = match r.object_type {
                 TYPE_FIFO => (Object { dev: r.dev, ino: r.channel, type_bits: TYPE_FIFO }, None),
+                TYPE_SHARED_WORD => {
+                    let ino = r.channel << 32 | (r.reverse & 0xffff_ffff);
+                    (Object { dev: r.dev, ino, type_bits: TYPE_SHARED_WORD }, None)
+                }
                 _ => {
                     let reverse = connection(r.reverse, r.object_type);
                     (connection(r.channel, r.object_type), Some(reverse))

@@ -91,6 +91,7 @@ impl Engine {
     /// incomplete, those that also ended before are left out.
     pub fn attached_at(&mut self, attached_ns: u64) {
         self.attached_ns = attached_ns;
+        self.detector.attached = true;
     }
 
     /// Keeps no more events for any request than fit into their part of so much memory.

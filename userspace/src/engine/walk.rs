@@ -53,6 +53,9 @@ pub struct Goal {
     pub child: Option<ProcessId>,
     /// Which other thread of the client had read the answer, and had it when, if one had.
     pub handed: Option<(ThreadId, u64)>,
+    /// Who told the server by a word in shared memory that it was its turn, and when, if that is how it
+    /// was told.
+    pub passed: Option<(ThreadId, u64)>,
 }
 
 impl Goal {
@@ -211,6 +214,8 @@ fn joins(a: &Segment, b: &Segment) -> bool {
 
 impl<'w> Walk<'w> {
     fn run(&mut self) -> Result<(), NotYet> {
+        // Its thread may look at the word before it sleeps.
+        self.received = self.goal.passed;
         while self.back()?.is_some() {
             // The request began in its client: elsewhere, the walk has lost the thread. One that once
             // worked for the request wakes others for other reasons, too: the last wake-up that was
@@ -601,15 +606,17 @@ impl<'w> Walk<'w> {
             if let Some((t, ns)) = self.work_edge(off, wake.waker, edge_ns, depth)? {
                 return Ok(Step::Joined(t, ns));
             }
+            let answered = thread == self.goal.client && self.passes_turn(wake.waker);
             // A lock convoy is contention, not delegation, even if we woke the holder earlier.
-            let lock = off.call.is_some_and(|call| call.lock().is_some())
+            let lock = off.call.is_some_and(|call| call.lock().is_some() && !answered)
                 || wait::kernel_lock(self.world, thread, off).is_some()
                 || wait::throttled(self.world, thread, off);
             let asked = !self.before_asked(wake.waker, edge_ns);
             let refused = self.refused.contains(&(thread, edge_ns));
             if asked && !lock && !refused && self.world.thread(wake.waker).traced {
                 let mut joined = None;
-                if wake.waker != thread && self.members.contains(&wake.waker) {
+                let known = answered || self.members.contains(&wake.waker);
+                if wake.waker != thread && known {
                     joined = Some((wake.waker, edge_ns));
                 } else if depth < MAX_DEPTH {
                     joined = self.explore(wake.waker, edge_ns, depth + 1)?;
@@ -626,6 +633,12 @@ impl<'w> Walk<'w> {
         }
         self.charge(thread, off, begin_ns, woken_ns, None);
         Ok(Step::Go(thread, begin_ns))
+    }
+
+    /// Whether a thread is of the server whose only way to its client is a word in shared memory.
+    fn passes_turn(&self, thread: ThreadId) -> bool {
+        self.goal.passed.is_some()
+            && Some(self.world.thread(thread).process) == self.goal.server_process
     }
 
     /// The last sleep in the call of `off`, if there is a later one and the call has one thing only to

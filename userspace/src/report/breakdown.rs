@@ -11,7 +11,7 @@ use crate::model::{Category, Evidence, Kind, Request, Segment, Side};
 use crate::output::RequestRow;
 
 /// Kinds in the order of reports: those that contain others come first.
-const OUTERMOST_FIRST: [Kind; 13] = [
+const OUTERMOST_FIRST: [Kind; 14] = [
     Kind::Process,
     Kind::Exec,
     Kind::Span,
@@ -22,6 +22,7 @@ const OUTERMOST_FIRST: [Kind; 13] = [
     Kind::Resp,
     Kind::File,
     Kind::Pipe,
+    Kind::Shm,
     Kind::Unix,
     Kind::Tcp,
     Kind::Udp,

@@ -8,6 +8,7 @@ mod golden_kernel;
 mod golden_lost;
 mod golden_modelled;
 mod golden_requests;
+mod golden_shared;
 mod golden_sockets;
 mod golden_unseen;
 mod hidden;

@@ -1,7 +1,8 @@
 //! Traces written by hand, and the engine's answers in a form that is easy to write down.
 
 use rpcprobe::engine::event::{
-    Call, Event, Exec, Io, Object, OpenCall, What, TYPE_EVENTFD, TYPE_FIFO, TYPE_FUTEX, TYPE_TCP,
+    Call, Event, Exec, Io, Object, OpenCall, What, TYPE_EVENTFD, TYPE_FIFO, TYPE_FUTEX,
+    TYPE_SHARED_WORD, TYPE_TCP,
 };
 use rpcprobe::engine::unsent::Unsent;
 use rpcprobe::engine::{Engine, Rates};
@@ -54,8 +55,20 @@ pub fn condition(address: u64) -> Object {
     Object { dev: FUTEX_WAIT_BITSET_PRIVATE, ino: address, type_bits: TYPE_FUTEX }
 }
 
+/// A futex in memory that processes share.
+pub fn shared_word(number: u64) -> Object {
+    Object { dev: 1, ino: number << 32, type_bits: TYPE_SHARED_WORD }
+}
+
+/// The same as sleeps name it.
+pub fn turn_futex(address: u64) -> Object {
+    Object { dev: FUTEX_WAIT_BITSET, ino: address, type_bits: TYPE_FUTEX }
+}
+
 const FUTEX_WAIT_PRIVATE: u32 = 128;
-const FUTEX_WAIT_BITSET_PRIVATE: u32 = 128 | 9;
+const FUTEX_WAIT_BITSET: u32 = 9;
+const FUTEX_WAIT_BITSET_PRIVATE: u32 = 128 | FUTEX_WAIT_BITSET;
+
 /// `(offset, bytes)` moved.
 pub fn io(object: Object, fd: i32, is_write: bool, (offset, bytes): (u64, i64)) -> Io {
     let bytes = u64::try_from(bytes).unwrap_or(0);
@@ -266,6 +279,26 @@ impl Story {
     ) {
         let moved = Io { reverse: Some(reverse), ..io(object, 5, is_write, bytes) };
         self.at(ts_ns, cpu, What::Transfer { tid, io: moved });
+    }
+
+    /// Wakes who waits for the word to change.
+    pub fn pass(&mut self, cpu: u32, tid: u32, word: Object, span: (u64, u64)) {
+        let fd = 1; // how many
+        self.at(span.1, cpu, What::Transfer { tid, io: io(word, fd, true, (0, 0)) });
+        self.ended(cpu, tid, FUTEX, span, 1, None);
+    }
+
+    /// Has waited for the word to change from that value; `ret` as of the call.
+    pub fn await_turn(
+        &mut self,
+        cpu: u32,
+        tid: u32,
+        (word, value): (Object, i32),
+        span: (u64, u64),
+        ret: i64,
+    ) {
+        self.at(span.1, cpu, What::Transfer { tid, io: io(word, value, false, (0, 0)) });
+        self.ended(cpu, tid, FUTEX, span, ret, None);
     }
 
     fn ended(

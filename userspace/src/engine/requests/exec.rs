@@ -143,6 +143,7 @@ impl Detector {
             messages: Vec::new(),
             child: None,
             handed: None,
+            passed: None,
         };
         self.fallback.insert(0, Found { request, goal });
     }
@@ -195,6 +196,7 @@ pub(super) fn exec_goal(
         messages: Vec::new(),
         child: Some(process),
         handed: None,
+        passed: None,
     }
 }
 

@@ -7,6 +7,7 @@ mod exec;
 mod framed;
 mod one_sided;
 mod parents;
+mod shared;
 mod stdio;
 mod turns;
 
@@ -15,7 +16,8 @@ use std::collections::VecDeque;
 use rustc_hash::FxHashMap;
 
 use super::event::{
-    Call, Event, Io, Object, What, TYPE_EVENTFD, TYPE_TCP, TYPE_UDP, TYPE_UNIX, TYPE_UNIX_DGRAM,
+    Call, Event, Io, Object, What, TYPE_EVENTFD, TYPE_SHARED_WORD, TYPE_TCP, TYPE_UDP, TYPE_UNIX,
+    TYPE_UNIX_DGRAM,
 };
 use super::forget::Held;
 use super::syscall::{NR_CLOSE, NR_EXECVE, NR_EXECVEAT, NR_WAIT4};
@@ -26,6 +28,7 @@ use exec::{exec_goal, Child};
 use framed::Framed;
 use one_sided::{Part, Served};
 use parents::Parents;
+use shared::SharedWord;
 use stdio::Stdio;
 use turns::{Ended, Turn};
 
@@ -61,6 +64,8 @@ pub struct Detector {
     parents: Parents,
     /// Connections whose framing is known: their requests are no turns.
     framed: Framed,
+    /// Futexes in memory that processes share.
+    shared_words: FxHashMap<Object, SharedWord>,
     /// Closed turns whose answer is not settled yet.
     unsettled: Vec<Turn>,
     children: FxHashMap<ProcessId, Child>,
@@ -69,6 +74,8 @@ pub struct Detector {
     pub root: Option<(ThreadId, u64)>,
     /// The target as whoever started it knows it, should the records of its begin be lost.
     pub target: Option<KnownTarget>,
+    /// The target ran already when the capture began.
+    pub attached: bool,
     next_id: u64,
     pub found: Vec<Found>,
     /// Lower-grade requests, used when there are no others.
@@ -126,6 +133,7 @@ impl Detector {
                 }
                 self.end_all_served(world, Some(process));
                 self.framed_exit(world, process);
+                self.shared_exit(world, process, event.ts_ns);
                 if let Some(turn) = self.stdio.remove(&process) {
                     self.end_stdio(world, process, turn);
                 }
@@ -155,12 +163,14 @@ impl Detector {
         let root = known_ns.or(self.root.map(|(_, start_ns)| start_ns));
         let root = root.filter(|_| !self.found_primary);
         let framed = self.framed.horizon_ns();
-        let turns = turns.chain(framed);
+        let shared = self.shared_words.values().filter_map(SharedWord::since_ns);
+        let turns = turns.chain(framed).chain(shared);
         turns.chain(children).chain(served).chain(fallbacks).chain(root).min().unwrap_or(u64::MAX)
     }
 
     /// Forgets connections that the world has forgotten.
     pub fn forget(&mut self, world: &World) {
+        self.shared_late(world);
         self.roles.retain(|(_, asked), _| world.channels.contains_key(asked));
         self.parents.forget(world);
         self.framed.forget(world);
@@ -181,6 +191,10 @@ impl Detector {
             held.threads.extend(turn.reads.iter().map(|(_, read)| read.thread));
         }
         self.framed.hold(held);
+        for word in self.shared_words.values() {
+            held.threads.extend(word.threads());
+            held.processes.extend(word.processes());
+        }
         for served in self.served.values() {
             held.threads.insert(served.thread);
             held.channels.insert(served.asked.object);
@@ -211,6 +225,9 @@ impl Detector {
         }
         for io in call.transfers().filter(|io| io.object.type_bits != TYPE_EVENTFD) {
             self.transfer(world, thread, call, io);
+        }
+        for io in call.more.iter().filter(|io| io.object.type_bits == TYPE_SHARED_WORD) {
+            self.shared_word(world, thread, call, io);
         }
         if call.ret > 0 && !call.unfinished {
             self.stdio_call(world, process, thread, call);
@@ -254,6 +271,7 @@ impl Detector {
         }
         self.end_all_served(world, None);
         self.sweep_framed(world, true);
+        self.end_shared(world);
         self.unsettled.sort_by_key(|turn| turn.start_ns);
         self.settle(world, true);
 

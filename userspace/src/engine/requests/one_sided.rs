@@ -133,6 +133,7 @@ impl Detector {
             messages: vec![served.asked, answer],
             child: None,
             handed: None,
+            passed: None,
         };
         self.found.push(Found { request, goal });
     }

@@ -105,6 +105,7 @@ impl Detector {
             messages: Vec::new(),
             child: None,
             handed: None,
+            passed: None,
         };
         self.fallback.push(Found { request, goal });
     }

@@ -366,6 +366,7 @@ impl Detector {
             ],
             child: None,
             handed: None,
+            passed: None,
         };
         self.found.push(Found { request, goal });
     }
@@ -474,6 +475,7 @@ impl Detector {
             messages: Vec::new(),
             child: None,
             handed: None,
+            passed: None,
         };
         self.found.push(Found { request, goal });
     }

@@ -215,6 +215,7 @@ impl Detector {
             messages,
             child: None,
             handed: window.handed,
+            passed: None,
         };
         self.found.push(Found { request, goal });
     }
