@@ -17,14 +17,14 @@ from lab import NETLAB, TARGETS, Capture, capture, check, main, p50, us
 FOLDER = TARGETS / "kvlog"
 BYTES, RATE, SHIFT_US, BURST_BYTES = 1_000_000, 1e9, 250_000, 16_000
 LIMIT_PERCENT = 3
-# Ethernet, IPv4 and TCP with its time stamp, for each 1448 bytes of payload.
-WIRE_BYTES = BYTES * (1514 / 1448)
+# Ethernet, IPv4 and TCP with its time stamp, for each 8948 bytes of payload (the link has jumbo frames).
+WIRE_BYTES = BYTES * (9014 / 8948)
 INNER = f"""
 {NETLAB} in server {FOLDER}/kvserver --clock-shift-us {SHIFT_US} --log server.csv > said &
 server=$!
 trap 'kill $server' EXIT
 for i in $(seq 100); do grep -qs ready said && break; sleep 0.1; done
-{FOLDER}/kvclient --server 10.77.0.2 --pings 20 --requests 10 --bytes {BYTES} --log client.csv
+{FOLDER}/kvclient --server 10.77.0.2 --pings 20 --requests $REQUESTS --bytes {BYTES} --log client.csv
 """
 
 
@@ -32,7 +32,7 @@ def lab(rpcprobe: str, scratch: Path) -> bool:
     folder = scratch / "kvlog"
     (scratch / "inner.sh").write_text(INNER)
     script = f"{NETLAB} link -- /bin/sh -e {scratch}/inner.sh"
-    found = capture(rpcprobe, folder, script)
+    found = capture(rpcprobe, folder, f"REQUESTS=10 {script}")
     writes = [
         r for r in found.requests if r["kind"] == "tcp" and (r["request_bytes"] or 0) >= BYTES
     ]
@@ -55,9 +55,11 @@ def lab(rpcprobe: str, scratch: Path) -> bool:
     for (side, category), ns in spent.most_common(10):
         print(f"    {side:8}{category:20}{us(ns / len(writes)):>12}")
 
-    functions = own_copies(capture(rpcprobe, scratch / "stacks", script, "--stacks"))
+    functions = own_copies(
+        capture(rpcprobe, scratch / "stacks", f"REQUESTS=200 {script}", "--stacks")
+    )
     print(
-        "  the server's user time, samples by function and who called it (another run, --stacks):"
+        "  the server's user time, samples by function and who called it (of 200 others, --stacks):"
     )
     for function, samples in functions.most_common(5):
         print(f"    {samples:>5}  {function[:100]}")
