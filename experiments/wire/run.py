@@ -109,7 +109,7 @@ def main():
             expected, qdisc, link = (
                 statistics.median(column) for column in zip(*figures, strict=True)
             )
-            offs = [(q + l - e) / e * 100 for e, q, l in figures]
+            offs = [(queued + sent - by) / by * 100 for by, queued, sent in figures]
             off = statistics.median(offs)
             failed |= abs(off) > LIMIT_PERCENT
             print(f"{rate:8}{mtu:>6}{expected:>9.2f} ms{qdisc:>9.2f} ms{link:>9.2f} ms", end="")
