@@ -113,9 +113,11 @@ static __always_inline void report_loss(u32 cpu, u64 now_ns)
     if (!r)
         return;
     r->hdr = (struct rec_hdr){.ts_ns = now_ns, .kind = REC_LOST};
-    r->first_ns = head->lost_first_ns;
-    r->last_ns = head->lost_last_ns;
+    /* The count between the times: what an interrupt loses before it is counted here, and `last` says
+     * when; what one loses after it is the first of the next report. */
+    r->first_ns = *(volatile u64 *)&head->lost_first_ns;
     r->count = __sync_lock_test_and_set(&head->lost, 0);
+    r->last_ns = *(volatile u64 *)&head->lost_last_ns;
     commit(r, position, sizeof(*r));
 }
 

@@ -18,7 +18,7 @@ use crate::capture::writer::Writer;
 use crate::clock;
 use crate::methods::Methods;
 use crate::owner::{OutputDir, Owner};
-use crate::probe::calibrate::{Calibrator, Gaps};
+use crate::probe::calibrate::Calibrator;
 use crate::probe::mappings::Mappings;
 use crate::probe::rings::Rings;
 use crate::probe::{snapshot, Config, Probe};
@@ -67,7 +67,7 @@ pub fn record(
     labels: Vec<(String, String)>,
     dir: &OutputDir,
 ) -> Result<(Outcome, WaitStatus), Refused> {
-    let (mut probe, calibration, gaps) = probe(config)?;
+    let (mut probe, rings, calibrated) = probe(config)?;
     let mut target = Target::spawn(spec)?;
     probe.trace(target.pid() as u32)?;
     let command = Command {
@@ -77,8 +77,7 @@ pub fn record(
         attached: None,
     };
     let mut manifest = manifest(command, labels, config, &probe);
-    let rings = probe.rings()?;
-    manifest.calibration = end_calibration(calibration, gaps, &rings);
+    end_calibration(calibrated, &rings, &mut manifest);
     let (file, mappings) = events_file(dir, config, [manifest.command.pid], &mut manifest)?;
     let tasks = known_tasks(&mut manifest);
     let lost_before = untold_losses(&probe)?;
@@ -121,12 +120,16 @@ pub fn record(
     Ok((outcome, status))
 }
 
-/// The probe, attached, and what it costs here.
-fn probe(config: &Config) -> Result<(Probe, Calibration, Gaps)> {
+/// What calibration found, and whether too few of its records were kept.
+type Calibrated = (Calibration, bool);
+
+/// The probe, attached, its rings, and what it costs here.
+fn probe(config: &Config) -> Result<(Probe, Rings, Calibrated)> {
     let calibrator = Calibrator::start().context("cannot calibrate")?;
     let probe = Probe::attach(config)?;
-    let (calibration, gaps) = calibrator.compare(&probe).context("cannot calibrate")?;
-    Ok((probe, calibration, gaps))
+    let rings = probe.rings()?;
+    let calibrated = calibrator.compare(&probe, &rings).context("cannot calibrate")?;
+    Ok((probe, rings, calibrated))
 }
 
 /// What is known beforehand.
@@ -162,7 +165,8 @@ fn known_tasks(manifest: &mut Manifest) -> Vec<Vec<u8>> {
     let ours = std::fs::read_link("/proc/self/ns/pid");
     if ours.is_ok_and(|ours| ours.as_os_str() != FIRST_NAMESPACE) {
         manifest.warnings.push(
-            "taken inside a PID namespace: processes have the numbers they have outside, and those              that ran before have no names"
+            "taken inside a PID namespace: processes have the numbers they have outside, and those \
+             that ran before have no names"
                 .into(),
         );
         return Vec::new();
@@ -171,10 +175,16 @@ fn known_tasks(manifest: &mut Manifest) -> Vec<Vec<u8>> {
 }
 
 /// Calibration's own records end here; what comes from here on belongs to the capture.
-fn end_calibration(calibration: Calibration, mut gaps: Gaps, rings: &Rings) -> Calibration {
-    let Ok(()) =
-        rings.drain(|_, record| gaps.see(record), |_, _| Ok::<(), std::convert::Infallible>(()));
-    gaps.complete(calibration)
+fn end_calibration((calibration, too_few): Calibrated, rings: &Rings, manifest: &mut Manifest) {
+    let Ok(()) = rings.drain(|_, _| (), |_, _| Ok::<(), std::convert::Infallible>(()));
+    manifest.calibration = calibration;
+    if too_few {
+        manifest.warnings.push(
+            "the rings were too small for calibration: entry to and return from system calls and page \
+             faults count as `user`"
+                .into(),
+        );
+    }
 }
 
 /// Where the records go, and with `--stacks` who tells what is mapped from now on.

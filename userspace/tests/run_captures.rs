@@ -48,6 +48,18 @@ fn mode_3_gives_one_pipe_request_an_expression() {
     }
 }
 
+/// Its records come out of the rings as they are made, however small these are.
+#[test]
+fn calibration_needs_no_large_rings() {
+    let Some(_turn) = needs_kernel() else { return };
+    for kib in ["4", "16384"] {
+        let capture = Capture::of(&["--ring-kib", kib], &["true"], Stdio::null()).succeeded();
+        let manifest = capture.manifest();
+        assert_eq!(manifest.warnings, Vec::<String>::new(), "{kib} KiB");
+        assert!(manifest.calibration.call_outside_ns > 0.0, "{kib} KiB");
+    }
+}
+
 /// Batches of 16 over pipes; shared memory; a Unix socket.
 #[test]
 fn modes_4_to_6_give_a_request_for_each_batch_and_expression() {

@@ -5,12 +5,13 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
 use anyhow::{bail, Context, Result};
 
+use super::rings::Rings;
 use super::Probe;
 use crate::capture::manifest::Calibration;
 use crate::records::{read, RecFault, RecHdr, RecSyscall, REC_FAULT, REC_SYSCALL};
@@ -105,12 +106,20 @@ impl Calibrator {
         Ok(calibrator)
     }
 
-    /// Times the workloads with the probe and gives the difference. What only the records of that
-    /// tell is left to [`Gaps`].
-    pub fn compare(mut self, probe: &Probe) -> Result<(Calibration, Gaps)> {
+    /// Times the workloads with the probe and gives the difference, and what only the records of that
+    /// tell. They are taken out of the rings, and all others, as they come: small rings overrun.
+    ///
+    /// The flag: whether they were too few, so that something is not known.
+    pub fn compare(mut self, probe: &Probe, rings: &Rings) -> Result<(Calibration, bool)> {
         let dispatch_ns = self.dispatch_ns(probe)?;
         probe.trace(self.pid as u32)?;
-        let traced = self.time()?;
+        let mut gaps = Gaps::of(self.pid as u32);
+        self.ask.write_all(&[EVERYTHING])?;
+        while !self.has_answered()? {
+            gaps.see_all(rings);
+        }
+        let traced = self.answer()?;
+        gaps.see_all(rings);
         let plain = self.plain;
         let syscall_ns = (traced.syscall - plain.syscall).max(0.0);
         let io_call_ns = (traced.copied.call - plain.copied.call).max(0.0);
@@ -128,7 +137,8 @@ impl Calibrator {
             socket_transfer_ns: (plain.socket_copied.call - plain.syscall).max(0.0),
             ..Calibration::default()
         };
-        Ok((calibration, Gaps::of(self.pid as u32)))
+        let too_few = gaps.are_too_few();
+        Ok((gaps.complete(calibration), too_few))
     }
 
     /// What it takes to call a program, from what the child's calls take before it is traced: a call
@@ -147,6 +157,24 @@ impl Calibrator {
 
     fn ask(&mut self, what: u8) -> Result<Figures> {
         self.ask.write_all(&[what])?;
+        self.answer()
+    }
+
+    /// Waits for that for a millisecond.
+    fn has_answered(&self) -> Result<bool> {
+        const PATIENCE_MS: libc::c_int = 1;
+        let mut poll =
+            libc::pollfd { fd: self.answer.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one entry, alive for the call.
+        let ready = unsafe { libc::poll(&raw mut poll, 1, PATIENCE_MS) };
+        let error = std::io::Error::last_os_error();
+        if ready < 0 && error.kind() != std::io::ErrorKind::Interrupted {
+            return Err(error).context("cannot wait for the calibration child");
+        }
+        Ok(ready > 0)
+    }
+
+    fn answer(&mut self) -> Result<Figures> {
         let mut bytes = [0; FIGURES_BYTES];
         self.answer.read_exact(&mut bytes).context("the calibration child died")?;
         Ok(Figures::from_bytes(bytes))
@@ -165,7 +193,7 @@ impl Drop for Calibrator {
 
 /// Times between the faults and between the system calls of the calibration child, from its records.
 #[derive(Default)]
-pub struct Gaps {
+struct Gaps {
     tid: u32,
     /// End and page of the last fault.
     last_fault: Option<(u64, u64)>,
@@ -185,8 +213,15 @@ impl Gaps {
         Gaps { tid, ..Gaps::default() }
     }
 
+    /// Takes all records out of the rings.
+    fn see_all(&mut self, rings: &Rings) {
+        let taken: Result<(), std::convert::Infallible> =
+            rings.drain(|_, record| self.see(record), |_, _| Ok(()));
+        let Ok(()) = taken;
+    }
+
     /// Takes a record into account, if it is of the child's.
-    pub fn see(&mut self, record: &[u8]) {
+    fn see(&mut self, record: &[u8]) {
         let Some((hdr, _)) = read::<RecHdr>(record) else { return };
         if hdr.tid != self.tid {
             return;
@@ -212,8 +247,14 @@ impl Gaps {
         }
     }
 
+    /// Whether some median is not known. (There are kernels without the hook that tells of faults.)
+    fn are_too_few(&self) -> bool {
+        let faults = self.last_fault.is_some() && self.between_faults_ns.len() < LEAST_GAPS;
+        faults || self.between_calls_ns.len() < LEAST_GAPS
+    }
+
     /// Completes the calibration by the medians; 0 when too few records came.
-    pub fn complete(self, calibration: Calibration) -> Calibration {
+    fn complete(self, calibration: Calibration) -> Calibration {
         Calibration {
             fault_outside_ns: median_ns(self.between_faults_ns),
             fault_inside_ns: median_ns(self.inside_faults_ns),

@@ -45,12 +45,11 @@ pub fn attach(
     dir: &OutputDir,
     begun: impl FnOnce(&[Selected], u64),
 ) -> Result<Outcome> {
-    let (mut probe, calibration, gaps) = probe(config)?;
+    let (mut probe, rings, calibrated) = probe(config)?;
     let argv = ["attach".to_string()].into_iter().chain(selection.words()).collect();
     let command = Command { argv, pid: 0, wait_status: None, attached: None };
     let mut manifest = manifest(command, labels, config, &probe);
-    let rings = probe.rings()?;
-    manifest.calibration = end_calibration(calibration, gaps, &rings);
+    end_calibration(calibrated, &rings, &mut manifest);
     let pids = || selected.iter().map(|process| process.pid);
     let reader_of_code = reader_of_code(dir, pids());
     let (file, mappings) = events_file(dir, config, pids(), &mut manifest)?;
