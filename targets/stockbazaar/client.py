@@ -8,10 +8,10 @@ import statistics
 import sys
 import time
 
-from market import Outcome
+from market import PRICES, Outcome
 from request_log import CLIENT_COLUMNS, RequestLog, start_log
 
-STOCKS = ("GameStart", "FishCo", "BoarCo", "MenhirCo")
+STOCKS = tuple(PRICES)
 
 
 def number_from(least):
@@ -48,7 +48,10 @@ def ask(client, method, name):
     """The status for the log."""
     try:
         if method == "Lookup":
-            return "ok" if client.lookup(name) is not None else "unknown_stock"
+            price = client.lookup(name)
+            if price is None:
+                return "unknown_stock"
+            return "ok" if price == PRICES[name] else "wrong_price"
         outcome = client.trade(name, 1)
         return "ok" if outcome == Outcome.DONE else outcome.name.lower()
     except (OSError, ValueError, LookupError) as error:

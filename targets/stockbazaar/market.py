@@ -15,6 +15,10 @@ class Outcome(IntEnum):
     INVALID_COUNT = 3
 
 
+# What stocks cost; it never changes.
+PRICES = {"GameStart": 15.99, "FishCo": 3.25, "BoarCo": 7.10, "MenhirCo": 42.00}
+
+
 @dataclass
 class Stock:
     price: float
@@ -25,15 +29,7 @@ class Market:
     """Is used by many threads at a time."""
 
     def __init__(self, most_traded, settle_s=0.0):
-        self._stocks = {
-            name: Stock(price)
-            for name, price in (
-                ("GameStart", 15.99),
-                ("FishCo", 3.25),
-                ("BoarCo", 7.10),
-                ("MenhirCo", 42.00),
-            )
-        }
+        self._stocks = {name: Stock(price) for name, price in PRICES.items()}
         self._most_traded = most_traded
         self._settle_s = settle_s
         self._lock = threading.Lock()  # for what has been traded
