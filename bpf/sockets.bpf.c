@@ -235,7 +235,8 @@ static __always_inline void tell(struct task_state *state)
 }
 
 /* Number of the first byte that has not been read. The end of the stream takes a number, too, which
- * a read may have passed. */
+ * a read may have passed. It may come right now, on another CPU, which counts it before it sets the
+ * flag: so the flag has to have been looked at before. */
 static __always_inline u32 read_sequence(u32 copied, u32 next, unsigned long flags)
 {
     return copied == next && (flags & 1 << SOCK_DONE) ? copied - 1 : copied;
@@ -358,9 +359,10 @@ static __always_inline void transferred(struct sock *sk, s32 bytes, bool is_writ
     if (is_new)
         name_endpoints(channel, is_write ? &local : &remote, is_write ? &remote : &local,
                        OBJECT_TCP);
-    u32 sequence = is_write
-                       ? tcp->write_seq
-                       : read_sequence(tcp->copied_seq, tcp->rcv_nxt, sk->__sk_common.skc_flags);
+    unsigned long flags = sk->__sk_common.skc_flags;
+    barrier();
+    u32 sequence =
+        is_write ? tcp->write_seq : read_sequence(tcp->copied_seq, tcp->rcv_nxt, flags);
     struct socket_transfer moved = {
         .channel = channel,
         .reverse = is_write ? in : out,
@@ -403,9 +405,9 @@ static __always_inline bool spliced_from_socket(struct sock *sk, struct socket_t
     if (is_new)
         name_endpoints(t->channel, &remote, &local, OBJECT_TCP);
     struct tcp_sock *tcp = (struct tcp_sock *)sk;
-    t->end = extend(&counted->sent,
-                    read_sequence(BPF_CORE_READ(tcp, copied_seq), BPF_CORE_READ(tcp, rcv_nxt),
-                                  BPF_CORE_READ(sk, __sk_common.skc_flags)));
+    unsigned long flags = BPF_CORE_READ(sk, __sk_common.skc_flags);
+    t->end = extend(&counted->sent, read_sequence(BPF_CORE_READ(tcp, copied_seq),
+                                                  BPF_CORE_READ(tcp, rcv_nxt), flags));
     return true;
 }
 
