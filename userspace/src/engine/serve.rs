@@ -43,6 +43,11 @@ pub fn received(
         .map(|read| (read.thread, read.exit_ns))
 }
 
+/// Whether the call answers a request.
+pub fn answers(world: &World, call: &Call) -> bool {
+    call.transfers().any(|io| io.is_write && is_answer(world, io))
+}
+
 /// Whether the bytes are a server's: on a connection, the other end spoke first; of a pipe it is known
 /// once an answer came through it.
 fn is_answer(world: &World, io: &Io) -> bool {

@@ -136,8 +136,8 @@ struct Walk<'w> {
     /// begun to come.
     through: Option<(ThreadId, u64)>,
     steps: usize,
-    /// Wake-ups (who was woken, when) the path itself followed; and those not to be.
-    followed: Vec<(ThreadId, u64)>,
+    /// Wake-ups (who was woken, when, by whom) the path itself followed; and those not to be.
+    followed: Vec<(ThreadId, u64, ThreadId)>,
     refused: FxHashSet<(ThreadId, u64)>,
     /// Once nothing else leads to the client: see [`Walk::take_over`].
     received: Option<(ThreadId, u64)>,
@@ -216,18 +216,45 @@ impl<'w> Walk<'w> {
     fn run(&mut self) -> Result<(), NotYet> {
         // Its thread may look at the word before it sleeps.
         self.received = self.goal.passed;
-        while self.back()?.is_some() {
+        loop {
             // The request began in its client: elsewhere, the walk has lost the thread. One that once
             // worked for the request wakes others for other reasons, too: the last wake-up that was
             // followed is kept as a wait instead.
-            let followed = self.followed.last().copied();
+            let lost = self.back()?.is_some();
+            let followed = if lost { self.followed.last().copied() } else { self.bypassing() };
             let go_on = self.refused.len() < MOST_REFUSED && self.steps < MOST_STEPS_REFUSING;
             match followed.filter(|_| go_on) {
-                Some(edge) => self.refused.insert(edge),
-                None => return self.run_without_a_trace(),
+                Some((thread, at_ns, _)) => self.refused.insert((thread, at_ns)),
+                None if lost => return self.run_without_a_trace(),
+                None => return Ok(()),
             };
         }
-        Ok(())
+    }
+
+    /// The way back came to the client, but when the server's thread read what was asked, it was in another
+    /// thread of the server, though later it had been in that one. Whoever of the server woke that thread
+    /// had it from nobody who knew: the acceptor of the connection, say, that let go of a lock. The
+    /// wake-up that was followed there.
+    fn bypassing(&self) -> Option<(ThreadId, u64, ThreadId)> {
+        let asked = self.goal.messages.first().filter(|_| !self.followed.is_empty())?;
+        let channel = self.world.channels.get(&asked.object)?;
+        let process = |thread: ThreadId| self.world.thread(thread).process;
+        let left = |read: &Transfer| {
+            let at = |raw: &&Raw| raw.start_ns < read.exit_ns && read.exit_ns <= raw.end_ns;
+            let then = self.out.iter().find(at)?.thread;
+            if then == read.thread || process(then) != process(read.thread) {
+                return None;
+            }
+            // For good.
+            let left = self.followed.iter().rev().find(|(thread, ..)| *thread == read.thread)?;
+            let (_, at_ns, waker) = *left;
+            let by_own = process(waker) == process(read.thread) && read.exit_ns < at_ns;
+            by_own.then_some(*left)
+        };
+        let mut reads = Channel::overlapping(&channel.reads, asked.from, asked.to);
+        // What it read in pieces it may have handed over with any of them.
+        let first = reads.next().and_then(left)?;
+        reads.all(|read| left(read).is_some()).then_some(first)
     }
 
     /// No wake-up that was followed is to blame: perhaps the request was handed over without any.
@@ -560,6 +587,13 @@ impl<'w> Walk<'w> {
             self.charge(thread, off, begin_ns, at_ns, Some(reason));
             return Ok(Step::Go(thread, begin_ns));
         };
+        let accepted = self.accepted_in_anothers_stead(thread, off, wake);
+        if let Some((opener, there_ns)) = accepted.filter(|(_, ns)| *ns < at_ns) {
+            let woken_ns = wake.at_ns.clamp(there_ns, at_ns);
+            self.run_queue(thread, off, woken_ns, at_ns, Category::RunqueueWakeup);
+            self.queue(thread, there_ns, woken_ns, Category::QueueAccept, accept::UNACCEPTED);
+            return Ok(Step::Joined(opener, there_ns));
+        }
         let woken_ns = wake.at_ns.max(off.start_ns).clamp(begin_ns, at_ns);
         let message = self.message_edge(thread, off, wake, at_ns);
         if let Some((_, sender, handed_ns)) = message.filter(|(.., ns)| *ns > wake.at_ns) {
@@ -624,7 +658,7 @@ impl<'w> Walk<'w> {
                 if let Some((t, ns)) = joined {
                     self.members.insert(wake.waker);
                     if depth == 0 {
-                        self.followed.push((thread, edge_ns));
+                        self.followed.push((thread, edge_ns, wake.waker));
                     }
                     return Ok(Step::Joined(t, ns));
                 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::engine::world::Opening;
 
 /// `detail` of a `queue.accept` segment.
-const UNACCEPTED: &str = "connected, not yet accepted";
+pub(super) const UNACCEPTED: &str = "connected, not yet accepted";
 
 impl Walk<'_> {
     /// How the request's connection was opened and accepted, as far as it is known.
@@ -44,15 +44,7 @@ impl Walk<'_> {
         }
         let leads_there = match accepted.thread == thread {
             true => !self.read_others(t, accepted.exit_ns, call),
-            // Told by whoever accepted it.
-            false => {
-                t.off.iter().rev().take_while(|off| off.end_ns > accepted.exit_ns).any(|off| {
-                    off.end_ns <= call.enter_ns
-                        && off.wake.is_some_and(|wake| {
-                            wake.waker == accepted.thread && wake.at_ns >= accepted.exit_ns
-                        })
-                })
-            }
+            false => self.told_by_acceptor(t, &accepted, call),
         };
         // It may have been woken for something else: the walk was there already, and found nothing.
         let leads_there = leads_there && self.received.is_none();
@@ -63,6 +55,34 @@ impl Walk<'_> {
         self.on_cpu(thread, &piece, at_ns);
         self.queue(thread, accepted.exit_ns, call.enter_ns, Category::QueueSocket, UNREAD);
         Some(Some(Step::Joined(accepted.thread, accepted.exit_ns)))
+    }
+
+    /// Whether whoever accepted the request's connection woke the thread to take it up. Not if it had gone
+    /// on to another connection by then, or if the thread did so before it came to this one: such a
+    /// wake-up was for something else, a lock that both use.
+    fn told_by_acceptor(&self, t: &Thread, accepted: &Opening, call: &Call) -> bool {
+        let acceptor = self.world.thread(accepted.thread);
+        let next = count_before(&acceptor.calls, |other| other.enter_ns < accepted.exit_ns);
+        let mut next = acceptor.calls.range(next..).filter(|other| other.accepted_of_ns.is_some());
+        let accepts_ns = next.next().map_or(u64::MAX, |other| other.exit_ns);
+        let sleeps = acceptor.off.iter().rev();
+        let waits_ns = sleeps
+            .take_while(|off| off.start_ns >= accepted.exit_ns)
+            .filter(|off| {
+                off.call.is_some_and(|call| {
+                    matches!(waits(call.nr, call.object), Waits::Peer | Waits::Readiness)
+                })
+            })
+            .last()
+            .map_or(u64::MAX, |off| off.start_ns);
+        let until_ns = accepts_ns.min(waits_ns);
+        let sleeps = t.off.iter().rev().skip_while(|off| off.end_ns > call.enter_ns);
+        sleeps.take_while(|off| off.end_ns > accepted.exit_ns).any(|off| {
+            off.wake.is_some_and(|wake| {
+                wake.waker == accepted.thread && (accepted.exit_ns..until_ns).contains(&wake.at_ns)
+            }) && !self.read_others(t, off.end_ns, call)
+                && !self.answered_others(t, off.end_ns, call)
+        })
     }
 
     /// The thread reaches back, awake, through the call that accepted the request's connection. `None`:
@@ -77,13 +97,8 @@ impl Walk<'_> {
         call.accepted_of_ns?;
         let (accepted, connected) = self.openings()?;
         let connected = connected?;
-        if accepted.thread != thread
-            || accepted.enter_ns != call.enter_ns
-            || piece_start_ns > call.enter_ns
-        {
-            return None;
-        }
-        if connected.enter_ns < self.goal.start_ns {
+        let is_it = accepted.thread == thread && accepted.enter_ns == call.enter_ns;
+        if !is_it || connected.enter_ns < self.goal.start_ns {
             return None;
         }
         // Unix sockets do not tell: it came to be as connect() returned, at the latest.
@@ -91,9 +106,20 @@ impl Walk<'_> {
         let t = self.world.thread(thread);
         let sleeps = t.off.iter().rev().skip_while(|off| off.start_ns >= call.exit_ns);
         let mut sleeps = sleeps.filter(|off| matches!(off.why, Why::Slept { .. }));
-        if established_ns >= call.enter_ns
-            || sleeps.clone().take_while(|off| off.start_ns >= call.enter_ns).next().is_some()
-        {
+        if sleeps.clone().take_while(|off| off.start_ns >= call.enter_ns).next().is_some() {
+            return None;
+        }
+        if accepted.established_ns.is_some() && established_ns >= call.enter_ns {
+            // It came to be while the call was on its way.
+            if piece_start_ns > established_ns {
+                return None;
+            }
+            let there_ns = established_ns.min(at_ns);
+            let piece = tile::Piece { start_ns: there_ns, level: Level::Call(call) };
+            self.on_cpu(thread, &piece, at_ns);
+            return Some(Step::Joined(connected.thread, there_ns));
+        }
+        if established_ns >= call.enter_ns || piece_start_ns > call.enter_ns {
             return None;
         }
         // Woken by this connection, in poll(): the sleep will tell.
@@ -114,5 +140,24 @@ impl Walk<'_> {
             Some(_) => Step::Go(thread, from_ns),
             None => Step::Joined(connected.thread, established_ns),
         })
+    }
+
+    /// The sleep in the accept() that returned the request's connection, which another connection's
+    /// coming had ended, if that was so: a listener wakes its thread once, and whichever is first in its
+    /// queue is accepted. Who opened the connection, and since when it was there.
+    pub(super) fn accepted_in_anothers_stead(
+        &self,
+        thread: ThreadId,
+        off: &Off,
+        wake: Wake,
+    ) -> Option<(ThreadId, u64)> {
+        let (accepted, connected) = self.openings()?;
+        let connected = connected.filter(|c| c.enter_ns >= self.goal.start_ns)?;
+        let there_ns = accepted.established_ns?;
+        let woken_by_it = wake.by_waker() && wake.waker == connected.thread;
+        let asleep_then = (off.start_ns..off.end_ns).contains(&there_ns);
+        let in_it = off.call.is_some_and(|call| call.enter_ns == accepted.enter_ns);
+        (accepted.thread == thread && in_it && asleep_then && !woken_by_it)
+            .then_some((connected.thread, there_ns))
     }
 }

@@ -178,6 +178,14 @@ impl Walk<'_> {
             .any(|other| self.writer_of(other).is_some_and(|_| !self.is_ours(other)))
     }
 
+    /// Whether the thread answered other requests, from `from_ns` until the call.
+    pub(super) fn answered_others(&self, thread: &Thread, from_ns: u64, call: &Call) -> bool {
+        let before = count_before(&thread.calls, |other| other.enter_ns < call.enter_ns);
+        (thread.calls.range(..before).rev())
+            .take_while(|other| other.enter_ns >= from_ns)
+            .any(|other| !self.is_ours(other) && serve::answers(self.world, other))
+    }
+
     /// Whether the call's bytes belong to the request's messages.
     fn is_ours(&self, call: &Call) -> bool {
         call.transfers().any(|io| self.goal.has(io))
