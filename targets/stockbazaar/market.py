@@ -28,14 +28,17 @@ class Stock:
 class Market:
     """Is used by many threads at a time."""
 
-    def __init__(self, most_traded, settle_s=0.0):
+    def __init__(self, most_traded, settle_s=0.0, lookup_s=0.0):
         self._stocks = {name: Stock(price) for name, price in PRICES.items()}
         self._most_traded = most_traded
         self._settle_s = settle_s
+        self._lookup_s = lookup_s
         self._lock = threading.Lock()  # for what has been traded
 
     def lookup(self, name):
         """Price and traded volume; None if there is no such stock."""
+        if self._lookup_s:
+            time.sleep(self._lookup_s)
         stock = self._stocks.get(name)
         return None if stock is None else (stock.price, stock.traded)
 

@@ -38,6 +38,13 @@ def parse_arguments():
         default=0,
         help="have a trade take so much longer, under the lock (default: 0)",
     )
+    parser.add_argument(
+        "--lookup-us",
+        type=int,
+        default=0,
+        help="have a lookup take so much longer, asleep, as if a slow database was asked "
+        "(default: 0)",
+    )
     return parser.parse_args()
 
 
@@ -45,7 +52,7 @@ def main():
     options = parse_arguments()
     stops = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, stops)  # for the threads, too
-    market = Market(options.most_traded, options.settle_us / 1e6)
+    market = Market(options.most_traded, options.settle_us / 1e6, options.lookup_us / 1e6)
     try:
         if options.transport == "grpc":
             from grpc_service import GrpcServer as Server
