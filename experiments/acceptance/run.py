@@ -26,8 +26,6 @@ Found = tuple[int, int, int]  # begin, end, the client's thread
 Pair = tuple[Span, Found]
 
 MOST_UNATTRIBUTED = 0.01
-# Of the latency against the client's own stamps.
-MEDIAN_NS, P99_NS = 5_000, 20_000
 
 
 def quantile(values: list[int], q: float) -> int:
@@ -130,7 +128,8 @@ def judge(options: argparse.Namespace, name: str, clients: int, folder: Path) ->
         if none:
             problems.append(f"{none} stamps with no request of their own")
         # Between an interpreter's stamps and its system calls it does a lot: printed, not judged.
-        if SCENES[name].exact and (p50 > MEDIAN_NS or p99 > P99_NS):
+        bounds_ns = SCENES[name].bounds_ns
+        if bounds_ns and (p50 > bounds_ns[0] or p99 > bounds_ns[1]):
             problems.append("stamps differ")
         if options.rest and pairs:
             rest = f"; between, us: {explain_rest(options.rest, folder / 'capture', pairs)}"
