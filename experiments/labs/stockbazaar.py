@@ -51,10 +51,17 @@ def served(found: Capture) -> list[tuple[dict, dict]]:
     pairs = []
     for own in lines.values():
         own.sort(key=lambda line: line["start_ns"])
-        for theirs in requests.values():
-            found = match(own, theirs) if len(own) == len(theirs) else []
-            if len(found) == len(own):
-                pairs += found
+        fitting = []
+        for thread, theirs in requests.items():
+            matched = match(own, theirs) if len(own) == len(theirs) else []
+            if len(matched) == len(own):
+                apart_ns = sum(abs(r["end_ns"] - line["end_ns"]) for r, line in matched)
+                fitting.append((apart_ns, thread, matched))
+        # Where requests wait for long, those of another thread that had as many may fit, too.
+        if fitting:
+            _, thread, matched = min(fitting, key=lambda fit: fit[0])
+            pairs += matched
+            del requests[thread]
     return pairs
 
 
