@@ -51,7 +51,8 @@ class Servicer(stubs.StockBazaarServicer):
     def _finish(self, method, start_ns):
         thread = threading.current_thread().name
         arrival_ns = self._executor.arrival_ns()
-        self._log.add(method, arrival_ns, start_ns, time.monotonic_ns(), "ok", thread)
+        end_ns, waited_ns = time.monotonic_ns(), self._market.lock_wait_ns()
+        self._log.add(method, arrival_ns, start_ns, end_ns, "ok", thread, waited_ns)
 
 
 class GrpcServer:

@@ -34,9 +34,11 @@ class Market:
         self._settle_s = settle_s
         self._lookup_s = lookup_s
         self._lock = threading.Lock()  # for what has been traded
+        self._own = threading.local()
 
     def lookup(self, name):
         """Price and traded volume; None if there is no such stock."""
+        self._own.lock_wait_ns = 0
         if self._lookup_s:
             time.sleep(self._lookup_s)
         stock = self._stocks.get(name)
@@ -44,12 +46,15 @@ class Market:
 
     def trade(self, name, count):
         """Buying and selling both add to what has been traded."""
+        self._own.lock_wait_ns = 0
         stock = self._stocks.get(name)
         if stock is None:
             return Outcome.UNKNOWN_STOCK
         if count <= 0:
             return Outcome.INVALID_COUNT
+        begin_ns = time.monotonic_ns()
         with self._lock:
+            self._own.lock_wait_ns = time.monotonic_ns() - begin_ns
             if stock.traded + count > self._most_traded:
                 return Outcome.SUSPENDED
             traded = stock.traded
@@ -57,3 +62,7 @@ class Market:
                 time.sleep(self._settle_s)
             stock.traded = traded + count
         return Outcome.DONE
+
+    def lock_wait_ns(self):
+        """How long the calling thread's last request took to get the lock."""
+        return getattr(self._own, "lock_wait_ns", 0)

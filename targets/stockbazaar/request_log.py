@@ -4,7 +4,7 @@ import os
 import threading
 
 CLIENT_COLUMNS = "client,request,method,begin_ns,end_ns,status"
-SERVER_COLUMNS = "method,arrival_ns,start_ns,end_ns,status,thread"
+SERVER_COLUMNS = "method,arrival_ns,start_ns,end_ns,status,thread,lock_wait_ns"
 LINES_AT_ONCE = 500
 
 

@@ -88,7 +88,8 @@ class SocketServer:
             except (Malformed, OSError, ValueError) as error:
                 status = "malformed" if isinstance(error, Malformed) else "failed"
         thread = threading.current_thread().name
-        self._log.add(method, arrival_ns, start_ns, time.monotonic_ns(), status, thread)
+        end_ns, waited_ns = time.monotonic_ns(), self._market.lock_wait_ns()
+        self._log.add(method, arrival_ns, start_ns, end_ns, status, thread, waited_ns)
 
 
 class SocketClient:
