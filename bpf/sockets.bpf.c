@@ -361,8 +361,7 @@ static __always_inline void transferred(struct sock *sk, s32 bytes, bool is_writ
                        OBJECT_TCP);
     unsigned long flags = sk->__sk_common.skc_flags;
     barrier();
-    u32 sequence =
-        is_write ? tcp->write_seq : read_sequence(tcp->copied_seq, tcp->rcv_nxt, flags);
+    u32 sequence = is_write ? tcp->write_seq : read_sequence(tcp->copied_seq, tcp->rcv_nxt, flags);
     struct socket_transfer moved = {
         .channel = channel,
         .reverse = is_write ? in : out,

@@ -132,6 +132,24 @@ class LoadTest(Case):
         self.assertEqual(self.ask(b"Lookup FishCo\n"), b"3.25 250\n")
         self.stop_server()
 
+    def test_time_that_is_asked_for(self):
+        """A lookup's sleep, and the wait for a lock that another trade holds, are in the log."""
+        for transport in TRANSPORTS:
+            options = ("--settle-us", "20000", "--lookup-us", "30000", "--transport", transport)
+            self.start_server(*options)
+            for method, requests in (("Lookup", 3), ("Trade", 5)):
+                more = ("--transport", transport, "--method", method, "--clients", 2)
+                self.assertEqual(self.run_client(*more, "--requests", requests).returncode, 0)
+            self.stop_server()
+            for row in self.rows(self.server_log):
+                took_ns = int(row["end_ns"]) - int(row["start_ns"])
+                waited_ns = int(row["lock_wait_ns"])
+                self.assertGreaterEqual(took_ns, 30e6 if row["method"] == "Lookup" else 20e6)
+                self.assertLess(waited_ns, took_ns)
+                self.assertTrue(row["method"] == "Trade" or waited_ns == 0)
+            waits_ns = [int(row["lock_wait_ns"]) for row in self.rows(self.server_log)]
+            self.assertGreater(max(waits_ns), 1e6)
+
 
 class ServiceTest(Case):
     def test_line_protocol(self):
