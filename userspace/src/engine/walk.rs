@@ -231,17 +231,24 @@ impl<'w> Walk<'w> {
         }
     }
 
-    /// The way back came to the client, but when the server's thread read what was asked, it was in another
-    /// thread of the server, though later it had been in that one. Whoever of the server woke that thread
-    /// had it from nobody who knew: the acceptor of the connection, say, that let go of a lock. The
-    /// wake-up that was followed there.
+    /// The way back came to the client by the accept() of the request's connection, but when the server's
+    /// thread read what was asked, it was in another thread of the server, though later it had been in that
+    /// one. Whoever of the server woke that thread did so for something else: the acceptor, say, that let
+    /// go of a lock. The wake-up that was followed there.
     fn bypassing(&self) -> Option<(ThreadId, u64, ThreadId)> {
         let asked = self.goal.messages.first().filter(|_| !self.followed.is_empty())?;
         let channel = self.world.channels.get(&asked.object)?;
         let process = |thread: ThreadId| self.world.thread(thread).process;
+        let thread_at = |at_ns: u64| {
+            let raw = self.out.iter().find(|raw| raw.start_ns < at_ns && at_ns <= raw.end_ns);
+            raw.map(|raw| raw.thread)
+        };
+        let accepted = channel.accepted?;
+        if thread_at(accepted.exit_ns) != Some(accepted.thread) {
+            return None;
+        }
         let left = |read: &Transfer| {
-            let at = |raw: &&Raw| raw.start_ns < read.exit_ns && read.exit_ns <= raw.end_ns;
-            let then = self.out.iter().find(at)?.thread;
+            let then = thread_at(read.exit_ns)?;
             if then == read.thread || process(then) != process(read.thread) {
                 return None;
             }
