@@ -26,7 +26,8 @@ struct channel_bytes {
     u64 sent;
     u64 received;
     u64 unsettled; /* there is a struct mid_life */
-    u32 written;   /* a traced thread has been seen writing: who reads need not look at the bytes */
+    u32 written; /* a write has been looked at: who reads need not look at the bytes. Until then it
+                  * has to: it may answer before the call that asked is at its end */
     u32 unreadable; /* 1 << side: what that side moves has no framing we know */
 };
 

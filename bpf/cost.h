@@ -22,43 +22,37 @@ struct cpu_cost cpu_costs[MAX_CPUS];
 /* Between two runs that are timed: so many, and up to as many more. */
 #define LEAST_UNTIMED 64
 
-struct timing {
-    u64 clock_ns;
-    u64 began_ns; /* 0: not timed */
-};
-
-static __always_inline struct timing program_begins(void)
+/* When the run begins; 0: it is not timed. */
+static __always_inline u64 program_begins(void)
 {
-    struct timing timing = {};
     u32 cpu = bpf_get_smp_processor_id();
     if (cpu >= MAX_CPUS)
-        return timing;
-    struct cpu_cost *cost = &cpu_costs[cpu];
+        return 0;
+    struct cpu_cost *cost = &cpu_costs[checked(cpu)];
     if (cost->left) {
         cost->left--;
-        return timing;
+        return 0;
     }
-    u64 before_ns = bpf_ktime_get_ns();
-    timing.began_ns = bpf_ktime_get_ns();
-    timing.clock_ns = timing.began_ns - before_ns;
-    cost->left = LEAST_UNTIMED + before_ns % LEAST_UNTIMED;
-    return timing;
+    u64 now_ns = bpf_ktime_get_ns();
+    cost->left = LEAST_UNTIMED + now_ns % LEAST_UNTIMED;
+    return now_ns;
 }
 
-static __always_inline void program_ends(struct timing timing)
+static __always_inline void program_ends(u64 began_ns)
 {
     u32 cpu = bpf_get_smp_processor_id();
     if (cpu >= MAX_CPUS)
         return;
-    struct cpu_cost *cost = &cpu_costs[cpu];
+    struct cpu_cost *cost = &cpu_costs[checked(cpu)];
     /* At a context switch: of who goes on. */
-    u32 whose = (cpu_tasks[cpu].word & INDEX_MASK) != 0;
+    u32 whose = (cpu_tasks[checked(cpu)].word & INDEX_MASK) != 0;
     cost->runs[whose]++;
-    if (!timing.began_ns)
+    if (!began_ns)
         return;
+    u64 ended_ns = bpf_ktime_get_ns();
     cost->timed[whose]++;
-    cost->timed_ns[whose] += bpf_ktime_get_ns() - timing.began_ns;
-    cost->clock_ns[whose] += timing.clock_ns;
+    cost->timed_ns[whose] += ended_ns - began_ns;
+    cost->clock_ns[whose] += bpf_ktime_get_ns() - ended_ns;
 }
 
 /* A program on a tracepoint, with named arguments. As BPF_PROG(), and its runs are counted. */
@@ -67,11 +61,11 @@ static __always_inline void program_ends(struct timing timing)
     static __always_inline int run_##name(unsigned long long *ctx, ##args);                        \
     int name(unsigned long long *ctx)                                                              \
     {                                                                                              \
-        struct timing timing = program_begins();                                                   \
+        u64 began_ns = program_begins();                                                           \
         _Pragma("GCC diagnostic push")                                                             \
             _Pragma("GCC diagnostic ignored \"-Wint-conversion\"") int result =                    \
                 run_##name(___bpf_ctx_cast(args));                                                 \
-        _Pragma("GCC diagnostic pop") program_ends(timing);                                        \
+        _Pragma("GCC diagnostic pop") program_ends(began_ns);                                      \
         return result;                                                                             \
     }                                                                                              \
     static __always_inline int run_##name(unsigned long long *ctx, ##args)

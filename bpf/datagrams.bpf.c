@@ -79,6 +79,24 @@ static __always_inline u64 flow_key(const struct endpoint *from, u32 to_port, u3
     return mix(mix(hash, from->address[1]), (u64)from->port << 16 | to_port);
 }
 
+/* The only channel that datagrams for a port have come on. Least recently used. */
+struct arrivals {
+    struct flow flow;
+    u64 several; /* there are others */
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, 16384);
+    __type(key, u64);
+    __type(value, struct arrivals);
+} ports SEC(".maps");
+
+static __always_inline u64 port_key(u32 port, u32 net)
+{
+    return mix(net, port);
+}
+
 /* What the headers of a UDP packet say. */
 struct headers {
     struct endpoint from;
@@ -162,9 +180,16 @@ static __always_inline struct channel_bytes *learn_channel(const struct datagram
     bool is_new;
     struct channel_bytes *counted = channel_state(d->channel, &is_new);
     if (is_new) {
-        struct flow flow = {.channel = d->channel, .reverse = d->reverse};
+        /* One structure and one key for both maps: the stack of who calls is nearly full. */
+        struct arrivals first = {.flow = {.channel = d->channel, .reverse = d->reverse}};
         u64 key = flow_key(&h->from, h->to.port, net);
-        bpf_map_update_elem(&flows, &key, &flow, BPF_ANY);
+        bpf_map_update_elem(&flows, &key, &first.flow, BPF_ANY);
+        key = port_key(h->to.port, net);
+        struct arrivals *known = bpf_map_lookup_elem(&ports, &key);
+        if (!known)
+            bpf_map_update_elem(&ports, &key, &first, BPF_NOEXIST);
+        else if (known->flow.channel != d->channel)
+            known->several = 1;
         name_endpoints(d->channel, &h->from, &h->to, OBJECT_UDP);
     }
     return counted;
@@ -428,10 +453,10 @@ static __always_inline bool connected_channels(struct datagram *d, struct sock *
     return true;
 }
 
-static __always_inline void datagram_sent(struct sock *sk, s32 bytes, int flags)
+static __noinline void datagram_sent(struct task_state *state, struct sock *sk, s32 bytes,
+                                     int flags)
 {
-    struct task_state *state = traced_current();
-    if (!state || !state->enter_ns || bytes < 0 || (flags & MSG_MORE))
+    if (!state || bytes < 0 || (flags & MSG_MORE))
         return;
     u64 seen = state->skb, receiver = state->receiver;
     state->skb = state->receiver = 0;
@@ -450,10 +475,24 @@ static __always_inline void datagram_sent(struct sock *sk, s32 bytes, int flags)
         number(state, &d, counted);
 }
 
-static __always_inline void datagram_received(struct sock *sk, s32 bytes)
+/* The same of a UDP socket that hears from one other only. */
+static __always_inline bool only_arrivals(struct datagram *d, struct sock *sk)
 {
-    struct task_state *state = traced_current();
-    if (!state || !state->enter_ns || bytes < 0)
+    if (socket_type(sk) != OBJECT_UDP)
+        return false;
+    u64 key = port_key(sk->__sk_common.skc_num, namespace_of(sk));
+    struct arrivals *known = bpf_map_lookup_elem(&ports, &key);
+    if (!known || known->several)
+        return false;
+    d->channel = known->flow.channel;
+    d->reverse = known->flow.reverse;
+    d->object_type = OBJECT_UDP;
+    return true;
+}
+
+static __noinline void datagram_received(struct task_state *state, struct sock *sk, s32 bytes)
+{
+    if (!state || bytes < 0)
         return;
     u16 object_type = socket_type(sk);
     if (!is_datagram(object_type))
@@ -469,13 +508,14 @@ static __always_inline void datagram_received(struct sock *sk, s32 bytes)
     } else if (head && head->bytes) {
         d = *head;
     } else {
+        /* Nothing has been seen in its queue, of which the reader was quicker to take it. */
         bool only = head && head->channel && !head->several;
         if (only) {
             d.channel = head->channel;
             d.reverse = head->reverse;
             d.object_type = head->object_type;
         }
-        if (!bytes || (!connected_channels(&d, sk, false) && !only))
+        if (!bytes || (!connected_channels(&d, sk, false) && !only && !only_arrivals(&d, sk)))
             return;
         set_bytes(&d, bytes);
     }

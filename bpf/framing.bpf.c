@@ -284,6 +284,35 @@ static __always_inline void peek(struct framer *f)
     f->lost = 0;
 }
 
+/* Another CPU needs it for a few hundred nanoseconds, if it is about the same connection's begin.
+ */
+#define MOST_WAITS 256
+
+struct attempt {
+    struct framer *framer;
+    bool failed;
+};
+
+static long attempt(u32 index, struct attempt *attempt)
+{
+    attempt->failed = __sync_val_compare_and_swap(&attempt->framer->busy, 0, 1);
+    return !attempt->failed;
+}
+
+static __noinline bool acquire(struct framer *f)
+{
+    struct attempt made = {.framer = f, .failed = true};
+    if (f)
+        bpf_loop(MOST_WAITS, attempt, &made, 0);
+    return !made.failed;
+}
+
+static __always_inline void release(struct framer *f)
+{
+    barrier();
+    *(volatile u32 *)&f->busy = 0;
+}
+
 static __always_inline struct framer *framer_of(u64 channel, u64 side)
 {
     struct framer_key key = {.channel = channel, .side = side};
@@ -298,7 +327,7 @@ static __always_inline struct framer *framer_of(u64 channel, u64 side)
 static __always_inline void expect(u64 channel, u64 side, u8 protocol)
 {
     struct framer *f = framer_of(channel, side);
-    if (!f || __sync_val_compare_and_swap(&f->busy, 0, 1))
+    if (!f || !acquire(f))
         return;
     if (f->protocol == PROTOCOL_UNKNOWN || f->protocol == PROTOCOL_OTHER) {
         f->protocol = protocol;
@@ -309,7 +338,7 @@ static __always_inline void expect(u64 channel, u64 side, u8 protocol)
         if (bytes)
             bytes->unreadable = 0;
     }
-    f->busy = 0;
+    release(f);
 }
 
 /* What the call's first bytes, in `head`, are the begin of. */
@@ -478,7 +507,7 @@ static __noinline void follow_frames(struct task_state *state, struct pt_regs *r
     const struct socket_transfer *t = &state->socket;
     u64 side = !(t->flags & SYSCALL_WRITE);
     struct framer *f = framer_of(t->channel, side);
-    if (!f || __sync_val_compare_and_swap(&f->busy, 0, 1))
+    if (!f || !acquire(f))
         return;
     f->channel = t->channel;
     f->reverse = t->reverse;
@@ -490,5 +519,11 @@ static __noinline void follow_frames(struct task_state *state, struct pt_regs *r
         look_at_datagram(f, state, regs);
     else
         look_at(f, state, regs);
-    f->busy = 0;
+    if (!side && !f->known) {
+        struct channel_bytes *bytes = bpf_map_lookup_elem(&channels, &t->channel);
+        if (bytes)
+            bytes->written = 1;
+        f->known = 1;
+    }
+    release(f);
 }

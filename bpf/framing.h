@@ -47,6 +47,7 @@ struct framer {
     u8 role;  /* UNIT_FROM_* */
     u8 side;  /* 0 or PIECE_READER */
     u8 fresh; /* has seen no call yet */
+    u8 known; /* to its channel, as one of a writer */
     u16 object_type;
     u64 channel;
     u64 reverse;

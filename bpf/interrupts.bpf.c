@@ -10,15 +10,16 @@ static __always_inline int irq_begins(bool hard)
     u32 cpu = bpf_get_smp_processor_id();
     if (cpu >= MAX_CPUS)
         return 0;
+    struct irq_state *irq = &irqs[checked(cpu)];
     u64 now_ns = 0;
     if ((u32)bpf_get_current_pid_tgid() != 0 && traced_current())
         now_ns = bpf_ktime_get_ns();
     if (hard) {
-        irqs[cpu].hard_ns = now_ns;
-        irqs[cpu].context |= WAKING_HARDIRQ;
+        irq->hard_ns = now_ns;
+        irq->context |= WAKING_HARDIRQ;
     } else {
-        irqs[cpu].soft_ns = now_ns;
-        irqs[cpu].context |= WAKING_SOFTIRQ;
+        irq->soft_ns = now_ns;
+        irq->context |= WAKING_SOFTIRQ;
     }
     return 0;
 }
@@ -28,15 +29,16 @@ static __always_inline int irq_ends(bool hard, u16 number)
     u32 cpu = bpf_get_smp_processor_id();
     if (cpu >= MAX_CPUS)
         return 0;
-    u64 enter_ns = hard ? irqs[cpu].hard_ns : irqs[cpu].soft_ns;
+    struct irq_state *irq = &irqs[checked(cpu)];
+    u64 enter_ns = hard ? irq->hard_ns : irq->soft_ns;
     if (hard) {
-        irqs[cpu].hard_ns = 0;
-        irqs[cpu].context &= ~WAKING_HARDIRQ;
-        irqs[cpu].hard_block = 0;
+        irq->hard_ns = 0;
+        irq->context &= ~WAKING_HARDIRQ;
+        irq->hard_block = 0;
     } else {
-        irqs[cpu].soft_ns = 0;
-        irqs[cpu].context &= ~WAKING_SOFTIRQ;
-        irqs[cpu].soft_block = 0;
+        irq->soft_ns = 0;
+        irq->context &= ~WAKING_SOFTIRQ;
+        irq->soft_block = 0;
     }
     if (!enter_ns)
         return 0;
@@ -93,7 +95,7 @@ int HOOK(on_local_timer_entry, int vector)
 {
     u32 cpu = bpf_get_smp_processor_id();
     if (cpu < MAX_CPUS)
-        steals[cpu].timer_ns = bpf_ktime_get_ns();
+        steals[checked(cpu)].timer_ns = bpf_ktime_get_ns();
     return irq_begins(true);
 }
 
@@ -102,7 +104,8 @@ int HOOK(on_local_timer_exit, int vector)
 {
     u32 cpu = bpf_get_smp_processor_id();
     if (cpu < MAX_CPUS)
-        look_for_steal(bpf_get_current_task_btf(), steals[cpu].timer_ns, bpf_ktime_get_ns());
+        look_for_steal(bpf_get_current_task_btf(), steals[checked(cpu)].timer_ns,
+                       bpf_ktime_get_ns());
     return irq_ends(true, VEC_TIMER);
 }
 

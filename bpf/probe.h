@@ -60,7 +60,7 @@ static struct irq_state irqs[MAX_CPUS];
 static __always_inline u8 interrupt_context(void)
 {
     u32 cpu = bpf_get_smp_processor_id();
-    return cpu < MAX_CPUS ? irqs[cpu].context : 0;
+    return cpu < MAX_CPUS ? irqs[checked(cpu)].context : 0;
 }
 
 static __always_inline u32 completing_block(void)
@@ -68,9 +68,10 @@ static __always_inline u32 completing_block(void)
     u32 cpu = bpf_get_smp_processor_id();
     if (cpu >= MAX_CPUS)
         return 0;
-    if (irqs[cpu].context & WAKING_HARDIRQ)
-        return irqs[cpu].hard_block;
-    return irqs[cpu].context & WAKING_SOFTIRQ ? irqs[cpu].soft_block : irqs[cpu].block;
+    struct irq_state *irq = &irqs[checked(cpu)];
+    if (irq->context & WAKING_HARDIRQ)
+        return irq->hard_block;
+    return irq->context & WAKING_SOFTIRQ ? irq->soft_block : irq->block;
 }
 
 static __always_inline void completes_block(u32 number)
@@ -78,12 +79,13 @@ static __always_inline void completes_block(u32 number)
     u32 cpu = bpf_get_smp_processor_id();
     if (cpu >= MAX_CPUS)
         return;
-    if (irqs[cpu].context & WAKING_HARDIRQ)
-        irqs[cpu].hard_block = number;
-    else if (irqs[cpu].context & WAKING_SOFTIRQ)
-        irqs[cpu].soft_block = number;
+    struct irq_state *irq = &irqs[checked(cpu)];
+    if (irq->context & WAKING_HARDIRQ)
+        irq->hard_block = number;
+    else if (irq->context & WAKING_SOFTIRQ)
+        irq->soft_block = number;
     else
-        irqs[cpu].block = number;
+        irq->block = number;
 }
 
 static void find_out(struct task_state *state, struct task_struct *task);

@@ -58,13 +58,22 @@ struct ring_tail {
 };
 struct ring_tail ring_tails[MAX_CPUS];
 
+/* A CPU's number once it is known to be less than MAX_CPUS: compilers look at one copy of it and
+ * use another, of which older verifiers then know nothing. */
+static __always_inline u32 checked(u32 cpu)
+{
+    asm volatile("%0 &= %1" : "+r"(cpu) : "i"(MAX_CPUS - 1));
+    return cpu;
+}
+
 static __always_inline void note_loss(u32 cpu, u64 now_ns)
 {
     if (cpu >= MAX_CPUS)
         return;
-    if (__sync_fetch_and_add(&ring_heads[cpu].lost, 1) == 0)
-        ring_heads[cpu].lost_first_ns = now_ns;
-    ring_heads[cpu].lost_last_ns = now_ns;
+    struct ring_head *head = &ring_heads[checked(cpu)];
+    if (__sync_fetch_and_add(&head->lost, 1) == 0)
+        head->lost_first_ns = now_ns;
+    head->lost_last_ns = now_ns;
 }
 
 static __always_inline u64 ring_mark(u64 position, u64 bytes)
@@ -77,9 +86,9 @@ static __always_inline void *take(u32 cpu, u64 bytes, u64 *position)
 {
     if (cpu >= ring_cpus || cpu >= MAX_CPUS)
         return 0;
-    struct ring_head *head = &ring_heads[cpu];
+    struct ring_head *head = &ring_heads[checked(cpu)];
     u64 taken_bytes = (RING_MARK_BYTES + bytes + 7) & ~7ULL;
-    u64 tail = *(volatile u64 *)&ring_tails[cpu].position;
+    u64 tail = *(volatile u64 *)&ring_tails[checked(cpu)].position;
     /* Programs that interrupt this one here find the same room: there is enough for them. */
     if (head->position + taken_bytes - tail > ring_bytes)
         return 0;
@@ -106,15 +115,15 @@ static __always_inline void report_loss(u32 cpu, u64 now_ns)
     u64 position;
     if (cpu >= MAX_CPUS)
         return;
-    struct ring_head *head = &ring_heads[cpu];
+    struct ring_head *head = &ring_heads[checked(cpu)];
     if (!head->lost)
         return;
     struct rec_lost *r = take(cpu, sizeof(*r), &position);
     if (!r)
         return;
     r->hdr = (struct rec_hdr){.ts_ns = now_ns, .kind = REC_LOST};
-    /* The count between the times: what an interrupt loses before it is counted here, and `last` says
-     * when; what one loses after it is the first of the next report. */
+    /* The count between the times: what an interrupt loses before it is counted here, and `last`
+     * says when; what one loses after it is the first of the next report. */
     r->first_ns = *(volatile u64 *)&head->lost_first_ns;
     r->count = __sync_lock_test_and_set(&head->lost, 0);
     r->last_ns = *(volatile u64 *)&head->lost_last_ns;

@@ -20,7 +20,8 @@
 #define FUTEX_PRIVATE_FLAG 128
 #define FUTEX_CLOCK_REALTIME 256
 
-static long name_word(struct task_struct *task, struct vm_area_struct *vma, struct shared_word *word)
+static long name_word(struct task_struct *task, struct vm_area_struct *vma,
+                      struct shared_word *word)
 {
     struct file *file = vma->vm_file;
     if (!(vma->vm_flags & VM_SHARED) || !file)

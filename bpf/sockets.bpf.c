@@ -204,8 +204,6 @@ static __always_inline u64 extend(u64 *last, u32 sequence)
 /* Whether the bytes are looked at for the frames in them. */
 static __always_inline bool look_at_frames(struct channel_bytes *counted, bool is_write)
 {
-    if (is_write && !counted->written)
-        counted->written = 1;
     if (!is_write && counted->written)
         return false;
     return !(counted->unreadable & (1U << !is_write));
@@ -293,17 +291,16 @@ static __always_inline u16 held(struct tcp_sock *tcp)
 }
 
 /* datagrams.bpf.c */
-static __always_inline void datagram_sent(struct sock *sk, s32 bytes, int flags);
-static __always_inline void datagram_received(struct sock *sk, s32 bytes);
+static __noinline void datagram_sent(struct task_state *state, struct sock *sk, s32 bytes,
+                                     int flags);
+static __noinline void datagram_received(struct task_state *state, struct sock *sk, s32 bytes);
 
-static __always_inline void transferred(struct sock *sk, s32 bytes, bool is_write)
+/* Not inlined, nor are those for datagrams: what they need of the stack is then not there while the
+ * thread is looked at. */
+static __noinline void transferred(struct task_state *state, struct sock *sk, s32 bytes,
+                                   bool is_write)
 {
-    struct task_struct *task = bpf_get_current_task_btf();
-    struct task_state *state = traced_current();
-    if (!state)
-        return;
-    see(state, task);
-    if (!state->enter_ns || bytes <= 0)
+    if (!state || bytes <= 0)
         return;
     u16 family = sk->__sk_common.skc_family;
     bool is_new;
@@ -428,13 +425,26 @@ int HOOK(on_inet_sock_set_state, const struct sock *sk, const int oldstate, cons
     return 0;
 }
 
+/* What is known of a thread that is in a call; NULL: it is not traced, or in none. */
+static __always_inline struct task_state *in_call(void)
+{
+    struct task_state *state = traced_current();
+    if (!state)
+        return 0;
+    see(state, bpf_get_current_task_btf());
+    return state->enter_ns ? state : 0;
+}
+
 SEC("tp_btf/sock_send_length")
 int HOOK(on_sock_send_length, struct sock *sk, int ret, int flags)
 {
+    struct task_state *state = in_call();
+    if (!state)
+        return 0;
     if (sk->sk_type == SOCK_STREAM)
-        transferred(sk, ret, true);
+        transferred(state, sk, ret, true);
     else
-        datagram_sent(sk, ret, flags);
+        datagram_sent(state, sk, ret, flags);
     return 0;
 }
 
@@ -443,9 +453,12 @@ int HOOK(on_sock_recv_length, struct sock *sk, int ret, int flags)
 {
     if (flags & (MSG_PEEK | MSG_ERRQUEUE))
         return 0;
+    struct task_state *state = in_call();
+    if (!state)
+        return 0;
     if (sk->sk_type == SOCK_STREAM)
-        transferred(sk, ret, false);
+        transferred(state, sk, ret, false);
     else
-        datagram_received(sk, ret);
+        datagram_received(state, sk, ret);
     return 0;
 }

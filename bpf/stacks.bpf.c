@@ -20,20 +20,25 @@ static __always_inline u64 bytes_got(long got, long room)
 }
 
 /*
- * To be called at the switch itself: the record has its time, which is how the two are joined. On
- * the program's stack and not in the ring, since how long it is shows only when it is there.
+ * On the program's stack and not in the ring, since how long it is shows only when it is there. Not
+ * inlined: its callers have not so much room beside what else they call.
  */
-static __always_inline void stack_of_sleep(void *ctx, struct task_struct *prev, bool preempt,
-                                           u32 prev_state, u64 now_ns)
+static __noinline void take_stack(void *ctx, u32 tid, u64 now_ns)
 {
-    if (!stack_states || preempt || !(prev_state & stack_states))
-        return;
     struct rec_stack r = {
-        .hdr = {.ts_ns = now_ns, .tid = prev->pid, .kind = REC_STACK},
+        .hdr = {.ts_ns = now_ns, .tid = tid, .kind = REC_STACK},
     };
     u64 bytes = bytes_got(bpf_get_stack(ctx, r.frames, sizeof(r.frames), 0), sizeof(r.frames));
     r.hdr.aux = bytes / sizeof(u64);
     output(&r, __builtin_offsetof(struct rec_stack, frames) + bytes, now_ns);
+}
+
+/* To be called at the switch itself: the record has its time, which is how the two are joined. */
+static __always_inline void stack_of_sleep(void *ctx, struct task_struct *prev, bool preempt,
+                                           u32 prev_state, u64 now_ns)
+{
+    if (stack_states && !preempt && (prev_state & stack_states))
+        take_stack(ctx, prev->pid, now_ns);
 }
 
 /* Too large for a program's stack. Samples do not nest: each is taken in a hard interrupt. */
@@ -57,7 +62,7 @@ int on_cpu_clock(struct bpf_perf_event_data *ctx)
     u64 now_ns = bpf_ktime_get_ns();
     r->hdr = (struct rec_hdr){.ts_ns = now_ns, .tid = task->pid, .kind = REC_SAMPLE};
     /* What was sampled is what the clock's interrupt interrupted. */
-    r->interrupted_ns = irqs[cpu].hard_ns ? irqs[cpu].hard_ns : now_ns;
+    r->interrupted_ns = irqs[checked(cpu)].hard_ns ? irqs[checked(cpu)].hard_ns : now_ns;
 
     const u64 kernel_room = KERNEL_FRAMES * sizeof(u64), user_room = USER_FRAMES * sizeof(u64);
     u64 kernel_bytes = bytes_got(bpf_get_stack(ctx, r->frames, kernel_room, 0), kernel_room);

@@ -23,7 +23,7 @@ static __always_inline void look_for_steal(struct task_struct *task, u64 until_n
     if (cpu >= MAX_CPUS || !bpf_core_field_exists(((struct rq *)0)->prev_steal_time_rq) ||
         !bpf_core_field_exists(((struct cfs_rq *)0)->rq))
         return;
-    struct steal_seen *seen = &steals[cpu];
+    struct steal_seen *seen = &steals[checked(cpu)];
     u64 total_ns = task->se.cfs_rq->rq->prev_steal_time_rq;
     u64 taken_ns = total_ns - seen->total_ns, since_ns = seen->at_ns;
     seen->at_ns = now_ns;

@@ -243,29 +243,9 @@ static __noinline void eventfd_born(struct task_state *state, struct task_struct
         bpf_map_update_elem(&pipes, &key, &bytes, BPF_ANY);
 }
 
-/* Adds up what goes through an eventfd; 0: that is no count of events. */
-static __noinline u64 count_events(struct task_state *state, bool is_write, u64 buffer, u64 *offset)
+static __always_inline void emit_moved(const struct rec_syscall *sys, struct task_state *state,
+                                       bool is_write, u64 offset, u64 count)
 {
-    u64 count = 0;
-    if ((state->nr != NR_read && state->nr != NR_write) ||
-        bpf_probe_read_user(&count, sizeof(count), (void *)buffer) != 0)
-        return 0;
-    if (count > 0xffffffff)
-        count = 0;
-    *offset = count_bytes(state->inode, state->ino, state->dev, is_write, count);
-    return count;
-}
-
-static __always_inline void emit_io(const struct rec_syscall *sys, struct task_state *state,
-                                    enum argument argument, u64 buffer)
-{
-    u64 offset = 0, count = 0;
-    bool is_write = argument == ARG_FD_OUT || argument == ARG_SPLICE ||
-                    (argument == ARG_VMSPLICE && state->f_mode & FMODE_WRITE);
-    if (state->object_type == S_IFIFO_TYPE && sys->ret > 0)
-        offset = count_bytes(state->inode, state->ino, state->dev, is_write, sys->ret);
-    if (state->object_type == OBJECT_EVENTFD && sys->ret == EVENTFD_BYTES)
-        count = count_events(state, is_write, buffer, &offset);
     emit (rec_syscall_io, r, sys->hdr.ts_ns) {
         r->sys = *sys;
         r->sys.hdr.kind = REC_SYSCALL_IO;
@@ -278,6 +258,38 @@ static __always_inline void emit_io(const struct rec_syscall *sys, struct task_s
         r->pad = 0;
         r->count = count;
     }
+}
+
+/* Adds up what goes through an eventfd. Not inlined, as few calls need its stack. */
+static __noinline void emit_events(const struct rec_syscall *sys, struct task_state *state,
+                                   bool is_write, u64 buffer)
+{
+    u64 count = 0, offset = 0;
+    /* 0: what was moved is no count of events. */
+    if ((state->nr == NR_read || state->nr == NR_write) &&
+        bpf_probe_read_user(&count, sizeof(count), (void *)buffer) == 0) {
+        if (count > 0xffffffff)
+            count = 0;
+        offset = count_bytes(state->inode, state->ino, state->dev, is_write, count);
+    } else {
+        count = 0;
+    }
+    emit_moved(sys, state, is_write, offset, count);
+}
+
+static __always_inline void emit_io(const struct rec_syscall *sys, struct task_state *state,
+                                    enum argument argument, u64 buffer)
+{
+    bool is_write = argument == ARG_FD_OUT || argument == ARG_SPLICE ||
+                    (argument == ARG_VMSPLICE && state->f_mode & FMODE_WRITE);
+    if (state->object_type == OBJECT_EVENTFD && sys->ret == EVENTFD_BYTES) {
+        emit_events(sys, state, is_write, buffer);
+        return;
+    }
+    u64 offset = 0;
+    if (state->object_type == S_IFIFO_TYPE && sys->ret > 0)
+        offset = count_bytes(state->inode, state->ino, state->dev, is_write, sys->ret);
+    emit_moved(sys, state, is_write, offset, 0);
 }
 
 static __always_inline void emit_socket(const struct rec_syscall *sys, struct task_state *state)

@@ -148,7 +148,7 @@ static __always_inline struct task_state *traced_next(struct task_struct *next)
     u64 generation = *(volatile u64 *)&marks.generation, index = index_of(next);
     u32 cpu = bpf_get_smp_processor_id();
     if (cpu < MAX_CPUS)
-        cpu_tasks[cpu].word = word_of(next, generation) | index;
+        cpu_tasks[checked(cpu)].word = word_of(next, generation) | index;
     return state_at(index);
 }
 
@@ -160,7 +160,7 @@ static __always_inline struct task_state *traced_current(void)
     u32 cpu = bpf_get_smp_processor_id();
     if (cpu >= MAX_CPUS)
         return traced(task);
-    u64 word = *(volatile u64 *)&cpu_tasks[cpu].word;
+    u64 word = *(volatile u64 *)&cpu_tasks[checked(cpu)].word;
     if ((word & ~INDEX_MASK) != word_of(task, *(volatile u64 *)&marks.generation))
         return traced_next(task);
     return state_at(word & INDEX_MASK);

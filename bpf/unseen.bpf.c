@@ -63,7 +63,7 @@ static __always_inline void on_its_cpu(struct task_struct *task, struct task_sta
 {
     u32 cpu = bpf_get_smp_processor_id();
     if (cpu < MAX_CPUS && HAS_ARRIVALS)
-        find_arrival(&last_switches[cpu], task, state, now_ns);
+        find_arrival(&last_switches[checked(cpu)], task, state, now_ns);
 }
 
 /* How long `next` has waited for the CPU. */
@@ -73,7 +73,7 @@ static __always_inline u32 note_switch(struct task_struct *prev, struct task_sta
     u32 cpu = bpf_get_smp_processor_id();
     if (cpu >= MAX_CPUS || !HAS_ARRIVALS)
         return NOT_KNOWN_NS;
-    struct last_switch *last = &last_switches[cpu];
+    struct last_switch *last = &last_switches[checked(cpu)];
     u64 clock_ns = prev->se.cfs_rq->rq->clock, queued_ns = next->sched_info.last_queued;
     find_arrival(last, prev, state, now_ns);
     if (state)

@@ -150,6 +150,17 @@ fn oncrpc_calls_and_replies_meet_by_xid() {
     assert!(share_of(Category::Unattributed, &requests) <= 0.01);
 }
 
+/// What two sockets speak is seen by who reads, too, until the first call to send is at its end.
+#[test]
+fn a_reply_before_the_end_of_the_call_that_asks_is_found() {
+    let Some(_turn) = needs_kernel() else { return };
+    let (requests, _) = captured(&[], &[python(), &peer("early_pair.py"), "1000"]);
+    assert_eq!(found(Kind::OncRpc, &requests), [("200001.3.1".to_string(), 1000)].into());
+    for (request, _) in &requests {
+        assert!(request.complete && request.status == Some(0), "{request:?}");
+    }
+}
+
 #[test]
 fn oncrpc_over_datagrams_is_one_request_however_often_it_is_sent() {
     let Some(_turn) = needs_kernel() else { return };

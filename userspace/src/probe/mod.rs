@@ -98,6 +98,9 @@ impl Probe {
         let layout = Layout::new(cpus, config.ring_bytes_per_cpu, random()?);
         set_options(&mut open, config, layout, &btf)?;
         make_rings(&mut open, layout)?;
+        if let Ok(mut last) = LAST_MESSAGE.lock() {
+            last.clear();
+        }
         let object = open.load().map_err(|error| {
             anyhow!("the kernel refused the programs: {error}\n{}", last_libbpf_message())
         })?;
@@ -449,16 +452,29 @@ fn online_cpus() -> Result<Vec<u32>> {
 
 static LAST_MESSAGE: std::sync::Mutex<String> = std::sync::Mutex::new(String::new());
 
-/// libbpf prints verifier logs to stderr by default; keep only the last for our own error.
+/// libbpf prints whole verifier logs to stderr by default; keep only what says why for our own error.
 fn quiet_libbpf() {
-    fn keep(_: PrintLevel, message: String) {
-        if let Ok(mut last) = LAST_MESSAGE.lock() {
-            if !message.trim().is_empty() {
-                *last = message;
-            }
+    fn keep(_: PrintLevel, message: String) { if std::env::var_os("DBG").is_some() { eprintln!("{message}"); }
+        let Ok(mut last) = LAST_MESSAGE.lock() else { return };
+        // What libbpf says after that is only that it failed.
+        if let Some(why) = verdict(&message) {
+            *last = why;
+        } else if !message.trim().is_empty() && !last.starts_with(VERDICT) {
+            *last = message;
         }
     }
     libbpf_rs::set_print(Some((PrintLevel::Warn, keep)));
+}
+
+const VERDICT: &str = "verifier: ";
+
+/// Of a verifier's log, which libbpf passes on as one message: about which program, and why.
+fn verdict(message: &str) -> Option<String> {
+    let (about, log) = message.split_once("-- BEGIN PROG LOAD LOG --")?;
+    let program = about.split('\'').nth(1).unwrap_or("?");
+    let told = |line: &&str| !line.is_empty() && !line.starts_with("processed ") && !line.starts_with("--");
+    let why = log.lines().map(str::trim).rfind(told).unwrap_or("nothing said");
+    Some(format!("{VERDICT}{program}: {why}"))
 }
 
 fn last_libbpf_message() -> String {
@@ -468,6 +484,16 @@ fn last_libbpf_message() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refusal_says_which_program_and_why() {
+        let log = "libbpf: prog 'mark': -- BEGIN PROG LOAD LOG --\n\
+                   0: R1=ctx()\ncombined stack size of 2 calls is 528. Too large\n\
+                   processed 35944 insns (limit 1000000)\n-- END PROG LOAD LOG --\n";
+        let why = "verifier: mark: combined stack size of 2 calls is 528. Too large";
+        assert_eq!(verdict(log).as_deref(), Some(why));
+        assert_eq!(verdict("libbpf: failed to load object 'rpcprobe'"), None);
+    }
 
     /// `None`, said aloud, where nothing can be attached; where captures are known to work,
     /// RPCPROBE_REQUIRE_KERNEL=1 makes that a failure.
