@@ -163,7 +163,7 @@ static __always_inline void narrow(struct channel_bytes *bytes, struct channel_k
 
 /* Bytes in a pipe that nobody has read; -1: not known, or so full that a writer may be asleep with
  * some of its bytes in and some not. */
-static __always_inline s64 unread_of_pipe(u64 inode_address)
+static __noinline s64 unread_of_pipe(u64 inode_address)
 {
     struct inode *inode = (struct inode *)inode_address;
     struct pipe_inode_info *pipe = BPF_CORE_READ(inode, i_pipe);
@@ -174,18 +174,13 @@ static __always_inline s64 unread_of_pipe(u64 inode_address)
     u32 parts = head - tail;
     if (parts > MOST_PARTS || parts > mask)
         return -1;
+    barrier_var(parts); /* or the loop's own bound is left out, which old verifiers need */
     for (u32 i = 0; i < MOST_PARTS && i < parts; i++) {
         u64 at = ((tail + i) & mask) * (u64)bpf_core_type_size(struct pipe_buffer);
         struct pipe_buffer *buffer = buffers + at;
         bytes += BPF_CORE_READ(buffer, len);
     }
     return BPF_CORE_READ(pipe, head) == head && BPF_CORE_READ(pipe, tail) == tail ? bytes : -1;
-}
-
-/* The same. Global, so that the verifier looks at it only once; which takes no pointers. */
-__noinline s64 unread_at(u64 inode_address)
-{
-    return unread_of_pipe(inode_address);
 }
 
 /* Bytes in a Unix socket that nobody has received; -1: not known. */
@@ -197,6 +192,7 @@ static __noinline s64 unread_of_unix(u64 sock_address)
     s64 bytes = 0;
     if (parts > MOST_PARTS)
         return -1;
+    barrier_var(parts); /* or the loop's own bound is left out, which old verifiers need */
     for (u32 i = 0; i < MOST_PARTS && i < parts; i++) {
         u32 consumed = 0;
         void *parameters = (void *)buffer + bpf_core_field_offset(struct sk_buff, cb);

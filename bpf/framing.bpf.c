@@ -299,7 +299,8 @@ static long attempt(u32 index, struct attempt *attempt)
     return !attempt->failed;
 }
 
-static __noinline bool acquire(struct framer *f)
+/* Global, as go_through() is. */
+__noinline int acquire(struct framer *f)
 {
     struct attempt made = {.framer = f, .failed = true};
     if (f)
@@ -323,12 +324,12 @@ static __always_inline struct framer *framer_of(u64 channel, u64 side)
     return bpf_map_lookup_elem(&framers, &key);
 }
 
-/* What comes back, on a channel whose own first bytes do not tell. */
-static __always_inline void expect(u64 channel, u64 side, u8 protocol)
+/* What comes back, on a channel whose own first bytes do not tell. Global likewise. */
+__noinline int expect(u64 channel, u64 side, u32 protocol)
 {
     struct framer *f = framer_of(channel, side);
     if (!f || !acquire(f))
-        return;
+        return 0;
     if (f->protocol == PROTOCOL_UNKNOWN || f->protocol == PROTOCOL_OTHER) {
         f->protocol = protocol;
         f->role = UNIT_FROM_SERVER;
@@ -339,6 +340,7 @@ static __always_inline void expect(u64 channel, u64 side, u8 protocol)
             bytes->unreadable = 0;
     }
     release(f);
+    return 0;
 }
 
 /* What the call's first bytes, in `head`, are the begin of. */

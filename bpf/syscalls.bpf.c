@@ -225,7 +225,7 @@ static __always_inline u64 count_bytes(u64 inode, u64 ino, u32 dev, bool is_writ
     }
     u64 offset = __sync_fetch_and_add(is_write ? &pipe->sent : &pipe->received, bytes);
     if (attaching && pipe->unsettled) {
-        s64 excess = difference(pipe), unread = unread_at(inode);
+        s64 excess = difference(pipe), unread = unread_of_pipe(inode);
         if (unread >= 0)
             narrow(pipe, &key, is_write, excess - unread);
     }
