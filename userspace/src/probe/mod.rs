@@ -454,7 +454,10 @@ static LAST_MESSAGE: std::sync::Mutex<String> = std::sync::Mutex::new(String::ne
 
 /// libbpf prints whole verifier logs to stderr by default; keep only what says why for our own error.
 fn quiet_libbpf() {
-    fn keep(_: PrintLevel, message: String) { if std::env::var_os("DBG").is_some() { eprintln!("{message}"); }
+    fn keep(_: PrintLevel, message: String) {
+        if std::env::var_os("DBG").is_some() {
+            eprintln!("{message}");
+        }
         let Ok(mut last) = LAST_MESSAGE.lock() else { return };
         // What libbpf says after that is only that it failed.
         if let Some(why) = verdict(&message) {
@@ -472,7 +475,9 @@ const VERDICT: &str = "verifier: ";
 fn verdict(message: &str) -> Option<String> {
     let (about, log) = message.split_once("-- BEGIN PROG LOAD LOG --")?;
     let program = about.split('\'').nth(1).unwrap_or("?");
-    let told = |line: &&str| !line.is_empty() && !line.starts_with("processed ") && !line.starts_with("--");
+    let told = |line: &&str| {
+        !line.is_empty() && !line.starts_with("processed ") && !line.starts_with("--")
+    };
     let why = log.lines().map(str::trim).rfind(told).unwrap_or("nothing said");
     Some(format!("{VERDICT}{program}: {why}"))
 }
