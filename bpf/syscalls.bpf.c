@@ -265,15 +265,12 @@ static __noinline void emit_events(const struct rec_syscall *sys, struct task_st
                                    bool is_write, u64 buffer)
 {
     u64 count = 0, offset = 0;
-    /* 0: what was moved is no count of events. */
-    if ((state->nr == NR_read || state->nr == NR_write) &&
-        bpf_probe_read_user(&count, sizeof(count), (void *)buffer) == 0) {
-        if (count > 0xffffffff)
-            count = 0;
+    bool counts = (state->nr == NR_read || state->nr == NR_write) &&
+                  bpf_probe_read_user(&count, sizeof(count), (void *)buffer) == 0;
+    if (!counts || count > 0xffffffff)
+        count = 0; /* no count of events */
+    if (counts)
         offset = count_bytes(state->inode, state->ino, state->dev, is_write, count);
-    } else {
-        count = 0;
-    }
     emit_moved(sys, state, is_write, offset, count);
 }
 

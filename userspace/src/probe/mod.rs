@@ -455,9 +455,6 @@ static LAST_MESSAGE: std::sync::Mutex<String> = std::sync::Mutex::new(String::ne
 /// libbpf prints whole verifier logs to stderr by default; keep only what says why for our own error.
 fn quiet_libbpf() {
     fn keep(_: PrintLevel, message: String) {
-        if std::env::var_os("DBG").is_some() {
-            eprintln!("{message}");
-        }
         let Ok(mut last) = LAST_MESSAGE.lock() else { return };
         // What libbpf says after that is only that it failed.
         if let Some(why) = verdict(&message) {

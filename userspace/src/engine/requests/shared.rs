@@ -209,8 +209,12 @@ impl Detector {
             changed: call.ret < 0,
             parent: io.is_write.then(|| self.enclosing(world, process)).flatten(),
         };
-        if self.shared_words.len() >= MOST_WORDS {
+        let is_new = !self.shared_words.contains_key(&io.object);
+        if is_new && self.shared_words.len() >= MOST_WORDS {
             self.shared_words.retain(|_, word| !word.ruled_out && word.parties.len() > 1);
+            if self.shared_words.len() >= MOST_WORDS {
+                return;
+            }
         }
         let mut word = self.shared_words.remove(&io.object).unwrap_or_default();
         if !word.ruled_out && word.take(called, (!io.is_write).then_some(io.fd)) {
