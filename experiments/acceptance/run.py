@@ -39,13 +39,37 @@ def missing(scene: Scene) -> list[str]:
 
 def capture(options: argparse.Namespace, name: str, clients: int, folder: Path) -> list[dict]:
     directory = folder / "capture"
-    argv = [options.rpcprobe, "run", "--quiet", "-o", directory, "--"]
-    argv += [sys.executable, HERE / "scene.py", name, clients, folder]
-    subprocess.run([str(a) for a in argv], check=True, timeout=300)
+    scene = [str(a) for a in (sys.executable, HERE / "scene.py", name, clients, folder)]
+    if options.attach:
+        attach(options.rpcprobe, scene, directory)
+    else:
+        argv = [options.rpcprobe, "run", "--quiet", "-o", str(directory), "--", *scene]
+        subprocess.run(argv, check=True, timeout=300)
     argv = [options.rpcprobe, "requests", directory, "-n", "0", "--sort", "start", "--json"]
     said = subprocess.run([str(a) for a in argv], check=True, stdout=subprocess.PIPE, text=True)
     requests = json.loads(said.stdout)["requests"]
     return [r for r in requests if f":{PORT}" in (r["channel"] or "")]
+
+
+def attach(rpcprobe: str, scene: list[str], directory: Path):
+    """Attaches to the server, which listens, and to who will start its client; until both have ended."""
+    pipes = {"stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([*scene, "--wait"], stdin=subprocess.PIPE, **pipes) as running:
+        if running.stdout.readline() != "ready\n":
+            raise SystemExit("run.py: the scene did not begin")
+        argv = [rpcprobe, "attach", "--port", PORT, "--pid", running.pid, "-o", directory]
+        with subprocess.Popen(
+            [str(a) for a in argv], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        ) as probe:
+            begun = probe.stderr.readline()
+            if "attached" in begun:
+                running.stdin.write("go\n")
+                running.stdin.flush()
+            else:
+                running.kill()
+            said = begun + probe.stderr.read()
+        if running.wait() or probe.returncode:
+            raise SystemExit(f"run.py: attach ended with status {probe.returncode}\n{said}")
 
 
 def enclosed(rows: list[Span], requests: list[Found]) -> list[Pair]:
@@ -147,6 +171,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("scenes", nargs="*", help=f"of {', '.join(SCENES)} (default: all)")
     parser.add_argument("--rpcprobe", default="rpcprobe", help="the program to test")
     parser.add_argument("--rest", type=Path, help="the program that explains the rest of stamps")
+    parser.add_argument(
+        "--attach", action="store_true", help="attach to the server as it runs, and then start clients"
+    )
     parser.add_argument("-c", "--clients", type=int, nargs="+", help="instead of the scene's")
     parser.add_argument("--tries", type=int, default=3, help="runs of a scene that fails")
     options = parser.parse_args()

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """One scene: a server, its own client, and what the client says it did.
 
-scene.py NAME CLIENTS FOLDER    writes FOLDER/issued: requests the client says were answered.
-Knows nothing of rpcprobe.
+scene.py NAME CLIENTS FOLDER [--wait]
+
+Writes FOLDER/issued: requests the client says were answered. With --wait it says "ready" when the server listens,
+and starts the client when it is sent a line. Knows nothing of rpcprobe.
 """
 
 import csv
@@ -246,11 +248,14 @@ def listening() -> bool:
 
 
 def main():
-    name, clients, folder = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
+    name, clients, folder, *wait = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), *sys.argv[4:]
     scene = SCENES[name]
     server = subprocess.Popen([str(a) for a in scene.server(folder)], stdout=subprocess.DEVNULL)
     try:
         wait_for(server)
+        if wait == ["--wait"]:
+            print("ready", flush=True)
+            sys.stdin.readline()
         argv = [str(a) for a in scene.client(clients, folder)]
         said = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=True, timeout=120)
         count = scene.count(said.stdout, clients) if scene.count else logged(folder)
