@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """stockbazaar: how much is waiting for a thread of the pool, and how much for the lock?
 
-Part 1, by sockets, two threads: the server's log says when it had accepted a connection and when a thread of the
+By sockets, two threads: the server's log says when it had accepted a connection and when a thread of the
 pool began with it, and so whether that thread was busy when the request came. What rpcprobe says of that time, once
 the client had sent, is printed: queue.* while the thread was busy, or the way of one that was free, which is woken, has
 no CPU, or not the interpreter's lock. With lookups that take milliseconds, queue.* has to be the time that the stamps
-say; with trades, `lock` has to be what the server says it waited for the market's lock, held long or not.
+say.
 
-Part 2, by gRPC, is printed: its threads hand requests over in memory, and Python's locks are semaphores: whoever posts
-one may as well have worked for who waits for it. So `sleep` is partly what the lock's holder did.
+By sockets and by gRPC: with trades, `lock` has to be what the server says it waited for the market's lock, held long
+or not, from when it began with the request to when it was done.
 """
 
 from collections import Counter, defaultdict
@@ -202,6 +202,21 @@ METHODS = (
 )
 
 
+def within(segments: list[dict], line: dict) -> list[dict]:
+    """The parts of segments between the server's stamps: it begins with the request, and ends."""
+    parts = []
+    for segment in segments:
+        begin_ns = max(segment["start_ns"], line["start_ns"])
+        end_ns = min(segment["start_ns"] + segment["duration_ns"], line["end_ns"])
+        if begin_ns < end_ns:
+            parts.append({**segment, "start_ns": begin_ns, "duration_ns": end_ns - begin_ns})
+    return parts
+
+
+def spent(segments: list[dict], category: str) -> int:
+    return sum(s["duration_ns"] for s in segments if s["category"] == category)
+
+
 def until_had(segments: list[dict]) -> int:
     """Waits for locks, each with what follows until the program goes on: a CPU, and the end of the call."""
     whole_ns, waits = 0, False
@@ -212,28 +227,36 @@ def until_had(segments: list[dict]) -> int:
     return whole_ns
 
 
-def lock(rpcprobe: str, scratch: Path) -> bool:
-    """`lock` beside the server's own stamps around its lock."""
-    print("stockbazaar by sockets, pool of 2, 5 clients, at the server, a request on average")
+def lock(rpcprobe: str, scratch: Path, grpc: bool) -> bool:
+    """`lock` between the server's stamps beside its own stamps around its lock."""
+    by = "gRPC" if grpc else "sockets"
+    transport = "--transport grpc" if grpc else ""
+    print(f"stockbazaar by {by}, pool of 2, 5 clients, from begun to end, a request on average")
     print(
-        f"  {'':30}{'calls':>6}{'begun to end':>15}{'lock':>12}{'and on':>12}"
+        f"  {'':30}{'calls':>6}{'begun to end':>15}{'sleep':>12}{'lock':>12}{'and on':>12}"
         f"{'by stamps':>12}{'agree':>8}"
     )
     good = True
     for name, client, server in METHODS:
-        what = f"--clients 5 {client}"
-        found = run(rpcprobe, scratch / f"lock-{name.replace(' ', '-')}", 100, what, server)
-        pairs = served(found)
+        folder = scratch / f"{by}-{name.replace(' ', '-')}"
+        found = run(
+            rpcprobe, folder, 100, f"{transport} --clients 5 {client}", f"{transport} {server}"
+        )
+        pairs = answered(found) if grpc else served(found)
         if len(pairs) != 500:
             return check(f"every request is found: {len(pairs)} of 500", False)
-        served_ns = sum(line["end_ns"] - line["start_ns"] for _, line in pairs)
-        lock_ns = [request["lock"] or 0 for request, _ in pairs]
+        segments = found.segments([request for request, _ in pairs])
+        parts = [within(segments[request["request_id"]], line) for request, line in pairs]
+        whole_ns = [line["end_ns"] - line["start_ns"] for _, line in pairs]
+        sleep_ns = [spent(each, "sleep") for each in parts]
+        lock_ns = [spent(each, "lock") for each in parts]
+        got_ns = [until_had(each) for each in parts]
         stamps_ns = [line["lock_wait_ns"] for _, line in pairs]
         agree = sum((a > LONG_NS) == (b > LONG_NS) for a, b in zip(lock_ns, stamps_ns)) / 500
-        segments = found.segments([request for request, _ in pairs])
-        got_ns = [until_had(segments[request["request_id"]]) for request, _ in pairs]
-        columns = "".join(f"{us(sum(each) / 500):>12}" for each in (lock_ns, got_ns, stamps_ns))
-        print(f"  {name:30}{500:>6}{us(served_ns / 500):>15}{columns}{agree:>8.1%}")
+        columns = "".join(
+            f"{us(sum(each) / 500):>12}" for each in (sleep_ns, lock_ns, got_ns, stamps_ns)
+        )
+        print(f"  {name:30}{500:>6}{us(sum(whole_ns) / 500):>15}{columns}{agree:>8.1%}")
         where = f"lock for over {us(LONG_NS)} where the server waited for it so long"
         good &= check(f"{where}, and nowhere else, in 99 % of requests", agree >= 0.99)
         if server:
@@ -245,28 +268,11 @@ def lock(rpcprobe: str, scratch: Path) -> bool:
     return good
 
 
-def by_grpc(rpcprobe: str, scratch: Path) -> bool:
-    print("stockbazaar by gRPC, pool of 2, 5 clients, at the server, a request on average")
-    print(f"  {'':30}{'calls':>6}{'begun to end':>15}{'lock':>12}{'sleep':>12}{'queue.app':>12}")
-    for name, client, server in METHODS:
-        found = run(
-            rpcprobe,
-            scratch / f"grpc-{name.replace(' ', '-')}",
-            100,
-            f"--transport grpc --clients 5 {client}",
-            f"--transport grpc {server}",
-        )
-        calls = [r for r in found.requests if r["kind"] == "http2" and r["complete"]]
-        if len(calls) != 500:
-            return check(f"every call is found: {len(calls)} of 500", False)
-        log = found.log("server.csv")
-        served_ns = sum(line["end_ns"] - line["start_ns"] for line in log)
-        columns = "".join(
-            f"{us(total(calls, category) / len(calls)):>12}"
-            for category in ("lock", "sleep", "queue.app")
-        )
-        print(f"  {name:30}{len(calls):>6}{us(served_ns / len(log)):>15}{columns}")
-    return check("every call is found", True)
+def answered(found: Capture) -> list[tuple[dict, dict]]:
+    """Calls with the server's line of each, in order of their ends: which of gRPC's threads received a call says
+    nothing of the one that served it."""
+    calls = [r for r in found.requests if r["kind"] == "http2" and r["complete"]]
+    return match(sorted(found.log("server.csv"), key=lambda line: line["end_ns"]), calls)
 
 
 def lab(rpcprobe: str, scratch: Path) -> bool:
@@ -275,8 +281,8 @@ def lab(rpcprobe: str, scratch: Path) -> bool:
             pool(rpcprobe, scratch, 1),
             pool(rpcprobe, scratch, 5),
             slow_pool(rpcprobe, scratch),
-            lock(rpcprobe, scratch),
-            by_grpc(rpcprobe, scratch),
+            lock(rpcprobe, scratch, grpc=False),
+            lock(rpcprobe, scratch, grpc=True),
         ]
     )
 

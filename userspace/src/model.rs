@@ -217,6 +217,48 @@ pub struct Request {
     pub status: Option<i32>,
     pub request_bytes: Option<u64>,
     pub response_bytes: Option<u64>,
+    /// What its ends moved for it; `None`: not traced, or it is not made of messages.
+    pub client_moved: Option<Moved>,
+    pub server_moved: Option<Moved>,
+}
+
+/// What one end of a request moved by system calls for it, on the request's way or beside it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Moved {
+    /// Written and read.
+    pub bytes: u64,
+    /// CPU time of those calls, without interrupts: measured.
+    pub cpu_ns: u64,
+    /// Of it, what copying took: modelled.
+    pub copy_ns: u64,
+}
+
+impl Request {
+    /// One that is complete, and of which nothing else is known.
+    pub fn new(kind: Kind, start_ns: u64, end_ns: u64) -> Request {
+        Request {
+            request_id: 0,
+            parent_request_id: None,
+            kind,
+            start_ns,
+            latency_ns: end_ns.saturating_sub(start_ns),
+            complete: true,
+            reason: None,
+            records_lost: 0,
+            client: None,
+            server: None,
+            channel: None,
+            stream_id: None,
+            xid: None,
+            retransmissions: None,
+            method: None,
+            status: None,
+            request_bytes: None,
+            response_bytes: None,
+            client_moved: None,
+            server_moved: None,
+        }
+    }
 }
 
 /// Sum of the segments of each category, indexed as [`Category::ALL`].

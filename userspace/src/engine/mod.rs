@@ -4,7 +4,9 @@
 pub mod event;
 pub(crate) mod forget;
 mod lives;
+mod locks;
 pub mod losses;
+mod moved;
 mod recent;
 pub mod requests;
 pub mod serve;
@@ -195,7 +197,9 @@ impl Engine {
         }
         match self.walked(&found) {
             Ok(segments) => {
-                let request = self.judged(found.request);
+                let mut request = self.judged(found.request);
+                [request.client_moved, request.server_moved] =
+                    moved::moved(&self.world, &found.goal, &self.settings.rates);
                 sink(request, segments)
             }
             Err(NotYet(on)) => {
@@ -290,26 +294,7 @@ mod tests {
     use crate::records::TASK_TRACED;
 
     fn request(start_ns: u64, latency_ns: u64) -> Request {
-        Request {
-            request_id: 1,
-            parent_request_id: None,
-            kind: Kind::Pipe,
-            start_ns,
-            latency_ns,
-            complete: true,
-            reason: None,
-            records_lost: 0,
-            client: None,
-            server: None,
-            channel: None,
-            stream_id: None,
-            xid: None,
-            retransmissions: None,
-            method: None,
-            status: None,
-            request_bytes: None,
-            response_bytes: None,
-        }
+        Request { request_id: 1, ..Request::new(Kind::Pipe, start_ns, start_ns + latency_ns) }
     }
 
     /// However many records: the same reason, so that reports can group by it.

@@ -6,6 +6,7 @@
 //! begin. Until then the request was in the server's hands and waited there.
 
 use super::event::{Call, Io};
+use super::recent::count_before;
 use super::walk::Goal;
 use super::world::{Channel, ProcessId, ThreadId, World};
 
@@ -24,6 +25,24 @@ pub fn waiting_inside(
     }
     writes.find(|io| is_answer(world, io))?;
     received(world, goal, process, call.exit_ns)
+}
+
+/// Calls looked at for a thread's next answer.
+const MOST_CALLS: usize = 256;
+
+/// Whether a thread, at that time, was at work for another request than this one, which was in its server's
+/// hands: that is what it answered next. Whom it woke then, in memory, it did not hand this one, if it had
+/// not received it itself.
+pub fn busy_with_another(world: &World, goal: &Goal, thread: ThreadId, at_ns: u64) -> bool {
+    let t = world.thread(thread);
+    let received = received(world, goal, t.process, at_ns);
+    if t.process == goal.client_process || received.is_none_or(|(reader, _)| reader == thread) {
+        return false;
+    }
+    let next = count_before(&t.calls, |call| call.enter_ns < at_ns);
+    let mut later = t.calls.range(next..).take(MOST_CALLS);
+    let answer = later.find(|call| answers(world, call));
+    answer.is_some_and(|call| !call.transfers().any(|io| goal.has(io)))
 }
 
 /// The thread of the process that received the end of what was asked, and when it had it: before
@@ -48,11 +67,17 @@ pub fn answers(world: &World, call: &Call) -> bool {
     call.transfers().any(|io| io.is_write && is_answer(world, io))
 }
 
-/// Whether the bytes are a server's: on a connection, the other end spoke first; of a pipe it is known
-/// once an answer came through it.
+/// Whether the bytes are a server's: on a connection, the other end opened it, or answers were seen to go that
+/// way, or the other end spoke first (of HTTP/2, the server may); of a pipe, answers were seen.
 fn is_answer(world: &World, io: &Io) -> bool {
     let Some(channel) = world.channels.get(&io.object) else { return false };
     let Some(reverse) = io.reverse else { return channel.answers };
-    let asked_ns = world.channels.get(&reverse).and_then(|asked| asked.first_write_ns);
-    asked_ns.is_some_and(|asked_ns| channel.first_write_ns.is_none_or(|ns| asked_ns < ns))
+    let Some(asked) = world.channels.get(&reverse) else { return false };
+    match (channel.connected.is_some(), asked.connected.is_some()) {
+        (by_writer, by_other) if by_writer != by_other => by_other,
+        _ if channel.answers != asked.answers => channel.answers,
+        _ => asked.first_write_ns.is_some_and(|asked_ns| {
+            channel.first_write_ns.is_none_or(|first_ns| asked_ns < first_ns)
+        }),
+    }
 }

@@ -14,7 +14,7 @@ mod workers;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::event::{Call, Io, Object, TYPE_EVENTFD, TYPE_FIFO};
+use super::event::{Call, Io, Object, OpenCall, TYPE_EVENTFD, TYPE_FIFO};
 use super::recent::{count_before, last_before};
 use super::serve;
 use super::syscall::{waits, waits_for_writeback, Waits, SOFTIRQ_NET_RX};
@@ -59,6 +59,22 @@ pub struct Goal {
 }
 
 impl Goal {
+    /// One of which nothing else is known; `client`: the thread that had the answer, and the process that
+    /// asked.
+    pub fn new(start_ns: u64, end_ns: u64, client: (ThreadId, ProcessId)) -> Goal {
+        Goal {
+            start_ns,
+            end_ns,
+            client: client.0,
+            client_process: client.1,
+            server_process: None,
+            messages: Vec::new(),
+            child: None,
+            handed: None,
+            passed: None,
+        }
+    }
+
     /// Whether bytes of the request's messages were moved.
     pub fn has(&self, io: &Io) -> bool {
         let end = io.offset.saturating_add(io.bytes);
@@ -139,6 +155,12 @@ struct Walk<'w> {
     /// Wake-ups (who was woken, when, by whom) the path itself followed; and those not to be.
     followed: Vec<(ThreadId, u64, ThreadId)>,
     refused: FxHashSet<(ThreadId, u64)>,
+    /// At first: who looks like a lock's holder that lets go is not followed ([`Walk::is_lock`]), nor anybody who
+    /// ended a wait for a futex back through answers to others ([`Walk::doubts`]). What that leaves without a
+    /// way to the client gets another try without.
+    strict: bool,
+    /// Waits for futexes, one inside another, whose wakers are being explored.
+    futexes: usize,
     /// Once nothing else leads to the client: see [`Walk::take_over`].
     received: Option<(ThreadId, u64)>,
 }
@@ -149,6 +171,8 @@ enum Step {
     Go(ThreadId, u64),
     /// Crossed into a thread that already works for the request (or over one of its messages).
     Joined(ThreadId, u64),
+    /// What a waker did from here on was for others.
+    Nowhere,
 }
 
 /// The segments of a request, in order of time.
@@ -169,6 +193,8 @@ pub fn walk(world: &World, goal: &Goal, settings: Settings) -> Result<Vec<Segmen
         steps: 0,
         followed: Vec::new(),
         refused: FxHashSet::default(),
+        strict: true,
+        futexes: 0,
         received: None,
     };
     walk.run()?;
@@ -221,6 +247,10 @@ impl<'w> Walk<'w> {
             // worked for the request wakes others for other reasons, too: the last wake-up that was
             // followed is kept as a wait instead.
             let lost = self.back()?.is_some();
+            if lost && std::mem::take(&mut self.strict) {
+                // One of those handed the request on, after all.
+                continue;
+            }
             let followed = if lost { self.followed.last().copied() } else { self.bypassing() };
             let go_on = self.refused.len() < MOST_REFUSED && self.steps < MOST_STEPS_REFUSING;
             match followed.filter(|_| go_on) {
@@ -313,6 +343,7 @@ impl<'w> Walk<'w> {
                     joined_at = self.out.len();
                     (thread, at_ns) = (t, ns);
                 }
+                Step::Nowhere => unreachable!("only while a waker is explored"),
             }
         }
         let at_home = self.world.thread(thread).process == self.goal.client_process;
@@ -401,12 +432,15 @@ impl<'w> Walk<'w> {
             if let Some(step) = self.wait_without_sleep(thread, call, &piece, at_ns)? {
                 return Ok(step);
             }
-            // Not while a waker is explored: who answers others there need not have had this request.
-            let taken = match depth {
-                0 => serve::waiting_inside(self.world, self.goal, thread, call),
-                _ => None,
+            // A waker that is explored and answers others there need not have had this request.
+            let taken = match depth == 0 || self.doubts() {
+                true => serve::waiting_inside(self.world, self.goal, thread, call),
+                false => None,
             };
             if let Some((reader, read_ns)) = taken.filter(|(_, read_ns)| *read_ns < at_ns) {
+                if depth > 0 {
+                    return Ok(Step::Nowhere);
+                }
                 self.queue(thread, read_ns, at_ns, Category::QueueApp, UNSERVED);
                 return Ok(Step::Joined(reader, read_ns));
             }
@@ -428,7 +462,7 @@ impl<'w> Walk<'w> {
             }
         }
         let t = self.world.thread(thread);
-        let (rates, mut outside, mut copy) = (self.settings.rates, None, None);
+        let (rates, mut outside) = (self.settings.rates, None);
         if let Level::User | Level::Call(_) = piece.level {
             // Entry and return cannot be bracketed: they count from the end on.
             let fault = last_before(&t.faults, |span| span.start_ns < piece.start_ns);
@@ -440,23 +474,10 @@ impl<'w> Walk<'w> {
                 outside = Some((rates.call_outside_ns, Category::KernelOther));
             }
         }
-        if let Level::Call(call) = piece.level {
-            let kept_cpu = t.off_before(call.exit_ns).is_none_or(|off| off.end_ns <= call.enter_ns);
-            let object = call.io.map(|io| io.object);
-            copy = match object {
-                // Its call also runs the stack, on loopback that of the other end, too.
-                Some(object) if object.is_network() => {
-                    tile::modelled_copy(call, rates.socket_copy_ns_per_byte, 0, false)
-                }
-                Some(object) if object.is_socket() => tile::modelled_copy(
-                    call,
-                    rates.socket_copy_ns_per_byte,
-                    rates.socket_transfer_ns,
-                    kept_cpu,
-                ),
-                _ => tile::modelled_copy(call, rates.copy_ns_per_byte, rates.transfer_ns, kept_cpu),
-            };
-        }
+        let copy = match piece.level {
+            Level::Call(call) => rates.copied(t, call),
+            _ => None,
+        };
         let (outside_ns, around) = outside.unwrap_or((0, Category::User));
         let inside_from = end_ns.min(piece.start_ns.saturating_add(outside_ns));
         let (copy_from, copy_to) = match copy {
@@ -649,18 +670,24 @@ impl<'w> Walk<'w> {
             }
             let answered = thread == self.goal.client && self.passes_turn(wake.waker);
             // A lock convoy is contention, not delegation, even if we woke the holder earlier.
-            let lock = off.call.is_some_and(|call| call.lock().is_some() && !answered)
+            let lock = off.call.is_some_and(|call| !answered && self.is_lock(thread, &call, &wake))
                 || wait::kernel_lock(self.world, thread, off).is_some()
                 || wait::throttled(self.world, thread, off);
             let asked = !self.before_asked(wake.waker, edge_ns);
             let refused = self.refused.contains(&(thread, edge_ns));
-            if asked && !lock && !refused && self.world.thread(wake.waker).traced {
+            let others = self.doubts() && self.answers_another(wake.waker, edge_ns, thread);
+            let may_lead = asked && !lock && !refused && !others;
+            if may_lead && self.world.thread(wake.waker).traced {
                 let mut joined = None;
                 let known = answered || self.members.contains(&wake.waker);
                 if wake.waker != thread && known {
                     joined = Some((wake.waker, edge_ns));
                 } else if depth < MAX_DEPTH {
-                    joined = self.explore(wake.waker, edge_ns, depth + 1)?;
+                    let futex = off.call.is_some_and(|c| waits(c.nr, c.object) == Waits::Futex);
+                    self.futexes += usize::from(futex);
+                    let found = self.explore(wake.waker, edge_ns, depth + 1);
+                    self.futexes -= usize::from(futex);
+                    joined = found?;
                 }
                 if let Some((t, ns)) = joined {
                     self.members.insert(wake.waker);
@@ -672,8 +699,31 @@ impl<'w> Walk<'w> {
             }
             self.out.truncate(mark);
         }
+        let mark = self.out.len();
         self.charge(thread, off, begin_ns, woken_ns, None);
+        let was_idle = self.out[mark..].iter().any(|raw| raw.category == Category::IdlePeer);
+        if was_idle && self.doubts() && wake.by_waker() && self.world.thread(wake.waker).traced {
+            // Whoever ended that, it was not for this request.
+            return Ok(Step::Nowhere);
+        }
         Ok(Step::Go(thread, begin_ns))
+    }
+
+    /// Whether the way back leads through a wait for a futex, and who ended that may only have let go of a lock:
+    /// what leads back through answers to others is then not this request's way.
+    fn doubts(&self) -> bool {
+        self.strict && self.futexes > 0 && !self.goal.messages.is_empty()
+    }
+
+    /// Whether the futex that a wake-up ended the wait for is a lock: it says so, or it looks so, as long as
+    /// the way back does not need it for anything else.
+    fn is_lock(&self, thread: ThreadId, call: &OpenCall, wake: &Wake) -> bool {
+        let looks_so = || {
+            waits(call.nr, call.object) == Waits::Futex
+                && (self.world.process_of(thread).futexes.lets_go(call, wake)
+                    || serve::busy_with_another(self.world, self.goal, wake.waker, wake.at_ns))
+        };
+        call.lock().is_some() || self.strict && looks_so()
     }
 
     /// Whether a thread is of the server whose only way to its client is a word in shared memory.
@@ -729,6 +779,7 @@ impl<'w> Walk<'w> {
             }
             match self.step(thread, at_ns, depth)? {
                 Step::Go(t, ns) => (thread, at_ns) = (t, ns),
+                Step::Nowhere => break,
                 Step::Joined(t, ns) => {
                     self.join(waker);
                     return Ok(Some((t, ns)));

@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 
 use super::event::{Block, Call, Event, Io, Object, OpenCall, Packet, What, TYPE_TCP};
 use super::lives::Lives;
+use super::locks::Futexes;
 use super::losses::Losses;
 use super::recent::{count_before, last_before};
 use super::stacks::Stacks;
@@ -254,6 +255,8 @@ pub struct Process {
     pub traced: bool,
     /// The thread whose tid is the tgid.
     pub leader: ThreadId,
+    /// How its threads use their futexes.
+    pub futexes: Futexes,
 }
 
 /// A write to or read from a channel: bytes `[from, to)` of it.

@@ -379,7 +379,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::model::{category_ns, End, Evidence, Kind, Side, StackUse, Taken};
+    use crate::model::{category_ns, End, Evidence, Kind, Moved, Side, StackUse, Taken};
 
     struct Files {
         _directory: TempDir,
@@ -422,6 +422,8 @@ mod tests {
             status: Some(-1),
             request_bytes: Some(0),
             response_bytes: Some(i64::MAX as u64),
+            client_moved: Some(Moved { bytes: 3, cpu_ns: 2, copy_ns: 1 }),
+            server_moved: Some(Moved::default()),
         };
         let segment = Segment {
             start_ns: request.start_ns,
@@ -457,21 +459,10 @@ mod tests {
     fn empty(id: u64) -> (Request, Vec<Segment>) {
         let request = Request {
             request_id: id,
-            parent_request_id: None,
             complete: false,
             reason: Some("records lost".into()),
             records_lost: 12,
-            client: None,
-            server: None,
-            channel: None,
-            stream_id: None,
-            xid: None,
-            retransmissions: None,
-            method: None,
-            status: None,
-            request_bytes: None,
-            response_bytes: None,
-            ..full(id).0
+            ..Request::new(Kind::Http2, full(id).0.start_ns, full(id).0.start_ns + 30)
         };
         (request, Vec::new())
     }

@@ -10,17 +10,17 @@ use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch};
 use arrow_schema::{DataType, Field, Schema};
 
 use super::{
-    bools, decode_rows, file_writer, open, rows, to_i64, told, write_batch, CategorySums,
+    bools, decode_rows, file_writer, open_with, rows, to_i64, told, write_batch, CategorySums,
     FileWriter, Ints, RequestRow, Rows, Texts, BATCH_ROWS, REQUESTS_HELD_BYTES,
 };
-use crate::model::{category_ns, Category, End, Kind, Request, Segment};
+use crate::model::{category_ns, Category, End, Kind, Moved, Request, Segment};
 
 /// Every request of a file, in its order.
 ///
 /// # Errors
 /// When the file cannot be read, is not a whole Parquet file, or lacks a column.
 pub fn stream_requests(path: &Path) -> Result<Rows<RequestRow>> {
-    rows(path, open(path, &schema())?, decode)
+    rows(path, open_with(path, &required(), &schema())?, decode)
 }
 
 /// All requests of a file at once.
@@ -30,6 +30,16 @@ pub fn stream_requests(path: &Path) -> Result<Rows<RequestRow>> {
 pub fn read_requests(path: &Path) -> Result<Vec<RequestRow>> {
     stream_requests(path)?.collect()
 }
+
+/// Of the client and of the server, all three or none.
+const MOVED: [&str; 6] = [
+    "client_moved_bytes",
+    "client_moved_cpu_ns",
+    "client_moved_copy_ns",
+    "server_moved_bytes",
+    "server_moved_cpu_ns",
+    "server_moved_copy_ns",
+];
 
 fn schema() -> Schema {
     let int = |name: &str, null| Field::new(name, DataType::Int64, null);
@@ -58,8 +68,16 @@ fn schema() -> Schema {
         int("request_bytes", true),
         int("response_bytes", true),
     ];
+    fields.extend(MOVED.iter().map(|name| int(name, true)));
     fields.extend(Category::ALL.iter().map(|category| int(category.name(), true)));
     Schema::new(fields)
+}
+
+/// Without what captures of earlier versions lack.
+fn required() -> Schema {
+    let all = schema();
+    let fields = all.fields().iter().filter(|field| !MOVED.contains(&field.name().as_str()));
+    Schema::new(fields.cloned().collect::<Vec<_>>())
 }
 
 #[derive(Default)]
@@ -102,6 +120,7 @@ struct Columns {
     status: Int64Builder,
     request_bytes: Int64Builder,
     response_bytes: Int64Builder,
+    moved: [Int64Builder; MOVED.len()],
     categories: [Int64Builder; Category::ALL.len()],
 }
 
@@ -140,6 +159,14 @@ impl RequestWriter {
         c.status.append_option(request.status.map(i64::from));
         c.request_bytes.append_option(opt("request_bytes", request.request_bytes)?);
         c.response_bytes.append_option(opt("response_bytes", request.response_bytes)?);
+        let ends = [request.client_moved, request.server_moved];
+        let moved = ends.into_iter().flat_map(|end| match end {
+            Some(Moved { bytes, cpu_ns, copy_ns }) => [Some(bytes), Some(cpu_ns), Some(copy_ns)],
+            None => [None; 3],
+        });
+        for ((column, name), value) in c.moved.iter_mut().zip(MOVED).zip(moved) {
+            column.append_option(opt(name, value)?);
+        }
         let known = request.complete || !segments.is_empty();
         for (column, sum_ns) in c.categories.iter_mut().zip(category_ns(segments)) {
             column.append_option(if known { Some(to_i64("a sum", sum_ns)?) } else { None });
@@ -186,6 +213,7 @@ impl RequestWriter {
             Arc::new(c.request_bytes.finish()),
             Arc::new(c.response_bytes.finish()),
         ];
+        arrays.extend(c.moved.iter_mut().map(|column| Arc::new(column.finish()) as ArrayRef));
         arrays.extend(c.categories.iter_mut().map(|column| Arc::new(column.finish()) as ArrayRef));
         let batch = RecordBatch::try_new(self.schema.clone(), arrays)?;
         write_batch(&mut self.file, &batch, REQUESTS_HELD_BYTES)
@@ -233,6 +261,8 @@ struct Reader {
     status: Ints,
     request_bytes: Ints,
     response_bytes: Ints,
+    /// Missing in captures of before there were any.
+    moved: Option<Vec<Ints>>,
     categories: Vec<Ints>,
 }
 
@@ -240,6 +270,8 @@ impl Reader {
     fn of(batch: &RecordBatch) -> Result<Reader> {
         let int = |name| Ints::of(batch, name);
         let text = |name| Texts::of(batch, name);
+        let has_moved = MOVED.iter().all(|name| batch.column_by_name(name).is_some());
+        let moved = || MOVED.iter().map(|name| int(name)).collect::<Result<_>>();
         Ok(Reader {
             request_id: int("request_id")?,
             parent_request_id: int("parent_request_id")?,
@@ -267,8 +299,27 @@ impl Reader {
             status: int("status")?,
             request_bytes: int("request_bytes")?,
             response_bytes: int("response_bytes")?,
+            moved: has_moved.then(moved).transpose()?,
             categories: Category::ALL.iter().map(|c| int(c.name())).collect::<Result<_>>()?,
         })
+    }
+
+    /// What an end moved, the client (0) or the server (1).
+    fn moved(&self, end: usize, row: usize) -> Result<Option<Moved>> {
+        let Some(columns) = &self.moved else { return Ok(None) };
+        let of: Vec<Option<u64>> = columns
+            .iter()
+            .skip(3 * end)
+            .take(3)
+            .map(|ints| ints.get(row))
+            .collect::<Result<_>>()?;
+        match of[..] {
+            [Some(bytes), Some(cpu_ns), Some(copy_ns)] => {
+                Ok(Some(Moved { bytes, cpu_ns, copy_ns }))
+            }
+            [None, None, None] => Ok(None),
+            _ => bail!("of what the {} moved some is null", ["client", "server"][end]),
+        }
     }
 
     fn row(&self, row: usize) -> Result<RequestRow> {
@@ -294,6 +345,8 @@ impl Reader {
             status: self.status.get(row)?,
             request_bytes: self.request_bytes.get(row)?,
             response_bytes: self.response_bytes.get(row)?,
+            client_moved: self.moved(0, row)?,
+            server_moved: self.moved(1, row)?,
         };
         let mut category_ns: CategorySums = [None; Category::ALL.len()];
         for (sum_ns, column) in category_ns.iter_mut().zip(&self.categories) {

@@ -11,7 +11,7 @@ use super::text::{alarm, bold, end, escape, evidence_mark, indented, marks, tabl
 use super::units::{count, format_at, format_exact, format_ns, format_share, format_start};
 use super::Style;
 use crate::capture::manifest::Manifest;
-use crate::model::{check_conservation, Category, Evidence, Kind, Request, Segment, Taken};
+use crate::model::{check_conservation, Category, Evidence, Kind, Moved, Request, Segment, Taken};
 
 /// Segments up to which each has its own line.
 const MAX_LINES: usize = 60;
@@ -130,6 +130,19 @@ fn heading(
     }
     facts.extend(request.parent_request_id.map(|id| format!("part of request {id}")));
     writeln!(out, "{}", facts.join(" · "))?;
+    let ends = [("client", request.client_moved), ("server", request.server_moved)];
+    let told = ends.into_iter().filter_map(|(who, moved)| {
+        let Moved { bytes, cpu_ns, copy_ns } = moved?;
+        let (cpu, copy) = (format_ns(cpu_ns), format_ns(copy_ns));
+        Some(format!(
+            "the {who} {} in calls of {cpu} CPU, ~{copy} of it copying",
+            count(bytes, "byte")
+        ))
+    });
+    let told: Vec<String> = told.collect();
+    if !told.is_empty() {
+        writeln!(out, "moved: {}", told.join("; "))?;
+    }
     Ok(())
 }
 

@@ -61,25 +61,15 @@ pub(super) fn end(comm: &str, tid: u32) -> Option<End> {
 
 /// A complete request over a pipe without segments yet; starts `id` ms into the capture.
 pub(super) fn request(id: u64, latency_ns: u64) -> Request {
+    let start_ns = START_NS + id * 1_000_000;
     Request {
         request_id: id,
-        parent_request_id: None,
-        kind: Kind::Pipe,
-        start_ns: START_NS + id * 1_000_000,
-        latency_ns,
-        complete: true,
-        reason: None,
-        records_lost: 0,
         client: end("client", 101),
         server: end("server", 102),
         channel: Some("pipe:[7]".into()),
-        stream_id: None,
-        xid: None,
-        retransmissions: None,
-        method: None,
-        status: None,
         request_bytes: Some(64),
         response_bytes: Some(128),
+        ..Request::new(Kind::Pipe, start_ns, start_ns + latency_ns)
     }
 }
 

@@ -57,24 +57,13 @@ impl Detector {
         let parent_request_id =
             child.made_for.or_else(|| enclosing.and_then(|process| self.exec_id(process)));
         Request {
-            request_id: 0,
             parent_request_id,
-            kind: Kind::Exec,
-            start_ns: child.start_ns,
-            latency_ns: end_ns.saturating_sub(child.start_ns),
             complete: false,
-            reason: None,
-            records_lost: 0, // set when it is judged
             client: Some(end_of(world, client, child.start_ns)),
             server: Some(end_of(world, p.leader, end_ns)),
-            channel: None,
-            stream_id: None,
-            xid: None,
-            retransmissions: None,
             method: p.programs.back().and_then(|program| program.path.as_deref().map(Into::into)),
             status: p.exit_code,
-            request_bytes: None,
-            response_bytes: None,
+            ..Request::new(Kind::Exec, child.start_ns, end_ns)
         }
     }
 
@@ -115,35 +104,16 @@ impl Detector {
             (true, Some(_)) => None,
         };
         let request = Request {
-            request_id: 0,
-            parent_request_id: None,
-            kind: Kind::Process,
-            start_ns,
-            latency_ns: end_ns.saturating_sub(start_ns),
             complete: reason.is_none(),
             reason: reason.map(Into::into),
-            records_lost: 0, // set when it is judged
-            client: None,
             server: Some(end_of(world, root, end_ns)),
-            channel: None,
-            stream_id: None,
-            xid: None,
-            retransmissions: None,
             method: process.programs.back().and_then(|p| p.path.as_deref().map(Into::into)),
             status: process.exit_code,
-            request_bytes: None,
-            response_bytes: None,
+            ..Request::new(Kind::Process, start_ns, end_ns)
         };
         let goal = Goal {
-            start_ns,
-            end_ns,
-            client: root,
-            client_process: thread.process,
             server_process: Some(thread.process),
-            messages: Vec::new(),
-            child: None,
-            handed: None,
-            passed: None,
+            ..Goal::new(start_ns, end_ns, (root, thread.process))
         };
         self.fallback.insert(0, Found { request, goal });
     }
@@ -188,15 +158,9 @@ pub(super) fn exec_goal(
     end_ns: u64,
 ) -> Goal {
     Goal {
-        start_ns: child.start_ns,
-        end_ns,
-        client,
-        client_process: world.thread(child.parent).process,
         server_process: Some(process),
-        messages: Vec::new(),
         child: Some(process),
-        handed: None,
-        passed: None,
+        ..Goal::new(child.start_ns, end_ns, (client, world.thread(child.parent).process))
     }
 }
 

@@ -106,34 +106,22 @@ impl Detector {
         let sure = self.is_surely(served.process, served.asked.object);
         let request = Request {
             request_id: self.id_of((served.asked.object, served.asked.from)),
-            parent_request_id: None,
-            kind: kind_of(answer.object),
-            start_ns: served.start_ns,
-            latency_ns: served.end_ns.saturating_sub(served.start_ns),
             complete: sure,
             reason: (!sure).then(|| WHO_ASKS.to_string()),
-            records_lost: 0, // set when it is judged
-            client: None,
             server: Some(end_of(world, served.thread, served.end_ns)),
             channel: Some(name_of(world, served.asked.object)),
-            stream_id: None,
-            xid: None,
-            retransmissions: None,
-            method: None,
-            status: None,
             request_bytes: Some(served.asked.to.saturating_sub(served.asked.from)),
             response_bytes: Some(answer.to.saturating_sub(answer.from)),
+            ..Request::new(kind_of(answer.object), served.start_ns, served.end_ns)
         };
         let goal = Goal {
-            start_ns: served.start_ns,
-            end_ns: served.end_ns.max(served.start_ns),
-            client: served.thread,
-            client_process: served.process,
             server_process: Some(served.process),
             messages: vec![served.asked, answer],
-            child: None,
-            handed: None,
-            passed: None,
+            ..Goal::new(
+                served.start_ns,
+                served.end_ns.max(served.start_ns),
+                (served.thread, served.process),
+            )
         };
         self.found.push(Found { request, goal });
     }

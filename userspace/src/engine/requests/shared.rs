@@ -299,33 +299,17 @@ impl Detector {
         let request = Request {
             request_id: self.new_id(),
             parent_request_id: ask.parent.and_then(|process| self.exec_id(process)),
-            kind: Kind::Shm,
-            start_ns: ask.enter_ns,
-            latency_ns: end_ns - ask.enter_ns,
             complete: reason.is_none(),
             reason,
-            records_lost: 0, // set when it is judged
             client: Some(end_of(world, client, end_ns)),
             server: answer.map(|answer| end_of(world, answer.thread, end_ns)),
             channel: Some(object.to_string()),
-            stream_id: None,
-            xid: None,
-            retransmissions: None,
-            method: None,
-            status: None,
-            request_bytes: None,
-            response_bytes: None,
+            ..Request::new(Kind::Shm, ask.enter_ns, end_ns)
         };
         let goal = Goal {
-            start_ns: ask.enter_ns,
-            end_ns,
-            client,
-            client_process: ask.process,
             server_process: answer.map(|answer| answer.process),
-            messages: Vec::new(),
-            child: None,
-            handed: None,
             passed: Some((ask.thread, ask.enter_ns)),
+            ..Goal::new(ask.enter_ns, end_ns, (client, ask.process))
         };
         self.found.push(Found { request, goal });
     }

@@ -77,35 +77,15 @@ impl Detector {
             return;
         }
         let request = Request {
-            request_id: 0,
-            parent_request_id: None,
-            kind: Kind::Stdio,
-            start_ns: turn.start_ns,
-            latency_ns: end_ns.saturating_sub(turn.start_ns),
-            complete: true,
-            reason: None,
-            records_lost: 0, // set when it is judged
-            client: None,
             server: Some(end_of(world, turn.thread, end_ns)),
             channel: Some(turn.input.to_string()),
-            stream_id: None,
-            xid: None,
-            retransmissions: None,
-            method: None,
-            status: None,
             request_bytes: Some(turn.request_bytes),
             response_bytes: Some(turn.response_bytes),
+            ..Request::new(Kind::Stdio, turn.start_ns, end_ns)
         };
         let goal = Goal {
-            start_ns: turn.start_ns,
-            end_ns,
-            client: turn.thread,
-            client_process: process,
             server_process: Some(process),
-            messages: Vec::new(),
-            child: None,
-            handed: None,
-            passed: None,
+            ..Goal::new(turn.start_ns, end_ns, (turn.thread, process))
         };
         self.fallback.push(Found { request, goal });
     }

@@ -337,36 +337,22 @@ impl Detector {
         let request = Request {
             request_id: self.id_of((turn.object, turn.from)),
             parent_request_id,
-            kind: kind_of(turn.object),
-            start_ns,
-            latency_ns: end_ns - start_ns,
             complete: !cut && doubt.is_none(),
             reason: cut.then(|| "the capture ended before the answer".to_string()).or(doubt),
-            records_lost: 0, // set when it is judged
             client: Some(end_of(world, client, end_ns)),
             server: server_thread.map(|thread| end_of(world, thread, end_ns)),
             channel: Some(turn.channel_name(world, Some(object))),
-            stream_id: None,
-            xid: None,
-            retransmissions: None,
-            method: None,
-            status: None,
             request_bytes: Some(turn.request_bytes()),
             response_bytes: Some((to - from).saturating_sub(turn.empty_answers(object))),
+            ..Request::new(kind_of(turn.object), start_ns, end_ns)
         };
         let goal = Goal {
-            start_ns,
-            end_ns,
-            client,
-            client_process: turn.process,
             server_process: server,
             messages: vec![
                 Message { object: turn.object, from: turn.from, to: turn.to },
                 Message { object, from, to },
             ],
-            child: None,
-            handed: None,
-            passed: None,
+            ..Goal::new(start_ns, end_ns, (client, turn.process))
         };
         self.found.push(Found { request, goal });
     }
@@ -449,33 +435,17 @@ impl Detector {
         let request = Request {
             request_id: self.id_of((turn.object, turn.from)),
             parent_request_id,
-            kind: kind_of(turn.object),
-            start_ns: turn.start_ns,
-            latency_ns: end_ns - turn.start_ns,
             complete: false,
             reason: Some(reason),
-            records_lost: 0, // set when it is judged
             client: Some(end_of(world, turn.client, end_ns)),
             server: Some(end_of(world, read.thread, end_ns)),
             channel: Some(turn.channel_name(world, None)),
-            stream_id: None,
-            xid: None,
-            retransmissions: None,
-            method: None,
-            status: None,
             request_bytes: Some(turn.request_bytes()),
-            response_bytes: None,
+            ..Request::new(kind_of(turn.object), turn.start_ns, end_ns)
         };
         let goal = Goal {
-            start_ns: turn.start_ns,
-            end_ns,
-            client: turn.client,
-            client_process: turn.process,
             server_process: Some(server),
-            messages: Vec::new(),
-            child: None,
-            handed: None,
-            passed: None,
+            ..Goal::new(turn.start_ns, end_ns, (turn.client, turn.process))
         };
         self.found.push(Found { request, goal });
     }

@@ -26,7 +26,8 @@ impl Walk<'_> {
         // Bytes of other messages matter only on the way back from a thread being explored.
         let returns = self.members.contains(&write.thread)
             && !self.members.contains(&thread)
-            && !self.before_asked(write.thread, write.exit_ns);
+            && !self.before_asked(write.thread, write.exit_ns)
+            && !(self.doubts() && self.answers_another(write.thread, write.enter_ns, thread));
         if !ours && !returns {
             return None;
         }
@@ -184,6 +185,20 @@ impl Walk<'_> {
         (thread.calls.range(..before).rev())
             .take_while(|other| other.enter_ns >= from_ns)
             .any(|other| !self.is_ours(other) && serve::answers(self.world, other))
+    }
+
+    /// Whether what the server's thread did at that time, by which it reached another process's, was to answer
+    /// another request.
+    pub(super) fn answers_another(&self, thread: ThreadId, at_ns: u64, reached: ThreadId) -> bool {
+        let of_server =
+            |thread| Some(self.world.thread(thread).process) == self.goal.server_process;
+        if !of_server(thread) || of_server(reached) {
+            return false; // one that the server itself asks for this one's sake may be answered, too
+        }
+        let call = self.world.thread(thread).call_before(at_ns.saturating_add(1));
+        call.is_some_and(|call| {
+            at_ns <= call.exit_ns && !self.is_ours(call) && serve::answers(self.world, call)
+        })
     }
 
     /// Whether the call's bytes belong to the request's messages.

@@ -1,5 +1,9 @@
 //! What calibration found, for what no hook can bracket.
 
+use crate::engine::event::Call;
+use crate::engine::tile;
+use crate::engine::world::Thread;
+
 /// Calibrated figures behind what is modelled.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rates {
@@ -18,6 +22,21 @@ pub struct Rates {
 }
 
 impl Rates {
+    /// The part of a call in which it copied its payload, as modelled; see [`tile::modelled_copy`].
+    pub fn copied(&self, thread: &Thread, call: &Call) -> Option<(u64, u64)> {
+        let kept_cpu =
+            thread.off_before(call.exit_ns).is_none_or(|off| off.end_ns <= call.enter_ns);
+        let (ns_per_byte, fixed_ns, kept_cpu) = match call.io.map(|io| io.object) {
+            // Its call also runs the stack, on loopback that of the other end, too.
+            Some(object) if object.is_network() => (self.socket_copy_ns_per_byte, 0, false),
+            Some(object) if object.is_socket() => {
+                (self.socket_copy_ns_per_byte, self.socket_transfer_ns, kept_cpu)
+            }
+            _ => (self.copy_ns_per_byte, self.transfer_ns, kept_cpu),
+        };
+        tile::modelled_copy(call, ns_per_byte, fixed_ns, kept_cpu)
+    }
+
     /// Of a fault that took so long in between. A slower one than in calibration tells of a slower
     /// machine (the other thread of its core at work, say), also around it: measured, up to a third. One
     /// that took a multiple was of another kind.

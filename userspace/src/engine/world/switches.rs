@@ -239,6 +239,10 @@ impl World {
                 off.end_ns = ts_ns;
                 off.cpu = Some(cpu);
                 thread.early_wake = thread.early_wake.filter(|wake| wake.at_ns >= ts_ns);
+                if let (Some(call), Some(wake)) = (&off.call, &off.wake) {
+                    let futexes = &mut self.processes[thread.process as usize].futexes;
+                    futexes.note(id, call, wake, (off.start_ns, ts_ns));
+                }
             }
             Some(_) => {} // its switch-out was lost
             None => thread.off.push_back(Off {

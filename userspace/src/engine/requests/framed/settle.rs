@@ -182,12 +182,8 @@ impl Detector {
         let request = Request {
             request_id,
             parent_request_id,
-            kind,
-            start_ns: window.start_ns,
-            latency_ns: window.end_ns.saturating_sub(window.start_ns),
             complete,
             reason,
-            records_lost: 0, // set when it is judged
             client: end(client),
             server: end(server),
             channel: Some(name_of(world, ends.0)),
@@ -198,6 +194,7 @@ impl Detector {
             status: exchange.result.or(exchange.status),
             request_bytes: Some(exchange.asked.count),
             response_bytes: (!exchange.answered.is_empty()).then_some(exchange.answered.count),
+            ..Request::new(kind, window.start_ns, window.end_ns)
         };
         let messages: Vec<Message> = match complete {
             true => {
@@ -207,15 +204,14 @@ impl Detector {
             false => Vec::new(),
         };
         let goal = Goal {
-            start_ns: window.start_ns,
-            end_ns: window.end_ns,
-            client: window.thread,
-            client_process: world.thread(window.thread).process,
             server_process,
             messages,
-            child: None,
             handed: window.handed,
-            passed: None,
+            ..Goal::new(
+                window.start_ns,
+                window.end_ns,
+                (window.thread, world.thread(window.thread).process),
+            )
         };
         self.found.push(Found { request, goal });
     }
