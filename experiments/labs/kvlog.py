@@ -2,7 +2,7 @@
 """kvlog over 1 Gbit/s: how long is 1 MB on the wire, who copies it how often, and what time is it there?
 
 Ten values of 1 MB from one network namespace to another: wire.qdisc + wire.link beside bytes / rate, the kernel's
-work at both ends, the server's own copies by the functions of its user time (--stacks), and the offset of the server's
+work and copies at both ends, the server's own copies by the functions of its user time (--stacks), and the offset of the server's
 clock as kvpost.py takes it from the program's own stamps against the shift that was injected.
 """
 
@@ -55,6 +55,7 @@ def lab(rpcprobe: str, scratch: Path) -> bool:
     for (side, category), ns in spent.most_common(10):
         print(f"    {side:8}{category:20}{us(ns / len(writes)):>12}")
 
+    good &= kernel_copies(writes)
     functions = own_copies(
         capture(rpcprobe, scratch / "stacks", f"REQUESTS=200 {script}", "--stacks")
     )
@@ -78,6 +79,28 @@ def lab(rpcprobe: str, scratch: Path) -> bool:
         check(f"that is within its uncertainty, {within_ns:,} ns", abs(off_ns) <= within_ns)
         and good
     )
+
+
+def kernel_copies(writes: list[dict]) -> bool:
+    """What the kernel copied at both ends. The server reads as the bytes come in, beside the time on the wire: only
+    what it reads last is on the request's way."""
+    print("  the kernel's copies, a request on average, on its way or not:")
+    print(f"    {'':8}{'bytes':>12}{'CPU of the calls':>20}{'copying ~':>12}{'a byte':>12}")
+    right = True
+    for side in ("client", "server"):
+        moved, cpu_ns, copy_ns = (
+            sum(r[f"{side}_moved_{what}"] for r in writes) / len(writes)
+            for what in ("bytes", "cpu_ns", "copy_ns")
+        )
+        print(
+            f"    {side:8}{moved:>12,.0f}{us(cpu_ns):>20}{us(copy_ns):>12}{copy_ns / moved:>9.3f} ns"
+        )
+        right &= all(
+            r[f"{side}_moved_bytes"] == r["request_bytes"] + r["response_bytes"]
+            and 0 < r[f"{side}_moved_copy_ns"] <= r[f"{side}_moved_cpu_ns"]
+            for r in writes
+        )
+    return check("at both ends every byte of both messages; copying is part of the calls", right)
 
 
 def own_copies(found: Capture) -> Counter:

@@ -2,7 +2,6 @@
 //! handed to was awake; answers derived by hand. The client (thread 10, CPU 0) asks, the server
 //! (thread 20, CPU 1) answers and has a helper (thread 21, CPU 2).
 
-use rpcprobe::engine::event::Object;
 use rpcprobe::records::WAKING_IN_SYSCALL;
 
 use super::story::*;
@@ -93,112 +92,6 @@ fn a_server_woken_by_a_request_may_serve_others_first() {
         140-143 server kernel.pipe
         143-150 server user
         150-152 server kernel.pipe
-        152-154 client runqueue.wakeup by idle
-        154-158 client kernel.pipe
-    ";
-    assert_eq!(s.only(), expected(answer));
-}
-
-/// A semaphore that both threads of the server have waited for by the time the request comes: the helper
-/// came back from that at 45. From 48 on the server waits for the request, the helper (from 60) for another
-/// thing, which it is given at 114, by the server.
-fn both_have_waited(s: &mut Story) {
-    s.switch(10, 0, IDLE, 10, RUNNABLE);
-    s.switch(20, 1, IDLE, 20, RUNNABLE);
-    s.switch(21, 2, IDLE, 21, RUNNABLE);
-    s.sleep_in(12, 1, (20, IDLE), (FUTEX, 11), semaphore());
-    s.wake(15, 2, 21, 20, WAKING_IN_SYSCALL);
-    s.call(2, 21, FUTEX, (14, 16), 1);
-    s.switch(17, 1, IDLE, 20, RUNNABLE);
-    s.call(1, 20, FUTEX, (11, 19), 0);
-    s.sleep_in(25, 2, (21, IDLE), (FUTEX, 20), semaphore());
-    s.wake(40, 1, 20, 21, WAKING_IN_SYSCALL);
-    s.call(1, 20, FUTEX, (38, 42), 1);
-    s.switch(45, 2, IDLE, 21, RUNNABLE);
-    s.call(2, 21, FUTEX, (20, 47), 0);
-    s.sleep_in(50, 1, (20, IDLE), (READ, 48), pipe(1));
-}
-
-fn semaphore() -> Object {
-    condition(0x7000)
-}
-
-/// The server gives the helper a signal as it works for the request, and then waits for the semaphore that
-/// the helper posts: as both have waited for it, it is a lock, and what its holder did was not for the request.
-#[test]
-fn whoever_lets_go_of_a_lock_did_not_work_for_who_waits() {
-    let (a, b) = (pipe(1), pipe(2));
-    let mut s = Story::new();
-    both_have_waited(&mut s);
-    s.sleep_in(60, 2, (21, IDLE), (FUTEX, 55), condition(0x8000));
-    s.wake(103, 0, 10, 20, WAKING_IN_SYSCALL);
-    s.write(0, 10, a, (0, 4), (100, 105));
-    s.switch(106, 1, IDLE, 20, RUNNABLE);
-    s.sleep_in(108, 0, (10, IDLE), (READ, 106), b);
-    s.read(1, 20, a, (0, 4), (48, 110));
-    s.wake(114, 1, 20, 21, WAKING_IN_SYSCALL);
-    s.call(1, 20, FUTEX, (112, 116), 1);
-    s.switch(117, 2, IDLE, 21, RUNNABLE);
-    s.call(2, 21, FUTEX, (55, 119), 0);
-    s.sleep_in(120, 1, (20, IDLE), (FUTEX, 118), semaphore());
-    s.wake(142, 2, 21, 20, WAKING_IN_SYSCALL);
-    s.call(2, 21, FUTEX, (140, 144), 1);
-    s.switch(145, 1, IDLE, 20, RUNNABLE);
-    s.call(1, 20, FUTEX, (118, 147), 0);
-    s.wake(152, 1, 20, 10, WAKING_IN_SYSCALL);
-    s.write(1, 20, b, (0, 4), (150, 155));
-    s.switch(154, 0, IDLE, 10, RUNNABLE);
-    s.read(0, 10, b, (0, 4), (106, 158));
-    let answer = "
-        100-103 client kernel.pipe
-        103-106 server runqueue.wakeup by idle
-        106-110 server kernel.pipe
-        110-112 server user
-        112-116 server kernel.futex
-        116-118 server user
-        118-120 server kernel.futex
-        120-142 server lock by helper/21
-        142-145 server runqueue.wakeup by idle
-        145-147 server kernel.futex
-        147-150 server user
-        150-152 server kernel.pipe
-        152-154 client runqueue.wakeup by idle
-        154-158 client kernel.pipe
-    ";
-    assert_eq!(s.only(), expected(answer));
-}
-
-/// The same semaphore, and it is how the server hands the request to the helper, which answers it: nothing
-/// else leads to the client.
-#[test]
-fn what_looks_like_a_lock_is_followed_where_nothing_else_leads_on() {
-    let (a, b) = (pipe(1), pipe(2));
-    let mut s = Story::new();
-    both_have_waited(&mut s);
-    s.sleep_in(60, 2, (21, IDLE), (FUTEX, 55), semaphore());
-    s.wake(103, 0, 10, 20, WAKING_IN_SYSCALL);
-    s.write(0, 10, a, (0, 4), (100, 105));
-    s.switch(106, 1, IDLE, 20, RUNNABLE);
-    s.sleep_in(108, 0, (10, IDLE), (READ, 106), b);
-    s.read(1, 20, a, (0, 4), (48, 110));
-    s.wake(114, 1, 20, 21, WAKING_IN_SYSCALL);
-    s.call(1, 20, FUTEX, (112, 116), 1);
-    s.switch(117, 2, IDLE, 21, RUNNABLE);
-    s.call(2, 21, FUTEX, (55, 119), 0);
-    s.wake(152, 2, 21, 10, WAKING_IN_SYSCALL);
-    s.write(2, 21, b, (0, 4), (150, 155));
-    s.switch(154, 0, IDLE, 10, RUNNABLE);
-    s.read(0, 10, b, (0, 4), (106, 158));
-    let answer = "
-        100-103 client kernel.pipe
-        103-106 server runqueue.wakeup by idle
-        106-110 server kernel.pipe
-        110-112 server user
-        112-114 server kernel.futex
-        114-117 helper runqueue.wakeup by idle
-        117-119 helper kernel.futex
-        119-150 helper user
-        150-152 helper kernel.pipe
         152-154 client runqueue.wakeup by idle
         154-158 client kernel.pipe
     ";

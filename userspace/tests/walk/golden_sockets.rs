@@ -1,59 +1,14 @@
 //! Small traces of sockets with answers derived by hand: the client (thread 10, CPU 0) asks, the
 //! server (thread 20) answers.
 
-use rpcprobe::engine::event::{Object, Packet, What, TYPE_TCP, TYPE_UDP, TYPE_UNIX};
+use rpcprobe::engine::event::{Packet, What, TYPE_TCP, TYPE_UDP, TYPE_UNIX};
 use rpcprobe::engine::syscall::SOFTIRQ_NET_RX;
 use rpcprobe::engine::unsent::Unsent;
 use rpcprobe::model::{Request, Segment};
 use rpcprobe::records::{WAKING_HARDIRQ, WAKING_IN_SYSCALL, WAKING_SOFTIRQ};
 
+use super::connection::Connection;
 use super::story::*;
-
-/// Both directions of a connection, from the client's side.
-struct Connection {
-    there: Object,
-    back: Object,
-    sockets: [Object; 2],
-}
-
-impl Connection {
-    fn new(type_bits: u16) -> Connection {
-        Connection::numbered(1, type_bits)
-    }
-
-    fn numbered(number: u64, type_bits: u16) -> Connection {
-        Connection {
-            there: connection(2 * number, type_bits),
-            back: connection(2 * number + 1, type_bits),
-            sockets: [socket(70 + 2 * number, type_bits), socket(71 + 2 * number, type_bits)],
-        }
-    }
-
-    fn asks(&self, s: &mut Story, tid: u32, bytes: (u64, i64), span: (u64, u64)) {
-        s.moved(0, tid, (SENDTO, self.there, self.back), bytes, span);
-    }
-
-    fn hears(&self, s: &mut Story, cpu: u32, tid: u32, bytes: (u64, i64), span: (u64, u64)) {
-        s.moved(cpu, tid, (RECVFROM, self.there, self.back), bytes, span);
-    }
-
-    /// The same, of a connection that was opened or accepted as that socket.
-    fn asks_through(&self, s: &mut Story, fd: u32, tid: u32, bytes: (u64, i64), span: (u64, u64)) {
-        s.moved_through(fd, (0, tid), (SENDTO, self.there, self.back), bytes, span);
-    }
-
-    fn hears_through(&self, s: &mut Story, fd: u32, tid: u32, bytes: (u64, i64), span: (u64, u64)) {
-        s.moved_through(fd, (1, tid), (RECVFROM, self.there, self.back), bytes, span);
-    }
-
-    fn answers(&self, s: &mut Story, cpu: u32, tid: u32, bytes: (u64, i64), span: (u64, u64)) {
-        s.moved(cpu, tid, (SENDTO, self.back, self.there), bytes, span);
-    }
-
-    fn gets(&self, s: &mut Story, tid: u32, bytes: (u64, i64), span: (u64, u64)) {
-        s.moved(0, tid, (RECVFROM, self.back, self.there), bytes, span);
-    }
-}
 
 #[test]
 fn over_loopback_the_senders_softirq_is_the_receiving_stack() {

@@ -1,3 +1,4 @@
+mod connection;
 mod damage;
 mod detail;
 mod encode;
@@ -5,6 +6,7 @@ mod golden;
 mod golden_attach;
 mod golden_handoffs;
 mod golden_kernel;
+mod golden_locks;
 mod golden_lost;
 mod golden_modelled;
 mod golden_requests;

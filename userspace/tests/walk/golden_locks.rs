@@ -1,0 +1,255 @@
+//! Small traces of waits that say nothing of what they are for, a lock or somebody's work; answers derived by
+//! hand. The client (thread 10, CPU 0) asks, the server (thread 20, CPU 1) answers and shares memory with a
+//! thread of its own (21, CPU 2). Another client is thread 30 on CPU 3.
+
+use rpcprobe::engine::event::{Object, TYPE_TCP};
+use rpcprobe::model::Request;
+use rpcprobe::records::{WAKING_IN_SYSCALL, WAKING_SOFTIRQ};
+
+use super::connection::Connection;
+use super::story::*;
+
+const SENT: u8 = WAKING_SOFTIRQ | WAKING_IN_SYSCALL;
+
+/// A semaphore that both threads of the server have waited for by the time the request comes: the helper
+/// came back from that at 45. From 48 on the server waits for the request, the helper (from 60) for another
+/// thing, which it is given at 114, by the server.
+fn both_have_waited(s: &mut Story) {
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.switch(20, 1, IDLE, 20, RUNNABLE);
+    s.switch(21, 2, IDLE, 21, RUNNABLE);
+    s.sleep_in(12, 1, (20, IDLE), (FUTEX, 11), semaphore());
+    s.wake(15, 2, 21, 20, WAKING_IN_SYSCALL);
+    s.call(2, 21, FUTEX, (14, 16), 1);
+    s.switch(17, 1, IDLE, 20, RUNNABLE);
+    s.call(1, 20, FUTEX, (11, 19), 0);
+    s.sleep_in(25, 2, (21, IDLE), (FUTEX, 20), semaphore());
+    s.wake(40, 1, 20, 21, WAKING_IN_SYSCALL);
+    s.call(1, 20, FUTEX, (38, 42), 1);
+    s.switch(45, 2, IDLE, 21, RUNNABLE);
+    s.call(2, 21, FUTEX, (20, 47), 0);
+    s.sleep_in(50, 1, (20, IDLE), (READ, 48), pipe(1));
+}
+
+fn semaphore() -> Object {
+    condition(0x7000)
+}
+
+/// The server gives the helper a signal as it works for the request, and then waits for the semaphore that
+/// the helper posts: as both have waited for it, it is a lock, and what its holder did was not for the request.
+#[test]
+fn whoever_lets_go_of_a_lock_did_not_work_for_who_waits() {
+    let (a, b) = (pipe(1), pipe(2));
+    let mut s = Story::new();
+    both_have_waited(&mut s);
+    s.sleep_in(60, 2, (21, IDLE), (FUTEX, 55), condition(0x8000));
+    s.wake(103, 0, 10, 20, WAKING_IN_SYSCALL);
+    s.write(0, 10, a, (0, 4), (100, 105));
+    s.switch(106, 1, IDLE, 20, RUNNABLE);
+    s.sleep_in(108, 0, (10, IDLE), (READ, 106), b);
+    s.read(1, 20, a, (0, 4), (48, 110));
+    s.wake(114, 1, 20, 21, WAKING_IN_SYSCALL);
+    s.call(1, 20, FUTEX, (112, 116), 1);
+    s.switch(117, 2, IDLE, 21, RUNNABLE);
+    s.call(2, 21, FUTEX, (55, 119), 0);
+    s.sleep_in(120, 1, (20, IDLE), (FUTEX, 118), semaphore());
+    s.wake(142, 2, 21, 20, WAKING_IN_SYSCALL);
+    s.call(2, 21, FUTEX, (140, 144), 1);
+    s.switch(145, 1, IDLE, 20, RUNNABLE);
+    s.call(1, 20, FUTEX, (118, 147), 0);
+    s.wake(152, 1, 20, 10, WAKING_IN_SYSCALL);
+    s.write(1, 20, b, (0, 4), (150, 155));
+    s.switch(154, 0, IDLE, 10, RUNNABLE);
+    s.read(0, 10, b, (0, 4), (106, 158));
+    let answer = "
+        100-103 client kernel.pipe
+        103-106 server runqueue.wakeup by idle
+        106-110 server kernel.pipe
+        110-112 server user
+        112-116 server kernel.futex
+        116-118 server user
+        118-120 server kernel.futex
+        120-142 server lock by helper/21
+        142-145 server runqueue.wakeup by idle
+        145-147 server kernel.futex
+        147-150 server user
+        150-152 server kernel.pipe
+        152-154 client runqueue.wakeup by idle
+        154-158 client kernel.pipe
+    ";
+    assert_eq!(s.only(), expected(answer));
+}
+
+/// The same semaphore, and it is how the server hands the request to the helper, which answers it: nothing
+/// else leads to the client.
+#[test]
+fn what_looks_like_a_lock_is_followed_where_nothing_else_leads_on() {
+    let (a, b) = (pipe(1), pipe(2));
+    let mut s = Story::new();
+    both_have_waited(&mut s);
+    s.sleep_in(60, 2, (21, IDLE), (FUTEX, 55), semaphore());
+    s.wake(103, 0, 10, 20, WAKING_IN_SYSCALL);
+    s.write(0, 10, a, (0, 4), (100, 105));
+    s.switch(106, 1, IDLE, 20, RUNNABLE);
+    s.sleep_in(108, 0, (10, IDLE), (READ, 106), b);
+    s.read(1, 20, a, (0, 4), (48, 110));
+    s.wake(114, 1, 20, 21, WAKING_IN_SYSCALL);
+    s.call(1, 20, FUTEX, (112, 116), 1);
+    s.switch(117, 2, IDLE, 21, RUNNABLE);
+    s.call(2, 21, FUTEX, (55, 119), 0);
+    s.wake(152, 2, 21, 10, WAKING_IN_SYSCALL);
+    s.write(2, 21, b, (0, 4), (150, 155));
+    s.switch(154, 0, IDLE, 10, RUNNABLE);
+    s.read(0, 10, b, (0, 4), (106, 158));
+    let answer = "
+        100-103 client kernel.pipe
+        103-106 server runqueue.wakeup by idle
+        106-110 server kernel.pipe
+        110-112 server user
+        112-114 server kernel.futex
+        114-117 helper runqueue.wakeup by idle
+        117-119 helper kernel.futex
+        119-150 helper user
+        150-152 helper kernel.pipe
+        152-154 client runqueue.wakeup by idle
+        154-158 client kernel.pipe
+    ";
+    assert_eq!(s.only(), expected(answer));
+}
+
+/// The server reads the request, ends a wait of its helper's, and waits itself until the helper ends that: at
+/// 142. `helper` did what it says in between; the answer is the same.
+fn waits_for_the_helper(helper: impl FnOnce(&mut Story, &Connection)) {
+    let mut s = Story::new();
+    let (c, other) = (Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP));
+    s.task(30, 30, "other");
+    for (tid, cpu) in [(10, 0), (20, 1), (21, 2), (30, 3)] {
+        s.switch(tid.into(), cpu, IDLE, tid, RUNNABLE);
+    }
+    s.sleep_in(50, 1, (20, IDLE), (RECVFROM, 48), c.sockets[1]);
+    s.sleep_in(60, 2, (21, IDLE), (FUTEX, 55), condition(0x8000));
+    s.wake(103, 0, 10, 20, SENT);
+    c.asks(&mut s, 10, (0, 4), (100, 105));
+    s.switch(106, 1, IDLE, 20, RUNNABLE);
+    s.sleep_in(108, 0, (10, IDLE), (RECVFROM, 106), c.sockets[0]);
+    c.hears(&mut s, 1, 20, (0, 4), (48, 110));
+    s.wake(114, 1, 20, 21, WAKING_IN_SYSCALL);
+    s.call(1, 20, FUTEX, (112, 116), 1);
+    s.switch(117, 2, IDLE, 21, RUNNABLE);
+    s.call(2, 21, FUTEX, (55, 119), 0);
+    s.sleep_in(120, 1, (20, IDLE), (FUTEX, 118), condition(0x9000));
+    s.wake(142, 2, 21, 20, WAKING_IN_SYSCALL);
+    s.call(2, 21, FUTEX, (140, 144), 1);
+    s.switch(145, 1, IDLE, 20, RUNNABLE);
+    s.call(1, 20, FUTEX, (118, 147), 0);
+    s.wake(165, 1, 20, 10, SENT);
+    c.answers(&mut s, 1, 20, (0, 4), (162, 170));
+    s.switch(168, 0, IDLE, 10, RUNNABLE);
+    c.gets(&mut s, 10, (0, 4), (106, 175));
+    helper(&mut s, &other);
+    s.events.sort_by_key(|event| event.ts_ns);
+    let answer = "
+        100-103 client kernel.tcp
+        103-106 server runqueue.wakeup by idle
+        106-110 server kernel.tcp
+        110-112 server user
+        112-116 server kernel.futex
+        116-118 server user
+        118-120 server kernel.futex
+        120-142 server lock by helper/21
+        142-145 server runqueue.wakeup by idle
+        145-147 server kernel.futex
+        147-162 server user
+        162-165 server kernel.tcp
+        165-168 client runqueue.wakeup by idle
+        168-175 client kernel.tcp
+    ";
+    let ours = |request: &Request| request.client.as_ref().is_some_and(|end| end.tid == 10);
+    let requests = s.requests();
+    let found: Vec<_> = requests.iter().filter(|(request, _)| ours(request)).collect();
+    assert_eq!(found.len(), 1);
+    assert_eq!(table(&found[0].1), expected(answer));
+}
+
+/// It is at work for another request, which it had received before and answers next.
+#[test]
+fn whoever_is_busy_with_another_request_lets_go_of_a_lock() {
+    waits_for_the_helper(|s, other| {
+        s.moved(3, 30, (SENDTO, other.there, other.back), (0, 4), (12, 20));
+        s.moved(2, 21, (RECVFROM, other.there, other.back), (0, 4), (24, 30));
+        s.sleep_in(35, 3, (30, IDLE), (RECVFROM, 32), other.sockets[0]);
+        s.wake(155, 2, 21, 30, SENT);
+        other.answers(s, 2, 21, (0, 4), (150, 160));
+        s.switch(158, 3, IDLE, 30, RUNNABLE);
+        s.moved(3, 30, (RECVFROM, other.back, other.there), (0, 4), (32, 163));
+    });
+}
+
+/// It had nothing to do until another request came, and hands that on to somebody.
+#[test]
+fn whoever_was_idle_until_another_request_came_lets_go_of_a_lock() {
+    waits_for_the_helper(|s, other| {
+        s.switch_in(122, 2, 21, IDLE, ASLEEP, (POLL, 120), None);
+        s.wake(128, 3, 30, 21, SENT);
+        s.switch(131, 2, IDLE, 21, RUNNABLE);
+        s.moved(3, 30, (SENDTO, other.there, other.back), (0, 4), (125, 132));
+        s.call(2, 21, POLL, (120, 133), 1);
+        s.moved(2, 21, (RECVFROM, other.there, other.back), (0, 4), (134, 137));
+    });
+}
+
+/// It answers another request as it had its turn, and only then ends the server's wait.
+#[test]
+fn whoever_answers_another_request_first_lets_go_of_a_lock() {
+    waits_for_the_helper(|s, other| {
+        s.moved(3, 30, (SENDTO, other.there, other.back), (0, 4), (12, 20));
+        s.moved(2, 21, (RECVFROM, other.there, other.back), (0, 4), (24, 30));
+        s.sleep_in(35, 3, (30, IDLE), (RECVFROM, 32), other.sockets[0]);
+        s.wake(126, 2, 21, 30, SENT);
+        other.answers(s, 2, 21, (0, 4), (122, 130));
+        s.switch(129, 3, IDLE, 30, RUNNABLE);
+        s.moved(3, 30, (RECVFROM, other.back, other.there), (0, 4), (32, 134));
+    });
+}
+
+/// A server may speak first, as HTTP/2's do: what it writes is an answer all the same, where the other end
+/// opened the connection.
+#[test]
+fn a_server_that_speaks_first_answers_another_and_then_serves() {
+    let mut s = Story::new();
+    let (c, other) = (Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP));
+    s.task(30, 30, "other");
+    for (tid, cpu) in [(10, 0), (20, 1), (30, 3)] {
+        s.switch(tid.into(), cpu, IDLE, tid, RUNNABLE);
+    }
+    s.opened(3, 30, 7, (32, 34), None);
+    other.answers(&mut s, 1, 20, (0, 2), (36, 40));
+    s.moved_through(7, (3, 30), (SENDTO, other.there, other.back), (0, 4), (50, 60));
+    s.sleep_in(71, 3, (30, IDLE), (RECVFROM, 70), other.sockets[0]);
+    c.asks(&mut s, 10, (0, 4), (100, 110));
+    s.sleep_in(112, 0, (10, IDLE), (RECVFROM, 111), c.sockets[0]);
+    other.hears(&mut s, 1, 20, (0, 4), (115, 118));
+    c.hears(&mut s, 1, 20, (0, 4), (120, 125));
+    other.answers(&mut s, 1, 20, (2, 4), (140, 150));
+    s.wake(175, 1, 20, 10, SENT);
+    s.switch(178, 0, IDLE, 10, RUNNABLE);
+    c.answers(&mut s, 1, 20, (0, 4), (170, 180));
+    c.gets(&mut s, 10, (0, 4), (111, 185));
+    let requests = s.requests();
+    let ours = |request: &Request| request.client.as_ref().is_some_and(|end| end.tid == 10);
+    let found: Vec<_> = requests.iter().filter(|(request, _)| ours(request)).collect();
+    let answer = "
+        100-110 client kernel.tcp
+        110-115 server queue.socket (user)
+        115-118 server queue.socket (kernel.tcp: recvfrom tcp)
+        118-120 server queue.socket (user)
+        120-125 server kernel.tcp
+        125-140 server queue.app (user)
+        140-150 server queue.app (kernel.tcp: sendto tcp)
+        150-170 server user
+        170-175 server kernel.tcp
+        175-178 client runqueue.wakeup by idle
+        178-185 client kernel.tcp
+    ";
+    assert_eq!(table(&found.first().expect("a request").1), expected(answer));
+}
