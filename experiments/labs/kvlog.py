@@ -33,9 +33,7 @@ def lab(rpcprobe: str, scratch: Path) -> bool:
     (scratch / "inner.sh").write_text(INNER)
     script = f"{NETLAB} link -- /bin/sh -e {scratch}/inner.sh"
     found = capture(rpcprobe, folder, f"REQUESTS=10 {script}")
-    writes = [
-        r for r in found.requests if r["kind"] == "tcp" and (r["request_bytes"] or 0) >= BYTES
-    ]
+    writes = large(found)
     good = check("ten requests of 1 MB, complete", [r["complete"] for r in writes] == [True] * 10)
     segments = found.segments(writes)
     by_rate_ns = (WIRE_BYTES - BURST_BYTES) * 8 / RATE * 1e9
@@ -55,10 +53,9 @@ def lab(rpcprobe: str, scratch: Path) -> bool:
     for (side, category), ns in spent.most_common(10):
         print(f"    {side:8}{category:20}{us(ns / len(writes)):>12}")
 
-    good &= kernel_copies(writes)
-    functions = own_copies(
-        capture(rpcprobe, scratch / "stacks", f"REQUESTS=200 {script}", "--stacks")
-    )
+    sampled = capture(rpcprobe, scratch / "stacks", f"REQUESTS=200 {script}", "--stacks")
+    good &= kernel_copies(writes, large(sampled))
+    functions = own_copies(sampled)
     print(
         "  the server's user time, samples by function and who called it (of 200 others, --stacks):"
     )
@@ -81,20 +78,33 @@ def lab(rpcprobe: str, scratch: Path) -> bool:
     )
 
 
-def kernel_copies(writes: list[dict]) -> bool:
+def large(found: Capture) -> list[dict]:
+    """The requests that carry a value."""
+    return [r for r in found.requests if r["kind"] == "tcp" and (r["request_bytes"] or 0) >= BYTES]
+
+
+def kernel_copies(writes: list[dict], sampled: list[dict]) -> bool:
     """What the kernel copied at both ends. The server reads as the bytes come in, beside the time on the wire: only
     what it reads last is on the request's way."""
-    print("  the kernel's copies, a request on average, on its way or not:")
-    print(f"    {'':8}{'bytes':>12}{'CPU of the calls':>20}{'copying ~':>12}{'a byte':>12}")
+    print("  the kernel's copies, a request on average, on its way or not (by samples: of 200 others):")
+    print(
+        f"    {'':8}{'bytes':>12}{'CPU of the calls':>20}{'copying ~':>12}{'by samples':>12}{'of samples':>12}"
+    )
     right = True
     for side in ("client", "server"):
-        moved, cpu_ns, copy_ns = (
-            sum(r[f"{side}_moved_{what}"] for r in writes) / len(writes)
-            for what in ("bytes", "cpu_ns", "copy_ns")
-        )
+
+        def sums(of: list[dict], side=side) -> dict[str, int]:
+            names = ("bytes", "cpu_ns", "copy_ns", "samples", "copy_samples")
+            return {name: sum(r[f"{side}_moved_{name}"] for r in of) for name in names}
+
+        moved, others = sums(writes), sums(sampled)
+        count, samples = len(writes), others["samples"]
+        share = others["copy_samples"] / max(samples, 1)
         print(
-            f"    {side:8}{moved:>12,.0f}{us(cpu_ns):>20}{us(copy_ns):>12}{copy_ns / moved:>9.3f} ns"
+            f"    {side:8}{moved['bytes'] / count:>12,.0f}{us(moved['cpu_ns'] / count):>20}"
+            f"{us(moved['copy_ns'] / count):>12}{us(moved['cpu_ns'] / count * share):>12}{samples:>12}"
         )
+        right &= samples > 0 and others["copy_samples"] > 0
         right &= all(
             r[f"{side}_moved_bytes"] == r["request_bytes"] + r["response_bytes"]
             and 0 < r[f"{side}_moved_copy_ns"] <= r[f"{side}_moved_cpu_ns"]
@@ -105,9 +115,7 @@ def kernel_copies(writes: list[dict]) -> bool:
 
 def own_copies(found: Capture) -> Counter:
     """Samples of the server's user time, by the innermost functions."""
-    writes = [
-        r for r in found.requests if r["kind"] == "tcp" and (r["request_bytes"] or 0) >= BYTES
-    ]
+    writes = large(found)
     callers = defaultdict(list)
     for frame in pyarrow.parquet.read_table(found.table("stacks")).to_pylist():
         callers[frame["stack_id"]].append(frame["function"])

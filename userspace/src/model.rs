@@ -227,10 +227,20 @@ pub struct Request {
 pub struct Moved {
     /// Written and read.
     pub bytes: u64,
-    /// CPU time of those calls, without interrupts: measured.
+    /// CPU time of those calls, without interrupts and page faults: measured.
     pub cpu_ns: u64,
     /// Of it, what copying took: modelled.
     pub copy_ns: u64,
+    /// Samples of those calls, if any were taken: how much of `cpu_ns` was copying by these.
+    pub samples: Samples,
+}
+
+/// Samples of a thread in system calls that moved bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Samples {
+    pub all: u64,
+    /// Those that found the kernel copying.
+    pub copying: u64,
 }
 
 impl Request {

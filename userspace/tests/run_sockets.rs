@@ -105,6 +105,12 @@ fn a_message_is_one_request_whatever_its_size() {
             for (request, _) in &requests {
                 let moved = Some(bytes + 4);
                 assert_eq!((request.request_bytes, request.response_bytes), (moved, moved));
+                for end in [request.client_moved, request.server_moved] {
+                    let end = end.expect("both ends move it");
+                    assert_eq!(end.bytes, 2 * (bytes + 4));
+                    assert!(0 < end.cpu_ns && end.copy_ns <= end.cpu_ns, "{end:?}");
+                    assert!(bytes == 0 || end.copy_ns > 0, "{end:?}");
+                }
             }
             assert!(share_of(Category::Unattributed, &requests) <= 0.01, "{transport} {bytes}");
         }

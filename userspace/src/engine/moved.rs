@@ -6,7 +6,7 @@ use super::event::Call;
 use super::recent::count_before;
 use super::walk::{Goal, Rates};
 use super::world::{Channel, Thread, Transfer, World};
-use crate::model::Moved;
+use crate::model::{Moved, Samples};
 
 /// The client's and the server's part; `None`: no message is known that it moved.
 pub fn moved(world: &World, goal: &Goal, rates: &Rates) -> [Option<Moved>; 2] {
@@ -18,11 +18,13 @@ pub fn moved(world: &World, goal: &Goal, rates: &Rates) -> [Option<Moved>; 2] {
         for (list, end) in [(&channel.writes, by_server), (&channel.reads, !by_server)] {
             for transfer in Channel::overlapping(list, message.from, message.to) {
                 let bytes = transfer.to.min(message.to) - transfer.from.max(message.from);
-                let part = part_of(world.thread(transfer.thread), transfer, bytes, rates);
+                let part = part_of(world, transfer, bytes, rates);
                 let sum = sums[usize::from(end)].get_or_insert_default();
                 sum.bytes = sum.bytes.saturating_add(part.bytes);
                 sum.cpu_ns = sum.cpu_ns.saturating_add(part.cpu_ns);
                 sum.copy_ns = sum.copy_ns.saturating_add(part.copy_ns);
+                sum.samples.all += part.samples.all;
+                sum.samples.copying += part.samples.copying;
             }
         }
     }
@@ -30,7 +32,8 @@ pub fn moved(world: &World, goal: &Goal, rates: &Rates) -> [Option<Moved>; 2] {
 }
 
 /// The part of a transfer that so many of its bytes have: of calls that moved others, too, by their number.
-fn part_of(thread: &Thread, transfer: &Transfer, bytes: u64, rates: &Rates) -> Moved {
+fn part_of(world: &World, transfer: &Transfer, bytes: u64, rates: &Rates) -> Moved {
+    let thread = world.thread(transfer.thread);
     let call = thread.call_before(transfer.enter_ns.saturating_add(1));
     let Some(call) = call.filter(|call| call.enter_ns == transfer.enter_ns) else {
         return Moved { bytes, ..Moved::default() };
@@ -41,15 +44,21 @@ fn part_of(thread: &Thread, transfer: &Transfer, bytes: u64, rates: &Rates) -> M
         let part = u128::from(ns) * u128::from(bytes) / u128::from(all.max(bytes).max(1));
         part as u64 // at most ns
     };
+    // A sample is of one request: that of most bytes.
+    let samples = match bytes >= all / 2 {
+        true => world.stacks.copying(transfer.thread, call.enter_ns, call.exit_ns),
+        false => Samples::default(),
+    };
     Moved {
         // A datagram without payload counts as a byte of its channel.
         bytes: if transfer.empty { 0 } else { bytes },
         cpu_ns: share(cpu_ns(thread, call)),
         copy_ns: share(copied.map_or(0, |(from_ns, to_ns)| to_ns - from_ns)),
+        samples,
     }
 }
 
-/// How long the thread was on a CPU in the call, for itself: without interrupts.
+/// How long the thread was on a CPU in the call, for itself: without interrupts and page faults.
 fn cpu_ns(thread: &Thread, call: &Call) -> u64 {
     let (from_ns, to_ns) = (call.enter_ns, call.exit_ns);
     let within =
@@ -57,7 +66,7 @@ fn cpu_ns(thread: &Thread, call: &Call) -> u64 {
     let first = count_before(&thread.off, |off| off.end_ns <= from_ns);
     let off = thread.off.range(first..).take_while(|off| off.start_ns < to_ns);
     let mut away_ns: u64 = off.map(|off| within(off.start_ns, off.end_ns)).sum();
-    for list in [&thread.hardirqs, &thread.softirqs] {
+    for list in [&thread.hardirqs, &thread.softirqs, &thread.faults] {
         let first = count_before(list, |span| span.end_ns <= from_ns);
         let spans = list.range(first..).take_while(|span| span.start_ns < to_ns);
         away_ns += spans.map(|span| within(span.start_ns, span.end_ns)).sum::<u64>();

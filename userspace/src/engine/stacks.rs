@@ -11,7 +11,7 @@ use std::rc::Rc;
 use super::event::{Code, Module};
 use super::space::{Extent, Space};
 use super::world::{Off, ProcessId, ThreadId, Why, World};
-use crate::model::{Category, StackUse, Taken};
+use crate::model::{Category, Samples, StackUse, Taken};
 use crate::records::{KERNEL_FRAMES, USER_FRAMES};
 use crate::symbols::{Place, Symbols};
 
@@ -201,6 +201,36 @@ impl Stacks {
         samples.is_some_and(|samples| samples.binary_search_by_key(&start_ns, |s| s.0).is_ok())
     }
 
+    /// How many samples of the thread fell into `[start_ns, end_ns)`, and how many of those found the kernel
+    /// copying between a program's memory and its own.
+    pub fn copying(&self, thread: ThreadId, start_ns: u64, end_ns: u64) -> Samples {
+        let mut found = Samples::default();
+        for (_, stack) in self.samples_in(thread, start_ns, end_ns) {
+            found.all += 1;
+            found.copying += u64::from(stack.first().is_some_and(|frame| self.copies(*frame)));
+        }
+        found
+    }
+
+    fn copies(&self, frame: Frame) -> bool {
+        let Frame::Kernel(_) = frame else { return false };
+        let lines = self.place(frame).and_then(|place| self.symbols.at(place));
+        lines.is_some_and(|lines| lines.iter().any(|line| copies_payload(&line.function)))
+    }
+
+    fn samples_in(
+        &self,
+        thread: ThreadId,
+        start_ns: u64,
+        end_ns: u64,
+    ) -> impl Iterator<Item = &(u64, Stack)> {
+        let samples = self.samples.get(&thread);
+        // What ran was interrupted at an instant: it ran just before.
+        let first = samples.map_or(0, |s| s.partition_point(|(at_ns, _)| *at_ns <= start_ns));
+        let range = samples.into_iter().flat_map(move |samples| samples.range(first..));
+        range.take_while(move |(at_ns, _)| *at_ns <= end_ns)
+    }
+
     /// Most frequent stack of the samples in `[start_ns, end_ns)`: its example, how many are like
     /// it, how many there are. Alike are those with the same functions, whatever the lines.
     fn most_frequent(
@@ -209,12 +239,9 @@ impl Stacks {
         start_ns: u64,
         end_ns: u64,
     ) -> Option<(&Stack, u64, u64)> {
-        let samples = self.samples.get(&thread)?;
-        // What ran was interrupted at an instant: it ran just before.
-        let first = samples.partition_point(|(at_ns, _)| *at_ns <= start_ns);
         let mut groups: HashMap<Vec<Function<'_>>, (usize, u64)> = HashMap::new();
-        let range = samples.range(first..).take_while(|(at_ns, _)| *at_ns <= end_ns);
-        let found: Vec<&Stack> = range.map(|(_, stack)| stack).collect();
+        let found: Vec<&Stack> =
+            self.samples_in(thread, start_ns, end_ns).map(|(_, stack)| stack).collect();
         for (index, stack) in found.iter().enumerate() {
             let functions = stack.iter().flat_map(|frame| self.functions(*frame)).collect();
             groups.entry(functions).or_insert((index, 0)).1 += 1;
@@ -231,6 +258,21 @@ impl Stacks {
             None => vec![Function::Nameless(frame)],
         }
     }
+}
+
+/// Whether a kernel function is one that moves bytes between a program's memory and the kernel's:
+/// `_copy_to_iter`, `rep_movs_alternative` (arch/x86/lib/copy_user_64.S), `copy_user_generic_string` and the like.
+fn copies_payload(function: &str) -> bool {
+    const PARTS: [&str; 7] = [
+        "copy_to_iter",
+        "copy_from_iter",
+        "copy_to_user",
+        "copy_from_user",
+        "copy_user",
+        "rep_movs",
+        "memcpy",
+    ];
+    PARTS.iter().any(|part| function.contains(part))
 }
 
 #[derive(PartialEq, Eq, Hash)]

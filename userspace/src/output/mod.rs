@@ -379,7 +379,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::model::{category_ns, End, Evidence, Kind, Moved, Side, StackUse, Taken};
+    use crate::model::{category_ns, End, Evidence, Kind, Moved, Samples, Side, StackUse, Taken};
 
     struct Files {
         _directory: TempDir,
@@ -422,7 +422,12 @@ mod tests {
             status: Some(-1),
             request_bytes: Some(0),
             response_bytes: Some(i64::MAX as u64),
-            client_moved: Some(Moved { bytes: 3, cpu_ns: 2, copy_ns: 1 }),
+            client_moved: Some(Moved {
+                bytes: 3,
+                cpu_ns: 2,
+                copy_ns: 1,
+                samples: Samples { all: 5, copying: 4 },
+            }),
             server_moved: Some(Moved::default()),
         };
         let segment = Segment {

@@ -13,7 +13,7 @@ use super::{
     bools, decode_rows, file_writer, open_with, rows, to_i64, told, write_batch, CategorySums,
     FileWriter, Ints, RequestRow, Rows, Texts, BATCH_ROWS, REQUESTS_HELD_BYTES,
 };
-use crate::model::{category_ns, Category, End, Kind, Moved, Request, Segment};
+use crate::model::{category_ns, Category, End, Kind, Moved, Request, Samples, Segment};
 
 /// Every request of a file, in its order.
 ///
@@ -31,14 +31,18 @@ pub fn read_requests(path: &Path) -> Result<Vec<RequestRow>> {
     stream_requests(path)?.collect()
 }
 
-/// Of the client and of the server, all three or none.
-const MOVED: [&str; 6] = [
+/// Of the client and of the server, all five or none.
+const MOVED: [&str; 10] = [
     "client_moved_bytes",
     "client_moved_cpu_ns",
     "client_moved_copy_ns",
+    "client_moved_samples",
+    "client_moved_copy_samples",
     "server_moved_bytes",
     "server_moved_cpu_ns",
     "server_moved_copy_ns",
+    "server_moved_samples",
+    "server_moved_copy_samples",
 ];
 
 fn schema() -> Schema {
@@ -161,8 +165,10 @@ impl RequestWriter {
         c.response_bytes.append_option(opt("response_bytes", request.response_bytes)?);
         let ends = [request.client_moved, request.server_moved];
         let moved = ends.into_iter().flat_map(|end| match end {
-            Some(Moved { bytes, cpu_ns, copy_ns }) => [Some(bytes), Some(cpu_ns), Some(copy_ns)],
-            None => [None; 3],
+            Some(Moved { bytes, cpu_ns, copy_ns, samples: Samples { all, copying } }) => {
+                [bytes, cpu_ns, copy_ns, all, copying].map(Some)
+            }
+            None => [None; MOVED.len() / 2],
         });
         for ((column, name), value) in c.moved.iter_mut().zip(MOVED).zip(moved) {
             column.append_option(opt(name, value)?);
@@ -307,17 +313,16 @@ impl Reader {
     /// What an end moved, the client (0) or the server (1).
     fn moved(&self, end: usize, row: usize) -> Result<Option<Moved>> {
         let Some(columns) = &self.moved else { return Ok(None) };
-        let of: Vec<Option<u64>> = columns
-            .iter()
-            .skip(3 * end)
-            .take(3)
+        let each = MOVED.len() / 2;
+        let of: Vec<Option<u64>> = (columns.iter().skip(each * end).take(each))
             .map(|ints| ints.get(row))
             .collect::<Result<_>>()?;
         match of[..] {
-            [Some(bytes), Some(cpu_ns), Some(copy_ns)] => {
-                Ok(Some(Moved { bytes, cpu_ns, copy_ns }))
+            [Some(bytes), Some(cpu_ns), Some(copy_ns), Some(all), Some(copying)] => {
+                let samples = Samples { all, copying };
+                Ok(Some(Moved { bytes, cpu_ns, copy_ns, samples }))
             }
-            [None, None, None] => Ok(None),
+            [None, None, None, None, None] => Ok(None),
             _ => bail!("of what the {} moved some is null", ["client", "server"][end]),
         }
     }

@@ -132,12 +132,14 @@ fn heading(
     writeln!(out, "{}", facts.join(" · "))?;
     let ends = [("client", request.client_moved), ("server", request.server_moved)];
     let told = ends.into_iter().filter_map(|(who, moved)| {
-        let Moved { bytes, cpu_ns, copy_ns } = moved?;
+        let Moved { bytes, cpu_ns, copy_ns, samples } = moved?;
         let (cpu, copy) = (format_ns(cpu_ns), format_ns(copy_ns));
-        Some(format!(
-            "the {who} {} in calls of {cpu} CPU, ~{copy} of it copying",
-            count(bytes, "byte")
-        ))
+        let sampled = match samples.all {
+            0 => String::new(),
+            all => format!(" ({} of {} there)", samples.copying, count(all, "sample")),
+        };
+        let bytes = count(bytes, "byte");
+        Some(format!("the {who} {bytes} in calls of {cpu} CPU, ~{copy} of it copying{sampled}"))
     });
     let told: Vec<String> = told.collect();
     if !told.is_empty() {

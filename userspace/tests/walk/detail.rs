@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use rpcprobe::engine::event::{Code, Event, Mapping, Module, What};
-use rpcprobe::model::{Category, Taken};
+use rpcprobe::model::{Category, Samples, Taken};
 
 use super::damage::{damaged, wrongs};
 use super::laws::{cases, check_segments, numbers};
@@ -50,6 +50,10 @@ fn with_stacks(events: &[Event], extras: &[Extra]) -> Vec<Event> {
 
 /// The answers without what stacks add to them.
 fn without_detail(mut answers: Answers) -> Answers {
+    let ends = answers.iter_mut().flat_map(|(r, _)| [&mut r.client_moved, &mut r.server_moved]);
+    for moved in ends.flatten() {
+        moved.samples = Samples::default();
+    }
     for segment in answers.iter_mut().flat_map(|(_, segments)| segments) {
         segment.stack = None;
         if let Some(detail) = &mut segment.detail {

@@ -3,8 +3,8 @@
 //! on pipe `B`.
 
 use rpcprobe::engine::event::What;
-use rpcprobe::engine::Rates;
-use rpcprobe::model::{Category, Evidence};
+use rpcprobe::engine::{Engine, Rates};
+use rpcprobe::model::{Category, Evidence, Moved, Samples};
 use rpcprobe::records::{FAULT_KERNEL, VEC_TIMER, WAKING_IN_SYSCALL};
 
 use super::golden::{a, asked, b, ASKED};
@@ -205,4 +205,32 @@ fn stolen_time_of_a_thread_nobody_knows_has_no_place() {
         142-143 client kernel.pipe
     ";
     assert_eq!(s.only(), expected(&[ASKED, rest].concat()));
+}
+
+/// The server has read the first half of the request beside its way, by the time the client sends the rest; a
+/// fault and 4 ns off the CPU are no work of the calls. At 0.5 ns a byte.
+#[test]
+fn both_ends_say_what_they_moved() {
+    let mut s = Story::new();
+    let (a, b) = (pipe(1), pipe(2));
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.switch(20, 1, IDLE, 20, RUNNABLE);
+    s.write(0, 10, a, (0, 40), (100, 130));
+    s.read(1, 20, a, (0, 40), (140, 170));
+    s.write(0, 10, a, (40, 20), (200, 230));
+    s.switch(248, 1, 20, IDLE, RUNNABLE);
+    s.switch(252, 1, IDLE, 20, RUNNABLE);
+    s.at(256, 1, What::Fault { tid: 20, enter_ns: 254, ip: 0, flags: FAULT_KERNEL });
+    s.read(1, 20, a, (40, 20), (240, 260));
+    s.write(1, 20, b, (0, 8), (300, 310));
+    s.read(0, 10, b, (0, 8), (320, 332));
+    let rates = Rates { copy_ns_per_byte: 0.5, ..Rates::default() };
+    let answers = explain_with(Engine::new(4, 0, rates), &s.events());
+    let request = &answers[0].0;
+    let moved = |bytes, cpu_ns, copy_ns| {
+        Some(Moved { bytes, cpu_ns, copy_ns, samples: Samples::default() })
+    };
+    assert_eq!(answers.len(), 1);
+    assert_eq!(request.client_moved, moved(68, 30 + 30 + 12, 20 + 10 + 4));
+    assert_eq!(request.server_moved, moved(68, 30 + 14 + 10, 20 + 10 + 4));
 }

@@ -26,9 +26,9 @@ impl Walk<'_> {
         // Bytes of other messages matter only on the way back from a thread being explored.
         let returns = self.members.contains(&write.thread)
             && !self.members.contains(&thread)
-            && !self.before_asked(write.thread, write.exit_ns)
-            && !(self.doubts() && self.answers_another(write.thread, write.enter_ns, thread));
-        if !ours && !returns {
+            && !self.before_asked(write.thread, write.exit_ns);
+        let others = self.doubts() && self.answers_another(write.thread, write.enter_ns, thread);
+        if !ours && (!returns || others) {
             return None;
         }
         if write.thread == thread || write.enter_ns < self.goal.start_ns {
