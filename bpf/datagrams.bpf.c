@@ -218,44 +218,38 @@ static __always_inline void number(struct task_state *state, struct datagram *d,
     note(state, &moved);
 }
 
-/* A packet is given to a device: in most cases inside the sender's own call. */
-SEC("tp_btf/net_dev_queue")
-int HOOK(on_net_dev_queue, struct sk_buff *skb)
+/* A packet of a UDP socket is given to a device: in most cases inside the sender's own call. Whether
+ * it is a datagram of a traced thread's, and whole. */
+static __always_inline bool datagram_leaves(struct sk_buff *skb, struct sock *sk,
+                                            struct datagram *d)
 {
-    struct sock *sk = skb->sk;
-    if (sk && sk->sk_type == SOCK_STREAM && sk->sk_protocol == IPPROTO_TCP) {
-        packet_queued(skb, sk);
-        return 0;
-    }
-    if (!sk || sk->sk_type != SOCK_DGRAM || sk->sk_protocol != IPPROTO_UDP)
-        return 0;
     struct task_state *state = traced_current();
     if (!state || !state->enter_ns)
-        return 0;
+        return false;
     /* A softirq may send what had to wait, for an address to be resolved, for others, too. */
     bool own = state->fd >= 0 && state->sk == (u64)sk;
     if (!own && interrupt_context())
-        return 0;
+        return false;
     u64 key = (u64)skb;
     if (state->skb == key)
-        return 0; /* on to the device below */
+        return false; /* on to the device below */
     struct headers h;
     if (!read_headers(skb, &h))
-        return 0;
+        return false;
     state->skb = key;
-    struct datagram d = {};
     u32 net = namespace_of(sk);
-    name_channels(&d, &h.from, &h.to, net);
-    set_bytes(&d, h.bytes);
-    struct channel_bytes *counted = learn_channel(&d, &h, net);
+    name_channels(d, &h.from, &h.to, net);
+    set_bytes(d, h.bytes);
+    struct channel_bytes *counted = learn_channel(d, &h, net);
     if (!counted)
-        return 0;
-    number(state, &d, counted);
+        return false;
+    number(state, d, counted);
     /* What fragments are put together to is any of them. */
-    if (skb->len < h.bytes + UDP_HEADER_BYTES)
-        key = fragments_key(d.channel, h.fragment);
-    bpf_map_update_elem(&datagrams, &key, &d, BPF_ANY);
-    return 0;
+    bool whole = skb->len >= h.bytes + UDP_HEADER_BYTES;
+    if (!whole)
+        key = fragments_key(d->channel, h.fragment);
+    bpf_map_update_elem(&datagrams, &key, d, BPF_ANY);
+    return whole;
 }
 
 /* Recognises a datagram in the queue of a UDP socket. */

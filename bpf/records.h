@@ -494,6 +494,8 @@ struct rec_accept { /* sys.ret: the new descriptor, of which the rest tells */
 };
 
 #define PACKET_AGAIN 1 /* sent before */
+#define PACKET_UDP 2
+#define PACKET_FORWARDED 4 /* by a router on this machine */
 
 struct rec_packet { /* hdr.ts_ns: sent or, if received_ns is not 0, received */
     struct rec_hdr hdr;
@@ -503,5 +505,5 @@ struct rec_packet { /* hdr.ts_ns: sent or, if received_ns is not 0, received */
     u64 sent_ns;
     u64 received_ns;
     u32 bytes;
-    u32 pad;
+    u32 device; /* tells those apart that it passes: a router hands it to another */
 };

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The way of TCP packets of traced sockets through devices: queued, sent, and, where the other end
- * is on this machine, received. Packets are told by channel and the number of their last byte, so
- * cutting them up (GSO) and copying them does not matter: what is told is the way of the last
- * piece. Loopback has no queue and no link; its packets leave no records.
+ * The way of packets of traced sockets through devices: queued, sent, and, where the other end is on
+ * this machine, received. On the way through a router on this machine there are several devices, and
+ * a record for each. Loopback has no queue and no link; its packets leave no records.
+ *
+ * Packets of TCP are told by channel and the number of their last byte, so cutting them up (GSO) and
+ * copying them does not matter: what is told is the way of the last piece. Datagrams of UDP are
+ * told by their sk_buff (see datagrams.bpf.c), if they are whole: of fragments nothing is told.
  */
 #include "probe.h"
 
@@ -23,7 +26,7 @@ static volatile bool any_wired;
 
 struct packet_key {
     u64 channel;
-    u64 end; /* the 32 bits of TCP */
+    u64 end; /* of TCP the 32 bits of its numbers */
 };
 
 struct packet {
@@ -31,7 +34,10 @@ struct packet {
     u64 sent_ns;
     u64 end;
     u32 bytes;
-    u32 flags; /* PACKET_AGAIN */
+    u16 flags; /* PACKET_AGAIN, PACKET_UDP */
+    u16 pad;
+    u32 device;
+    u32 pad2;
 };
 
 struct {
@@ -110,8 +116,41 @@ static __always_inline void emit_packet(u64 channel, const struct packet *p, u64
         r->sent_ns = p->sent_ns;
         r->received_ns = received_ns;
         r->bytes = p->bytes;
-        r->pad = 0;
+        r->device = p->device;
     }
+}
+
+/* Any number that devices do not share, most likely. */
+static __always_inline u32 device_of(struct sk_buff *skb)
+{
+    u64 address = 0; /* a number: the verifier lets nobody compute with a pointer */
+    bpf_core_read(&address, sizeof(address), &skb->dev);
+    return address >> 6;
+}
+
+static __always_inline void note_queued(const struct packet_key *id, struct packet *p)
+{
+    p->queued_ns = bpf_ktime_get_ns();
+    bpf_map_update_elem(&packets, id, p, BPF_ANY);
+}
+
+/* The device has a packet of TCP that ends there. */
+static __always_inline void tcp_queued(struct sk_buff *skb, u64 channel,
+                                       const struct tcp_headers *h, u16 flags)
+{
+    struct packet_key id = {.channel = channel, .end = h->end};
+    struct packet *before = bpf_map_lookup_elem(&packets, &id);
+    struct channel_bytes *counted = bpf_map_lookup_elem(&channels, &channel);
+    u64 last = counted ? counted->sent : 0;
+    u32 device = device_of(skb);
+    bool again = before && before->sent_ns && before->device == device;
+    struct packet p = {
+        .end = extend(&last, h->end),
+        .bytes = h->bytes,
+        .flags = again ? flags | PACKET_AGAIN : flags,
+        .device = device,
+    };
+    note_queued(&id, &p);
 }
 
 /* A TCP packet is given to a device: in its sender's call, or later, when earlier ones made room.
@@ -135,31 +174,99 @@ static __always_inline void packet_queued(struct sk_buff *skb, struct sock *sk)
         bpf_map_update_elem(&wired, &key, &channel, BPF_ANY);
         any_wired = true;
     }
-    struct packet_key id = {.channel = channel, .end = h.end};
-    struct packet *before = bpf_map_lookup_elem(&packets, &id);
-    struct channel_bytes *counted = bpf_map_lookup_elem(&channels, &channel);
-    u64 last = counted ? counted->sent : 0;
+    tcp_queued(skb, channel, &h, 0);
+}
+
+/* A datagram of a traced thread's is given to a device. */
+static __always_inline void datagram_queued(struct sk_buff *skb, const struct datagram *d,
+                                            u16 flags)
+{
+    if (on_loopback(skb))
+        return;
+    any_wired = true;
+    struct packet_key id = {.channel = d->channel, .end = d->offset + d->bytes};
     struct packet p = {
-        .queued_ns = bpf_ktime_get_ns(),
-        .end = extend(&last, h.end),
-        .bytes = h.bytes,
-        .flags = before && before->sent_ns ? PACKET_AGAIN : 0,
+        .end = id.end,
+        .bytes = d->bytes,
+        .flags = flags | PACKET_UDP,
+        .device = device_of(skb),
     };
-    bpf_map_update_elem(&packets, &id, &p, BPF_ANY);
+    note_queued(&id, &p);
+}
+
+/* The datagram that an sk_buff is, of those that traced threads sent. */
+static __always_inline struct datagram *sent_datagram(struct sk_buff *skb)
+{
+    u64 key = (u64)skb;
+    struct datagram *d = bpf_map_lookup_elem(&datagrams, &key);
+    struct headers h;
+    if (!d || d->object_type != OBJECT_UDP || !d->has_offset || !read_headers(skb, &h))
+        return 0;
+    return d->channel == direction(&h.from, &h.to, 0) ? d : 0;
+}
+
+/* A router on this machine gives a packet to its next device: whose it was it does not know. */
+static __always_inline void packet_forwarded(struct sk_buff *skb)
+{
+    struct tcp_headers h;
+    if (!any_wired || on_loopback(skb))
+        return;
+    if (read_tcp(skb, &h)) {
+        u64 channel = direction(&h.from, &h.to, 0);
+        if (bpf_map_lookup_elem(&channels, &channel))
+            tcp_queued(skb, channel, &h, PACKET_FORWARDED);
+        return;
+    }
+    struct datagram *d = sent_datagram(skb);
+    if (d)
+        datagram_queued(skb, d, PACKET_FORWARDED);
+}
+
+/* What is known of a packet that was queued. */
+static __always_inline struct packet *packet_of(struct sk_buff *skb, struct packet_key *id)
+{
+    struct tcp_headers h;
+    if (read_tcp(skb, &h)) {
+        id->channel = direction(&h.from, &h.to, 0);
+        id->end = h.end;
+    } else {
+        struct datagram *d = sent_datagram(skb);
+        if (!d)
+            return 0;
+        id->channel = d->channel;
+        id->end = d->offset + d->bytes;
+    }
+    return bpf_map_lookup_elem(&packets, id);
+}
+
+SEC("tp_btf/net_dev_queue")
+int HOOK(on_net_dev_queue, struct sk_buff *skb)
+{
+    struct sock *sk = skb->sk;
+    if (!sk) {
+        packet_forwarded(skb);
+    } else if (sk->sk_type == SOCK_STREAM && sk->sk_protocol == IPPROTO_TCP) {
+        packet_queued(skb, sk);
+    } else if (sk->sk_type == SOCK_DGRAM && sk->sk_protocol == IPPROTO_UDP) {
+        struct datagram d = {};
+        if (datagram_leaves(skb, sk, &d))
+            datagram_queued(skb, &d, 0);
+    }
+    return 0;
 }
 
 SEC("tp_btf/net_dev_start_xmit")
 int HOOK(on_net_dev_start_xmit, struct sk_buff *skb)
 {
-    if (!any_wired)
+    if (!any_wired || on_loopback(skb))
         return 0;
-    u64 key = (u64)skb->sk;
-    u64 *channel = key ? bpf_map_lookup_elem(&wired, &key) : 0;
-    struct tcp_headers h;
-    if (!channel || !read_tcp(skb, &h))
+    struct sock *sk = skb->sk;
+    u64 key = (u64)sk;
+    /* Most packets are of others. */
+    if (sk && sk->sk_type == SOCK_STREAM && !bpf_map_lookup_elem(&wired, &key))
         return 0;
-    struct packet_key id = {.channel = *channel, .end = h.end};
-    struct packet *p = bpf_map_lookup_elem(&packets, &id);
+    struct packet_key id = {};
+    struct packet *p = packet_of(skb, &id);
     if (!p || p->sent_ns)
         return 0;
     p->sent_ns = bpf_ktime_get_ns();
@@ -170,11 +277,10 @@ int HOOK(on_net_dev_start_xmit, struct sk_buff *skb)
 SEC("tp_btf/netif_receive_skb")
 int HOOK(on_netif_receive_skb, struct sk_buff *skb)
 {
-    struct tcp_headers h;
-    if (!any_wired || on_loopback(skb) || !read_tcp(skb, &h))
+    if (!any_wired || on_loopback(skb))
         return 0;
-    struct packet_key id = {.channel = direction(&h.from, &h.to, 0), .end = h.end};
-    struct packet *p = bpf_map_lookup_elem(&packets, &id);
+    struct packet_key id = {};
+    struct packet *p = packet_of(skb, &id);
     if (!p || !p->sent_ns)
         return 0;
     emit_packet(id.channel, p, bpf_ktime_get_ns());

@@ -72,6 +72,8 @@ pub const FAULT_MAJOR: u8 = 1;
 pub const FAULT_KERNEL: u8 = 2;
 
 pub const PACKET_AGAIN: u8 = 1;
+pub const PACKET_UDP: u8 = 2;
+pub const PACKET_FORWARDED: u8 = 4;
 
 pub const MAPPING_EXEC: u8 = 1;
 
@@ -351,7 +353,7 @@ records! {
         object_type: u16,
         pad: u16,
     }
-    /// A TCP packet with bytes `[end - bytes, end)` of a channel was sent or (`received_ns`) received.
+    /// A packet with bytes `[end - bytes, end)` of a channel was sent or (`received_ns`) received.
     struct RecPacket {
         hdr: RecHdr,
         channel: u64,
@@ -360,7 +362,7 @@ records! {
         sent_ns: u64,
         received_ns: u64,
         bytes: u32,
-        pad: u32,
+        device: u32,
     }
 }
 

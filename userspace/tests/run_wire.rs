@@ -56,6 +56,60 @@ fn a_shaped_links_queue_is_where_a_message_waits() {
     assert!(off < 0.03, "{wire_ns} ns on the wire, {by_rate_ns} ns by rate: {segments:#?}");
 }
 
+/// Twenty datagrams of 1000 bytes, each answered by one of 4, over a link of 1 Mbit/s: of the client's own device
+/// or, as told, of the router's on the way.
+const DATAGRAMS: &str = r#"
+a=rwa$$ r=rwr$$ b=rwb$$
+trap 'ip netns del $a; ip netns del $r; ip netns del $b' EXIT
+ip netns add $a && ip netns add $r && ip netns add $b
+ip -n $a link add v0 type veth peer name v1 netns $r
+ip -n $r link add v2 type veth peer name v3 netns $b
+ip -n $a addr add 10.78.1.1/24 dev v0 && ip -n $r addr add 10.78.1.2/24 dev v1
+ip -n $r addr add 10.78.2.2/24 dev v2 && ip -n $b addr add 10.78.2.1/24 dev v3
+for at in $a:v0 $r:v1 $r:v2 $b:v3; do ip -n ${at%:*} link set ${at#*:} up; done
+ip -n $a route add default via 10.78.1.2 && ip -n $b route add default via 10.78.2.2
+ip netns exec $r sysctl -qw net.ipv4.ip_forward=1
+if [ $0 = router ]; then at="$r v2"; else at="$a v0"; fi
+tc -n ${at% *} qdisc add dev ${at#* } root tbf rate 1mbit burst 1600 limit 1mb
+ip netns exec $b python3 -c '
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("10.78.2.1", 7777))
+for i in range(20):
+    data, who = s.recvfrom(2000)
+    s.sendto(b"done", who)
+' &
+sleep 0.5
+ip netns exec $a python3 -c '
+import socket
+c = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); c.connect(("10.78.2.1", 7777))
+for i in range(20):
+    c.send(b"x" * 1000); c.recv(10)
+'
+wait
+"#;
+
+#[test]
+fn datagrams_wait_in_a_devices_queue_too_also_a_routers() {
+    let Some(_turn) = needs_kernel() else { return };
+    for (who, detail) in
+        [("sender", "queued at the sender's device"), ("router", "queued at a router's device")]
+    {
+        let capture = Capture::of(&[], &["sh", "-c", DATAGRAMS, who], Stdio::null()).succeeded();
+        let mut requests = capture.checked();
+        requests.retain(|(request, _)| request.kind == Kind::Udp);
+        assert_eq!(requests.len(), 20);
+        // What passes at once is over by then.
+        let rest: Vec<_> = requests.split_off(4).into_iter().flat_map(|(_, s)| s).collect();
+        let latency_ns: u64 = rest.iter().map(|segment| segment.duration_ns).sum();
+        let queued = rest.iter().filter(|s| s.detail.as_deref() == Some(detail));
+        let queued_ns: u64 = queued.map(|segment| segment.duration_ns).sum();
+        // 1042 bytes take 8.3 ms: most of the time, unless the programs lose their CPUs.
+        assert!(queued_ns > latency_ns / 2, "{who}: {queued_ns} of {latency_ns}: {rest:#?}");
+        let on_the_way = time_in(Category::WireStack, &rest);
+        assert!(on_the_way < latency_ns / 20, "{who}: {on_the_way} of {latency_ns}");
+    }
+}
+
 /// The waits of one category of the requests over TCP: what they are called, what for, how long.
 fn waits(capture: &Capture, category: Category) -> Vec<(String, String, u64)> {
     let requests = capture.checked().into_iter().filter(|(request, _)| request.kind == Kind::Tcp);

@@ -408,8 +408,9 @@ pub struct Module {
     pub identity: Box<str>,
 }
 
-/// A packet with bytes `[from, end)` of a channel: when the sender's device got it, began to send it,
-/// and when it was received, if that was on this machine.
+/// A packet with bytes `[from, end)` of a channel on its way from one device to the next: when the first got it,
+/// began to send it, and when it was received, if that was on this machine. There are as many as it passes
+/// devices that send it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
     pub from: u64,
@@ -419,6 +420,10 @@ pub struct Packet {
     pub received_ns: Option<u64>,
     /// The bytes had been sent before.
     pub again: bool,
+    /// A router on this machine handed it on.
+    pub forwarded: bool,
+    /// Tells the devices apart that hand it on.
+    pub device: u32,
 }
 
 /// A block request, told at its completion.
@@ -697,8 +702,11 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
                 sent_ns: r.sent_ns.clamp(r.queued_ns.min(hdr.ts_ns), hdr.ts_ns),
                 received_ns: (r.received_ns != 0).then_some(hdr.ts_ns),
                 again: hdr.flags & PACKET_AGAIN != 0,
+                forwarded: hdr.flags & PACKET_FORWARDED != 0,
+                device: r.device,
             };
-            What::Packet { object: connection(r.channel, TYPE_TCP), packet }
+            let type_bits = if hdr.flags & PACKET_UDP != 0 { TYPE_UDP } else { TYPE_TCP };
+            What::Packet { object: connection(r.channel, type_bits), packet }
         }
         REC_ACCEPT => {
             let r: RecAccept = whole(record)?;

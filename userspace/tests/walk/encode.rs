@@ -1,7 +1,7 @@
 //! Events as the records the kernel side would have sent: the reverse of `event::decode`.
 
 use rpcprobe::engine::event::{
-    Call, Event, Io, Method, Object, Protocol, Unit, What, TYPE_EVENTFD,
+    Call, Event, Io, Method, Object, Packet, Protocol, Unit, What, TYPE_EVENTFD, TYPE_UDP,
 };
 use rpcprobe::engine::unsent::Unsent;
 use rpcprobe::records::*;
@@ -74,14 +74,14 @@ pub fn record(event: &Event) -> Vec<u8> {
         }
         What::Call { tid, call } => self::call(hdr(*tid, 0, 0, call.nr), call),
         What::Packet { object, packet } => RecPacket {
-            hdr: hdr(0, REC_PACKET, u8::from(packet.again) * PACKET_AGAIN, 0),
+            hdr: hdr(0, REC_PACKET, packet_flags(*object, packet), 0),
             channel: object.ino,
             end: packet.end,
             queued_ns: packet.queued_ns,
             sent_ns: packet.sent_ns,
             received_ns: packet.received_ns.unwrap_or(0),
             bytes: (packet.end - packet.from) as u32,
-            pad: 0,
+            device: packet.device,
         }
         .as_bytes()
         .to_vec(),
@@ -356,4 +356,10 @@ fn name(comm: &str) -> [u8; COMM_BYTES] {
 /// As many bytes as one byte can tell.
 fn held(unsent: Unsent) -> u16 {
     u16::from(unsent.why) | (unsent.bytes.min(255) as u16) << 8
+}
+
+fn packet_flags(object: Object, packet: &Packet) -> u8 {
+    let udp = if object.type_bits == TYPE_UDP { PACKET_UDP } else { 0 };
+    let forwarded = u8::from(packet.forwarded) * PACKET_FORWARDED;
+    u8::from(packet.again) * PACKET_AGAIN | forwarded | udp
 }

@@ -14,6 +14,8 @@ const MOST_UNDER_WAY: usize = 4096;
 enum Place {
     /// In the queue of the sender's device.
     Queued,
+    /// In that of a router's.
+    Forwarded,
     /// Not there yet, but kept by what the link was still busy with: see [`between`].
     Paced,
     /// Not there yet: TCP was about to hand it over.
@@ -56,29 +58,28 @@ impl Walk<'_> {
         let message =
             self.goal.messages.iter().find(|m| m.object == object && m.from <= last && last < m.to);
         let Some(message) = message else { return latest };
-        let packets = &channel.packets;
-        let with_it = |p: &Packet| p.from <= last && last < p.end && p.queued_ns <= latest.1;
+        // They are in order of sending. Not what a router does with them later.
+        let ours = channel.packets.iter().rev().take_while(|p| p.sent_ns >= self.goal.start_ns);
+        let packets: Vec<&Packet> = ours.filter(|packet| !packet.forwarded).collect();
+        let has_it = |p: &&Packet| p.from <= last && last < p.end;
         // The one with the last byte may have been queued by an interrupt, after the write.
-        let Some(awaited) = packets
-            .iter()
-            .rposition(with_it)
-            .or_else(|| packets.iter().rposition(|p| p.from <= last && last < p.end))
-        else {
+        let in_time = packets.iter().position(|p| has_it(p) && p.queued_ns <= latest.1);
+        let Some(awaited) = in_time.or_else(|| packets.iter().position(has_it)) else {
             return latest;
         };
         let mut at = awaited;
-        while let Some(before) = at.checked_sub(1).map(|i| &packets[i]) {
-            let packet = &packets[at];
+        while let Some(before) = packets.get(at + 1) {
+            let packet = packets[at];
             let queued = packet.queued_ns <= before.sent_ns && !packet.again && !before.again;
             if before.end <= message.from || !(queued || between(before, packet).is_some()) {
                 break;
             }
-            at -= 1;
+            at += 1;
         }
         if at == awaited {
             return latest;
         }
-        let first = &packets[at];
+        let first = packets[at];
         let write = Channel::find(&channel.writes, first.from.max(message.from));
         match write.filter(|write| (write.enter_ns..latest.1).contains(&first.queued_ns)) {
             Some(write) => (write.thread, first.queued_ns.max(self.goal.start_ns)),
@@ -96,10 +97,8 @@ impl Walk<'_> {
         (from_ns, to_ns): (u64, u64),
     ) {
         let awaited = self.packet_with(object, last, to_ns);
-        let (again, received_ns) = match awaited {
-            Some(packet) => (packet.again, packet.received_ns.unwrap_or(to_ns)),
-            None => (false, to_ns),
-        };
+        let again = awaited.is_some_and(|packet| packet.again);
+        let received_ns = awaited.and_then(|packet| packet.received_ns).unwrap_or(to_ns);
         let received_ns = received_ns.clamp(from_ns, to_ns);
         let held = self.world.channels.get(&object).and_then(|channel| {
             let write = Channel::find(&channel.writes, last)?;
@@ -112,6 +111,7 @@ impl Walk<'_> {
         for (start_ns, end_ns, place) in self.places(object, from_ns, received_ns) {
             let (category, detail) = match place {
                 Place::Queued => (Category::WireQdisc, "queued at the sender's device"),
+                Place::Forwarded => (Category::WireQdisc, "queued at a router's device"),
                 Place::Paced => (Category::WireQdisc, PACED),
                 Place::Handed => (Category::WireStack, HANDED),
                 Place::Link if again => (Category::WireLink, "under way, sent again"),
@@ -152,7 +152,9 @@ impl Walk<'_> {
         }
         for (start_ns, end_ns, place) in places {
             let (category, detail) = match place {
-                Place::Queued => (Category::WireQdisc, "socket buffer full, device's queue"),
+                Place::Queued | Place::Forwarded => {
+                    (Category::WireQdisc, "socket buffer full, device's queue")
+                }
                 Place::Paced => (Category::WireQdisc, PACED),
                 Place::Handed => (Category::WireStack, HANDED),
                 Place::Link => (Category::WireLink, "socket buffer full, under way"),
@@ -209,7 +211,7 @@ impl Walk<'_> {
     /// tells more than one under way.
     fn places(&self, object: Object, from_ns: u64, to_ns: u64) -> Vec<(u64, u64, Place)> {
         let clip = |at_ns: u64| at_ns.clamp(from_ns, to_ns);
-        let mut changes: Vec<(u64, [i64; 4])> = Vec::new();
+        let mut changes: Vec<(u64, [i64; 5])> = Vec::new();
         let channel = self.world.channels.get(&object);
         let Some(packets) = channel.map(|channel| &channel.packets) else {
             return vec![(from_ns, to_ns, Place::Elsewhere)];
@@ -217,14 +219,14 @@ impl Walk<'_> {
         // They are in order of sending; those under way at the beginning had been sent before.
         let first = count_before(packets, |packet| packet.sent_ns < from_ns);
         let packets = packets.range(first.saturating_sub(MOST_UNDER_WAY)..);
-        let mut before: Option<&Packet> = None;
+        let mut before: FxHashMap<u32, &Packet> = FxHashMap::default();
         for packet in packets {
-            let Packet { queued_ns, sent_ns, received_ns, .. } = *packet;
-            if let Some(before) = before.replace(packet) {
+            let Packet { queued_ns, sent_ns, received_ns, forwarded, .. } = *packet;
+            if let Some(before) = before.insert(packet.device, packet) {
                 let change = match between(before, packet) {
-                    Some(Place::Paced) => [0, 0, 1, 0],
-                    Some(_) => [0, 0, 0, 1],
-                    None => [0; 4],
+                    Some(Place::Paced) => [0, 0, 0, 1, 0],
+                    Some(_) => [0, 0, 0, 0, 1],
+                    None => [0; 5],
                 };
                 changes.push((clip(before.sent_ns), change));
                 changes.push((clip(queued_ns), change.map(|one: i64| -one)));
@@ -233,20 +235,22 @@ impl Walk<'_> {
                 break;
             }
             let ended_ns = received_ns.unwrap_or(sent_ns);
-            changes.push((clip(queued_ns), [1, 0, 0, 0]));
-            changes.push((clip(sent_ns), [-1, 1, 0, 0]));
-            changes.push((clip(ended_ns), [0, -1, 0, 0]));
+            let (sender, router) = if forwarded { (0, 1) } else { (1, 0) };
+            changes.push((clip(queued_ns), [sender, router, 0, 0, 0]));
+            changes.push((clip(sent_ns), [-sender, -router, 1, 0, 0]));
+            changes.push((clip(ended_ns), [0, 0, -1, 0, 0]));
         }
         changes.sort_unstable();
         let mut places: Vec<(u64, u64, Place)> = Vec::new();
-        let (mut at_ns, mut now) = (from_ns, [0i64; 4]);
-        for (change_ns, change) in changes.into_iter().chain([(to_ns, [0; 4])]) {
+        let (mut at_ns, mut now) = (from_ns, [0i64; 5]);
+        for (change_ns, change) in changes.into_iter().chain([(to_ns, [0; 5])]) {
             if change_ns > at_ns {
                 let place = match now.map(|count| count > 0) {
                     [true, ..] => Place::Queued,
-                    [_, true, ..] => Place::Link,
-                    [_, _, true, _] => Place::Paced,
-                    [_, _, _, true] => Place::Handed,
+                    [_, true, ..] => Place::Forwarded,
+                    [_, _, true, ..] => Place::Link,
+                    [_, _, _, true, _] => Place::Paced,
+                    [_, _, _, _, true] => Place::Handed,
                     _ => Place::Elsewhere,
                 };
                 match places.last_mut() {
