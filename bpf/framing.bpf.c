@@ -52,6 +52,11 @@ struct user_buffer {
     u64 bytes;
 };
 
+/* struct mmsghdr, include/linux/socket.h: a message, and how many bytes of it were moved */
+#define MMSGHDR_BYTES 64
+#define MMSGHDR_IOVECS 16
+#define MMSGHDR_MOVED 56
+
 static __always_inline bool begin(struct framer *f)
 {
     f->skip = 0;
@@ -104,6 +109,8 @@ static __always_inline bool find_buffers(struct framer *f, const struct task_sta
     f->next = state->socket.end - state->socket.bytes;
     f->buffer = f->buffer_left = 0;
     f->iovecs = f->iovecs_left = 0;
+    f->messages_left = 0;
+    f->message_left = ~0U;
     switch (state->nr) {
     case NR_recvfrom:
         if (regs->r10 & MSG_TRUNC)
@@ -132,6 +139,15 @@ static __always_inline bool find_buffers(struct framer *f, const struct task_sta
         f->iovecs = message.iovecs;
         f->iovecs_left = message.iovecs_count;
         return true;
+    case NR_recvmmsg:
+        if (regs->r10 & MSG_TRUNC)
+            return false;
+        /* fall through */
+    case NR_sendmmsg:
+        f->messages = regs->si;
+        f->messages_left = regs->dx;
+        f->message_left = 0;
+        return true;
     }
     return false;
 }
@@ -144,15 +160,34 @@ static __always_inline void advance(struct framer *f, u64 bytes)
     f->next += bytes;
 }
 
+static __always_inline bool next_message(struct framer *f)
+{
+    struct user_buffer iovecs; /* an array, as it is told in a message */
+    if (!f->messages_left ||
+        bpf_probe_read_user(&iovecs, sizeof(iovecs), (void *)f->messages + MMSGHDR_IOVECS) != 0 ||
+        bpf_probe_read_user(&f->message_left, sizeof(f->message_left),
+                            (void *)f->messages + MMSGHDR_MOVED) != 0)
+        return false;
+    f->messages += MMSGHDR_BYTES;
+    f->messages_left--;
+    f->iovecs = iovecs.address;
+    f->iovecs_left = iovecs.bytes;
+    return true;
+}
+
 static __always_inline bool next_buffer(struct framer *f)
 {
     struct user_buffer buffer;
+    if (!f->message_left)
+        return next_message(f);
     if (!f->iovecs_left || bpf_probe_read_user(&buffer, sizeof(buffer), (void *)f->iovecs) != 0)
         return false;
     f->iovecs += sizeof(buffer);
     f->iovecs_left--;
     f->buffer = buffer.address;
-    f->buffer_left = buffer.bytes;
+    f->buffer_left = buffer.bytes < f->message_left ? buffer.bytes : f->message_left;
+    if (f->message_left != ~0U)
+        f->message_left -= f->buffer_left;
     return true;
 }
 

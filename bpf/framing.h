@@ -20,6 +20,9 @@ struct framer {
     u64 buffer;
     u64 buffer_left;
     u64 iovecs;
+    u64 messages; /* of a call that moves several */
+    u32 messages_left;
+    u32 message_left; /* bytes of the present one, behind the present buffer */
     u32 iovecs_left;
     u32 left; /* of the bytes the call moved */
     u32 busy;

@@ -6,7 +6,7 @@ mod common;
 use std::process::Stdio;
 
 use common::capture::{kinds, time_in, Capture};
-use common::{echo, needs_kernel, text};
+use common::{echo, needs_kernel, peer, text};
 use rpcprobe::model::{Category, Kind, Request, Segment};
 
 type Requests = Vec<(Request, Vec<Segment>)>;
@@ -52,6 +52,20 @@ fn a_connection_for_one_request_belongs_to_it() {
             let with_connect = requests.iter().filter(|(_, all)| mentions(all, "connect ")).count();
             assert!(with_connect >= 90, "{arguments}: {with_connect}");
         }
+    }
+}
+
+/// connect() comes back at once, and poll() tells when the connection is there.
+#[test]
+fn so_does_one_that_is_opened_without_waiting() {
+    let Some(_turn) = needs_kernel() else { return };
+    let command = ["python3", &peer("eager_pair.py"), "30"];
+    let capture = Capture::of(&[], &command, Stdio::null()).succeeded();
+    let requests = complete_of(&capture, Kind::Tcp);
+    assert_eq!(requests.len(), 30);
+    for (_, segments) in &requests {
+        let (first, last) = (&segments[..1], &segments[segments.len() - 1..]);
+        assert!(mentions(first, "connect ") && mentions(last, "close"), "{segments:#?}");
     }
 }
 

@@ -223,6 +223,21 @@ fn what_only_looks_like_frames_is_turns() {
     }
 }
 
+/// However a stream's bytes lie in the messages of sendmmsg() and recvmmsg().
+#[test]
+fn frames_are_found_in_the_messages_of_one_call() {
+    const REQUESTS: usize = 40;
+    let Some(_turn) = needs_kernel() else { return };
+    let (_directory, program) = peer_in_c("mmsg_pair.c");
+    let (mut requests, _) = captured(&[], &[&program, &REQUESTS.to_string()]);
+    requests.retain(|(request, _)| request.kind == Kind::Http1);
+    requests.sort_by_key(|(request, _)| request.request_id);
+    let methods: BTreeSet<_> = requests.iter().filter_map(|(r, _)| r.method.clone()).collect();
+    let wanted: BTreeSet<_> = (0..REQUESTS).map(|number| format!("GET /{number}")).collect();
+    assert_eq!((requests.len(), methods), (REQUESTS, wanted));
+    assert!(requests.iter().all(|(r, _)| r.complete && r.status == Some(200)), "{requests:?}");
+}
+
 /// Nothing crashes, nothing is endless, the events can be read, and requests tile.
 #[test]
 fn hostile_bytes_do_no_harm() {
