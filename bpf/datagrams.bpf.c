@@ -218,8 +218,8 @@ static __always_inline void number(struct task_state *state, struct datagram *d,
     note(state, &moved);
 }
 
-/* A packet of a UDP socket is given to a device: in most cases inside the sender's own call. Whether
- * it is a datagram of a traced thread's, and whole. */
+/* A packet of a UDP socket is given to a device: in most cases inside the sender's own call.
+ * Whether it is a datagram of a traced thread's, and whole. */
 static __always_inline bool datagram_leaves(struct sk_buff *skb, struct sock *sk,
                                             struct datagram *d)
 {

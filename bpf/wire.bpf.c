@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The way of packets of traced sockets through devices: queued, sent, and, where the other end is on
- * this machine, received. On the way through a router on this machine there are several devices, and
- * a record for each. Loopback has no queue and no link; its packets leave no records.
+ * The way of packets of traced sockets through devices: queued, sent, and, where the other end is
+ * on this machine, received. On the way through a router on this machine there are several devices,
+ * and a record for each. Loopback has no queue and no link; its packets leave no records.
  *
- * Packets of TCP are told by channel and the number of their last byte, so cutting them up (GSO) and
- * copying them does not matter: what is told is the way of the last piece. Datagrams of UDP are
+ * Packets of TCP are told by channel and the number of their last byte, so cutting them up (GSO)
+ * and copying them does not matter: what is told is the way of the last piece. Datagrams of UDP are
  * told by their sk_buff (see datagrams.bpf.c), if they are whole: of fragments nothing is told.
  */
 #include "probe.h"

@@ -1,6 +1,6 @@
-// A client that pipelines two requests of HTTP/1.1 in one sendmmsg(), cut where no message ends, and a server
-// that reads by recvmmsg() into buffers smaller than either, and answers both by one sendmmsg().
-// Usage: mmsg_pair COUNT    so many requests, two at a time
+// A client that pipelines two requests of HTTP/1.1 in one sendmmsg(), cut where no message ends,
+// and a server that reads by recvmmsg() into buffers smaller than either, and answers both by one
+// sendmmsg(). Usage: mmsg_pair COUNT    so many requests, two at a time
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <stdio.h>

@@ -361,5 +361,5 @@ fn held(unsent: Unsent) -> u16 {
 fn packet_flags(object: Object, packet: &Packet) -> u8 {
     let udp = if object.type_bits == TYPE_UDP { PACKET_UDP } else { 0 };
     let forwarded = u8::from(packet.forwarded) * PACKET_FORWARDED;
-    u8::from(packet.again) * PACKET_AGAIN | forwarded | udp
+    (u8::from(packet.again) * PACKET_AGAIN) | forwarded | udp
 }
