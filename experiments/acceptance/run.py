@@ -172,7 +172,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rpcprobe", default="rpcprobe", help="the program to test")
     parser.add_argument("--rest", type=Path, help="the program that explains the rest of stamps")
     parser.add_argument(
-        "--attach", action="store_true", help="attach to the server as it runs, and then start clients"
+        "--attach",
+        action="store_true",
+        help="attach to the server as it runs, and then start clients",
     )
     parser.add_argument("-c", "--clients", type=int, nargs="+", help="instead of the scene's")
     parser.add_argument("--tries", type=int, default=3, help="runs of a scene that fails")

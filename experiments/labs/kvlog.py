@@ -86,7 +86,9 @@ def large(found: Capture) -> list[dict]:
 def kernel_copies(writes: list[dict], sampled: list[dict]) -> bool:
     """What the kernel copied at both ends. The server reads as the bytes come in, beside the time on the wire: only
     what it reads last is on the request's way."""
-    print("  the kernel's copies, a request on average, on its way or not (by samples: of 200 others):")
+    print(
+        "  the kernel's copies, a request on average, on its way or not (by samples: of 200 others):"
+    )
     print(
         f"    {'':8}{'bytes':>12}{'CPU of the calls':>20}{'copying ~':>12}{'by samples':>12}{'of samples':>12}"
     )
