@@ -17,7 +17,8 @@ pub fn moved(world: &World, goal: &Goal, rates: &Rates) -> [Option<Moved>; 2] {
         let by_server = message.object != asked;
         for (list, end) in [(&channel.writes, by_server), (&channel.reads, !by_server)] {
             for transfer in Channel::overlapping(list, message.from, message.to) {
-                let bytes = transfer.to.min(message.to) - transfer.from.max(message.from);
+                let until = transfer.to.min(message.to);
+                let bytes = until.saturating_sub(transfer.from.max(message.from));
                 let part = part_of(world, transfer, bytes, rates);
                 let sum = sums[usize::from(end)].get_or_insert_default();
                 sum.bytes = sum.bytes.saturating_add(part.bytes);
@@ -39,7 +40,9 @@ fn part_of(world: &World, transfer: &Transfer, bytes: u64, rates: &Rates) -> Mov
         return Moved { bytes, ..Moved::default() };
     };
     let all = call.transfers().map(|io| io.bytes).fold(0, u64::saturating_add);
-    let copied = rates.copied(thread, call);
+    let cpu_ns = cpu_ns(thread, call);
+    // What interrupts and faults took lies within it.
+    let copied = rates.copied(thread, call).map_or(0, |(from_ns, to_ns)| to_ns - from_ns);
     let share = |ns: u64| {
         let part = u128::from(ns) * u128::from(bytes) / u128::from(all.max(bytes).max(1));
         part as u64 // at most ns
@@ -52,8 +55,8 @@ fn part_of(world: &World, transfer: &Transfer, bytes: u64, rates: &Rates) -> Mov
     Moved {
         // A datagram without payload counts as a byte of its channel.
         bytes: if transfer.empty { 0 } else { bytes },
-        cpu_ns: share(cpu_ns(thread, call)),
-        copy_ns: share(copied.map_or(0, |(from_ns, to_ns)| to_ns - from_ns)),
+        cpu_ns: share(cpu_ns),
+        copy_ns: share(copied.min(cpu_ns)),
         samples,
     }
 }
