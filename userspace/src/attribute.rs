@@ -23,6 +23,7 @@ use crate::model::{Request, Segment};
 use crate::output;
 use crate::owner::OutputDir;
 use crate::symbols::Symbols;
+use crate::wanted::{Rule, Wanted};
 use ahead::Ahead;
 use behind::Behind;
 
@@ -154,6 +155,7 @@ fn write_tables(
         target_pid: Some(manifest.command.pid).filter(|pid| *pid != 0),
         attached_ns: manifest.command.attached.as_ref().map(|_| manifest.start_ns),
         memory_bytes: memory::limit_bytes(),
+        requests: &manifest.options.requests,
         allow_truncated,
     };
     let passed = pass(input, &given, &mut sink);
@@ -249,6 +251,8 @@ pub struct Given<'a> {
     /// What may be used in all.
     pub memory_bytes: Option<u64>,
     pub allow_truncated: bool,
+    /// What to look for.
+    pub requests: &'a [Rule],
 }
 
 /// The losses that the records tell of.
@@ -292,6 +296,7 @@ pub fn pass(
     if let Some(attached_ns) = given.attached_ns {
         engine.attached_at(attached_ns);
     }
+    engine.look_for(Wanted::new(given.requests));
     let mut tally = Tally::default();
     let end = thread::scope(|scope| -> Result<ahead::End> {
         let mut ahead = Ahead::start(scope, reader);

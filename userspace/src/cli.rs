@@ -9,6 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::capture::manifest::Sleeps;
 use crate::model::Kind;
 use crate::report::{parse_ns, SortKey};
+use crate::wanted::Rule;
 
 /// Where did this request's latency go?
 ///
@@ -99,6 +100,11 @@ pub struct CaptureArgs {
     /// Of which sleeps to take the stack
     #[arg(long, value_enum, default_value_t = Sleeps::All, requires = "stacks")]
     pub sleep_stacks: Sleeps,
+    /// Look for requests of that kind only; may be given several times. With a port: what goes over
+    /// connections with that port is of that kind, whatever it looks like (`tcp`: turns), and all else is
+    /// found as without
+    #[arg(long, value_name = "KIND[:PORT]")]
+    pub request: Vec<Rule>,
     /// Attach a label to the capture; may be given several times
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_label)]
     pub label: Vec<(String, String)>,
@@ -221,6 +227,11 @@ pub struct AttributeArgs {
     /// Take what is there of a capture that breaks off
     #[arg(long)]
     pub allow_truncated: bool,
+    /// Look for requests of that kind only; may be given several times. With a port: what goes over
+    /// connections with that port is of that kind, whatever it looks like (`tcp`: turns), and all else is
+    /// found as without
+    #[arg(long, value_name = "KIND[:PORT]")]
+    pub request: Vec<Rule>,
     /// Print no report at the end
     #[arg(short, long, conflicts_with = "json")]
     pub quiet: bool,

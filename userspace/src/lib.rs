@@ -22,3 +22,4 @@ pub mod select;
 pub mod session;
 pub mod symbols;
 pub mod target;
+pub mod wanted;

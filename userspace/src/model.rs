@@ -128,6 +128,19 @@ named! {
     }
 }
 
+named! {
+    /// How sure it is that a request is one, of that kind.
+    Certainty {
+        /// Its begin and end are told by what cannot be mistaken: a framing known from a connection's first
+        /// bytes, a reply's number, a fork and a wait.
+        Sure = "sure",
+        /// By the order of messages, or a framing that was taken up in mid-connection.
+        Likely = "likely",
+        /// Which end asks is not known.
+        Guessed = "guessed",
+    }
+}
+
 /// A piece of a request's latency: `[start_ns, start_ns + duration_ns)`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Segment {
@@ -195,6 +208,7 @@ pub struct Request {
     pub request_id: u64,
     pub parent_request_id: Option<u64>,
     pub kind: Kind,
+    pub certainty: Certainty,
     /// CLOCK_MONOTONIC.
     pub start_ns: u64,
     /// For an incomplete request a lower bound.
@@ -250,6 +264,7 @@ impl Request {
             request_id: 0,
             parent_request_id: None,
             kind,
+            certainty: Certainty::Likely,
             start_ns,
             latency_ns: end_ns.saturating_sub(start_ns),
             complete: true,

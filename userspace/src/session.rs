@@ -151,6 +151,7 @@ fn manifest(
             methods: config.keep_methods,
             ring_bytes_per_cpu: u64::from(config.ring_bytes_per_cpu),
             stacks: config.stacks,
+            requests: config.requests.clone(),
         },
         hooks: probe.hooks.clone(),
         ..Manifest::default()

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::Stdio;
 
 use common::capture::{time_in, Capture};
-use common::{needs_kernel, peer, peer_in_c, python, text};
-use rpcprobe::model::{Category, Kind, Request, Segment};
+use common::{needs_kernel, peer, peer_in_c, python, rpcprobe, text};
+use rpcprobe::model::{Category, Certainty, Kind, Request, Segment};
 
 type Requests = Vec<(Request, Vec<Segment>)>;
 
@@ -221,6 +221,34 @@ fn what_only_looks_like_frames_is_turns() {
         let turns = requests.iter().filter(|(request, _)| request.kind == kind).count();
         assert_eq!(turns, 20, "{transport}: {requests:?}");
     }
+}
+
+/// What a connection speaks is seen, unless the user says otherwise; also when it is attributed again.
+#[test]
+fn the_user_may_say_what_requests_are() {
+    const REQUESTS: usize = 40;
+    let Some(_turn) = needs_kernel() else { return };
+    let (_directory, program) = peer_in_c("mmsg_pair.c");
+    let command = [program.as_str(), &REQUESTS.to_string()];
+    let of = |capture: &Capture| {
+        let requests = capture.checked().into_iter().map(|(request, _)| request);
+        let kinds = requests.fold(BTreeMap::new(), |mut kinds, request| {
+            *kinds.entry((request.kind, request.certainty)).or_insert(0) += 1;
+            kinds
+        });
+        kinds.into_iter().collect::<Vec<_>>()
+    };
+    let capture = Capture::of(&[], &command, Stdio::null()).succeeded();
+    assert_eq!(of(&capture), [((Kind::Http1, Certainty::Sure), REQUESTS)]);
+    // Two at a time are one turn.
+    let turns = [((Kind::Tcp, Certainty::Likely), REQUESTS / 2)];
+    let again = rpcprobe(["attribute", "-q", "--request", "tcp"]).arg(capture.path()).status();
+    assert!(again.expect("it runs").success());
+    assert_eq!(of(&capture), turns);
+    let capture = Capture::of(&["--request", "tcp"], &command, Stdio::null()).succeeded();
+    assert_eq!(of(&capture), turns);
+    let capture = Capture::of(&["--request", "pipe"], &command, Stdio::null()).succeeded();
+    assert_eq!(of(&capture), []);
 }
 
 /// However a stream's bytes lie in the messages of sendmmsg() and recvmmsg().

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::wanted::Rule;
+
 /// Version of the layout of a capture directory.
 pub const FORMAT_VERSION: u32 = 1;
 
@@ -84,6 +86,9 @@ pub struct Options {
     /// Which stacks were taken; `None`: none.
     #[serde(default)]
     pub stacks: Option<Stacks>,
+    /// The requests that were looked for; none: all kinds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requests: Vec<Rule>,
 }
 
 /// Which stacks are taken.

@@ -67,6 +67,7 @@ fn examine() -> Findings {
             ring_bytes_per_cpu,
             stacks,
             attaching,
+            requests: Vec::new(),
         };
         let probe = probe::Probe::attach(&config);
         probe.map(drop).map_err(|error| format!("{error:#}"))

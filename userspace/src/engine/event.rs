@@ -5,6 +5,7 @@ use std::net::{Ipv6Addr, SocketAddr};
 use anyhow::{bail, Context, Result};
 
 use super::unsent::Unsent;
+use crate::model::Kind;
 use crate::records::*;
 
 /// `S_IFIFO >> 12`, `S_IFSOCK >> 12`: values of [`Object::type_bits`].
@@ -342,6 +343,18 @@ pub enum Protocol {
     OncRpc,
     Http1,
     Resp,
+}
+
+impl Protocol {
+    /// What its requests are called.
+    pub fn kind(self) -> Kind {
+        match self {
+            Protocol::Http2 => Kind::Http2,
+            Protocol::OncRpc => Kind::OncRpc,
+            Protocol::Http1 => Kind::Http1,
+            Protocol::Resp => Kind::Resp,
+        }
+    }
 }
 
 /// Bytes `[from, to)` of a channel that are one frame or (part of) one message.

@@ -1,6 +1,7 @@
 //! From events to segments: timelines and messages ([`world`]), requests ([`requests`]), the walk
 //! ([`walk`]). Streaming: one pass, and what no open request can reach is forgotten.
 
+mod certainty;
 pub mod event;
 pub(crate) mod forget;
 mod lives;
@@ -24,6 +25,7 @@ use std::collections::VecDeque;
 use anyhow::Result;
 
 use crate::model::{Request, Segment};
+use crate::wanted::Wanted;
 use event::Event;
 use forget::Held;
 use requests::{Detector, Found, KnownTarget};
@@ -84,6 +86,11 @@ impl Engine {
         }
     }
 
+    /// Looks for certain requests only.
+    pub fn look_for(&mut self, wanted: Wanted) {
+        self.detector.wanted = wanted;
+    }
+
     /// Tells the target's pid beforehand: it was released when the capture began.
     pub fn expect_target(&mut self, pid: u32) {
         self.detector.target = Some(KnownTarget { pid, released_ns: self.world.start_ns });
@@ -135,7 +142,7 @@ impl Engine {
         for found in std::mem::take(&mut self.detector.fallback) {
             self.hold(found);
         }
-        if self.detector.found_primary && !self.held.is_empty() {
+        if self.detector.has_primary() && !self.held.is_empty() {
             self.held.clear();
         }
         self.events += 1;
@@ -165,7 +172,7 @@ impl Engine {
         for found in std::mem::take(&mut self.detector.found) {
             self.explain(found, sink)?;
         }
-        if !self.detector.found_primary {
+        if !self.detector.has_primary() {
             for found in std::mem::take(&mut self.detector.fallback) {
                 self.hold(found);
             }
@@ -184,7 +191,7 @@ impl Engine {
         found: Found,
         sink: &mut impl FnMut(Request, Vec<Segment>) -> Result<()>,
     ) -> Result<()> {
-        if found.goal.end_ns < self.attached_ns {
+        if found.goal.end_ns < self.attached_ns || !self.detector.wants(&found.request) {
             return Ok(());
         }
         // Who asks may not have been known before.
@@ -198,6 +205,7 @@ impl Engine {
         match self.walked(&found) {
             Ok(segments) => {
                 let mut request = self.judged(found.request);
+                request.certainty = certainty::of(&self.world, &found.goal, &request);
                 [request.client_moved, request.server_moved] =
                     moved::moved(&self.world, &found.goal, &self.settings.rates);
                 sink(request, segments)
@@ -210,7 +218,7 @@ impl Engine {
     }
 
     fn hold(&mut self, found: Found) {
-        if found.goal.end_ns < self.attached_ns {
+        if found.goal.end_ns < self.attached_ns || !self.detector.wants(&found.request) {
             return;
         }
         if let Ok(segments) = self.walked(&found) {

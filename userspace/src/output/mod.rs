@@ -379,7 +379,9 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::model::{category_ns, End, Evidence, Kind, Moved, Samples, Side, StackUse, Taken};
+    use crate::model::{
+        category_ns, Certainty, End, Evidence, Kind, Moved, Samples, Side, StackUse, Taken,
+    };
 
     struct Files {
         _directory: TempDir,
@@ -407,6 +409,7 @@ mod tests {
             request_id: id,
             parent_request_id: Some(1),
             kind: Kind::Http2,
+            certainty: Certainty::Guessed,
             start_ns: i64::MAX as u64 - 1_000,
             latency_ns: 30,
             complete: true,

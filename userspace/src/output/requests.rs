@@ -13,7 +13,7 @@ use super::{
     bools, decode_rows, file_writer, open_with, rows, to_i64, told, write_batch, CategorySums,
     FileWriter, Ints, RequestRow, Rows, Texts, BATCH_ROWS, REQUESTS_HELD_BYTES,
 };
-use crate::model::{category_ns, Category, End, Kind, Moved, Request, Samples, Segment};
+use crate::model::{category_ns, Category, Certainty, End, Kind, Moved, Request, Samples, Segment};
 
 /// Every request of a file, in its order.
 ///
@@ -45,6 +45,8 @@ const MOVED: [&str; 10] = [
     "server_moved_copy_samples",
 ];
 
+const CERTAINTY: &str = "certainty";
+
 fn schema() -> Schema {
     let int = |name: &str, null| Field::new(name, DataType::Int64, null);
     let text = |name: &str, null| Field::new(name, DataType::Utf8, null);
@@ -72,6 +74,7 @@ fn schema() -> Schema {
         int("request_bytes", true),
         int("response_bytes", true),
     ];
+    fields.push(text(CERTAINTY, true));
     fields.extend(MOVED.iter().map(|name| int(name, true)));
     fields.extend(Category::ALL.iter().map(|category| int(category.name(), true)));
     Schema::new(fields)
@@ -80,7 +83,10 @@ fn schema() -> Schema {
 /// Without what captures of earlier versions lack.
 fn required() -> Schema {
     let all = schema();
-    let fields = all.fields().iter().filter(|field| !MOVED.contains(&field.name().as_str()));
+    let fields = all.fields().iter().filter(|field| {
+        let name = field.name().as_str();
+        name != CERTAINTY && !MOVED.contains(&name)
+    });
     Schema::new(fields.cloned().collect::<Vec<_>>())
 }
 
@@ -124,6 +130,7 @@ struct Columns {
     status: Int64Builder,
     request_bytes: Int64Builder,
     response_bytes: Int64Builder,
+    certainty: StringBuilder,
     moved: [Int64Builder; MOVED.len()],
     categories: [Int64Builder; Category::ALL.len()],
 }
@@ -163,6 +170,7 @@ impl RequestWriter {
         c.status.append_option(request.status.map(i64::from));
         c.request_bytes.append_option(opt("request_bytes", request.request_bytes)?);
         c.response_bytes.append_option(opt("response_bytes", request.response_bytes)?);
+        c.certainty.append_value(request.certainty.name());
         let ends = [request.client_moved, request.server_moved];
         let moved = ends.into_iter().flat_map(|end| match end {
             Some(Moved { bytes, cpu_ns, copy_ns, samples: Samples { all, copying } }) => {
@@ -219,6 +227,7 @@ impl RequestWriter {
             Arc::new(c.request_bytes.finish()),
             Arc::new(c.response_bytes.finish()),
         ];
+        arrays.push(Arc::new(c.certainty.finish()));
         arrays.extend(c.moved.iter_mut().map(|column| Arc::new(column.finish()) as ArrayRef));
         arrays.extend(c.categories.iter_mut().map(|column| Arc::new(column.finish()) as ArrayRef));
         let batch = RecordBatch::try_new(self.schema.clone(), arrays)?;
@@ -267,7 +276,8 @@ struct Reader {
     status: Ints,
     request_bytes: Ints,
     response_bytes: Ints,
-    /// Missing in captures of before there were any.
+    /// This, and what was moved, is missing in captures of before there were any.
+    certainty: Option<Texts>,
     moved: Option<Vec<Ints>>,
     categories: Vec<Ints>,
 }
@@ -305,6 +315,7 @@ impl Reader {
             status: int("status")?,
             request_bytes: int("request_bytes")?,
             response_bytes: int("response_bytes")?,
+            certainty: batch.column_by_name(CERTAINTY).map(|_| text(CERTAINTY)).transpose()?,
             moved: has_moved.then(moved).transpose()?,
             categories: Category::ALL.iter().map(|c| int(c.name())).collect::<Result<_>>()?,
         })
@@ -335,6 +346,10 @@ impl Reader {
             request_id: self.request_id.need(row)?,
             parent_request_id: self.parent_request_id.get(row)?,
             kind: self.kind.named(row, Kind::from_name)?,
+            certainty: match &self.certainty {
+                Some(column) => column.named(row, Certainty::from_name)?,
+                None => Certainty::Likely,
+            },
             start_ns: self.start_ns.need(row)?,
             latency_ns: self.latency_ns.need(row)?,
             complete: self.complete.value(row),

@@ -18,6 +18,7 @@ use libbpf_rs::btf::Btf;
 use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, OpenObject, PrintLevel};
 
 use crate::capture::manifest::{Hook, ProgramRuns, Sleeps, Stacks};
+use crate::wanted::Rule;
 use hooks::{HookSpec, Means, HOOKS};
 use rings::{Layout, Mapping, Rings};
 
@@ -40,6 +41,8 @@ pub struct Config {
     pub stacks: Option<Stacks>,
     /// The target runs already.
     pub attaching: bool,
+    /// The requests to look for, when all is captured.
+    pub requests: Vec<Rule>,
 }
 
 impl Config {
@@ -509,6 +512,7 @@ mod tests {
             ring_bytes_per_cpu,
             stacks,
             attaching,
+            requests: Vec::new(),
         };
         match Probe::attach(&config) {
             Ok(probe) => Some(probe),

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::ids::Ids;
 use super::values::Values;
-use crate::model::{Category, Evidence, Kind, Request, Segment, Side};
+use crate::model::{Category, Certainty, Evidence, Kind, Request, Segment, Side};
 use crate::output::RequestRow;
 
 /// Kinds in the order of reports: those that contain others come first.
@@ -49,6 +49,8 @@ pub struct Breakdown {
 pub struct KindBreakdown {
     pub kind: Kind,
     pub requests: u64,
+    /// How sure it is that they are requests of this kind.
+    pub certainties: BTreeMap<Certainty, u64>,
     pub incomplete: u64,
     /// Incomplete requests by reason.
     pub incomplete_reasons: BTreeMap<String, u64>,
@@ -278,6 +280,7 @@ struct PhaseSums {
 #[derive(Default)]
 struct KindSums {
     requests: u64,
+    certainties: BTreeMap<Certainty, u64>,
     incomplete: u64,
     reasons: BTreeMap<String, u64>,
     max_lower_bound_ns: Option<u64>,
@@ -327,6 +330,7 @@ impl Adder {
     fn count(&mut self, request: &Request) {
         let kind = self.kinds.entry(request.kind).or_default();
         kind.requests += 1;
+        *kind.certainties.entry(request.certainty).or_default() += 1;
         if request.complete {
             let ns = u128::from(request.latency_ns);
             kind.latency.add(Sum { ns, ..Sum::default() });
@@ -493,6 +497,7 @@ fn kind_breakdown(kind: Kind, mut sums: KindSums) -> KindBreakdown {
     KindBreakdown {
         kind,
         requests: sums.requests,
+        certainties: sums.certainties,
         incomplete: sums.incomplete,
         incomplete_reasons: sums.reasons,
         incomplete_max_lower_bound_ns: sums.max_lower_bound_ns,

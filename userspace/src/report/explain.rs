@@ -11,7 +11,9 @@ use super::text::{alarm, bold, end, escape, evidence_mark, indented, marks, tabl
 use super::units::{count, format_at, format_exact, format_ns, format_share, format_start};
 use super::Style;
 use crate::capture::manifest::Manifest;
-use crate::model::{check_conservation, Category, Evidence, Kind, Moved, Request, Segment, Taken};
+use crate::model::{
+    check_conservation, Category, Certainty, Evidence, Kind, Moved, Request, Segment, Taken,
+};
 
 /// Segments up to which each has its own line.
 const MAX_LINES: usize = 60;
@@ -112,6 +114,9 @@ fn heading(
     }
     let ends = [end(request.client.as_ref()), end(request.server.as_ref())];
     let mut facts = vec![format!("client {} · server {}", ends[0], ends[1])];
+    if request.certainty != Certainty::Sure {
+        facts.push(format!("{} a {} request", request.certainty, request.kind));
+    }
     facts.extend(request.channel.as_deref().map(|text| format!("channel {}", escape(text))));
     facts.extend(request.stream_id.map(|id| format!("stream {id}")));
     facts.extend(request.xid.map(|xid| format!("xid {xid:#x}")));
@@ -438,7 +443,7 @@ mod tests {
         segments[2].cause = Some("compaction".into());
         let expected = "\
 request 10 (pipe), 10.0 us = 10,000 ns, at +0.010000 s of the capture
-client client/101 · server server/102 · channel pipe:[7] · bytes 64/128 (request/response)
+client client/101 · server server/102 · likely a pipe request · channel pipe:[7] · bytes 64/128 (request/response)
 
       at    lasts   share  where                                     category         side    thread      cpu
 0.000 us  6.00 us  60.0 %  ████████████████████████················  user             client  client/101    2

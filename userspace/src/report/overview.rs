@@ -12,6 +12,7 @@ use super::units::{count, format_exact, format_ns, format_share};
 use super::values::EXACT_VALUES;
 use super::Style;
 use crate::capture::manifest::Manifest;
+use crate::model::Certainty;
 
 /// Parts named in the one-line answer.
 const ANSWER_PARTS: usize = 3;
@@ -64,11 +65,27 @@ fn answer(kind: &KindBreakdown) -> String {
     named.join(", ")
 }
 
+/// How sure it is that they are requests: nothing where all are.
+fn certainties(kind: &KindBreakdown) -> String {
+    let all: Vec<_> = kind.certainties.iter().collect();
+    match all[..] {
+        [(Certainty::Sure, _)] | [] => String::new(),
+        [(certainty, _)] => format!(" ({certainty})"),
+        _ => {
+            let each = |(certainty, number): &(&Certainty, &u64)| {
+                format!("{} {certainty}", format_exact(**number))
+            };
+            format!(" ({})", all.iter().map(each).collect::<Vec<_>>().join(", "))
+        }
+    }
+}
+
 fn section(out: &mut dyn Write, kind: &KindBreakdown, style: Style) -> Result<()> {
     let complete = kind.requests - kind.incomplete;
     writeln!(out)?;
     let title = format!("{}: {}", kind.kind, count(kind.requests, "request"));
     write!(out, "{}", bold(&title, style))?;
+    write!(out, "{}", certainties(kind))?;
     if kind.incomplete > 0 {
         let least = kind.incomplete_max_lower_bound_ns.unwrap_or(0);
         write!(
@@ -233,7 +250,7 @@ host · Linux 6.18.1 x86_64 · 4 CPUs · 2025-01-02T03:04:05Z · 12.3 ms capture
 
 Where the time went: 60.0 % client user, 30.0 % client runqueue.wakeup, 10.0 % server copy ~
 
-pipe: 10 requests
+pipe: 10 requests (likely)
   latency  p50 5.00 us   p90 9.00 us   p99 10.0 us   max 10.0 us   mean 5.50 us
 
   category         side        p50      p90      p99      max    share
@@ -276,11 +293,13 @@ Percentiles are per request, 0 where a request has none of a category.
     fn several_kinds_outermost_first() {
         let mut requests = ten();
         requests[9].0.request.kind = Kind::Exec;
+        requests[9].0.request.certainty = Certainty::Sure;
+        requests[1].0.request.certainty = Certainty::Guessed;
         requests[8].0.request.kind = Kind::Tcp;
         let text = of(&manifest(), &requests, PLAIN);
         let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what} in {text}"));
         assert!(at("Where the time went (exec)") < at("Where the time went (pipe)"));
-        assert!(at("\nexec: 1 request\n") < at("\npipe: 8 requests\n"));
+        assert!(at("\nexec: 1 request\n") < at("\npipe: 8 requests (7 likely, 1 guessed)\n"));
         assert!(at("\npipe: ") < at("\ntcp: "));
         assert!(text.contains("(no phase)"));
         assert!(text.contains("in total (estimated"));

@@ -264,6 +264,7 @@ fn hostile_event_files_do_no_harm() {
                 attached_ns: (at.index(3) == 1).then_some(start_ns + 100_000),
                 allow_truncated,
                 memory_bytes: None,
+                requests: &[],
             };
             let outcome = pass(&events[..], &given, &mut sink);
             let [ended, refused] = read.get();

@@ -68,6 +68,10 @@ impl Detector {
     /// Looks at a frame or message.
     pub(super) fn unit(&mut self, world: &World, unit: &Unit) {
         let channel = unit.channel;
+        let name = world.channels.get(&channel).and_then(|known| known.name.as_deref());
+        if !self.wanted.takes(unit.protocol.kind(), name) {
+            return;
+        }
         if !self.framed.has(channel) {
             let number = self.framed.next;
             self.framed.next = number.wrapping_add(1);

@@ -24,12 +24,14 @@ use super::syscall::{NR_CLOSE, NR_EXECVE, NR_EXECVEAT, NR_WAIT4};
 use super::walk::Goal;
 use super::world::{ProcessId, ThreadId, Transfer, World};
 use crate::model::{End, Kind, Request};
+use crate::wanted::Wanted;
 use exec::{exec_goal, Child};
 use framed::Framed;
 use one_sided::{Part, Served};
 use parents::Parents;
 use shared::SharedWord;
 use stdio::Stdio;
+pub(super) use turns::WHO_ASKS;
 use turns::{Ended, Turn};
 
 /// A request with a known end, ready to be walked.
@@ -82,9 +84,21 @@ pub struct Detector {
     pub fallback: Vec<Found>,
     /// A `pipe` or `exec` request was found.
     pub found_primary: bool,
+    /// What the user asked for.
+    pub wanted: Wanted,
 }
 
 impl Detector {
+    /// Whether the user asked for such requests.
+    pub fn wants(&self, request: &Request) -> bool {
+        self.wanted.takes(request.kind, request.channel.as_deref())
+    }
+
+    /// Whether there are requests of other kinds than those that are given where there are none.
+    pub fn has_primary(&self) -> bool {
+        self.found_primary && !self.wanted.names_fallback()
+    }
+
     /// Looks at an event the world has just applied.
     pub fn observe(&mut self, world: &World, event: &Event) {
         match &event.what {
@@ -161,7 +175,7 @@ impl Detector {
         let served = self.served.values().map(|served| served.start_ns);
         let known_ns = self.target.map(|target| target.released_ns);
         let root = known_ns.or(self.root.map(|(_, start_ns)| start_ns));
-        let root = root.filter(|_| !self.found_primary);
+        let root = root.filter(|_| !self.has_primary());
         let framed = self.framed.horizon_ns();
         let shared = self.shared_words.values().filter_map(SharedWord::since_ns);
         let turns = turns.chain(framed).chain(shared);
@@ -297,7 +311,7 @@ impl Detector {
             self.found_primary = true;
             self.found.push(Found { request, goal });
         }
-        if !self.found_primary {
+        if !self.has_primary() {
             for (process, turn) in std::mem::take(&mut self.stdio) {
                 self.end_stdio(world, process, turn);
             }

@@ -29,7 +29,7 @@ impl Detector {
         thread: ThreadId,
         call: &Call,
     ) {
-        if self.found_primary {
+        if self.has_primary() {
             self.stdio.clear();
             return;
         }

@@ -18,7 +18,8 @@ use crate::model::Request;
 const ANSWER_PATIENCE_NS: u64 = 2_000_000_000;
 
 const UNSEEN: &str = "nobody saw which datagram the server read";
-pub(super) const WHO_ASKS: &str = "records of its channel's begin were lost: who asks is not known";
+pub(in crate::engine) const WHO_ASKS: &str =
+    "records of its channel's begin were lost: who asks is not known";
 const TORN: &str = "nobody saw who wrote part of its answer";
 
 /// A client's message and the reads that may have brought its answer.

@@ -9,7 +9,7 @@ use crate::engine::requests::turns::exit_reason;
 use crate::engine::requests::{end_of, name_of, Detector, Found};
 use crate::engine::walk::{Goal, Message};
 use crate::engine::world::{Channel, ThreadId, Transfer, World};
-use crate::model::{Kind, Request};
+use crate::model::Request;
 
 /// How long an exchange waits for the record of a call that is still under way.
 const RECORD_PATIENCE_NS: u64 = 2_000_000_000;
@@ -165,11 +165,11 @@ impl Detector {
             let parent = client_process.and_then(|process| self.enclosing(world, process));
             parent.and_then(|process| self.exec_id(process))
         });
-        let (kind, stream_id, xid) = match connection.protocol {
-            Protocol::Http2 => (Kind::Http2, Some(u64::from(exchange.id)), None),
-            Protocol::OncRpc => (Kind::OncRpc, None, Some(exchange.id)),
-            Protocol::Http1 => (Kind::Http1, None, None),
-            Protocol::Resp => (Kind::Resp, None, None),
+        let protocol = connection.protocol;
+        let (stream_id, xid) = match protocol {
+            Protocol::Http2 => (Some(u64::from(exchange.id)), None),
+            Protocol::OncRpc => (None, Some(exchange.id)),
+            Protocol::Http1 | Protocol::Resp => (None, None),
         };
         let retransmissions = xid.map(|_| exchange.repeats);
         self.found_primary = true;
@@ -194,7 +194,7 @@ impl Detector {
             status: exchange.result.or(exchange.status),
             request_bytes: Some(exchange.asked.count),
             response_bytes: (!exchange.answered.is_empty()).then_some(exchange.answered.count),
-            ..Request::new(kind, window.start_ns, window.end_ns)
+            ..Request::new(protocol.kind(), window.start_ns, window.end_ns)
         };
         let messages: Vec<Message> = match complete {
             true => {
