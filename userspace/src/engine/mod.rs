@@ -204,10 +204,7 @@ impl Engine {
         }
         match self.walked(&found) {
             Ok(segments) => {
-                let mut request = self.judged(found.request);
-                request.certainty = certainty::of(&self.world, &found.goal, &request);
-                [request.client_moved, request.server_moved] =
-                    moved::moved(&self.world, &found.goal, &self.settings.rates);
+                let request = self.completed(found);
                 sink(request, segments)
             }
             Err(NotYet(on)) => {
@@ -222,7 +219,7 @@ impl Engine {
             return;
         }
         if let Ok(segments) = self.walked(&found) {
-            let request = self.judged(found.request);
+            let request = self.completed(found);
             self.held.push((request, segments));
         }
     }
@@ -235,6 +232,15 @@ impl Engine {
         // An incomplete request is explained as far as it is known.
         settings.no_more_records |= !found.request.complete;
         walk::walk(&self.world, &found.goal, settings)
+    }
+
+    /// A request with what else is known of it.
+    fn completed(&self, found: Found) -> Request {
+        let mut request = self.judged(found.request);
+        request.certainty = certainty::of(&self.world, &found.goal, &request);
+        [request.client_moved, request.server_moved] =
+            moved::moved(&self.world, &found.goal, &self.settings.rates);
+        request
     }
 
     /// Marks a request that lost records touch, or that outlived what could be kept.
