@@ -199,3 +199,17 @@ fn whose_word_is_older_than_the_capture_may_be_the_server() {
         assert_eq!((request.complete, request.reason.as_deref()), (false, Some(reason)));
     }
 }
+
+/// The capture was there first: both run programs that began in it.
+#[test]
+fn a_word_of_programs_that_began_in_the_capture_is_no_older() {
+    let mut s = Story::new();
+    s.exec(12, 0, 10, "client");
+    s.exec(14, 1, 20, "server");
+    (1..3).for_each(|number| trip(&mut s, 100 * number));
+    let mut engine = Engine::new(4, 0, Rates::default());
+    engine.attached_at(10);
+    let answers = explain_with(engine, &s.events());
+    assert_eq!(answers.len(), 2);
+    assert!(answers.iter().all(|(request, _)| request.complete), "{answers:#?}");
+}

@@ -269,7 +269,8 @@ impl Detector {
         };
         let end_ns = end_ns.min(next_ns);
         let began_ns = word.first.map_or(ask.enter_ns, |(_, at_ns)| at_ns);
-        let doubt = match self.attached {
+        let new = is_new(world, ask.process) && is_new(world, answer.process);
+        let doubt = match self.attached && !new {
             true => Some(OLDER),
             false => world.losses.first(0, began_ns).map(|_| WHO_ASKS),
         };
@@ -377,5 +378,20 @@ impl Detector {
             None => ("the capture ended before the answer".to_string(), world.now_ns),
         };
         self.shared_found(world, object, ask, None, (ask.thread, end_ns), Some(reason));
+    }
+}
+
+/// Whether a process has nothing in its memory from before the capture: it has begun a program in it, or is a
+/// child of one that had.
+fn is_new(world: &World, process: ProcessId) -> bool {
+    let (mut at, mut until_ns) = (process, u64::MAX);
+    loop {
+        let process = &world.processes[at as usize];
+        if process.programs.iter().any(|program| program.exec_ns <= until_ns) {
+            return true;
+        }
+        let Some(parent) = process.parent else { return false };
+        until_ns = until_ns.min(world.thread(process.leader).born_ns);
+        at = parent;
     }
 }
