@@ -5,6 +5,7 @@
 //! an edge, so the walk ends; segments are emitted back to back, so they tile the request.
 
 mod accept;
+mod doubts;
 mod messages;
 mod rates;
 mod run_queue;
@@ -707,23 +708,6 @@ impl<'w> Walk<'w> {
             return Ok(Step::Nowhere);
         }
         Ok(Step::Go(thread, begin_ns))
-    }
-
-    /// Whether the way back leads through a wait for a futex, and who ended that may only have let go of a lock:
-    /// what leads back through answers to others is then not this request's way.
-    fn doubts(&self) -> bool {
-        self.strict && self.futexes > 0 && !self.goal.messages.is_empty()
-    }
-
-    /// Whether the futex that a wake-up ended the wait for is a lock: it says so, or it looks so, as long as
-    /// the way back does not need it for anything else.
-    fn is_lock(&self, thread: ThreadId, call: &OpenCall, wake: &Wake) -> bool {
-        let looks_so = || {
-            waits(call.nr, call.object) == Waits::Futex
-                && (self.world.process_of(thread).futexes.lets_go(call, wake)
-                    || serve::busy_with_another(self.world, self.goal, wake.waker, wake.at_ns))
-        };
-        call.lock().is_some() || self.strict && looks_so()
     }
 
     /// Whether a thread is of the server whose only way to its client is a word in shared memory.

@@ -171,13 +171,18 @@ fn waits_for_the_helper(helper: impl FnOnce(&mut Story, &Connection)) {
     assert_eq!(table(&found[0].1), expected(answer));
 }
 
+/// What another client has asked, and waits for.
+fn the_helper_has_read(s: &mut Story, other: &Connection) {
+    s.moved(3, 30, (SENDTO, other.there, other.back), (0, 4), (12, 20));
+    s.moved(2, 21, (RECVFROM, other.there, other.back), (0, 4), (24, 30));
+    s.sleep_in(35, 3, (30, IDLE), (RECVFROM, 32), other.sockets[0]);
+}
+
 /// It is at work for another request, which it had received before and answers next.
 #[test]
 fn whoever_is_busy_with_another_request_lets_go_of_a_lock() {
     waits_for_the_helper(|s, other| {
-        s.moved(3, 30, (SENDTO, other.there, other.back), (0, 4), (12, 20));
-        s.moved(2, 21, (RECVFROM, other.there, other.back), (0, 4), (24, 30));
-        s.sleep_in(35, 3, (30, IDLE), (RECVFROM, 32), other.sockets[0]);
+        the_helper_has_read(s, other);
         s.wake(155, 2, 21, 30, SENT);
         other.answers(s, 2, 21, (0, 4), (150, 160));
         s.switch(158, 3, IDLE, 30, RUNNABLE);
@@ -202,9 +207,7 @@ fn whoever_was_idle_until_another_request_came_lets_go_of_a_lock() {
 #[test]
 fn whoever_answers_another_request_first_lets_go_of_a_lock() {
     waits_for_the_helper(|s, other| {
-        s.moved(3, 30, (SENDTO, other.there, other.back), (0, 4), (12, 20));
-        s.moved(2, 21, (RECVFROM, other.there, other.back), (0, 4), (24, 30));
-        s.sleep_in(35, 3, (30, IDLE), (RECVFROM, 32), other.sockets[0]);
+        the_helper_has_read(s, other);
         s.wake(126, 2, 21, 30, SENT);
         other.answers(s, 2, 21, (0, 4), (122, 130));
         s.switch(129, 3, IDLE, 30, RUNNABLE);

@@ -187,22 +187,8 @@ impl Walk<'_> {
             .any(|other| !self.is_ours(other) && serve::answers(self.world, other))
     }
 
-    /// Whether what the server's thread did at that time, by which it reached another process's, was to answer
-    /// another request.
-    pub(super) fn answers_another(&self, thread: ThreadId, at_ns: u64, reached: ThreadId) -> bool {
-        let of_server =
-            |thread| Some(self.world.thread(thread).process) == self.goal.server_process;
-        if !of_server(thread) || of_server(reached) {
-            return false; // one that the server itself asks for this one's sake may be answered, too
-        }
-        let call = self.world.thread(thread).call_before(at_ns.saturating_add(1));
-        call.is_some_and(|call| {
-            at_ns <= call.exit_ns && !self.is_ours(call) && serve::answers(self.world, call)
-        })
-    }
-
     /// Whether the call's bytes belong to the request's messages.
-    fn is_ours(&self, call: &Call) -> bool {
+    pub(super) fn is_ours(&self, call: &Call) -> bool {
         call.transfers().any(|io| self.goal.has(io))
     }
 
