@@ -36,7 +36,7 @@ int BPF_PROG(on_page_fault_kernel, unsigned long address, struct pt_regs *regs,
 static __always_inline int fault_ends(u32 flags)
 {
     struct task_struct *task = bpf_get_current_task_btf();
-    struct task_state *state = traced_current();
+    struct task_state *state = traced_running(task);
     if (!state || !state->fault_ns)
         return 0;
     u64 now_ns = bpf_ktime_get_ns();

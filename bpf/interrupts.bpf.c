@@ -12,7 +12,7 @@ static __always_inline int irq_begins(bool hard)
         return 0;
     struct irq_state *irq = &irqs[checked(cpu)];
     u64 now_ns = 0;
-    if ((u32)bpf_get_current_pid_tgid() != 0 && traced_current())
+    if (traced_current())
         now_ns = bpf_ktime_get_ns();
     if (hard) {
         irq->hard_ns = now_ns;

@@ -278,6 +278,7 @@ struct task_struct {
     int on_rq;
     struct sched_entity se;
     struct sched_info sched_info;
+    void *stack;
     unsigned int flags;
     unsigned int __state;
     int on_cpu;

@@ -21,7 +21,7 @@ int HOOK(on_contention_end, void *lock, int ret)
     if (irqs[bpf_get_smp_processor_id() & (MAX_CPUS - 1)].context)
         return 0;
     struct task_struct *task = bpf_get_current_task_btf();
-    struct task_state *state = traced_current();
+    struct task_state *state = traced_running(task);
     if (!state || !state->contention_ns)
         return 0;
     u64 now_ns = bpf_ktime_get_ns();

@@ -17,9 +17,6 @@ const volatile bool scope_target = false; /* scheduler records of traced threads
 const volatile bool keep_paths = true;
 const volatile bool keep_methods = true;
 const volatile bool attaching = false; /* threads and channels may be older than the capture */
-const volatile bool can_cast = false;  /* the kernel has bpf_rdonly_cast(): Linux 6.2 */
-
-extern void *bpf_rdonly_cast(const void *address, u32 type_id) __ksym __weak;
 
 /*
  * A field of a kernel structure at an address that the verifier knows nothing of. By a plain load,
@@ -88,11 +85,11 @@ static __always_inline void completes_block(u32 number)
         irq->block = number;
 }
 
-static void find_out(struct task_state *state, struct task_struct *task);
+static void find_out(struct task_state *state);
 
-/* To be called before what is known of the running call is used; `task` is on its CPU. */
-static __always_inline void see(struct task_state *state, struct task_struct *task)
+/* To be called before what is known of the running thread's call is used. */
+static __always_inline void see(struct task_state *state)
 {
     if (attaching && state->nr == NR_UNSEEN)
-        find_out(state, task);
+        find_out(state);
 }

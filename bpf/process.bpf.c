@@ -13,7 +13,7 @@ int HOOK(on_sched_process_fork, struct task_struct *parent, struct task_struct *
     u8 flags = child->tgid == child->pid ? 0 : TASK_THREAD;
     u64 enter_ns = 0;
     if (state) {
-        see(state, parent);
+        see(state);
         enter_ns = state->enter_ns;
         /* The child returns from its parent's clone(): its first system call exit has no entry. */
         if (begin_tracing(child, NR_clone, now_ns))
@@ -83,7 +83,7 @@ int HOOK(on_sched_process_exit, struct task_struct *task)
     u64 now_ns = bpf_ktime_get_ns();
     struct task_state *state = traced(task);
     if (state)
-        see(state, task);
+        see(state);
     if (state && state->enter_ns) {
         /* exit_group(), or whatever call a fatal signal ended: its exit never comes. */
         emit (rec_syscall, r, now_ns) {

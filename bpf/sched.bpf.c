@@ -10,14 +10,14 @@ int HOOK(on_sched_switch, bool preempt, struct task_struct *prev, struct task_st
 {
     u64 now_ns = bpf_ktime_get_ns();
     look_for_steal(prev, now_ns, now_ns);
-    struct task_state *state = traced_current();
+    struct task_state *state = traced_running(prev);
     bool next_traced = traced_next(next) != 0;
     u32 waited_ns = note_switch(prev, state, next, next_traced, now_ns);
     if (scope_target && !state && !next_traced)
         return 0;
 
     if (state)
-        see(state, prev);
+        see(state);
     u8 flags = preempt ? SWITCH_PREEMPT : 0;
     if (BPF_CORE_READ_BITFIELD(prev, in_iowait))
         flags |= SWITCH_IOWAIT;
@@ -58,12 +58,12 @@ static __always_inline int waking(struct task_struct *wakee, u8 flags)
 {
     u64 now_ns = bpf_ktime_get_ns();
     struct task_struct *waker = bpf_get_current_task_btf();
-    struct task_state *state = traced_current();
+    struct task_state *state = traced_running(waker);
     if (scope_target && !state && !traced(wakee))
         return 0;
     if (state) {
         on_its_cpu(waker, state, now_ns);
-        see(state, waker);
+        see(state);
     }
     if (state && state->enter_ns)
         flags |= WAKING_IN_SYSCALL;

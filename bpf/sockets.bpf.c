@@ -431,7 +431,7 @@ static __always_inline struct task_state *in_call(void)
     struct task_state *state = traced_current();
     if (!state)
         return 0;
-    see(state, bpf_get_current_task_btf());
+    see(state);
     return state->enter_ns ? state : 0;
 }
 

@@ -183,8 +183,9 @@ static __always_inline void describe(struct task_state *state, struct task_struc
 }
 
 /* The registers with which a thread entered the kernel: those of its call, if it is in one. */
-static __noinline void find_out(struct task_state *state, struct task_struct *task)
+static __noinline void find_out(struct task_state *state)
 {
+    struct task_struct *task = bpf_get_current_task_btf();
     struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
     long nr = regs->orig_ax;
     if (nr >= 0) {
@@ -198,8 +199,8 @@ static __noinline void find_out(struct task_state *state, struct task_struct *ta
 SEC("tp_btf/sys_enter")
 int HOOK(on_sys_enter, struct pt_regs *regs, long nr)
 {
-    struct task_struct *task = bpf_get_current_task_btf();
-    struct task_state *state = traced_current();
+    struct task_struct *task;
+    struct task_state *state = traced_caller(regs, &task);
     if (!state)
         return 0;
     describe(state, task, regs, nr);
@@ -368,13 +369,13 @@ static __noinline void emit_path(const struct rec_syscall *sys, struct task_stat
 SEC("tp_btf/sys_exit")
 int HOOK(on_sys_exit, struct pt_regs *regs, long ret)
 {
-    struct task_struct *task = bpf_get_current_task_btf();
-    struct task_state *state = traced_current();
+    struct task_struct *task;
+    struct task_state *state = traced_caller(regs, &task);
     if (!state || !state->enter_ns)
         return 0;
     u64 now_ns = bpf_ktime_get_ns();
     on_its_cpu(task, state, now_ns);
-    see(state, task);
+    see(state);
     struct rec_syscall sys = {
         .hdr = {.ts_ns = now_ns, .tid = task->pid, .kind = REC_SYSCALL, .aux = state->nr},
         .enter_ns = state->enter_ns,

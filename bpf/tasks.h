@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Who is traced, and what is kept of each. A thread's storage says which element of an array is its
- * own; each CPU remembers that of the thread it has, as nearly every program asks for it, and
- * asking the storage takes half as long as reading the clock.
+ * own. Nearly every program asks for it, and asking the storage takes half as long as reading the
+ * clock: so what it said is remembered, of each thread and of that which a CPU has.
  */
 #pragma once
 #include "ring.h"
+
+const volatile bool can_cast = false; /* the kernel has bpf_rdonly_cast(): Linux 6.2 */
+
+extern void *bpf_rdonly_cast(const void *address, u32 type_id) __ksym __weak;
 
 /* What the running system call moved through a socket: its last transfer. */
 struct socket_transfer {
@@ -107,21 +111,38 @@ struct marks {
 };
 struct marks marks __attribute__((aligned(64)));
 
-/* Which thread a CPU was last seen to have, and its element, in one word: whoever interrupts may
- * change it. */
-struct cpu_task {
-    u64 word;
-    u64 pad[7]; /* a cache line each */
-};
-static struct cpu_task cpu_tasks[MAX_CPUS];
-
 #define INDEX_BITS 17
 #define INDEX_MASK ((1ULL << INDEX_BITS) - 1)
 
+/*
+ * What is known of threads, by their numbers: a word each, of whom and when it is true, and the
+ * element. Asking a thread's storage takes several times as long.
+ */
+#define KNOWN_TASKS 65536
+
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, KNOWN_TASKS);
+    __type(key, u32);
+    __type(value, u64);
+} known_tasks SEC(".maps");
+
+/* Which thread a CPU was last seen to have. Whoever interrupts may change it, to what is true of
+ * the same thread. */
+struct cpu_task {
+    u64 word;   /* as in known_tasks */
+    u64 task;   /* struct task_struct; may be of another than the word, or freed */
+    u64 pad[6]; /* a cache line each */
+};
+static struct cpu_task cpu_tasks[MAX_CPUS];
+
+/* Where the registers of user space lie in a kernel stack; the same in all (task_pt_regs()). */
+static u64 registers_offset;
+
 /* Of a thread, at this generation: the word but for the index. */
-static __always_inline u64 word_of(struct task_struct *task, u64 generation)
+static __always_inline u64 word_of(u32 tid, u64 generation)
 {
-    return ((u32)task->pid + generation * 0x9e3779b97f4a7c15ULL) << INDEX_BITS;
+    return (tid + generation * 0x9e3779b97f4a7c15ULL) << INDEX_BITS;
 }
 
 static __always_inline struct task_state *state_at(u64 mark)
@@ -142,27 +163,82 @@ static __always_inline struct task_state *traced(struct task_struct *task)
     return state_at(index_of(task));
 }
 
+/* The word of a thread, which says whether it is traced. */
+static __always_inline u64 known(struct task_struct *task, u64 generation)
+{
+    u32 tid = task->pid, place = tid & (KNOWN_TASKS - 1);
+    u64 word = word_of(tid, generation);
+    u64 *of_place = bpf_map_lookup_elem(&known_tasks, &place);
+    if (!of_place)
+        return word | index_of(task);
+    u64 found = *(volatile u64 *)of_place;
+    if ((found & ~INDEX_MASK) == word)
+        return found;
+    word |= index_of(task);
+    *(volatile u64 *)of_place = word;
+    return word;
+}
+
 /* Who is about to get this CPU: what traced() says of it. */
 static __always_inline struct task_state *traced_next(struct task_struct *next)
 {
-    u64 generation = *(volatile u64 *)&marks.generation, index = index_of(next);
+    u64 generation = *(volatile u64 *)&marks.generation;
+    u64 word = known(next, generation);
     u32 cpu = bpf_get_smp_processor_id();
-    if (cpu < MAX_CPUS)
-        cpu_tasks[checked(cpu)].word = word_of(next, generation) | index;
-    return state_at(index);
+    if (cpu < MAX_CPUS) {
+        volatile struct cpu_task *on = &cpu_tasks[checked(cpu)];
+        on->word = word;
+        on->task = (u64)next;
+    }
+    return state_at(word & INDEX_MASK);
 }
 
 /* The same of the thread that has this CPU. Some kernels have switches that no hook tells of, so
- * the word is asked whom it is about. */
-static __always_inline struct task_state *traced_current(void)
+ * what is known of the CPU is asked whom it is about. */
+static __always_inline struct task_state *traced_running(struct task_struct *task)
 {
-    struct task_struct *task = bpf_get_current_task_btf();
     u32 cpu = bpf_get_smp_processor_id();
     if (cpu >= MAX_CPUS)
         return traced(task);
     u64 word = *(volatile u64 *)&cpu_tasks[checked(cpu)].word;
-    if ((word & ~INDEX_MASK) != word_of(task, *(volatile u64 *)&marks.generation))
+    if ((word & ~INDEX_MASK) != word_of(task->pid, *(volatile u64 *)&marks.generation))
         return traced_next(task);
+    return state_at(word & INDEX_MASK);
+}
+
+static __always_inline struct task_state *traced_current(void)
+{
+    return traced_running(bpf_get_current_task_btf());
+}
+
+/*
+ * The same of who makes a system call, and who that is, for reading its fields only. Its registers
+ * lie in its kernel stack (which it has no more when it is dead: free_thread_stack()), so they tell
+ * whether it is whom the CPU was last seen to have: asking the kernel takes a call, and most of all
+ * events are system calls.
+ */
+static __always_inline struct task_state *traced_caller(struct pt_regs *regs,
+                                                        struct task_struct **caller)
+{
+    if (!can_cast) {
+        *caller = bpf_get_current_task_btf();
+        return traced_running(*caller);
+    }
+    u32 cpu = bpf_get_smp_processor_id(), type_id = bpf_core_type_id_kernel(struct task_struct);
+    if (cpu >= MAX_CPUS)
+        return 0; /* there are no such (probe/mod.rs) */
+    volatile struct cpu_task *on = &cpu_tasks[checked(cpu)];
+    u64 word = on->word;
+    struct task_struct *task = bpf_rdonly_cast((const void *)on->task, type_id);
+    u64 as_word = word_of(task->pid, *(volatile u64 *)&marks.generation);
+    u64 as_regs = (u64)task->stack + *(volatile u64 *)&registers_offset;
+    if (as_regs != (u64)regs || (word & ~INDEX_MASK) != as_word) {
+        struct task_struct *current = bpf_get_current_task_btf();
+        *(volatile u64 *)&registers_offset = (u64)regs - (u64)current->stack;
+        *caller = bpf_rdonly_cast(current, type_id);
+        return traced_next(current);
+    }
+    *caller = task;
     return state_at(word & INDEX_MASK);
 }
 

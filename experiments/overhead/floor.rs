@@ -1,5 +1,6 @@
 //! Attaches a program that does nothing to each tracepoint rpcprobe uses, and stays until its
-//! standard input ends: the least that any tool on these hooks can cost.
+//! standard input ends: the least that any tool on these hooks can cost. With `--clock` each reads the
+//! clock once: the least that any tool can cost that knows when.
 //!
 //! Says `ready N` when N are attached. The software events of page faults are left out: a round trip
 //! has none.
@@ -12,16 +13,22 @@ use anyhow::{ensure, Context, Result};
 use libbpf_rs::libbpf_sys as sys;
 use rpcprobe::probe::hooks::{Means, HOOKS};
 
-/// `r0 = 0; exit`
-fn nothing() -> [sys::bpf_insn; 2] {
-    let insn = |code: u32| sys::bpf_insn {
+/// `r0 = 0; exit`, and before that `call bpf_ktime_get_ns`, if asked for.
+fn next_to_nothing(reads_clock: bool) -> Vec<sys::bpf_insn> {
+    let insn = |code: u32, imm: u32| sys::bpf_insn {
         code: code as u8,
+        imm: imm as i32,
         ..Default::default()
     };
-    [
-        insn(sys::BPF_ALU64 | sys::BPF_MOV | sys::BPF_K),
-        insn(sys::BPF_JMP | sys::BPF_EXIT),
-    ]
+    let mut instructions = vec![
+        insn(sys::BPF_ALU64 | sys::BPF_MOV | sys::BPF_K, 0),
+        insn(sys::BPF_JMP | sys::BPF_EXIT, 0),
+    ];
+    if reads_clock {
+        let call = insn(sys::BPF_JMP | sys::BPF_CALL, sys::BPF_FUNC_ktime_get_ns);
+        instructions.insert(0, call);
+    }
+    instructions
 }
 
 fn owned(fd: i32) -> Result<OwnedFd> {
@@ -31,9 +38,9 @@ fn owned(fd: i32) -> Result<OwnedFd> {
 }
 
 /// The program and its link to the tracepoint; both are gone when dropped.
-fn attach(tracepoint: &str) -> Result<(OwnedFd, OwnedFd)> {
+fn attach(tracepoint: &str, reads_clock: bool) -> Result<(OwnedFd, OwnedFd)> {
     let name = CString::new(tracepoint)?;
-    let instructions = nothing();
+    let instructions = next_to_nothing(reads_clock);
     // SAFETY: the strings and instructions live until the calls return.
     unsafe {
         let id = sys::libbpf_find_vmlinux_btf_id(name.as_ptr(), sys::BPF_TRACE_RAW_TP);
@@ -61,12 +68,13 @@ fn attach(tracepoint: &str) -> Result<(OwnedFd, OwnedFd)> {
 }
 
 fn main() -> Result<()> {
+    let reads_clock = std::env::args().any(|argument| argument == "--clock");
     let mut attached = Vec::new();
     for hook in HOOKS {
         let Means::Tracepoint(name) = hook.means else {
             continue;
         };
-        match attach(name) {
+        match attach(name, reads_clock) {
             Ok(links) => attached.push(links),
             Err(error) if !hook.required => eprintln!("floor: {name}: {error:#}"),
             Err(error) => return Err(error).with_context(|| name.to_owned()),
