@@ -25,10 +25,7 @@ struct cpu_cost cpu_costs[MAX_CPUS];
 /* When the run begins; 0: it is not timed. */
 static __always_inline u64 program_begins(void)
 {
-    u32 cpu = bpf_get_smp_processor_id();
-    if (cpu >= MAX_CPUS)
-        return 0;
-    struct cpu_cost *cost = &cpu_costs[checked(cpu)];
+    struct cpu_cost *cost = &cpu_costs[this_cpu()];
     if (cost->left) {
         cost->left--;
         return 0;
@@ -40,12 +37,10 @@ static __always_inline u64 program_begins(void)
 
 static __always_inline void program_ends(u64 began_ns)
 {
-    u32 cpu = bpf_get_smp_processor_id();
-    if (cpu >= MAX_CPUS)
-        return;
-    struct cpu_cost *cost = &cpu_costs[checked(cpu)];
+    u64 cpu = this_cpu();
+    struct cpu_cost *cost = &cpu_costs[cpu];
     /* At a context switch: of who goes on. */
-    u32 whose = (cpu_tasks[checked(cpu)].word & INDEX_MASK) != 0;
+    u32 whose = (cpu_tasks[cpu].word & INDEX_MASK) != 0;
     cost->runs[whose]++;
     if (!began_ns)
         return;

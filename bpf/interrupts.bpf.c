@@ -7,10 +7,7 @@ enum vector { VEC_TIMER = 256, VEC_RESCHEDULE, VEC_CALL_FUNCTION, VEC_IRQ_WORK }
 
 static __always_inline int irq_begins(bool hard)
 {
-    u32 cpu = bpf_get_smp_processor_id();
-    if (cpu >= MAX_CPUS)
-        return 0;
-    struct irq_state *irq = &irqs[checked(cpu)];
+    struct irq_state *irq = &irqs[this_cpu()];
     u64 now_ns = 0;
     if (traced_current())
         now_ns = bpf_ktime_get_ns();
@@ -26,10 +23,7 @@ static __always_inline int irq_begins(bool hard)
 
 static __always_inline int irq_ends(bool hard, u16 number)
 {
-    u32 cpu = bpf_get_smp_processor_id();
-    if (cpu >= MAX_CPUS)
-        return 0;
-    struct irq_state *irq = &irqs[checked(cpu)];
+    struct irq_state *irq = &irqs[this_cpu()];
     u64 enter_ns = hard ? irq->hard_ns : irq->soft_ns;
     if (hard) {
         irq->hard_ns = 0;
@@ -93,19 +87,15 @@ int HOOK(on_irq_handler_exit, int irq)
 SEC("tp_btf/local_timer_entry")
 int HOOK(on_local_timer_entry, int vector)
 {
-    u32 cpu = bpf_get_smp_processor_id();
-    if (cpu < MAX_CPUS)
-        steals[checked(cpu)].timer_ns = bpf_ktime_get_ns();
+    steals[this_cpu()].timer_ns = bpf_ktime_get_ns();
     return irq_begins(true);
 }
 
 SEC("tp_btf/local_timer_exit")
 int HOOK(on_local_timer_exit, int vector)
 {
-    u32 cpu = bpf_get_smp_processor_id();
-    if (cpu < MAX_CPUS)
-        look_for_steal(bpf_get_current_task_btf(), steals[checked(cpu)].timer_ns,
-                       bpf_ktime_get_ns());
+    u64 timer_ns = steals[this_cpu()].timer_ns;
+    look_for_steal(bpf_get_current_task_btf(), timer_ns, bpf_ktime_get_ns());
     return irq_ends(true, VEC_TIMER);
 }
 

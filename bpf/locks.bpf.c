@@ -5,7 +5,7 @@
 SEC("tp_btf/contention_begin")
 int HOOK(on_contention_begin, void *lock, unsigned int flags)
 {
-    if (irqs[bpf_get_smp_processor_id() & (MAX_CPUS - 1)].context)
+    if (irqs[this_cpu()].context)
         return 0; /* an interrupt's own lock, not the thread's */
     struct task_state *state = traced_current();
     if (!state || state->contention_ns)
@@ -18,7 +18,7 @@ int HOOK(on_contention_begin, void *lock, unsigned int flags)
 SEC("tp_btf/contention_end")
 int HOOK(on_contention_end, void *lock, int ret)
 {
-    if (irqs[bpf_get_smp_processor_id() & (MAX_CPUS - 1)].context)
+    if (irqs[this_cpu()].context)
         return 0;
     struct task_struct *task = bpf_get_current_task_btf();
     struct task_state *state = traced_running(task);

@@ -56,16 +56,12 @@ static struct irq_state irqs[MAX_CPUS];
 
 static __always_inline u8 interrupt_context(void)
 {
-    u32 cpu = bpf_get_smp_processor_id();
-    return cpu < MAX_CPUS ? irqs[checked(cpu)].context : 0;
+    return irqs[this_cpu()].context;
 }
 
 static __always_inline u32 completing_block(void)
 {
-    u32 cpu = bpf_get_smp_processor_id();
-    if (cpu >= MAX_CPUS)
-        return 0;
-    struct irq_state *irq = &irqs[checked(cpu)];
+    struct irq_state *irq = &irqs[this_cpu()];
     if (irq->context & WAKING_HARDIRQ)
         return irq->hard_block;
     return irq->context & WAKING_SOFTIRQ ? irq->soft_block : irq->block;
@@ -73,10 +69,7 @@ static __always_inline u32 completing_block(void)
 
 static __always_inline void completes_block(u32 number)
 {
-    u32 cpu = bpf_get_smp_processor_id();
-    if (cpu >= MAX_CPUS)
-        return;
-    struct irq_state *irq = &irqs[checked(cpu)];
+    struct irq_state *irq = &irqs[this_cpu()];
     if (irq->context & WAKING_HARDIRQ)
         irq->hard_block = number;
     else if (irq->context & WAKING_SOFTIRQ)

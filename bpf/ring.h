@@ -13,9 +13,8 @@
 #pragma once
 #include "kernel_types.h"
 #include <bpf/bpf_helpers.h>
+#include "cpu.h"
 #include "records.h"
-
-#define MAX_CPUS 512
 
 /* A ring is made of pieces, as old kernels allow no value of more than 4 MiB. A record lies where
  * it begins and may go on beyond that piece's own bytes. */
@@ -35,7 +34,6 @@ struct {
     __type(value, struct ring_piece);
 } rings SEC(".maps");
 
-const volatile u32 ring_cpus = 0;
 const volatile u32 ring_pieces = 1; /* of each CPU: a power of two */
 const volatile u64 ring_bytes = 0;  /* may be under way; fewer than the pieces have */
 const volatile u32 ring_secret = 0;
@@ -58,19 +56,9 @@ struct ring_tail {
 };
 struct ring_tail ring_tails[MAX_CPUS];
 
-/* A CPU's number once it is known to be less than MAX_CPUS: compilers look at one copy of it and
- * use another, of which older verifiers then know nothing. */
-static __always_inline u32 checked(u32 cpu)
+static __always_inline void note_loss(u64 now_ns)
 {
-    asm volatile("%0 &= %1" : "+r"(cpu) : "i"(MAX_CPUS - 1));
-    return cpu;
-}
-
-static __always_inline void note_loss(u32 cpu, u64 now_ns)
-{
-    if (cpu >= MAX_CPUS)
-        return;
-    struct ring_head *head = &ring_heads[checked(cpu)];
+    struct ring_head *head = &ring_heads[this_cpu()];
     if (__sync_fetch_and_add(&head->lost, 1) == 0)
         head->lost_first_ns = now_ns;
     head->lost_last_ns = now_ns;
@@ -82,13 +70,12 @@ static __always_inline u64 ring_mark(u64 position, u64 bytes)
 }
 
 /* The next bytes of the ring; NULL: it is full. `position` is what commit() wants to know. */
-static __always_inline void *take(u32 cpu, u64 bytes, u64 *position)
+static __always_inline void *take(u64 bytes, u64 *position)
 {
-    if (cpu >= ring_cpus || cpu >= MAX_CPUS)
-        return 0;
-    struct ring_head *head = &ring_heads[checked(cpu)];
+    u64 cpu = this_cpu();
+    struct ring_head *head = &ring_heads[cpu];
     u64 taken_bytes = (RING_MARK_BYTES + bytes + 7) & ~7ULL;
-    u64 tail = *(volatile u64 *)&ring_tails[checked(cpu)].position;
+    u64 tail = *(volatile u64 *)&ring_tails[cpu].position;
     /* Programs that interrupt this one here find the same room: there is enough for them. */
     if (head->position + taken_bytes - tail > ring_bytes)
         return 0;
@@ -110,15 +97,13 @@ static __always_inline void commit(void *record, u64 position, u64 bytes)
 }
 
 /* Tell of earlier losses as soon as there is room again, so that the reader can say when. */
-static __always_inline void report_loss(u32 cpu, u64 now_ns)
+static __always_inline void report_loss(u64 now_ns)
 {
     u64 position;
-    if (cpu >= MAX_CPUS)
-        return;
-    struct ring_head *head = &ring_heads[checked(cpu)];
+    struct ring_head *head = &ring_heads[this_cpu()];
     if (!head->lost)
         return;
-    struct rec_lost *r = take(cpu, sizeof(*r), &position);
+    struct rec_lost *r = take(sizeof(*r), &position);
     if (!r)
         return;
     r->hdr = (struct rec_hdr){.ts_ns = now_ns, .kind = REC_LOST};
@@ -132,11 +117,10 @@ static __always_inline void report_loss(u32 cpu, u64 now_ns)
 
 static __always_inline void *reserve(u64 bytes, u64 now_ns, u64 *position)
 {
-    u32 cpu = bpf_get_smp_processor_id();
-    report_loss(cpu, now_ns);
-    void *record = take(cpu, bytes, position);
+    report_loss(now_ns);
+    void *record = take(bytes, position);
     if (!record)
-        note_loss(cpu, now_ns);
+        note_loss(now_ns);
     return record;
 }
 
@@ -145,7 +129,7 @@ static __always_inline void output(void *record, u64 bytes, u64 now_ns)
 {
     u64 position;
     if (bytes > RING_BEYOND_BYTES - RING_MARK_BYTES) {
-        note_loss(bpf_get_smp_processor_id(), now_ns);
+        note_loss(now_ns);
         return;
     }
     void *copy = reserve(bytes, now_ns, &position);

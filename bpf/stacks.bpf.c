@@ -53,8 +53,9 @@ SEC("perf_event")
 int on_cpu_clock(struct bpf_perf_event_data *ctx)
 {
     struct task_struct *task = bpf_get_current_task_btf();
-    u32 cpu = bpf_get_smp_processor_id(), zero = 0;
-    if (cpu >= MAX_CPUS || !traced_current())
+    u64 cpu = this_cpu();
+    u32 zero = 0;
+    if (!traced_current())
         return 0;
     struct rec_sample *r = bpf_map_lookup_elem(&sample_being_taken, &zero);
     if (!r)
@@ -62,7 +63,7 @@ int on_cpu_clock(struct bpf_perf_event_data *ctx)
     u64 now_ns = bpf_ktime_get_ns();
     r->hdr = (struct rec_hdr){.ts_ns = now_ns, .tid = task->pid, .kind = REC_SAMPLE};
     /* What was sampled is what the clock's interrupt interrupted. */
-    r->interrupted_ns = irqs[checked(cpu)].hard_ns ? irqs[checked(cpu)].hard_ns : now_ns;
+    r->interrupted_ns = irqs[cpu].hard_ns ? irqs[cpu].hard_ns : now_ns;
 
     const u64 kernel_room = KERNEL_FRAMES * sizeof(u64), user_room = USER_FRAMES * sizeof(u64);
     u64 kernel_bytes = bytes_got(bpf_get_stack(ctx, r->frames, kernel_room, 0), kernel_room);

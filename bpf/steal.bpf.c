@@ -19,11 +19,11 @@ static struct steal_seen steals[MAX_CPUS];
 /* Whatever was taken went before `until_ns`; `task` had the CPU. */
 static __always_inline void look_for_steal(struct task_struct *task, u64 until_ns, u64 now_ns)
 {
-    u32 cpu = bpf_get_smp_processor_id();
-    if (cpu >= MAX_CPUS || !bpf_core_field_exists(((struct rq *)0)->prev_steal_time_rq) ||
+    u64 cpu = this_cpu();
+    if (!bpf_core_field_exists(((struct rq *)0)->prev_steal_time_rq) ||
         !bpf_core_field_exists(((struct cfs_rq *)0)->rq))
         return;
-    struct steal_seen *seen = &steals[checked(cpu)];
+    struct steal_seen *seen = &steals[cpu];
     u64 total_ns = task->se.cfs_rq->rq->prev_steal_time_rq;
     u64 taken_ns = total_ns - seen->total_ns, since_ns = seen->at_ns;
     seen->at_ns = now_ns;

@@ -184,12 +184,9 @@ static __always_inline struct task_state *traced_next(struct task_struct *next)
 {
     u64 generation = *(volatile u64 *)&marks.generation;
     u64 word = known(next, generation);
-    u32 cpu = bpf_get_smp_processor_id();
-    if (cpu < MAX_CPUS) {
-        volatile struct cpu_task *on = &cpu_tasks[checked(cpu)];
-        on->word = word;
-        on->task = (u64)next;
-    }
+    volatile struct cpu_task *on = &cpu_tasks[this_cpu()];
+    on->word = word;
+    on->task = (u64)next;
     return state_at(word & INDEX_MASK);
 }
 
@@ -197,10 +194,7 @@ static __always_inline struct task_state *traced_next(struct task_struct *next)
  * what is known of the CPU is asked whom it is about. */
 static __always_inline struct task_state *traced_running(struct task_struct *task)
 {
-    u32 cpu = bpf_get_smp_processor_id();
-    if (cpu >= MAX_CPUS)
-        return traced(task);
-    u64 word = *(volatile u64 *)&cpu_tasks[checked(cpu)].word;
+    u64 word = *(volatile u64 *)&cpu_tasks[this_cpu()].word;
     if ((word & ~INDEX_MASK) != word_of(task->pid, *(volatile u64 *)&marks.generation))
         return traced_next(task);
     return state_at(word & INDEX_MASK);
@@ -224,10 +218,8 @@ static __always_inline struct task_state *traced_caller(struct pt_regs *regs,
         *caller = bpf_get_current_task_btf();
         return traced_running(*caller);
     }
-    u32 cpu = bpf_get_smp_processor_id(), type_id = bpf_core_type_id_kernel(struct task_struct);
-    if (cpu >= MAX_CPUS)
-        return 0; /* there are no such (probe/mod.rs) */
-    volatile struct cpu_task *on = &cpu_tasks[checked(cpu)];
+    u32 type_id = bpf_core_type_id_kernel(struct task_struct);
+    volatile struct cpu_task *on = &cpu_tasks[this_cpu()];
     u64 word = on->word;
     struct task_struct *task = bpf_rdonly_cast((const void *)on->task, type_id);
     u64 as_word = word_of(task->pid, *(volatile u64 *)&marks.generation);

@@ -61,19 +61,19 @@ static __always_inline void find_arrival(struct last_switch *last, struct task_s
 static __always_inline void on_its_cpu(struct task_struct *task, struct task_state *state,
                                        u64 now_ns)
 {
-    u32 cpu = bpf_get_smp_processor_id();
-    if (cpu < MAX_CPUS && HAS_ARRIVALS)
-        find_arrival(&last_switches[checked(cpu)], task, state, now_ns);
+    u64 cpu = this_cpu();
+    if (HAS_ARRIVALS)
+        find_arrival(&last_switches[cpu], task, state, now_ns);
 }
 
 /* How long `next` has waited for the CPU. */
 static __always_inline u32 note_switch(struct task_struct *prev, struct task_state *state,
                                        struct task_struct *next, bool next_traced, u64 now_ns)
 {
-    u32 cpu = bpf_get_smp_processor_id();
-    if (cpu >= MAX_CPUS || !HAS_ARRIVALS)
+    u64 cpu = this_cpu();
+    if (!HAS_ARRIVALS)
         return NOT_KNOWN_NS;
-    struct last_switch *last = &last_switches[checked(cpu)];
+    struct last_switch *last = &last_switches[cpu];
     u64 clock_ns = prev->se.cfs_rq->rq->clock, queued_ns = next->sched_info.last_queued;
     find_arrival(last, prev, state, now_ns);
     if (state)

@@ -362,7 +362,6 @@ fn set_options(
         ("attaching", byte(u8::from(config.attaching))),
         ("can_cast", byte(u8::from(can_cast))),
         ("stack_states", byte(config.stacks.map_or(0, |stacks| states(stacks.sleeps)))),
-        ("ring_cpus", layout.cpus.to_ne_bytes().to_vec()),
         ("ring_pieces", layout.pieces.to_ne_bytes().to_vec()),
         ("ring_bytes", layout.bytes.to_ne_bytes().to_vec()),
         ("ring_secret", layout.secret.to_ne_bytes().to_vec()),
