@@ -32,10 +32,11 @@ class Cost:
     """Of one tool, over the rounds."""
 
     tool: Tool
+    pinned: bool
     p50_ns: list[float] = field(default_factory=list)
     p99_ns: list[float] = field(default_factory=list)
     throughput: list[float] = field(default_factory=list)
-    # Of a request on average, from the throughput.
+    # Of a request on average: Measured.each_ns().
     mean_ns: list[float] = field(default_factory=list)
     runs: list[Measured] = field(default_factory=list)
     why_not: str | None = None
@@ -47,7 +48,8 @@ class Cost:
         self.p50_ns.append(run.sample.p50_ns - base("p50_ns"))
         self.p99_ns.append(run.sample.p99_ns - base("p99_ns"))
         self.throughput.append(run.sample.per_second / base("per_second") - 1)
-        self.mean_ns.append(1e9 / run.sample.per_second - 1e9 / base("per_second"))
+        with_tool, *without = (each.each_ns(self.pinned) for each in (run, before, after))
+        self.mean_ns.append(with_tool - sum(without) / 2)
         self.runs.append(run)
 
     def each(self, of: str) -> float | None:
@@ -121,7 +123,7 @@ def tell(workload: Workload, base: list[Measured], costs: list[Cost]):
 
 
 def measure(workload: Workload, chosen: list[Tool], options) -> tuple[list[Measured], list[Cost]]:
-    costs = [Cost(tool, why_not=tool.missing()) for tool in chosen]
+    costs = [Cost(tool, workload.pinned, why_not=tool.missing()) for tool in chosen]
     nothing, base = Nothing(), []
 
     def run(tool: Tool) -> Measured:
@@ -180,6 +182,16 @@ def judge(costs: dict[str, Cost]) -> bool:
         good &= held
         verdict = "pass" if held else "FAIL"
         print(f"{verdict}: added to {what}: {value / other:.2f} of {whose}; aim: at most {factor}")
+    if "clock" in costs and costs["clock"].runs:
+        clock = costs["clock"]
+        for what in ("p50", "p99"):
+            value, least, empty = (
+                median(getattr(cost, f"{what}_ns")) for cost in (ours, clock, floor)
+            )
+            print(
+                f"      added to {what}: {value / least:.2f} of {clock.tool.name}, which are"
+                f" {least / empty:.2f} of the floor"
+            )
     lost = ours.lost()
     print(f"{'pass' if not lost else 'FAIL'}: {lost} records lost")
     return good and not lost

@@ -52,6 +52,13 @@ class Measured:
     # What the tool itself says that it cost, in all.
     estimate_ns: int | None = None
 
+    def each_ns(self, pinned: bool) -> float:
+        """What a request takes of the workload's CPU; where it has several, they may be idle."""
+        sample = self.sample
+        if pinned or sample.cpu_ns is None:
+            return 1e9 / sample.per_second
+        return sample.cpu_ns / sample.requests
+
 
 def pinned(cpus: str, command: list) -> list[str]:
     return [*(["taskset", "-c", cpus] if cpus else []), *map(str, command)]
@@ -293,6 +300,7 @@ def tools(rpcprobe: Path, floor: Path) -> dict[str, Tool]:
     """By the name they are chosen by."""
     return {
         "floor": Beside("empty programs (floor)", [floor], "ready", None),
+        "clock": Beside("programs that read the clock", [floor, "--clock"], "ready", None),
         "rpcprobe": Rpcprobe(rpcprobe),
         "target": Rpcprobe(rpcprobe, "--scope=target"),
         "quiet": Rpcprobe(rpcprobe, "--no-paths", "--no-methods"),

@@ -20,6 +20,8 @@ class Sample:
     per_second: float
     begin_ns: int
     end_ns: int
+    # CPU time of all requests, where the workload tells.
+    cpu_ns: float | None = None
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ def read_null_rpc(folder: Path, said: str) -> Sample:
         told["requests"] / seconds,
         told["begin_ns"],
         told["end_ns"],
+        told["cpu_s"] * 1e9,
     )
 
 

@@ -16,7 +16,7 @@ use super::Probe;
 use crate::capture::manifest::Calibration;
 use crate::records::{read, RecFault, RecHdr, RecSyscall, REC_FAULT, REC_SYSCALL};
 
-const ROUNDS: usize = 40;
+const ROUNDS: u32 = 40;
 
 /// Nanoseconds a unit of each workload.
 #[derive(Clone, Copy, Debug, Default)]
@@ -102,7 +102,7 @@ impl Calibrator {
             answer: File::from(answer_read),
             plain: Figures::default(),
         };
-        calibrator.plain = calibrator.time()?;
+        calibrator.plain = calibrator.ask(EVERYTHING, || ())?;
         Ok(calibrator)
     }
 
@@ -111,23 +111,24 @@ impl Calibrator {
     ///
     /// The flag: whether they were too few, so that something is not known.
     pub fn compare(mut self, probe: &Probe, rings: &Rings) -> Result<(Calibration, bool)> {
-        let dispatch_ns = self.dispatch_ns(probe)?;
         probe.trace(self.pid as u32)?;
         let mut gaps = Gaps::of(self.pid as u32);
-        self.ask.write_all(&[EVERYTHING])?;
-        while !self.has_answered()? {
-            gaps.see_all(rings);
-        }
-        let traced = self.answer()?;
-        gaps.see_all(rings);
+        let traced = self.ask(EVERYTHING, || gaps.see_all(rings))?;
+        let (_, before) = probe.program_runs()?;
+        let trips = self.ask(ROUND_TRIPS, || gaps.see_all(rings))?;
+        let (_, after) = probe.program_runs()?;
+        let runs = after.since(before);
         let plain = self.plain;
+        let trip_runs = runs.runs as f64 / f64::from(ALL_TRIPS);
+        let added_ns = (trips.round_trip - plain.round_trip).max(0.0);
         let syscall_ns = (traced.syscall - plain.syscall).max(0.0);
         let io_call_ns = (traced.copied.call - plain.copied.call).max(0.0);
         // A round trip is two switches, two wake-ups and four system calls.
         let round_trip_ns = (traced.round_trip - plain.round_trip).max(0.0);
         let calibration = Calibration {
             syscall_ns,
-            dispatch_ns,
+            run_ns: runs.mean_ns(),
+            around_run_ns: (added_ns / trip_runs.max(1.0) - runs.mean_ns()).max(0.0),
             switch_ns: ((round_trip_ns - 4.0 * io_call_ns) / 2.0).max(0.0),
             fault_ns: (traced.fault - plain.fault).max(0.0),
             copy_ns_per_byte: plain.copied.byte,
@@ -141,23 +142,15 @@ impl Calibrator {
         Ok((gaps.complete(calibration), too_few))
     }
 
-    /// What it takes to call a program, from what the child's calls take before it is traced: a call
-    /// has two programs then that only look whose it is, which is known of all runs.
-    fn dispatch_ns(&mut self, probe: &Probe) -> Result<f64> {
-        let (before, _) = probe.program_runs()?;
-        let watched = self.ask(CALLS_ONLY)?;
-        let (after, _) = probe.program_runs()?;
-        let added_ns = watched.syscall - self.plain.syscall;
-        Ok((added_ns / 2.0 - after.since(before).mean_ns()).max(0.0))
-    }
-
-    fn time(&mut self) -> Result<Figures> {
-        self.ask(EVERYTHING)
-    }
-
-    fn ask(&mut self, what: u8) -> Result<Figures> {
+    /// Has the child time something; does `meanwhile` again and again until that is done.
+    fn ask(&mut self, what: u8, mut meanwhile: impl FnMut()) -> Result<Figures> {
         self.ask.write_all(&[what])?;
-        self.answer()
+        while !self.has_answered()? {
+            meanwhile();
+        }
+        let figures = self.answer()?;
+        meanwhile();
+        Ok(figures)
     }
 
     /// Waits for that for a millisecond.
@@ -276,19 +269,19 @@ const PAGE_BYTES: usize = 4096;
 
 /// What the child is asked to time.
 const EVERYTHING: u8 = 1;
-const CALLS_ONLY: u8 = 2;
+const ROUND_TRIPS: u8 = 2;
 
 fn serve(mut ask: File, mut answer: File) -> Result<()> {
     let mut byte = [0];
     while ask.read(&mut byte)? == 1 {
-        let syscall = best(time_syscalls)?;
-        if byte[0] == CALLS_ONLY {
-            answer.write_all(&Figures { syscall, ..Figures::default() }.to_bytes())?;
+        let round_trip = time_round_trips()?;
+        if byte[0] == ROUND_TRIPS {
+            answer.write_all(&Figures { round_trip, ..Figures::default() }.to_bytes())?;
             continue;
         }
         let figures = Figures {
-            syscall,
-            round_trip: time_round_trips()?,
+            syscall: best(time_syscalls)?,
+            round_trip,
             fault: best(time_faults)?,
             copied: time_copies(pipe)?,
             socket_copied: time_copies(socket_pair)?,
@@ -378,8 +371,12 @@ fn socket_pair() -> Result<(OwnedFd, OwnedFd)> {
     Ok((one.into(), other.into()))
 }
 
+/// Round trips a round.
+const TRIPS: u32 = 50;
+const TRIPS_TO_WARM_UP: u32 = 20;
+const ALL_TRIPS: u32 = TRIPS_TO_WARM_UP + ROUNDS * TRIPS;
+
 fn time_round_trips() -> Result<f64> {
-    const TRIPS: usize = 50;
     let (request_read, request_write) = pipe()?;
     let (reply_read, reply_write) = pipe()?;
     let all_cpus = pin_here()?;
@@ -399,15 +396,15 @@ fn time_round_trips() -> Result<f64> {
     drop((request_read, reply_write));
     let (mut output, mut input) = (File::from(request_write), File::from(reply_read));
     let mut byte = [1];
-    let mut trips = |count: usize| -> Result<f64> {
+    let mut trips = |count: u32| -> Result<f64> {
         let begin = Instant::now();
         for _ in 0..count {
             output.write_all(&byte)?;
             input.read_exact(&mut byte)?;
         }
-        Ok(nanoseconds_each(begin, count))
+        Ok(nanoseconds_each(begin, count as usize))
     };
-    trips(20)?; // warm up
+    trips(TRIPS_TO_WARM_UP)?;
     let each = best(|| trips(TRIPS));
     drop(output);
     // SAFETY: our own child; the mask is the one saved by pin_here().
