@@ -9,6 +9,10 @@
 #define TASK_ASLEEP 3 /* TASK_INTERRUPTIBLE, TASK_UNINTERRUPTIBLE; include/linux/sched.h */
 #define TCP_LISTEN 10 /* include/net/tcp_states.h */
 
+/* What a thread is in that is asleep. Not on the stack, which has no room; one iterator runs at a
+ * time. */
+static struct task_state call_of_sleeper;
+
 /*
  * Marks a thread and says so; a thread that sleeps also with what it is waiting in, since nothing
  * would tell of a sleep that began before. Writes its number if it is new here: when a pass over
@@ -33,7 +37,9 @@ int mark(struct bpf_iter__task *ctx)
     bool is_asleep = !task->on_cpu && (task->__state & TASK_ASLEEP);
     if (!is_new && (!is_asleep || state->nr != NR_UNSEEN || state->sleep_told))
         return 0;
-    struct task_state call = {.fd = -1};
+    struct task_state *call = &call_of_sleeper;
+    __builtin_memset(call, 0, sizeof(*call));
+    call->fd = -1;
     u8 flags = 0;
     if (is_asleep) {
         /* Another CPU may wake it meanwhile: its state is its own to change, so this is a copy. */
@@ -43,19 +49,19 @@ int mark(struct bpf_iter__task *ctx)
         flags = MARKED_ASLEEP;
         if (nr >= 0) {
             flags |= MARKED_IN_SYSCALL;
-            describe(&call, task, regs, nr);
+            describe(call, task, regs, nr);
         }
     }
     emit (rec_marked, r, now_ns) {
         r->hdr = (struct rec_hdr){
             .ts_ns = now_ns, .tid = tid, .kind = REC_MARKED, .flags = flags, .aux = task->__state};
         r->tgid = task->tgid;
-        r->nr = call.nr;
-        r->object_type = call.object_type;
+        r->nr = call->nr;
+        r->object_type = call->object_type;
         r->enter_ns = state->enter_ns;
-        r->ino = call.fd < 0 && call.nr != NR_futex ? 0 : call.ino;
-        r->dev = call.dev;
-        r->fd = call.fd;
+        r->ino = call->fd < 0 && call->nr != NR_futex ? 0 : call->ino;
+        r->dev = call->dev;
+        r->fd = call->fd;
     }
     return 0;
 }

@@ -279,6 +279,7 @@ struct task_struct {
     struct sched_entity se;
     struct sched_info sched_info;
     void *stack;
+    u64 start_time;
     unsigned int flags;
     unsigned int __state;
     int on_cpu;

@@ -139,10 +139,12 @@ static struct cpu_task cpu_tasks[MAX_CPUS];
 /* Where the registers of user space lie in a kernel stack; the same in all (task_pt_regs()). */
 static u64 registers_offset;
 
-/* Of a thread, at this generation: the word but for the index. */
-static __always_inline u64 word_of(u32 tid, u64 generation)
+/* Of a thread, at this generation: the word but for the index. By its number and when it began, as
+ * the number may be another's before on_sched_process_free() runs. */
+static __always_inline u64 word_of(struct task_struct *task, u64 generation)
 {
-    return (tid + generation * 0x9e3779b97f4a7c15ULL) << INDEX_BITS;
+    u64 who = (u32)task->pid + task->start_time * 0xd6e8feb86659fd93ULL;
+    return (who + generation * 0x9e3779b97f4a7c15ULL) << INDEX_BITS;
 }
 
 static __always_inline struct task_state *state_at(u64 mark)
@@ -166,8 +168,8 @@ static __always_inline struct task_state *traced(struct task_struct *task)
 /* The word of a thread, which says whether it is traced. */
 static __always_inline u64 known(struct task_struct *task, u64 generation)
 {
-    u32 tid = task->pid, place = tid & (KNOWN_TASKS - 1);
-    u64 word = word_of(tid, generation);
+    u32 place = task->pid & (KNOWN_TASKS - 1);
+    u64 word = word_of(task, generation);
     u64 *of_place = bpf_map_lookup_elem(&known_tasks, &place);
     if (!of_place)
         return word | index_of(task);
@@ -195,7 +197,7 @@ static __always_inline struct task_state *traced_next(struct task_struct *next)
 static __always_inline struct task_state *traced_running(struct task_struct *task)
 {
     u64 word = *(volatile u64 *)&cpu_tasks[this_cpu()].word;
-    if ((word & ~INDEX_MASK) != word_of(task->pid, *(volatile u64 *)&marks.generation))
+    if ((word & ~INDEX_MASK) != word_of(task, *(volatile u64 *)&marks.generation))
         return traced_next(task);
     return state_at(word & INDEX_MASK);
 }
@@ -222,7 +224,7 @@ static __always_inline struct task_state *traced_caller(struct pt_regs *regs,
     volatile struct cpu_task *on = &cpu_tasks[this_cpu()];
     u64 word = on->word;
     struct task_struct *task = bpf_rdonly_cast((const void *)on->task, type_id);
-    u64 as_word = word_of(task->pid, *(volatile u64 *)&marks.generation);
+    u64 as_word = word_of(task, *(volatile u64 *)&marks.generation);
     u64 as_regs = (u64)task->stack + *(volatile u64 *)&registers_offset;
     if (as_regs != (u64)regs || (word & ~INDEX_MASK) != as_word) {
         struct task_struct *current = bpf_get_current_task_btf();

@@ -2,14 +2,18 @@
 
 mod common;
 
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
+use std::io::BufReader;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use common::capture::{kinds, run, stdin_from, Capture};
 use common::{echo, frpc, needs_kernel, open_directory, peer_in_c, rpcprobe, text, RPCPROBE};
+use rpcprobe::attribute::EVENTS;
+use rpcprobe::capture::reader::Reader;
 use rpcprobe::model::Kind;
+use rpcprobe::records::{read, RecHdr, REC_SYSCALL};
 use tempfile::TempDir;
 
 /// A capture of the peer `crowd`, which must have counted `expected`.
@@ -56,6 +60,38 @@ fn ten_thousand_short_processes_are_followed() {
 fn a_storm_of_programs_has_a_request_for_each() {
     let Some(_turn) = needs_kernel() else { return };
     has_complete(&crowd(&["execs", "1000", "/bin/true"], "1000"), Kind::Exec, 1000);
+}
+
+/// Who has the number of a dead traced process is not traced for that, and the other way round.
+#[test]
+fn processes_of_one_number_are_told_apart() {
+    let Some(_turn) = needs_kernel() else { return };
+    let most: i64 = fs::read_to_string("/proc/sys/kernel/pid_max").unwrap().trim().parse().unwrap();
+    let tid = most - 9;
+    let (_directory, program) = peer_in_c("crowd.c");
+    let mut rival = Command::new(&program)
+        .args(["rival", &tid.to_string()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let capture = crowd(&["same", "300", &tid.to_string(), "/bin/true"], "300");
+    drop(rival.stdin.take());
+    let had: u32 = text(&rival.wait_with_output().unwrap().stdout).trim().parse().unwrap();
+    assert!(had > 0, "the number never was anybody else's");
+    has_complete(&capture, Kind::Exec, 300);
+
+    let events = File::open(capture.file(EVENTS)).unwrap();
+    let mut reader = Reader::new(BufReader::new(events), false).unwrap();
+    let mut calls = 0;
+    while let Some(item) = reader.next_record().unwrap() {
+        let Some((hdr, _)) = read::<RecHdr>(item.record) else { continue };
+        if i64::from(hdr.tid) == tid && hdr.kind == REC_SYSCALL {
+            assert_ne!(i64::from(hdr.aux), libc::SYS_getppid, "a call of the other's");
+            calls += 1;
+        }
+    }
+    assert!(calls > 300, "{calls}");
 }
 
 #[test]

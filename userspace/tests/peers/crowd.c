@@ -4,16 +4,26 @@
  *   crowd threads N ROUNDS   N threads ask as many of another process, ROUNDS times each
  *   crowd forks N            N processes after another, which do nothing
  *   crowd execs N PROGRAM    the same, each executes PROGRAM
+ *   crowd same N TID PROGRAM the same, and all have that number
+ *   crowd rival TID          processes of that number, whenever nobody has it, which ask for their
+ *                            parent's a few times; until standard input ends
  * Prints how many answers, or ends, there were.
  */
 #define _GNU_SOURCE
 #include <err.h>
+#include <errno.h>
+#include <linux/sched.h>
+#include <poll.h>
 #include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -99,6 +109,56 @@ static long forks(long processes, char **command)
     return ended;
 }
 
+/* As fork(), of that number. -1: somebody has it. */
+static pid_t fork_as(pid_t tid)
+{
+    struct clone_args how = {
+        .exit_signal = SIGCHLD,
+        .set_tid = (uintptr_t)&tid,
+        .set_tid_size = 1,
+    };
+    pid_t pid = syscall(SYS_clone3, &how, sizeof(how));
+    if (pid < 0 && errno != EEXIST)
+        err(1, "a process of number %d", tid);
+    return pid;
+}
+
+static long same(long processes, pid_t tid, char **command)
+{
+    long ended = 0;
+    for (long i = 0; i < processes; i++) {
+        pid_t pid;
+        while ((pid = fork_as(tid)) < 0)
+            sched_yield();
+        if (!pid) {
+            execv(command[0], command);
+            _exit(127);
+        }
+        int status;
+        ended += waitpid(pid, &status, 0) == tid && status == 0;
+    }
+    return ended;
+}
+
+static long rival(pid_t tid)
+{
+    struct pollfd input = {.fd = 0, .events = POLLIN};
+    long had = 0;
+    while (poll(&input, 1, 0) == 0) {
+        pid_t pid = fork_as(tid);
+        if (!pid) {
+            for (int i = 0; i < 20; i++) {
+                syscall(SYS_getppid);
+                sched_yield();
+            }
+            _exit(0);
+        }
+        had += pid > 0 && waitpid(pid, 0, 0) == tid;
+        sched_yield();
+    }
+    return had;
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 4 && !strcmp(argv[1], "threads")) {
@@ -108,7 +168,12 @@ int main(int argc, char **argv)
         printf("%ld\n", forks(atol(argv[2]), 0));
     } else if (argc == 4 && !strcmp(argv[1], "execs")) {
         printf("%ld\n", forks(atol(argv[2]), argv + 3));
+    } else if (argc == 5 && !strcmp(argv[1], "same")) {
+        printf("%ld\n", same(atol(argv[2]), atol(argv[3]), argv + 4));
+    } else if (argc == 3 && !strcmp(argv[1], "rival")) {
+        printf("%ld\n", rival(atol(argv[2])));
     } else {
-        errx(2, "usage: crowd threads N ROUNDS | forks N | execs N PROGRAM");
+        errx(2, "usage: crowd threads N ROUNDS | forks N | execs N PROGRAM | same N TID PROGRAM |"
+                " rival TID");
     }
 }
