@@ -34,7 +34,7 @@ struct packet {
     u64 sent_ns;
     u64 end;
     u32 bytes;
-    u16 flags; /* PACKET_AGAIN, PACKET_UDP */
+    u16 flags; /* PACKET_* */
     u16 pad;
     u32 device;
     u32 pad2;

@@ -72,6 +72,16 @@ Requests that began before everything was in place are incomplete, and say so.
 Exit status: 0, also after Ctrl-C or SIGTERM; 1 if nothing matches or the capture failed; 2 for wrong
 arguments.";
 
+/// What requests are.
+#[derive(Debug, Args)]
+pub struct WantedArgs {
+    /// Look for requests of that kind only; may be given several times. With a port: what goes over
+    /// connections with that port is of that kind, whatever it looks like (`tcp`: turns), and all else is
+    /// found as without
+    #[arg(long, value_name = "KIND[:PORT]")]
+    pub request: Vec<Rule>,
+}
+
 /// How a capture is taken.
 #[derive(Debug, Args)]
 pub struct CaptureArgs {
@@ -100,11 +110,8 @@ pub struct CaptureArgs {
     /// Of which sleeps to take the stack
     #[arg(long, value_enum, default_value_t = Sleeps::All, requires = "stacks")]
     pub sleep_stacks: Sleeps,
-    /// Look for requests of that kind only; may be given several times. With a port: what goes over
-    /// connections with that port is of that kind, whatever it looks like (`tcp`: turns), and all else is
-    /// found as without
-    #[arg(long, value_name = "KIND[:PORT]")]
-    pub request: Vec<Rule>,
+    #[command(flatten)]
+    pub wanted: WantedArgs,
     /// Attach a label to the capture; may be given several times
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_label)]
     pub label: Vec<(String, String)>,
@@ -227,11 +234,8 @@ pub struct AttributeArgs {
     /// Take what is there of a capture that breaks off
     #[arg(long)]
     pub allow_truncated: bool,
-    /// Look for requests of that kind only; may be given several times. With a port: what goes over
-    /// connections with that port is of that kind, whatever it looks like (`tcp`: turns), and all else is
-    /// found as without
-    #[arg(long, value_name = "KIND[:PORT]")]
-    pub request: Vec<Rule>,
+    #[command(flatten)]
+    pub wanted: WantedArgs,
     /// Print no report at the end
     #[arg(short, long, conflicts_with = "json")]
     pub quiet: bool,

@@ -24,7 +24,7 @@ pub fn attribute(args: AttributeArgs) -> Result<i32> {
     } else {
         super::manifest(&dir)?
     };
-    manifest.options.requests = args.request;
+    manifest.options.requests = args.wanted.request;
     attribute::attribute(&dir, &mut manifest, args.allow_truncated)?;
     if !args.quiet {
         let stdout = std::io::stdout();

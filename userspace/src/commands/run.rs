@@ -55,7 +55,7 @@ pub(super) fn config(args: &CaptureArgs, attaching: bool) -> Result<Config> {
         ring_bytes_per_cpu: ring_bytes(args.ring_kib)?,
         stacks: args.stacks.map(|sample_hz| Stacks { sample_hz, sleeps: args.sleep_stacks }),
         attaching,
-        requests: args.request.clone(),
+        requests: args.wanted.request.clone(),
     })
 }
 
