@@ -209,14 +209,11 @@ int HOOK(on_sys_enter, struct pt_regs *regs, long nr)
     return 0;
 }
 
-static __always_inline u64 count_bytes(u64 inode, u64 ino, u32 dev, bool is_write, u64 bytes)
+/* Not inlined, as few calls need its stack. */
+static __noinline u64 count_in_table(u64 inode, u64 ino, u32 dev, bool is_write, u64 bytes)
 {
     struct channel_key key = {.number = ino, .dev = dev};
-    /* Eventfds have no device. */
-    struct channel_bytes *pipe = dev ? in_its_place(ino, dev) : 0;
-    if (pipe)
-        return __sync_fetch_and_add(is_write ? &pipe->sent : &pipe->received, bytes);
-    pipe = bpf_map_lookup_elem(&pipes, &key);
+    struct channel_bytes *pipe = bpf_map_lookup_elem(&pipes, &key);
     if (!pipe) {
         struct channel_bytes none = {};
         bpf_map_update_elem(&pipes, &key, &none, BPF_NOEXIST);
@@ -231,6 +228,15 @@ static __always_inline u64 count_bytes(u64 inode, u64 ino, u32 dev, bool is_writ
             narrow(pipe, &key, is_write, excess - unread);
     }
     return offset;
+}
+
+static __always_inline u64 count_bytes(u64 inode, u64 ino, u32 dev, bool is_write, u64 bytes)
+{
+    /* Eventfds have no device. */
+    struct channel_bytes *pipe = dev ? in_its_place(ino, dev) : 0;
+    if (pipe)
+        return __sync_fetch_and_add(is_write ? &pipe->sent : &pipe->received, bytes);
+    return count_in_table(inode, ino, dev, is_write, bytes);
 }
 
 /* A new eventfd begins with a count, and may have the number of a former one. */

@@ -132,7 +132,8 @@ struct {
 struct cpu_task {
     u64 word;   /* as in known_tasks */
     u64 task;   /* struct task_struct; may be of another than the word, or freed */
-    u64 pad[6]; /* a cache line each */
+    u64 regs;   /* an address on its way to being a number: verifiers let none be subtracted from */
+    u64 pad[5]; /* a cache line each */
 };
 static struct cpu_task cpu_tasks[MAX_CPUS];
 
@@ -228,7 +229,8 @@ static __always_inline struct task_state *traced_caller(struct pt_regs *regs,
     u64 as_regs = (u64)task->stack + *(volatile u64 *)&registers_offset;
     if (as_regs != (u64)regs || (word & ~INDEX_MASK) != as_word) {
         struct task_struct *current = bpf_get_current_task_btf();
-        *(volatile u64 *)&registers_offset = (u64)regs - (u64)current->stack;
+        on->regs = (u64)regs;
+        *(volatile u64 *)&registers_offset = on->regs - (u64)current->stack;
         *caller = bpf_rdonly_cast(current, type_id);
         return traced_next(current);
     }
