@@ -7,9 +7,9 @@
 #define MAX_CPUS 512 /* a power of two; no machine with more is traced (probe/mod.rs) */
 
 /*
- * bpf_get_smp_processor_id(), in a form of which the compiler knows that it gives the same each time:
- * it asks once a program. Masked in the same place, for the verifier: compilers look at one copy of
- * a number and use another.
+ * bpf_get_smp_processor_id(), in a form of which the compiler knows that it gives the same each
+ * time: it asks once a program. Masked in the same place, for the verifier: compilers look at one
+ * copy of a number and use another.
  */
 static __always_inline u64 this_cpu(void)
 {

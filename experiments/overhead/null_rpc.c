@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * A byte there and a byte back: the least a request can be, so what a tool adds shows best. Pairs
- * of processes, a client and a server each, over two pipes, a Unix socket pair or a TCP connection.
+ * of processes, a client and a server each, over two pipes, a Unix socket pair or a TCP connection;
+ * each pair on a CPU of its own as far as there are: left to the scheduler, a pair now shares one
+ * and now has two that sleep in turns, with several times the latency.
  * Prints one line of JSON; times are CLOCK_MONOTONIC. The percentiles are those of a stretch of
  * requests than which a quarter of all stretches was quicker: what neighbours of a virtual machine
  * do comes and goes, what a tool does stays.
@@ -11,6 +13,7 @@
 #include <err.h>
 #include <getopt.h>
 #include <netinet/tcp.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -115,6 +118,22 @@ static double cpu_seconds(void)
            (used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
 }
 
+/* This process and its children, on the next of the CPUs. */
+static void take_turns(uint64_t pair)
+{
+    static cpu_set_t all;
+    if (!CPU_COUNT(&all) && sched_getaffinity(0, sizeof(all), &all))
+        err(1, "sched_getaffinity");
+    uint64_t turn = pair % CPU_COUNT(&all);
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, &all) && !turn--)
+            CPU_SET(cpu, &one);
+    if (sched_setaffinity(0, sizeof(one), &one))
+        err(1, "sched_setaffinity");
+}
+
 /* Both processes of a pair are children, so that both are waited for. */
 static void start(struct ends (*join)(void), uint64_t requests, struct result *result)
 {
@@ -175,8 +194,10 @@ int main(int argc, char **argv)
     uint32_t *p99_ns = malloc(stretches * pairs * sizeof(uint32_t));
     if (results == MAP_FAILED || !p50_ns || !p99_ns)
         err(1, "memory");
-    for (uint64_t i = 0; i < pairs; i++)
+    for (uint64_t i = 0; i < pairs; i++) {
+        take_turns(i);
         start(join, requests, (struct result *)(results + i * bytes));
+    }
     for (int status; wait(&status) > 0;)
         if (status)
             errx(1, "a client or server failed");
