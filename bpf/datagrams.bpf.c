@@ -42,8 +42,8 @@ struct {
     __type(value, struct datagram);
 } datagrams SEC(".maps");
 
-/* The first in the queue of a UDP socket that a traced thread reads from; without an sk_buff: the
- * channel of the last one. */
+/* The first in the queue of a UDP socket that a traced thread reads from, by the socket's identity();
+ * without an sk_buff: the channel of the last one. */
 struct {
     __uint(type, BPF_MAP_TYPE_LRU_HASH);
     __uint(max_entries, 16384);
@@ -58,6 +58,14 @@ struct {
     __type(key, u64);
     __type(value, struct datagram);
 } copied SEC(".maps");
+
+/* What tells sockets apart, as the next one may be at the same address: inode numbers, which the
+ * programs of the system show, too. */
+static __always_inline u64 identity(struct sock *sk)
+{
+    struct socket *file = READ(sock, sk, sk_socket);
+    return file ? READ(socket_alloc, file, vfs_inode.i_ino) : 0; /* 0: closed since it sent */
+}
 
 /* The channels of datagrams by where they come from and the port they go to. Least recently used.
  */
@@ -275,13 +283,6 @@ static __always_inline void recognise_udp(struct sk_buff *skb, struct sock *sk, 
     learn_channel(d, &h, net);
 }
 
-/* What tells Unix sockets apart: inode numbers, as the programs of the system show them. */
-static __always_inline u64 identity(struct sock *sk)
-{
-    struct socket *file = READ(sock, sk, sk_socket);
-    return file ? READ(socket_alloc, file, vfs_inode.i_ino) : 0; /* 0: closed since it sent */
-}
-
 static __always_inline void name_unix_channels(struct datagram *d, struct sock *from,
                                                struct sock *to)
 {
@@ -324,7 +325,7 @@ static __always_inline struct sk_buff *first_of(struct sk_buff_head *queue)
 static __always_inline void look_at_head(struct sock *sk)
 {
     struct datagram d = {};
-    u64 key = (u64)sk;
+    u64 key = identity(sk);
     struct sk_buff *skb = first_of(&((struct udp_sock *)sk)->reader_queue);
     if (!skb)
         skb = first_of(&sk->sk_receive_queue);
@@ -416,7 +417,7 @@ int HOOK(on_sk_data_ready, struct sock *sk)
             unix_sent(state, sk);
         return 0;
     }
-    u64 key = (u64)sk;
+    u64 key = identity(sk);
     struct datagram *head = bpf_map_lookup_elem(&heads, &key);
     if (head && !head->skb)
         look_at_head(sk);
@@ -491,7 +492,7 @@ static __noinline void datagram_received(struct task_state *state, struct sock *
     u16 object_type = socket_type(sk);
     if (!is_datagram(object_type))
         return;
-    u64 key = (u64)sk;
+    u64 key = identity(sk);
     struct datagram *head = bpf_map_lookup_elem(&heads, &key);
     struct datagram d = {};
     u64 thread = bpf_get_current_pid_tgid();

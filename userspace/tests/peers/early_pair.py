@@ -1,8 +1,8 @@
 """An ONC RPC server over UDP that may reply before its client's call to send has ended, and that client.
 
-    early_pair.py CALLS    each from a socket of its own
+    early_pair.py CALLS [awake]    each from a socket of its own
 
-The server never sleeps, and has a CPU of its own, if there are two.
+The server never sleeps, and has a CPU of its own, if there are two. Nor does the client, if it is to be awake.
 """
 
 import os
@@ -14,16 +14,19 @@ PROGRAM, VERSION, PROCEDURE = 200001, 3, 1
 HERE, *OTHERS = sorted(os.sched_getaffinity(0))
 
 
+def awake(receive, size):
+    while True:
+        try:
+            return receive(size, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            pass
+
+
 def serve(server):
     os.sched_setaffinity(0, {OTHERS[0] if OTHERS else HERE})
     rest = struct.pack(">5I", 1, 0, 0, 0, 0)
     for _ in range(int(sys.argv[1])):
-        while True:
-            try:
-                call, client = server.recvfrom(1000, socket.MSG_DONTWAIT)
-                break
-            except BlockingIOError:
-                pass
+        call, client = awake(server.recvfrom, 1000)
         server.sendto(call[:4] + rest, client)
 
 
@@ -31,7 +34,7 @@ def ask(address, xid):
     call = struct.pack(">6I", xid, 0, 2, PROGRAM, VERSION, PROCEDURE) + bytes(16)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
         client.sendto(call, address)
-        reply = client.recv(100)
+        reply = awake(client.recv, 100) if "awake" in sys.argv else client.recv(100)
     assert reply[:4] == call[:4], reply
 
 

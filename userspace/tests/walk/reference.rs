@@ -362,6 +362,11 @@ impl<'t> Walk<'t> {
     fn arrival(&mut self, task: TaskNo, no: CallNo) -> Option<CallNo> {
         let read = &self.truth.calls[no];
         let (bytes, write) = self.brought(read)?;
+        if read.exit_ns > self.asked.end_ns {
+            // What it brings is known at its end.
+            self.saw_unended = true;
+            return None;
+        }
         let slept =
             self.truth.tasks[task].aways.iter().map(|&away| &self.truth.aways[away]).any(|away| {
                 away.from_ns >= read.enter_ns
