@@ -42,8 +42,8 @@ struct {
     __type(value, struct datagram);
 } datagrams SEC(".maps");
 
-/* The first in the queue of a UDP socket that a traced thread reads from, by the socket's identity();
- * without an sk_buff: the channel of the last one. */
+/* The first in the queue of a UDP socket that a traced thread reads from, by the socket's
+ * identity(); without an sk_buff: the channel of the last one. */
 struct {
     __uint(type, BPF_MAP_TYPE_LRU_HASH);
     __uint(max_entries, 16384);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Kernel locks that traced threads had to wait for: mutexes, semaphores, contended spinlocks. */
+/* Kernel locks that traced threads had to wait for: mutexes, semaphores, contended spinlocks. Of
+ * one inside another's wait (a mutex's own spinlock, the run queue's) nothing is told. */
 #include "probe.h"
 
 SEC("tp_btf/contention_begin")
@@ -11,6 +12,7 @@ int HOOK(on_contention_begin, void *lock, unsigned int flags)
     if (!state || state->contention_ns)
         return 0;
     state->contention_flags = flags;
+    state->contention_lock = (u64)lock;
     state->contention_ns = bpf_ktime_get_ns();
     return 0;
 }
@@ -22,7 +24,7 @@ int HOOK(on_contention_end, void *lock, int ret)
         return 0;
     struct task_struct *task = bpf_get_current_task_btf();
     struct task_state *state = traced_running(task);
-    if (!state || !state->contention_ns)
+    if (!state || !state->contention_ns || state->contention_lock != (u64)lock)
         return 0;
     u64 now_ns = bpf_ktime_get_ns();
     emit (rec_contention, r, now_ns) {

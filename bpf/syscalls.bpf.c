@@ -137,6 +137,7 @@ static __always_inline void describe(struct task_state *state, struct task_struc
     state->socket.bytes = 0;
     state->skb = 0;
     state->fault_ns = 0; /* of a fault that ended in a signal */
+    state->contention_ns = 0;
     if (argument == ARG_NONE)
         return;
     if (argument <= ARG_LAST_FD) {

@@ -57,6 +57,7 @@ struct task_state {
     u16 object_type;
     u32 fault_flags;
     u64 contention_ns; /* 0: not waiting for a kernel lock */
+    u64 contention_lock;
     u32 contention_flags;
     u32 sleep_told;          /* only while nr is NR_UNSEEN */
     u32 f_mode;              /* of the file last looked up */

@@ -33,10 +33,13 @@ SEC("tp_btf/workqueue_queue_work")
 int HOOK(on_workqueue_queue_work, int req_cpu, void *pwq, void *item)
 {
     struct task_struct *task = bpf_get_current_task_btf();
-    /* An interrupt queues for whomever it serves, not for whom it hits. */
-    if (!traced_current() || interrupt_context())
-        return 0;
     u64 key = (u64)item;
+    /* An interrupt queues for whomever it serves, not for whom it hits. Nor is it then work of who
+     * queued it before, and cancelled it. */
+    if (!traced_current() || interrupt_context()) {
+        bpf_map_delete_elem(&queued_works, &key);
+        return 0;
+    }
     struct queued_work work = {.queued_ns = bpf_ktime_get_ns(), .work = key, .tid = task->pid};
     bpf_map_update_elem(&queued_works, &key, &work, BPF_ANY);
     return 0;

@@ -2,11 +2,16 @@
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::BufReader;
 use std::process::Stdio;
 
 use common::capture::{time_in, Capture};
 use common::{needs_kernel, peer_in_c, text};
+use rpcprobe::attribute::EVENTS;
+use rpcprobe::capture::reader::Reader;
+use rpcprobe::engine::event::{decode, What};
 use rpcprobe::model::{Category, Kind, Segment};
 
 /// Some kernels leave out wake-ups now and then.
@@ -98,4 +103,46 @@ fn a_wait_for_a_cpu_tells_on_which_queue_it_was_behind_whom_and_where_it_was_bef
     let told = told.count();
     // The server gets a share of its CPU after all, now and then before it is moved.
     assert!(told >= 10, "{told} of 20: {requests:#?}");
+}
+
+const TASK_UNINTERRUPTIBLE: u16 = 2; // include/linux/sched.h
+
+/// The scheduler's own locks, and the one inside each semaphore, are taken in the middle of a wait for the semaphore.
+#[test]
+fn a_wait_for_a_kernel_lock_does_not_end_with_that_for_another_inside_it() {
+    let Some(_turn) = needs_kernel() else { return };
+    let (_directory, program) = peer_in_c("convoy.c");
+    let capture = Capture::of(&[], &[&program, "16", "1000"], Stdio::null()).succeeded();
+    let mut events =
+        Reader::new(BufReader::new(File::open(capture.file(EVENTS)).unwrap()), false).unwrap();
+    // Of each thread: sleeps in a write, from when to when; those still without a wait for a lock around.
+    let mut asleep: HashMap<u32, u64> = HashMap::new();
+    let mut untold: HashMap<u32, Vec<(u64, u64)>> = HashMap::new();
+    let (mut sleeps, mut alone) = (0, 0);
+    while let Some(item) = events.next_record().unwrap() {
+        let Some(event) = decode(item.cpu, item.record).unwrap() else { continue };
+        match event.what {
+            What::Switch { prev, next, state, call, .. } => {
+                let writes = call.is_some_and(|call| i64::from(call.nr) == libc::SYS_pwrite64);
+                if writes && state == TASK_UNINTERRUPTIBLE {
+                    asleep.insert(prev, event.ts_ns);
+                }
+                if let Some(from_ns) = asleep.remove(&next) {
+                    untold.entry(next).or_default().push((from_ns, event.ts_ns));
+                    sleeps += 1;
+                }
+            }
+            What::Contention { tid, enter_ns, .. } => {
+                let of_thread = untold.entry(tid).or_default();
+                of_thread.retain(|(from_ns, to_ns)| *from_ns < enter_ns || *to_ns > event.ts_ns);
+            }
+            // Whatever is untold at the end of its call was for no lock, as it seems.
+            What::Call { tid, .. } => {
+                alone += untold.remove(&tid).map_or(0, |sleeps| sleeps.len());
+            }
+            _ => {}
+        }
+    }
+    assert!(sleeps > 50, "{sleeps}");
+    assert_eq!(alone, 0, "of {sleeps} sleeps for the file's semaphore");
 }
