@@ -253,6 +253,8 @@ fn conclude(
 /// the failure stays ours.
 struct Sink {
     cpus: u32,
+    /// By CPU: all records before have been taken out of its ring.
+    complete_ns: Vec<u64>,
     writer: Option<Writer<BufWriter<File>>>,
     failure: Option<anyhow::Error>,
     start_ns: u64,
@@ -277,6 +279,7 @@ impl Sink {
     ) -> Sink {
         let mut sink = Sink {
             cpus,
+            complete_ns: vec![0; cpus as usize],
             writer: None,
             failure: None,
             start_ns,
@@ -338,7 +341,11 @@ impl Sink {
             self.push(writer, cpu, &record);
         }
         self.mappings = mappings;
-        for (cpu, record) in methods.drained() {
+        for &(cpu, watermark_ns) in &watermarks {
+            self.complete_ns[cpu as usize] = watermark_ns;
+        }
+        let all_complete_ns = self.complete_ns.iter().copied().min().unwrap_or(0);
+        for (cpu, record) in methods.drained(all_complete_ns) {
             writer.push(cpu, &record);
         }
         self.methods = methods;

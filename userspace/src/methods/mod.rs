@@ -2,9 +2,10 @@
 //! and a status, while the capture runs. Nothing else of them is kept.
 //!
 //! The pieces of a connection's header blocks must be decoded in order (HPACK refers to what was sent
-//! before) but may come from the rings of several CPUs. One that is ahead of its turn waits for the
-//! next drain of all rings, and its CPU's watermark with it; if its predecessor has not come by then,
-//! it is lost.
+//! before) but may come from the rings of several CPUs. One that is ahead of its turn waits, and its
+//! CPU's watermark with it, until all that is older has been taken out of every ring; if its
+//! predecessor has not come by then, it is lost. (A drain of each is not enough: where a program is
+//! preempted while it fills a record, what others put behind that one cannot be taken yet.)
 
 mod blocks;
 mod headers;
@@ -50,10 +51,9 @@ struct Stream {
     used_round: u64,
 }
 
-/// A piece of a header block, and where and when it came.
+/// A piece of a header block, and where it came from.
 struct Piece {
     cpu: u32,
-    round: u64,
     record: RecHeaderBlock,
     bytes: Box<[u8]>,
 }
@@ -70,14 +70,16 @@ impl Methods {
         true
     }
 
-    /// All rings have been drained once more: the records that came of it.
-    pub fn drained(&mut self) -> Vec<(u32, Vec<u8>)> {
-        let round = self.round;
+    /// The rings have been drained once more, and all records before `complete_ns` taken out of each:
+    /// the records that came of it.
+    pub fn drained(&mut self, complete_ns: u64) -> Vec<(u32, Vec<u8>)> {
         self.round += 1;
         for key in std::mem::take(&mut self.holding) {
             let Some(stream) = self.streams.get_mut(&key) else { continue };
             while let Some((&first, piece)) = stream.ahead.first_key_value() {
-                if piece.round >= round {
+                // Who sent it, or read it, had the connection from who did so with the one before: that
+                // one's record was whole by then.
+                if piece.record.hdr.ts_ns >= complete_ns {
                     self.holding.push(key);
                     break;
                 }
@@ -123,7 +125,7 @@ impl Methods {
             *stream = Stream { used_round: round, ..Stream::default() };
         }
         let sequence = record.sequence;
-        stream.ahead.insert(sequence, Piece { cpu, round, record, bytes: bytes.into() });
+        stream.ahead.insert(sequence, Piece { cpu, record, bytes: bytes.into() });
         stream.go_on(&mut self.done);
         if stream.ahead.len() > MOST_AHEAD {
             let first = stream.ahead.first_key_value().map_or(0, |(first, _)| *first);
