@@ -137,7 +137,6 @@ static __always_inline void describe(struct task_state *state, struct task_struc
     state->socket.bytes = 0;
     state->skb = 0;
     state->fault_ns = 0; /* of a fault that ended in a signal */
-    state->contention_ns = 0;
     if (argument == ARG_NONE)
         return;
     if (argument <= ARG_LAST_FD) {
@@ -205,6 +204,8 @@ int HOOK(on_sys_enter, struct pt_regs *regs, long nr)
     if (!state)
         return 0;
     describe(state, task, regs, nr);
+    state->contention_ns =
+        0; /* nobody waits for a kernel lock here, should an end have been missed */
     /* Last, so that the time of this program falls outside the call it describes. */
     state->enter_ns = bpf_ktime_get_ns();
     return 0;
