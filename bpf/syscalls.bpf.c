@@ -204,8 +204,8 @@ int HOOK(on_sys_enter, struct pt_regs *regs, long nr)
     if (!state)
         return 0;
     describe(state, task, regs, nr);
-    state->contention_ns =
-        0; /* nobody waits for a kernel lock here, should an end have been missed */
+    /* Nobody waits for a kernel lock here, should an end have been missed. */
+    state->contention_ns = 0;
     /* Last, so that the time of this program falls outside the call it describes. */
     state->enter_ns = bpf_ktime_get_ns();
     return 0;
