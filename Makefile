@@ -5,6 +5,10 @@
 PREFIX ?= /usr/local
 CARGO ?= cargo
 RPCPROBE := userspace/target/release/rpcprobe
+# What is installed: the program without its debug data, and these beside it, where debuggers, profilers
+# and backtraces look for them.
+STRIPPED := userspace/target/release/stripped/rpcprobe
+DEBUG := .debug/rpcprobe.debug
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 C_SOURCES = $(shell git ls-files '*.c' '*.h' '*.cc')
 PYTHON_SOURCES = $(shell git ls-files '*.py') targets/netlab/netlab
@@ -23,18 +27,23 @@ build: deps-build
 	$(MAKE) --no-print-directory -C targets/frpc
 
 install: build
+	@if ! [ $(STRIPPED) -nt $(RPCPROBE) ]; then \
+		mkdir -p $(dir $(STRIPPED)) && rm -f $(STRIPPED) && \
+		objcopy --only-keep-debug --compress-debug-sections=zlib $(RPCPROBE) $(STRIPPED).debug && \
+		objcopy --strip-all --add-gnu-debuglink=$(STRIPPED).debug $(RPCPROBE) $(STRIPPED); \
+	fi
 	@test -w $(PREFIX)/bin && as_root= || as_root=sudo; \
-	cmp -s $(RPCPROBE) $(PREFIX)/bin/rpcprobe || \
-	$$as_root install -D -m 755 $(RPCPROBE) $(PREFIX)/bin/rpcprobe
+	cmp -s $(STRIPPED) $(PREFIX)/bin/rpcprobe && cmp -s $(STRIPPED).debug $(PREFIX)/bin/$(DEBUG) || { \
+		$$as_root install -D -m 755 $(STRIPPED) $(PREFIX)/bin/rpcprobe && \
+		$$as_root install -D -m 644 $(STRIPPED).debug $(PREFIX)/bin/$(DEBUG); \
+	}
 
 demo: install
-	@rm -rf targets/frpc/rpcprobe.out
+	@rm -rf targets/frpc/rpcprobe.out targets/frpc/rpcprobe.out.[0-9]*
 	@echo; echo '$$ cd targets/frpc && sudo rpcprobe run -- ./frpc -m 3 < expressions.txt'
 	@cd targets/frpc && sudo rpcprobe run -- ./frpc -m 3 < expressions.txt > answers.txt
-	@echo; echo "The slowest request, piece by piece:"; \
-	echo '$$ rpcprobe explain $$(rpcprobe requests --slowest 1 ...)'
-	@cd targets/frpc && rpcprobe explain "$$(rpcprobe requests --slowest 1 --json | \
-		sed -n 's/^ *"request_id": \([0-9]*\).*/\1/p' | head -1)"
+	@echo; echo "The slowest request, piece by piece:"; echo '$$ rpcprobe explain --slowest'
+	@cd targets/frpc && rpcprobe explain --slowest
 	@echo; echo "$$(grep -c ANSWER targets/frpc/answers.txt) answers are in targets/frpc/answers.txt," \
 		"the capture is in targets/frpc/rpcprobe.out."
 
@@ -76,12 +85,12 @@ $(VENV)/bin/ruff: | deps-lint
 	$(VENV)/bin/pip install --quiet ruff==0.14.5
 
 # What the tests drive and nobody has to install.
-$(TEST_VENV)/ready: | deps-test
+$(TEST_VENV)/ready: Makefile | deps-test
 	python3 -m venv $(TEST_VENV)
-	$(TEST_VENV)/bin/pip install --quiet grpcio==1.76.0
+	$(TEST_VENV)/bin/pip install --quiet grpcio==1.76.0 duckdb==2.0.0
 	@touch $@
 
 clean:
 	$(CARGO) clean --manifest-path userspace/Cargo.toml
 	@for target in $(TARGETS); do $(MAKE) -C targets/$$target clean; done
-	rm -rf .cache targets/frpc/rpcprobe.out targets/frpc/answers.txt
+	rm -rf .cache targets/frpc/rpcprobe.out targets/frpc/rpcprobe.out.[0-9]* targets/frpc/answers.txt

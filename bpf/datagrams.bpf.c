@@ -287,8 +287,8 @@ static __always_inline void name_unix_channels(struct datagram *d, struct sock *
                                                struct sock *to)
 {
     u64 sender = identity(from), receiver = identity(to);
-    d->channel = mix(mix(0, sender), receiver);
-    d->reverse = mix(mix(0, receiver), sender);
+    d->channel = channel_number(mix(mix(0, sender), receiver));
+    d->reverse = channel_number(mix(mix(0, receiver), sender));
     d->object_type = OBJECT_UNIX_DGRAM;
 }
 

@@ -10,10 +10,11 @@
 static __always_inline int fault_begins(unsigned long address, struct pt_regs *regs, u32 flags)
 {
     struct task_state *state = traced_current();
-    if (!state)
+    /* A fault at an address of the kernel's is none that has an end below. */
+    if (!state || (s64)address < 0)
         return 0;
     state->fault_address = address;
-    state->fault_ip = regs->ip;
+    state->fault_ip = flags & FAULT_KERNEL ? 0 : regs->ip;
     state->fault_flags = flags;
     state->fault_ns = bpf_ktime_get_ns();
     return 0;

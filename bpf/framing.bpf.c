@@ -85,6 +85,8 @@ static __always_inline bool head_is_there(struct framer *f)
         return http2_step(f);
     case PROTOCOL_ONCRPC:
         return oncrpc_step(f);
+    case PROTOCOL_RESP:
+        return resp_step(f);
     }
     return false;
 }
@@ -359,28 +361,42 @@ static __always_inline struct framer *framer_of(u64 channel, u64 side)
     return bpf_map_lookup_elem(&framers, &key);
 }
 
-/* What comes back, on a channel whose own first bytes do not tell. Global likewise. */
+/* What comes back, on a channel whose own first bytes do not tell. Its framer is not acquired: were
+ * this CPU held up meanwhile, the answer would find it taken and be lost. Global likewise. */
 __noinline int expect(u64 channel, u64 side, u32 protocol)
 {
     struct framer *f = framer_of(channel, side);
-    if (!f || !acquire(f))
+    if (!f)
         return 0;
-    if (f->protocol == PROTOCOL_UNKNOWN || f->protocol == PROTOCOL_OTHER) {
-        f->protocol = protocol;
-        f->role = UNIT_FROM_SERVER;
-        f->lost = !f->fresh;
-        begin(f);
-        struct channel_bytes *bytes = bpf_map_lookup_elem(&channels, &channel);
-        if (bytes)
-            bytes->unreadable = 0;
-    }
-    release(f);
+    *(volatile u8 *)&f->expected = protocol;
+    struct channel_bytes *bytes = bpf_map_lookup_elem(&channels, &channel);
+    if (bytes && (f->protocol == PROTOCOL_UNKNOWN || f->protocol == PROTOCOL_OTHER))
+        bytes->unreadable = 0;
     return 0;
 }
 
-/* What the call's first bytes, in `head`, are the begin of. */
-static __always_inline u8 protocol_of(struct framer *f)
+/* Takes over what the other direction told. */
+static __always_inline void take_expected(struct framer *f)
 {
+    u8 protocol = f->expected;
+    if (!protocol)
+        return;
+    f->expected = 0;
+    if (f->protocol != PROTOCOL_UNKNOWN && f->protocol != PROTOCOL_OTHER)
+        return;
+    f->protocol = protocol;
+    f->role = UNIT_FROM_SERVER;
+    f->lost = !f->fresh;
+    f->piece_begin = f->fresh;
+    begin(f);
+}
+
+/* What the call's first bytes, in `head`, are the begin of. `first`: no bytes came before them.
+ * Global likewise. */
+__noinline int protocol_of(struct framer *f, u32 first)
+{
+    if (!f)
+        return PROTOCOL_UNKNOWN;
     u32 have = f->have;
     if (http2_preface(f->head, have)) {
         f->role = UNIT_FROM_CLIENT;
@@ -396,7 +412,7 @@ static __always_inline u8 protocol_of(struct framer *f)
         f->role = UNIT_FROM_CLIENT;
         return PROTOCOL_ONCRPC;
     }
-    if (resp_command(f->head, have)) {
+    if (resp_command(f->head, have) || (first && resp_ping(f->head, have))) {
         f->role = UNIT_FROM_CLIENT;
         return PROTOCOL_RESP;
     }
@@ -450,7 +466,7 @@ static __always_inline bool find_begin(struct framer *f, const struct task_state
     u64 side = !(t->flags & SYSCALL_WRITE);
     u8 former = f->protocol;
     peek(f);
-    u8 known = protocol_of(f);
+    u8 known = protocol_of(f, !attaching && !former && !f->tries);
     /* Only what is older than the capture can have a begin that nobody has seen. */
     bool frames = attaching && http2_plausible(f->head, true);
     f->protocol = known ? known : former ? former : frames ? PROTOCOL_HTTP2 : PROTOCOL_UNKNOWN;
@@ -472,7 +488,7 @@ static __always_inline bool find_begin(struct framer *f, const struct task_state
         if (f->role == UNIT_FROM_CLIENT)
             next_head(f, HTTP2_PREFACE, HTTP2_PREFACE_BYTES);
     }
-    if (known == PROTOCOL_ONCRPC || known == PROTOCOL_RESP) {
+    if (known && known != PROTOCOL_HTTP1 && f->role == UNIT_FROM_CLIENT) {
         expect(t->reverse, side, known);
         expect(t->reverse, !side, known);
     }
@@ -483,6 +499,7 @@ static __always_inline void look_at(struct framer *f, const struct task_state *s
                                     struct pt_regs *regs)
 {
     const struct socket_transfer *t = &state->socket;
+    take_expected(f);
     if (!close_gap(f, t->end - t->bytes))
         return;
     if (!find_buffers(f, state, regs))
@@ -515,6 +532,7 @@ static __always_inline void look_at_datagram(struct framer *f, const struct task
 {
     const struct socket_transfer *t = &state->socket;
     u64 side = !(t->flags & SYSCALL_WRITE);
+    take_expected(f);
     u8 former = f->protocol, type;
     bool status_known;
     if (former == PROTOCOL_OTHER || !find_buffers(f, state, regs))

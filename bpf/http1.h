@@ -63,9 +63,14 @@ static __always_inline void http1_begin(struct framer *f)
     f->line_bytes = 0;
 }
 
-/* The number in the line from `at` on, of that base; -1: none. */
-static __always_inline s64 http1_number(const u8 *head, u32 at, u32 base)
+/* The number in the head from `at` on, of that base; -1: none. Global, so that the verifier looks
+ * at it only once. */
+__noinline s64 http1_number(struct framer *f, u32 at, u32 base)
 {
+    if (!f)
+        return -1;
+    const u8 *head = f->head;
+    at &= HEAD_BYTES - 1;
     s64 number = 0;
     bool any = false;
     for (u32 i = 0; i < 15; i++) {
@@ -93,7 +98,7 @@ static __always_inline void http1_field(struct framer *f)
     if (first == 0x636f6e74 && (be32(h + 4) | 0x20202020) == 0x656e742d &&
         (be32(h + 8) | 0x20202020) == 0x6c656e67 && lower(h[12]) == 't' && lower(h[13]) == 'h' &&
         h[14] == ':') {
-        s64 length = http1_number(h, 15, 10);
+        s64 length = http1_number(f, 15, 10);
         if (length >= 0) {
             f->total = length;
             f->flags |= HTTP1_LENGTH;
@@ -103,19 +108,6 @@ static __always_inline void http1_field(struct framer *f)
         /* All that is used with messages of unknown length. */
         f->flags |= HTTP1_CHUNKED;
     }
-}
-
-static __always_inline void http1_tell_line(struct framer *f)
-{
-    struct rec_line *r = &f->line;
-    r->hdr = (struct rec_hdr){.ts_ns = f->now_ns, .tid = f->tid, .kind = REC_LINE};
-    r->channel = f->channel;
-    r->offset = f->unit;
-    r->line_bytes = f->line_bytes;
-    r->object_type = f->object_type;
-    r->pad = 0;
-    if (f->line_bytes <= PIECE_BYTES)
-        output(r, __builtin_offsetof(struct rec_line, line) + f->line_bytes, f->now_ns);
 }
 
 static __always_inline void http1_end_of_head(struct framer *f)
@@ -142,7 +134,7 @@ static __always_inline void http1_end_of_head(struct framer *f)
     u8 told = keep_methods && !response ? UNIT_NAMED : 0;
     tell_unit(f, bytes, type, flags, told, response);
     if (told && !f->trial)
-        http1_tell_line(f);
+        tell_line(f);
     http1_begin(f);
     f->state = state;
 }
@@ -159,7 +151,7 @@ static __always_inline bool http1_line(struct framer *f, u64 line_bytes)
         if (http1_response(f->head, f->have)) {
             f->type = UNIT_RESPONSE;
             f->role = UNIT_FROM_SERVER;
-            number = http1_number(f->head, 9, 10);
+            number = http1_number(f, 9, 10);
             if (number < 100 || number > 999)
                 return false;
             f->numbers[0] = number;
@@ -186,7 +178,7 @@ static __always_inline bool http1_line(struct framer *f, u64 line_bytes)
         }
         return true;
     case HTTP1_CHUNK:
-        number = http1_number(f->head, 0, 16);
+        number = http1_number(f, 0, 16);
         if (number < 0)
             return false;
         f->unit = f->next - line_bytes;

@@ -70,11 +70,20 @@ static __always_inline bool http2_plausible(const u8 *head, bool strict)
     return !strict;
 }
 
-/* A server's first words. */
+/* Identifiers of settings: RFC 9113, 8441 and 9218, and gRPC's own. */
+#define HTTP2_LAST_SETTING 9
+#define HTTP2_GRPC_SETTINGS 0xfe
+
+/* A server's first words, if it speaks before its client. Nine bytes of an empty frame are also an
+ * ordinary length with what follows it, so a setting that exists has to be there; servers that send
+ * none are known by their clients' preface. */
 static __always_inline bool http2_settings(const u8 *head, u32 have)
 {
-    return have >= HTTP2_HEADER_BYTES && head[3] == HTTP2_SETTINGS && !head[4] &&
-           be32(head) >> 8 <= 6 * 32 && http2_plausible(head, true);
+    if (have < HTTP2_HEADER_BYTES + 6 || head[3] != HTTP2_SETTINGS || head[4] ||
+        be32(head) >> 8 > 6 * 32 || be32(head) >> 8 < 6 || !http2_plausible(head, true))
+        return false;
+    u8 high = head[HTTP2_HEADER_BYTES], low = head[HTTP2_HEADER_BYTES + 1];
+    return high == HTTP2_GRPC_SETTINGS || (!high && low && low <= HTTP2_LAST_SETTING);
 }
 
 static __always_inline void http2_begin(struct framer *f)
@@ -163,8 +172,9 @@ static __always_inline void http2_piece(struct framer *f, u32 bytes)
     struct rec_header_block *r = &f->block;
     if (bytes > PIECE_BYTES)
         return;
-    r->hdr = (struct rec_hdr){
-        .ts_ns = f->now_ns, .tid = f->tid, .kind = REC_HEADER_BLOCK, .flags = f->side};
+    r->hdr = (struct rec_hdr){.ts_ns = f->now_ns, .tid = f->tid, .kind = REC_HEADER_BLOCK};
+    if (f->side)
+        r->hdr.flags |= PIECE_READER;
     if (f->piece_gap)
         r->hdr.flags |= PIECE_AFTER_GAP;
     if (f->piece_begin)

@@ -163,6 +163,8 @@ struct sock {
 
 struct net_device {
     unsigned int flags;
+    int ifindex;
+    possible_net_t nd_net;
 };
 
 struct sk_buff {

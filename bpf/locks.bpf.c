@@ -27,6 +27,7 @@ int HOOK(on_contention_end, void *lock, int ret)
     if (!state || !state->contention_ns || state->contention_lock != (u64)lock)
         return 0;
     u64 now_ns = bpf_ktime_get_ns();
+    on_its_cpu(task, state, now_ns);
     emit (rec_contention, r, now_ns) {
         r->hdr = (struct rec_hdr){
             .ts_ns = now_ns,
@@ -35,7 +36,6 @@ int HOOK(on_contention_end, void *lock, int ret)
             .aux = state->contention_flags,
         };
         r->enter_ns = state->contention_ns;
-        r->lock = (u64)lock;
     }
     state->contention_ns = 0;
     return 0;

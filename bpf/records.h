@@ -5,6 +5,10 @@
  * two through the object's BTF.
  *
  * Append only: a new kind goes at the end of the list and gets a new struct.
+ *
+ * No address of the kernel's goes into one (but for those of code, with --stacks): captures are
+ * passed on, and addresses tell where the kernel lies. What has to be told apart is told apart by
+ * numbers that programs see anyway.
  */
 #pragma once
 
@@ -50,6 +54,7 @@ enum record_kind {
     REC_PACKET = 32,         /* a TCP packet of a traced sender was sent, or received here */
     REC_MARKED = 34,         /* a thread that runs already is traced from now on */
     REC_ROLE = 35,           /* who asks on a channel that is older than the capture */
+    REC_FILE = 36,           /* a file that was open before the capture; written by user space */
     REC_STEAL = 40,          /* the hypervisor had taken a CPU's time */
     REC_UNSEEN_SWITCH = 41,  /* a context switch had passed unseen */
     REC_MIGRATE = 42,        /* a traced thread was moved from one run queue to another */
@@ -178,9 +183,17 @@ struct rec_syscall_io {
 
 struct rec_syscall_path {
     struct rec_syscall sys;
+    u64 ino; /* what it opened; 0: nothing */
+    u32 dev;
     u32 path_bytes;
-    u32 pad;
     char path[PATH_BYTES]; /* sent up to path_bytes */
+};
+
+struct rec_file { /* hdr.tid: who had it open; path_bytes bytes of its path follow */
+    struct rec_hdr hdr;
+    u64 ino;
+    u32 dev;
+    u32 path_bytes;
 };
 
 #define FAULT_MAJOR 1
@@ -190,7 +203,7 @@ struct rec_fault { /* hdr.ts_ns: end of handle_mm_fault() */
     struct rec_hdr hdr;
     u64 enter_ns;
     u64 address;
-    u64 ip;
+    u64 ip; /* 0: raised in kernel mode */
 };
 
 #define IRQ_HARD 1
@@ -237,7 +250,6 @@ struct rec_journal { /* hdr.tid: the jbd2 thread; hdr.aux: enum journal_phase */
 struct rec_contention { /* hdr.ts_ns: end; hdr.aux: LCB_F_* (include/trace/events/lock.h) */
     struct rec_hdr hdr;
     u64 enter_ns;
-    u64 lock;
 };
 
 struct rec_throttle {
@@ -398,13 +410,14 @@ struct rec_header_block {
     u8 piece[PIECE_BYTES]; /* sent up to piece_bytes */
 };
 
-struct rec_line { /* the first line of an HTTP/1 message */
+struct rec_line { /* the first line of an HTTP/1 request; the name of a RESP command */
     struct rec_hdr hdr;
     u64 channel;
     u64 offset;
     u32 line_bytes;
     u16 object_type;
-    u16 pad;
+    u8 protocol;
+    u8 pad;
     u8 line[PIECE_BYTES]; /* sent up to line_bytes */
 };
 
@@ -505,5 +518,7 @@ struct rec_packet { /* hdr.ts_ns: sent or, if received_ns is not 0, received */
     u64 sent_ns;
     u64 received_ns;
     u32 bytes;
-    u32 device; /* tells those apart that it passes: a router hands it to another */
+    /* Tells those apart that it passes, as a router hands it to another: the low halves of its
+     * index and of its network namespace's number, index first. */
+    u32 device;
 };

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * RESP, which Redis speaks: a command is an array of strings; an answer is one value, whose
- * aggregates hold others. Values begin with a line; strings say in it how many bytes follow.
+ * RESP, which Redis speaks: a command is an array of strings, or one line of words ("inline"); an
+ * answer is one value, whose aggregates hold others. Values begin with a line; strings say in it
+ * how many bytes follow.
+ *
+ * A command's first word is its name. Where that is a container of other commands, the second word
+ * is part of the name. Nothing else of a command is kept, nor words that no name can be.
  */
 #pragma once
 #include "framing.h"
@@ -9,11 +13,22 @@
 enum resp_state {
     RESP_VALUE, /* at the begin of a message */
     RESP_MORE,  /* at a value inside one: f->total of them are to come */
+    RESP_WORD,  /* at a word that may be of the command's name */
 };
 
-/* A number of up to nine digits after the line's first byte; -1: none. A line's end follows. */
-static __always_inline s64 resp_number(const u8 *head, u32 have)
+/* With the end of its line it has to fit into a head. */
+#define RESP_MOST_WORD_BYTES (HEAD_BYTES - 2)
+/* "PING\r\n" */
+#define RESP_PING_BYTES 6
+
+/* A number of up to ten digits after the line's first byte; -1: none. A line's end follows. Global
+ * likewise. */
+__noinline s64 resp_number(struct framer *f)
 {
+    if (!f)
+        return -1;
+    const u8 *head = f->head;
+    u32 have = f->have;
     s64 number = 0;
     u32 i = 1;
     if (head[1] == '-')
@@ -41,9 +56,145 @@ static __always_inline bool resp_command(const u8 *head, u32 have)
     return false;
 }
 
+/* Only as the first words of a connection: others than Redis know it, too. */
+static __always_inline bool resp_ping(const u8 *head, u32 have)
+{
+    return have >= RESP_PING_BYTES && (be32(head) & 0xdfdfdfdf) == 0x50494e47 && head[4] == '\r' &&
+           head[5] == '\n';
+}
+
+/* Letters, digits, '-', '.' and '_'. */
+static __always_inline bool resp_of_name(u8 c)
+{
+    u64 among = c < 64 ? 0x03ff600000000000 : 0x07fffffe87fffffe;
+    return c < 128 && among >> (c & 63) & 1;
+}
+
+/* Copies the word at head[from] behind what is known of the name, which stays as long as it was.
+ * The word's end. Global, so that the verifier looks at it only once. */
+__noinline u32 resp_copy_word(struct framer *f, u32 from)
+{
+    if (!f)
+        return 0;
+    u32 to = f->line_bytes, i = 0;
+    if (to)
+        f->line.line[to++ & (PIECE_BYTES - 1)] = ' ';
+    for (; i < RESP_MOST_WORD_BYTES; i++) {
+        u8 c = f->head[(from + i) & (2 * HEAD_BYTES - 1)];
+        if (!resp_of_name(c))
+            break;
+        f->line.line[(to + i) & (PIECE_BYTES - 1)] = c;
+    }
+    return from + i;
+}
+
+/* The word just copied, of `bytes` bytes, is of the name. */
+static __always_inline void resp_keep_word(struct framer *f, u32 bytes)
+{
+    f->line_bytes += bytes + (f->line_bytes != 0);
+}
+
+#define RESP_NAME(a, b, c, d, e, f, g, h)                                                          \
+    ((u64)(a) << 56 | (u64)(b) << 48 | (u64)(c) << 40 | (u64)(d) << 32 | (u64)(e) << 24 |          \
+     (u64)(f) << 16 | (u64)(g) << 8 | (u64)(h))
+
+/* Whether the word of `bytes` bytes at the begin of the head contains other commands. */
+static __always_inline bool resp_contains_others(const u8 *head, u32 bytes)
+{
+    if (bytes < 3 || bytes > 8)
+        return false;
+    u64 word = ((u64)be32(head) << 32 | be32(head + 4)) & 0xdfdfdfdfdfdfdfdf; /* upper case */
+    u32 beyond = 64 - 8 * bytes;
+    switch (word >> beyond << beyond) {
+    case RESP_NAME('A', 'C', 'L', 0, 0, 0, 0, 0):
+    case RESP_NAME('C', 'L', 'I', 'E', 'N', 'T', 0, 0):
+    case RESP_NAME('C', 'L', 'U', 'S', 'T', 'E', 'R', 0):
+    case RESP_NAME('C', 'O', 'M', 'M', 'A', 'N', 'D', 0):
+    case RESP_NAME('C', 'O', 'N', 'F', 'I', 'G', 0, 0):
+    case RESP_NAME('F', 'U', 'N', 'C', 'T', 'I', 'O', 'N'):
+    case RESP_NAME('L', 'A', 'T', 'E', 'N', 'C', 'Y', 0):
+    case RESP_NAME('M', 'E', 'M', 'O', 'R', 'Y', 0, 0):
+    case RESP_NAME('M', 'O', 'D', 'U', 'L', 'E', 0, 0):
+    case RESP_NAME('O', 'B', 'J', 'E', 'C', 'T', 0, 0):
+    case RESP_NAME('P', 'U', 'B', 'S', 'U', 'B', 0, 0):
+    case RESP_NAME('S', 'C', 'R', 'I', 'P', 'T', 0, 0):
+    case RESP_NAME('S', 'E', 'N', 'T', 'I', 'N', 'E', 'L'):
+    case RESP_NAME('S', 'L', 'O', 'W', 'L', 'O', 'G', 0):
+    case RESP_NAME('X', 'G', 'R', 'O', 'U', 'P', 0, 0):
+    case RESP_NAME('X', 'I', 'N', 'F', 'O', 0, 0, 0):
+        return true;
+    }
+    return false;
+}
+
 static __always_inline void resp_begin(struct framer *f)
 {
     next_line(f, RESP_VALUE);
+    f->line_bytes = 0;
+    f->words = 0;
+}
+
+/* A value has ended, but for the `f->skip` bytes of it that are not looked at. */
+static __always_inline void resp_go_on(struct framer *f)
+{
+    if (f->total) {
+        next_line(f, RESP_MORE);
+        return;
+    }
+    f->frames++;
+    u8 told = f->line_bytes ? UNIT_NAMED : 0;
+    tell_unit(f, f->next - f->unit + f->skip, f->type, f->flags | UNIT_LAST, told, false);
+    if (told)
+        tell_line(f);
+    resp_begin(f);
+}
+
+/* A word that may be of the command's name is there. */
+static __always_inline bool resp_step(struct framer *f)
+{
+    u32 bytes = f->need - 2;
+    f->words--;
+    if (resp_copy_word(f, 0) != bytes) {
+        f->words = 0;
+    } else {
+        if (!f->line_bytes && resp_contains_others(f->head, bytes))
+            f->words = 1;
+        resp_keep_word(f, bytes);
+    }
+    resp_go_on(f);
+    return true;
+}
+
+static __always_inline bool resp_ends_word(u8 c)
+{
+    return c == ' ' || c == '\r' || c == '\n';
+}
+
+/* An inline command's line is there. */
+static __always_inline bool resp_inline(struct framer *f, u32 line_bytes)
+{
+    if (line_bytes <= 2) {
+        resp_begin(f); /* an empty one has no answer */
+        return true;
+    }
+    u32 end = resp_copy_word(f, 0);
+    if (!end)
+        return false;
+    f->unit = f->next - line_bytes;
+    f->type = UNIT_REQUEST;
+    f->flags = 0;
+    f->total = f->skip = 0;
+    if (keep_methods && resp_ends_word(f->head[end & (HEAD_BYTES - 1)])) {
+        bool contains_others = resp_contains_others(f->head, end);
+        resp_keep_word(f, end);
+        if (contains_others) {
+            u32 from = end + 1, second_end = resp_copy_word(f, from);
+            if (second_end != from && resp_ends_word(f->head[second_end & (2 * HEAD_BYTES - 1)]))
+                resp_keep_word(f, second_end - from);
+        }
+    }
+    resp_go_on(f);
+    return true;
 }
 
 static __always_inline bool resp_line(struct framer *f, u32 line_bytes)
@@ -51,8 +202,10 @@ static __always_inline bool resp_line(struct framer *f, u32 line_bytes)
     u8 first = f->head[0];
     bool top = f->state == RESP_VALUE, command = f->role == UNIT_FROM_CLIENT;
     if (top) {
-        if (command && first != '*')
-            return false; /* an inline command: nobody pipelines those */
+        if (command &&
+            first != '*') /* too many things look like a line of words to find out by it */
+            return !f->trial && resp_inline(f, line_bytes);
+        f->words = command && keep_methods && !f->trial;
         f->unit = f->next - line_bytes;
         f->total = 1;
         f->flags = first == '-' || first == '!' ? UNIT_ERROR : 0;
@@ -65,22 +218,27 @@ static __always_inline bool resp_line(struct framer *f, u32 line_bytes)
     case '$': /* strings */
     case '=':
     case '!':
-        number = resp_number(f->head, f->have);
+        number = resp_number(f);
         if (number == -1)
             return false;
+        if (f->words && number > 0 && number <= RESP_MOST_WORD_BYTES) {
+            next_head(f, RESP_WORD, number + 2);
+            return true;
+        }
+        f->words = 0;
         f->skip = number < 0 ? 0 : number + 2;
         break;
     case '*': /* aggregates */
     case '~':
     case '>':
-        number = resp_number(f->head, f->have);
+        number = resp_number(f);
         if (number == -1)
             return false;
         f->total += number < 0 ? 0 : number;
         break;
     case '%':
     case '|': /* comes before a value */
-        number = resp_number(f->head, f->have);
+        number = resp_number(f);
         if (number < 0)
             return false;
         f->total += 2 * number + (first == '|');
@@ -96,12 +254,6 @@ static __always_inline bool resp_line(struct framer *f, u32 line_bytes)
     default:
         return false;
     }
-    if (f->total == 0) {
-        f->frames++;
-        tell_unit(f, f->next - f->unit + f->skip, f->type, f->flags | UNIT_LAST, 0, false);
-        resp_begin(f);
-    } else {
-        next_line(f, RESP_MORE);
-    }
+    resp_go_on(f);
     return true;
 }

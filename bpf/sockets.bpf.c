@@ -33,6 +33,12 @@ static __always_inline u64 mix(u64 hash, u64 word)
     return hash ^ (hash >> 32);
 }
 
+/* The number of a channel. One bit is left out, lest it look like an address of the kernel's. */
+static __always_inline u64 channel_number(u64 hash)
+{
+    return hash >> 1;
+}
+
 /* The same number at both ends, also across network namespaces, but for the addresses every
  * namespace has of its own. */
 static __always_inline u64 direction(const struct endpoint *from, const struct endpoint *to,
@@ -42,7 +48,7 @@ static __always_inline u64 direction(const struct endpoint *from, const struct e
     hash = mix(hash, from->address[1]);
     hash = mix(hash, to->address[0]);
     hash = mix(hash, to->address[1]);
-    return mix(hash, from->port << 16 | to->port);
+    return channel_number(mix(hash, from->port << 16 | to->port));
 }
 
 static __always_inline u64 mapped(u32 address)

@@ -358,12 +358,21 @@ static __noinline void emit_accept(const struct rec_syscall *sys, struct task_st
         bpf_map_delete_elem(&established_ns, &key);
 }
 
+static __always_inline bool opens(u64 nr)
+{
+    return nr == NR_openat || nr == NR_open || nr == NR_openat2 || nr == NR_creat;
+}
+
 /* Not inlined: the stack of its callers has no room for the path. */
 static __noinline void emit_path(const struct rec_syscall *sys, struct task_state *state)
 {
     /* On the stack: a program may be preempted, so memory of its CPU would not be its own. */
     struct rec_syscall_path r = {.sys = *sys};
     r.sys.hdr.kind = REC_SYSCALL_PATH;
+    if (state->fd >= 0) {
+        r.ino = state->ino;
+        r.dev = state->dev;
+    }
     long path_bytes = 0;
     /* At the exit: the kernel has just read the name, so its page is present. */
     if (keep_paths)
@@ -419,6 +428,8 @@ int HOOK(on_sys_exit, struct pt_regs *regs, long ret)
             return 0;
         }
     } else if (argument == ARG_PATH_1 || argument == ARG_PATH_2) {
+        if (ret >= 0 && keep_paths && opens(state->nr))
+            look_up_rarely(state, task, ret);
         emit_path(&sys, state);
         return 0;
     } else if (argument == ARG_SIGINFO_3) {

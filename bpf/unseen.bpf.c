@@ -40,7 +40,9 @@ static __always_inline void find_arrival(struct last_switch *last, struct task_s
     if (tid && !arrival_ns)
         return; /* the account is not kept (delay accounting is off) */
     struct last_switch before = *last;
-    last->at_ns = tid ? before.at_ns + (arrival_ns - before.clock_ns) : now_ns;
+    /* The run queue's clock stood still some microseconds before the hook of the last switch. */
+    u64 arrived_ns = before.at_ns + (arrival_ns - before.clock_ns);
+    last->at_ns = tid && arrived_ns < now_ns ? arrived_ns : now_ns;
     last->clock_ns = arrival_ns;
     last->next_tid = tid;
     last->next_traced = state != 0;

@@ -120,12 +120,13 @@ static __always_inline void emit_packet(u64 channel, const struct packet *p, u64
     }
 }
 
-/* Any number that devices do not share, most likely. */
+/* rec_packet.device */
 static __always_inline u32 device_of(struct sk_buff *skb)
 {
-    u64 address = 0; /* a number: the verifier lets nobody compute with a pointer */
-    bpf_core_read(&address, sizeof(address), &skb->dev);
-    return address >> 6;
+    struct net_device *device = READ(sk_buff, skb, dev);
+    struct net *net = READ(net_device, device, nd_net.net);
+    u32 namespace = READ(net, net, ns.inum), index = READ(net_device, device, ifindex);
+    return namespace << 16 | (index & 0xffff);
 }
 
 static __always_inline void note_queued(const struct packet_key *id, struct packet *p)

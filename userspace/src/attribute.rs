@@ -2,15 +2,15 @@
 
 mod ahead;
 mod behind;
+mod numbers;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::File;
-use std::io::{BufReader, BufWriter, IsTerminal, Read};
+use std::io::{BufReader, BufWriter, Read};
 use std::rc::Rc;
 use std::thread;
 
-use anyhow::{anyhow, Context, Result};
-use indicatif::{ProgressBar, ProgressStyle};
+use anyhow::{ensure, Context, Result};
 
 use crate::capture::manifest::{Loss, Manifest};
 use crate::capture::reader::Reader;
@@ -18,10 +18,12 @@ use crate::engine::event::{self, Event, What};
 use crate::engine::stacks::Stacks;
 use crate::engine::syscall;
 use crate::engine::{Engine, Rates};
+use crate::interrupt::{self, Interrupted};
 use crate::memory;
 use crate::model::{Request, Segment};
 use crate::output;
 use crate::owner::OutputDir;
+use crate::progress::{Progress, Work};
 use crate::symbols::Symbols;
 use crate::wanted::{Rule, Wanted};
 use ahead::Ahead;
@@ -40,18 +42,23 @@ const IO_URING: &str = "io_uring is used by";
 const IO_URING_USERS: usize = 16;
 
 /// Attributes the events in `dir`, brings `manifest` up to date, and replaces the Parquet files and
-/// `manifest.json`: all three or none, so that they agree.
+/// `manifest.json`: all three or none, so that they agree. Says how far it is if `told` and slow.
 ///
 /// # Errors
-/// Damaged or truncated events, naming the file and where; files that cannot be written. The
-/// former files then stay as they were.
-pub fn attribute(dir: &OutputDir, manifest: &mut Manifest, allow_truncated: bool) -> Result<()> {
+/// Damaged or truncated events, naming the file and where; files that cannot be written; an
+/// [`Interrupted`]. The former files then stay as they were.
+pub fn attribute(
+    dir: &OutputDir,
+    manifest: &mut Manifest,
+    allow_truncated: bool,
+    told: bool,
+) -> Result<()> {
     let events = dir.open_file(EVENTS)?;
     let size_bytes = events.metadata().map_or(0, |metadata| metadata.len());
-    let progress = progress(size_bytes);
-    let input = BufReader::with_capacity(1 << 20, progress.wrap_read(events));
+    let progress = Progress::of(Work::Attributing, size_bytes, told);
+    let input = BufReader::with_capacity(1 << 20, progress.counted(events));
     let written = write_tables(dir, manifest, input, allow_truncated);
-    progress.finish_and_clear();
+    drop(progress);
     // The manifest first: tables that are missing are noticed, figures that are missing are not.
     let mut names = vec![MANIFEST, REQUESTS, SEGMENTS];
     names.extend(has_stacks(manifest).then_some(STACKS));
@@ -106,18 +113,6 @@ pub(crate) fn tmp(name: &str) -> String {
     format!("{name}.tmp")
 }
 
-/// A bar on a terminal, drawn only when the work takes its time.
-fn progress(size_bytes: u64) -> ProgressBar {
-    if size_bytes < 16 << 20 || !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template(
-        "attributing {bar:30} {percent} % of {total_bytes}, {eta} left",
-    )
-    .unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::new(size_bytes).with_style(style)
-}
-
 fn write_tables(
     dir: &OutputDir,
     manifest: &mut Manifest,
@@ -125,13 +120,14 @@ fn write_tables(
     allow_truncated: bool,
 ) -> Result<()> {
     let unwritten = || format!("cannot write the tables of {}", dir.path().display());
-    let files = [create_tmp(dir, REQUESTS)?, create_tmp(dir, SEGMENTS)?];
+    let mut files = [create_tmp(dir, REQUESTS)?, create_tmp(dir, SEGMENTS)?];
     let [requests, segments] = [files[0].try_clone()?, files[1].try_clone()?].map(BufWriter::new);
     let writer = output::Writer::new(requests, segments).with_context(unwritten)?;
     let mut behind = Behind::start(writer);
-    let mut sink = |request: Request, segments: Vec<Segment>| match behind.push(request, segments) {
-        true => Ok(()),
-        false => Err(anyhow!("the tables cannot be written")),
+    let mut sink = |request: Request, segments: Vec<Segment>| {
+        interrupt::check()?;
+        ensure!(behind.push(request, segments), "the tables cannot be written");
+        Ok(())
     };
     // Whatever became of its names, a capture without stacks has none to look for.
     let symbols = match dir.open_file(SYMBOLS) {
@@ -161,9 +157,20 @@ fn write_tables(
     let passed = pass(input, &given, &mut sink);
     // First: why it could not be written is worth more than that it could not.
     let written = behind.finish().with_context(unwritten)?;
-    let tally = passed.with_context(|| dir.path().join(EVENTS).display().to_string())?;
+    let tally = passed.map_err(|error| match error.is::<Interrupted>() {
+        true => error,
+        false => error.context(dir.path().join(EVENTS).display().to_string()),
+    })?;
+    if written.numbers.any_parent {
+        interrupt::check()?;
+        let to = create_tmp(dir, REQUESTS)?;
+        let from = std::mem::replace(&mut files[0], to.try_clone()?);
+        output::renumber_parents(from, to, |id| written.numbers.of_parent(id))
+            .with_context(unwritten)?;
+    }
     // Some file systems find out only now that there is no room.
     files.iter().try_for_each(File::sync_data).with_context(unwritten)?;
+    interrupt::check()?;
 
     let counts = &mut manifest.counts;
     counts.requests = written.requests;
@@ -301,6 +308,7 @@ pub fn pass(
     let end = thread::scope(|scope| -> Result<ahead::End> {
         let mut ahead = Ahead::start(scope, reader);
         while let Some(events) = ahead.next_batch() {
+            interrupt::check()?;
             for event in &events {
                 tally.count(event, &engine);
                 engine.push(event, sink)?;

@@ -1,5 +1,8 @@
 //! The command line.
 
+mod comparing;
+mod filter;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,9 +10,12 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::capture::manifest::Sleeps;
-use crate::model::Kind;
-use crate::report::{parse_ns, SortKey};
+use crate::owner::Sharing;
+use crate::report::{parse_ns, GroupBy, SortKey};
 use crate::wanted::Rule;
+
+pub use comparing::{AbArgs, DiffArgs, Keep, WhatifArgs};
+pub use filter::FilterArgs;
 
 /// Where did this request's latency go?
 ///
@@ -40,6 +46,7 @@ pub enum Command {
     #[command(after_help = ATTACH_EXAMPLES)]
     Attach(AttachArgs),
     /// Show where the time of a capture's requests went.
+    #[command(after_help = REPORT_EXAMPLES)]
     Report(ReportArgs),
     /// List requests: sort, filter, find the slowest.
     Requests(RequestsArgs),
@@ -47,6 +54,17 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Attribute a capture's events again; needs no privilege, works on any machine.
     Attribute(AttributeArgs),
+    /// Run two commands in turns, capture each run, and say what differs between them.
+    ///
+    /// Each pair of runs has both commands, in an order drawn at random. The answer says whether there is
+    /// a difference beyond chance, how large, and in which category. Needs root.
+    #[command(after_help = comparing::AB_EXAMPLES)]
+    Ab(AbArgs),
+    /// Compare captures that exist, or groups of requests within them.
+    #[command(after_help = comparing::DIFF_EXAMPLES)]
+    Diff(DiffArgs),
+    /// Estimate what latencies would be without some categories.
+    Whatif(WhatifArgs),
     /// Say what this kernel allows, and what each category's evidence will be.
     Doctor(DoctorArgs),
 }
@@ -58,7 +76,8 @@ Examples:
   sudo rpcprobe run -u \"$USER\" -- ./server
 
 Exit status: the program's own (or its death by signal); 127 if it was not found, 126 if it could
-not be executed; 1 if the capture failed although the program succeeded; 2 for wrong arguments.";
+not be executed; 1 if the capture failed although the program succeeded, 130 if Ctrl-C
+stopped the making of its tables; 2 for wrong arguments.";
 
 const ATTACH_EXAMPLES: &str = "\
 Examples:
@@ -69,8 +88,15 @@ Examples:
 
 Requests that began before everything was in place are incomplete, and say so.
 
-Exit status: 0, also after Ctrl-C or SIGTERM; 1 if nothing matches or the capture failed; 2 for wrong
-arguments.";
+Exit status: 0, also after Ctrl-C or SIGTERM; 1 if nothing matches or the capture failed; 130 if another
+Ctrl-C stopped the making of its tables; 2 for wrong arguments.";
+
+const REPORT_EXAMPLES: &str = "\
+Examples:
+  rpcprobe report slow --method 'GET /users/*'
+  rpcprobe report --by status --kind http1
+  rpcprobe report --from 2s --to 3s --min 10ms
+  rpcprobe report before after --by label";
 
 /// What requests are.
 #[derive(Debug, Args)]
@@ -85,12 +111,16 @@ pub struct WantedArgs {
 /// How a capture is taken.
 #[derive(Debug, Args)]
 pub struct CaptureArgs {
-    /// Directory of the capture
-    #[arg(short, long, value_name = "DIR", default_value = "rpcprobe.out")]
-    pub output: PathBuf,
-    /// Overwrite the capture in DIR, as soon as the new one begins
+    /// Directory of the capture [default: rpcprobe.out, or if that exists rpcprobe.out.2, .3, ...]
+    #[arg(short, long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+    /// Overwrite the capture in DIR (or in rpcprobe.out), as soon as the new one begins
     #[arg(long)]
     pub force: bool,
+    /// Let every user of this machine read the capture (modes 755 and 644). Without, only its owner can
+    /// (700 and 600): it tells paths, URLs and who ran what
+    #[arg(long)]
+    pub share: bool,
     /// Whose scheduler records to keep. `target` is cheaper on busy machines, but threads outside
     /// the target that had the CPU then have no names
     #[arg(long, value_enum, default_value_t = Scope::Machine)]
@@ -98,8 +128,8 @@ pub struct CaptureArgs {
     /// Do not record the paths of opened files and programs
     #[arg(long)]
     pub no_paths: bool,
-    /// Do not look at what requests call: no header block of HTTP/2, no line of HTTP/1 leaves the
-    /// kernel
+    /// Do not look at what requests call: no header block of HTTP/2, no line of HTTP/1, no name of a
+    /// Redis command leaves the kernel
     #[arg(long)]
     pub no_methods: bool,
     /// Also take stacks: the kernel's when a thread goes to sleep, the kernel's and the program's of
@@ -119,12 +149,23 @@ pub struct CaptureArgs {
     /// machines with many CPUs)
     #[arg(long, value_name = "KIB", value_parser = clap::value_parser!(u32).range(4..=1_048_576))]
     pub ring_kib: Option<u32>,
-    /// Print no report at the end
+    /// Print no report at the end, nor how far its making is
     #[arg(short, long, conflicts_with = "json")]
     pub quiet: bool,
-    /// Print the report as JSON (to standard error: standard output is the program's)
+    /// Print the report as JSON: `attach` to standard output, `run` to standard error, since standard
+    /// output is the program's
     #[arg(long)]
     pub json: bool,
+}
+
+impl CaptureArgs {
+    /// Who may read the capture.
+    pub fn sharing(&self) -> Sharing {
+        match self.share {
+            true => Sharing::Shared,
+            false => Sharing::Private,
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -140,7 +181,9 @@ pub struct RunArgs {
 }
 
 #[derive(Debug, Args)]
-#[group(id = "selection", required = true, multiple = true, args = ["pid", "comm", "port", "cgroup"])]
+#[command(
+    override_usage = "rpcprobe attach [OPTIONS] <--pid PID...|--comm NAME...|--port PORT...|--cgroup PATH...>"
+)]
 pub struct AttachArgs {
     /// The process of that number
     #[arg(short, long, value_name = "PID", num_args = 1..)]
@@ -156,7 +199,10 @@ pub struct AttachArgs {
     /// All processes of that cgroup (version 2) and of those below it
     #[arg(long, value_name = "PATH", num_args = 1..)]
     pub cgroup: Vec<PathBuf>,
-    /// End the capture after that long, e.g. 10s, 500ms or 2m (a bare number is in seconds)
+    /// What was given without saying what it is
+    #[arg(hide = true)]
+    pub bare: Vec<String>,
+    /// End the capture after that long, e.g. 10s, 500ms, 2m or 1h (a bare number is in seconds)
     #[arg(short, long, value_name = "TIME", value_parser = parse_duration)]
     pub duration: Option<Duration>,
     #[command(flatten)]
@@ -171,19 +217,27 @@ pub enum Scope {
 
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// Directory of the capture
-    #[arg(default_value = "rpcprobe.out")]
-    pub dir: PathBuf,
-    /// Print JSON
+    /// Directories of captures; a report for each, or one for all with `--by label`
+    /// [default: the newest of rpcprobe.out, rpcprobe.out.2, ...]
+    #[arg(value_name = "DIR")]
+    pub dirs: Vec<PathBuf>,
+    /// Show groups of requests, those with most time first
+    #[arg(long, value_enum)]
+    pub by: Option<GroupBy>,
+    /// Leave out nothing: every category, every group listed, all that is modelled
+    #[arg(long)]
+    pub all: bool,
+    /// Print JSON: everything, whatever --all says
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    pub filter: FilterArgs,
 }
 
 #[derive(Debug, Args)]
 pub struct RequestsArgs {
-    /// Directory of the capture
-    #[arg(default_value = "rpcprobe.out")]
-    pub dir: PathBuf,
+    /// Directory of the capture [default: the newest of rpcprobe.out, rpcprobe.out.2, ...]
+    pub dir: Option<PathBuf>,
     /// latency, start, id or a category (largest first for all but start and id)
     #[arg(long, default_value = "latency")]
     pub sort: SortKey,
@@ -193,21 +247,14 @@ pub struct RequestsArgs {
     /// At most N rows (0: all)
     #[arg(short = 'n', long, default_value_t = 20, value_name = "N")]
     pub limit: usize,
-    /// Only requests of this kind; may be given several times
-    #[arg(long, value_parser = parse_kind)]
-    pub kind: Vec<Kind>,
     /// Only incomplete requests
     #[arg(long)]
     pub incomplete: bool,
-    /// Only requests that took at least this long, e.g. 150us
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
-    pub min: Option<u64>,
-    /// Only requests that took at most this long
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
-    pub max: Option<u64>,
-    /// The N slowest
+    /// The N slowest complete ones, or with --incomplete those of which most is known to have passed
     #[arg(long, value_name = "N")]
     pub slowest: Option<usize>,
+    #[command(flatten)]
+    pub filter: FilterArgs,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -215,28 +262,33 @@ pub struct RequestsArgs {
 
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// Directory of the capture and the request's number; DIR may be left out
-    #[arg(required = true, num_args = 1..=2, value_names = ["DIR", "ID"])]
+    /// Directory of the capture (default: the newest of rpcprobe.out, rpcprobe.out.2, ...) and the
+    /// request's number, which --slowest replaces
+    #[arg(required_unless_present = "slowest", num_args = 1..=2, value_names = ["DIR", "ID"])]
     pub target: Vec<OsString>,
-    /// Show every segment of a long request
+    /// The slowest complete request that passes the filters, or the N slowest
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "1")]
+    pub slowest: Option<usize>,
+    /// Show every segment in a line of its own
     #[arg(long)]
     pub all: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    pub filter: FilterArgs,
 }
 
 #[derive(Debug, Args)]
 pub struct AttributeArgs {
-    /// Directory of the capture
-    #[arg(default_value = "rpcprobe.out")]
-    pub dir: PathBuf,
+    /// Directory of the capture [default: the newest of rpcprobe.out, rpcprobe.out.2, ...]
+    pub dir: Option<PathBuf>,
     /// Take what is there of a capture that breaks off
     #[arg(long)]
     pub allow_truncated: bool,
     #[command(flatten)]
     pub wanted: WantedArgs,
-    /// Print no report at the end
+    /// Print no report at the end, nor how far its making is
     #[arg(short, long, conflicts_with = "json")]
     pub quiet: bool,
     /// Print the report as JSON
@@ -258,25 +310,12 @@ fn parse_label(text: &str) -> Result<(String, String), String> {
     }
 }
 
-fn parse_kind(text: &str) -> Result<Kind, String> {
-    Kind::from_name(text).ok_or_else(|| {
-        let names: Vec<_> = Kind::ALL.iter().map(|kind| kind.name()).collect();
-        format!("not a kind of request ({})", names.join(", "))
-    })
-}
-
-/// A time; a bare number is in seconds.
+/// A time to capture; a bare number is in seconds.
 fn parse_duration(text: &str) -> Result<Duration, String> {
     let is_bare = text.ends_with(|last: char| last.is_ascii_digit() || last == '.');
-    let ns = match text.strip_suffix('m') {
-        Some(minutes) => parse_time(&format!("{minutes}s"))?.checked_mul(60),
-        None if is_bare => Some(parse_time(&format!("{text}s"))?),
-        None => Some(parse_time(text)?),
-    };
-    match ns {
-        None => Err("too long".into()),
-        Some(0) => Err("a capture takes longer than that".into()),
-        Some(ns) => Ok(Duration::from_nanos(ns)),
+    match parse_time(&format!("{text}{}", if is_bare { "s" } else { "" }))? {
+        0 => Err("a capture takes longer than that".into()),
+        ns => Ok(Duration::from_nanos(ns)),
     }
 }
 
@@ -287,6 +326,24 @@ fn parse_time(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Kind;
+    use crate::wanted::{parse_kind, FOUND};
+
+    #[test]
+    fn help_names_the_kinds_that_are_found() {
+        use clap::CommandFactory;
+        let help = Cli::command().find_subcommand_mut("requests").unwrap().render_long_help();
+        let help = help.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+        let names: Vec<_> = FOUND.iter().map(|kind| kind.name()).collect();
+        let (last, others) = names.split_last().unwrap();
+        let list = format!("({} or {last})", others.join(", "));
+        assert!(help.contains(&list), "{list} not in {help}");
+        assert!(parse_kind("pipe").is_ok());
+        for kind in Kind::ALL.iter().filter(|kind| !FOUND.contains(kind)) {
+            let error = parse_kind(kind.name()).unwrap_err();
+            assert!(error.ends_with(&format!("({})", names.join(", "))), "{error}");
+        }
+    }
 
     #[test]
     fn durations() {
@@ -295,7 +352,7 @@ mod tests {
             (of("10s"), of("500ms"), of("2m"), of("3")),
             (Some(10_000), Some(500), Some(120_000), Some(3_000))
         );
-        assert_eq!((of("0.5"), of("1.5m")), (Some(500), Some(90_000)));
+        assert_eq!((of("0.5"), of("1.5m"), of("1h")), (Some(500), Some(90_000), Some(3_600_000)));
         for wrong in ["", "m", "0", "0s", "-1", "1h 2", "99999999999999999999s", "400000000000m"] {
             assert_eq!(of(wrong), None, "{wrong}");
         }

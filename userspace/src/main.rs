@@ -19,7 +19,7 @@ fn main() {
         Ok(status) => status,
         Err(error) => {
             rpcprobe::commands::complain(&format_args!("{error:#}"));
-            1
+            rpcprobe::commands::exit_code(&error)
         }
     };
     std::process::exit(status);

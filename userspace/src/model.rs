@@ -83,6 +83,21 @@ named! {
     }
 }
 
+impl Category {
+    /// Whether the thread has a CPU meanwhile, and the time is not taken from it.
+    pub fn is_on_cpu(self) -> bool {
+        use Category::*;
+        match self {
+            User | KernelPipe | KernelUnix | KernelTcp | KernelUdp | KernelVfs | KernelExec
+            | KernelMm | KernelFutex | KernelPoll | KernelSched | KernelOther | Copy | Fault
+            | Interrupt => true,
+            RunqueueWakeup | RunqueuePreempted | Steal | Lock | Journal | BlockIo | Writeback
+            | QueueAccept | QueueSocket | QueuePipe | QueueApp | WireQdisc | WireLink
+            | WireStack | Sleep | IdlePeer | Unattributed => false,
+        }
+    }
+}
+
 named! {
     /// How a segment is known.
     Evidence {

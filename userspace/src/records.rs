@@ -45,6 +45,7 @@ pub const REC_ACCEPT: u8 = 31;
 pub const REC_PACKET: u8 = 32;
 pub const REC_MARKED: u8 = 34;
 pub const REC_ROLE: u8 = 35;
+pub const REC_FILE: u8 = 36;
 pub const REC_STEAL: u8 = 40;
 pub const REC_UNSEEN_SWITCH: u8 = 41;
 pub const REC_MIGRATE: u8 = 42;
@@ -188,7 +189,10 @@ records! {
         count: u32,
     }
     /// Followed by `path_bytes` bytes of the path.
-    struct RecSyscallPath { sys: RecSyscall, path_bytes: u32, pad: u32 }
+    struct RecSyscallPath { sys: RecSyscall, ino: u64, dev: u32, path_bytes: u32 }
+    /// A file that a process (`hdr.tid`) had open before the capture. Followed by `path_bytes` bytes of its
+    /// path.
+    struct RecFile { hdr: RecHdr, ino: u64, dev: u32, path_bytes: u32 }
     /// `hdr.ts_ns`: end of the fault.
     struct RecFault { hdr: RecHdr, enter_ns: u64, address: u64, ip: u64 }
     /// `hdr.ts_ns`: end of the interrupt; `hdr.aux`: which.
@@ -209,7 +213,7 @@ records! {
     /// `hdr.tid`: the jbd2 thread; `hdr.aux`: the phase.
     struct RecJournal { hdr: RecHdr, transaction: u32, dev: u32 }
     /// `hdr.ts_ns`: the lock was got; `hdr.aux`: LCB_F_* flags.
-    struct RecContention { hdr: RecHdr, enter_ns: u64, lock: u64 }
+    struct RecContention { hdr: RecHdr, enter_ns: u64 }
     struct RecThrottle { hdr: RecHdr }
     /// A call that moved bytes `[end - bytes, end)` of a stream socket's channel.
     struct RecSyscallSocket {
@@ -293,7 +297,8 @@ records! {
         offset: u64,
         line_bytes: u32,
         object_type: u16,
-        pad: u16,
+        protocol: u8,
+        pad: u8,
     }
     /// Followed by `path_bytes` bytes of what the request calls.
     struct RecMethod {

@@ -12,13 +12,15 @@ use zerocopy::IntoBytes;
 
 use crate::attribute::{tmp, EVENTS};
 use crate::capture::manifest::{
-    Calibration, Command, Host, Loss, Manifest, Options, FORMAT_VERSION,
+    Calibration, Command, Host, Loss, Manifest, Options, ProbeProcess, FORMAT_VERSION,
 };
 use crate::capture::writer::Writer;
 use crate::clock;
+use crate::interrupt;
 use crate::methods::Methods;
 use crate::owner::{OutputDir, Owner};
 use crate::probe::calibrate::Calibrator;
+use crate::probe::files;
 use crate::probe::mappings::Mappings;
 use crate::probe::rings::Rings;
 use crate::probe::{snapshot, Config, Probe};
@@ -79,15 +81,19 @@ pub fn record(
     let mut manifest = manifest(command, labels, config, &probe);
     end_calibration(calibrated, &rings, &mut manifest);
     let (file, mappings) = events_file(dir, config, [manifest.command.pid], &mut manifest)?;
-    let tasks = known_tasks(&mut manifest);
+    let mut known = known_tasks(&mut manifest);
+    if config.keep_paths {
+        known.extend(files::open(target.pid() as u32).into_iter().flatten()); // inherited ones
+    }
     let lost_before = untold_losses(&probe)?;
     manifest.programs = probe.program_runs()?.1;
+    manifest.counts.runs_left_out = probe.runs_left_out()?;
 
     // Nothing slow between this and the release: it stands for both.
     manifest.start_ns = clock::monotonic_ns();
     manifest.start_utc = clock::utc_now();
     let cpus = manifest.host.cpus;
-    let mut sink = Sink::start(file, &tasks, cpus, manifest.start_ns, lost_before);
+    let mut sink = Sink::start(file, &known, cpus, manifest.start_ns, lost_before);
     sink.mappings = mappings;
     target.release().map_err(Refused::Target)?;
     // The program runs. Up to here a former capture had to stay: there might not have been another.
@@ -112,6 +118,8 @@ pub fn record(
     let end_ns = clock::monotonic_ns();
     probe.detach();
     sink.drain(&rings);
+    // What comes from now on asks us to end, and not the target.
+    interrupt::catch();
     target.restore_signals();
     renice(former_nice);
     manifest.command.wait_status = Some(status.raw());
@@ -161,10 +169,7 @@ fn manifest(
 /// The tasks that exist, by the numbers that the kernel's hooks tell. Inside a PID namespace we see others:
 /// the names of who is there would be given to whoever has those numbers outside.
 fn known_tasks(manifest: &mut Manifest) -> Vec<Vec<u8>> {
-    // PROC_PID_INIT_INO, include/uapi/linux/nsfs.h
-    const FIRST_NAMESPACE: &str = "pid:[4026531836]";
-    let ours = std::fs::read_link("/proc/self/ns/pid");
-    if ours.is_ok_and(|ours| ours.as_os_str() != FIRST_NAMESPACE) {
+    if in_pid_namespace() {
         manifest.warnings.push(
             "taken inside a PID namespace: processes have the numbers they have outside, and those \
              that ran before have no names"
@@ -175,14 +180,36 @@ fn known_tasks(manifest: &mut Manifest) -> Vec<Vec<u8>> {
     snapshot::tasks()
 }
 
+/// Whether processes have other numbers for us than for the kernel's hooks.
+fn in_pid_namespace() -> bool {
+    // PROC_PID_INIT_INO, include/uapi/linux/nsfs.h
+    const FIRST_NAMESPACE: &str = "pid:[4026531836]";
+    let ours = std::fs::read_link("/proc/self/ns/pid");
+    ours.is_ok_and(|ours| ours.as_os_str() != FIRST_NAMESPACE)
+}
+
+/// Who takes the capture, by the numbers that its records have.
+fn our_threads() -> ProbeProcess {
+    if in_pid_namespace() {
+        return ProbeProcess::default();
+    }
+    let pid = std::process::id();
+    let listed = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let tids = listed.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let mut tids: Vec<u32> = tids.chain([pid]).collect();
+    tids.sort_unstable();
+    tids.dedup();
+    ProbeProcess { pid, tids }
+}
+
 /// Calibration's own records end here; what comes from here on belongs to the capture.
 fn end_calibration((calibration, too_few): Calibrated, rings: &Rings, manifest: &mut Manifest) {
     let Ok(()) = rings.drain(|_, _| (), |_, _| Ok::<(), std::convert::Infallible>(()));
     manifest.calibration = calibration;
     if too_few {
         manifest.warnings.push(
-            "the rings were too small for calibration: entry to and return from system calls and page \
-             faults count as `user`"
+            "calibration saw too few records (rings too small, or no CPU to read them meanwhile): entry to and \
+             return from system calls and page faults count as `user`"
                 .into(),
         );
     }
@@ -221,7 +248,10 @@ fn conclude(
     reader_of_code: &Owner,
 ) -> Result<Outcome> {
     manifest.duration_ns = end_ns - manifest.start_ns;
+    manifest.probe = our_threads();
     manifest.programs = probe.program_runs()?.1.since(manifest.programs);
+    manifest.counts.runs_left_out =
+        probe.runs_left_out()?.saturating_sub(manifest.counts.runs_left_out);
     let untold: Vec<Loss> =
         untold_losses(probe)?.into_iter().filter_map(|loss| sink.ours(loss)).collect();
     manifest.losses = std::mem::take(&mut sink.losses);

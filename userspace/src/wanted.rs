@@ -26,10 +26,7 @@ impl FromStr for Rule {
             Some((name, port)) => (name, Some(port)),
             None => (text, None),
         };
-        let Some(kind) = Kind::from_name(name).filter(|kind| FOUND.contains(kind)) else {
-            let names: Vec<_> = FOUND.iter().map(|kind| kind.name()).collect();
-            return Err(format!("`{name}` is no kind of request ({})", names.join(", ")));
-        };
+        let kind = parse_kind(name)?;
         let port = match port.map(str::parse) {
             None => None,
             Some(Ok(port)) if port > 0 => Some(port),
@@ -65,8 +62,8 @@ impl From<Rule> for String {
     }
 }
 
-/// Kinds that are found, and those over connections or datagrams with ports.
-const FOUND: [Kind; 12] = [
+/// Kinds that are found, of all that have a name.
+pub const FOUND: [Kind; 12] = [
     Kind::Exec,
     Kind::Pipe,
     Kind::Shm,
@@ -80,8 +77,20 @@ const FOUND: [Kind; 12] = [
     Kind::Stdio,
     Kind::Process,
 ];
+/// Those over connections or datagrams with ports.
 const WITH_PORTS: [Kind; 6] =
     [Kind::Tcp, Kind::Udp, Kind::Http1, Kind::Http2, Kind::OncRpc, Kind::Resp];
+
+/// The kind of that name, if requests of it are ever found.
+///
+/// # Errors
+/// There is none; names those that there are.
+pub fn parse_kind(name: &str) -> Result<Kind, String> {
+    Kind::from_name(name).filter(|kind| FOUND.contains(kind)).ok_or_else(|| {
+        let names: Vec<_> = FOUND.iter().map(|kind| kind.name()).collect();
+        format!("`{name}` is no kind of request ({})", names.join(", "))
+    })
+}
 
 /// All that was said; nothing: every kind, as it is found.
 #[derive(Clone, Debug, Default)]

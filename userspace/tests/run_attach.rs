@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use common::capture::{Capture, NAME};
+use common::capture::{check_numbers, Capture, NAME};
 use common::process::{kill, until};
 use common::{
     as_nobody, assert_refused, directory_of_nobody, echo, frpc, needs_kernel, peer, python,
@@ -107,6 +107,50 @@ fn attach(parent: &Path, arguments: &[String]) -> Command {
     let mut attach = rpcprobe(["attach", "-q", "-o"]);
     attach.arg(parent.join(NAME)).args(arguments);
     attach
+}
+
+/// Standard output is for the report, standard error for what is said meanwhile.
+#[test]
+fn json_goes_to_standard_output() {
+    let Some(_turn) = needs_kernel() else { return };
+    let load = Load::echo("-t unix");
+    let parent = TempDir::new().expect("a temporary directory");
+    let mut attach = rpcprobe(["attach", "--json", "--duration", "300ms", "-o"]);
+    attach.arg(parent.path().join(NAME)).args(by_pid(&load.pids()));
+    let output = attach.output().expect("rpcprobe runs");
+    let stderr = text(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert!(report["capture"]["requests"].as_u64().expect("a number") > 0, "{report}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    assert!(stderr.starts_with("rpcprobe: attached (processes: "), "{stderr}");
+}
+
+/// Also where requests that ended before the capture are left out, and parents are named before they are
+/// found; the same when it is attributed again.
+#[test]
+fn requests_are_numbered_in_the_order_of_the_file() {
+    let Some(_turn) = needs_kernel() else { return };
+    let nested = Load::start(1, |log| {
+        let mut command = Command::new("sh");
+        let script = "while :; do echo 1,2 >> \"$1\"; sh -c 'cat /dev/null | cat; true'; done";
+        fs::write(log, "begin_ns,end_ns\n").expect("a log");
+        command.args(["-c", script, "sh"]).arg(log);
+        command
+    });
+    let echo = Load::echo("-t unix -c 2");
+    for selection in [by_pid(&[nested.pid()]), by_pid(&echo.pids())] {
+        let capture = captured(selection);
+        check_numbers(&capture);
+        let before = capture.tables();
+        let again = rpcprobe(["attribute", "-q"]).arg(capture.path()).status();
+        assert!(again.expect("rpcprobe runs").success());
+        assert!(capture.tables() == before, "other tables");
+    }
+    let capture = captured(by_pid(&[nested.pid()]));
+    let rows = capture.rows();
+    let parents = rows.iter().filter(|row| row.request.parent_request_id.is_some()).count();
+    assert!(parents > 0 && rows.len() > parents, "{parents} of {}", rows.len());
 }
 
 fn by_pid(pids: &[u32]) -> Vec<String> {

@@ -186,6 +186,52 @@ fn whoever_owns_a_capture_can_use_it_without_privilege() {
     }
 }
 
+#[test]
+fn the_slowest_is_explained_without_its_number() {
+    let Some(_turn) = needs_kernel() else { return };
+    let capture = mode_3(&[]);
+    let rows = capture.rows();
+    let complete = rows.iter().map(|row| &row.request).filter(|request| request.complete);
+    let slowest_ns = complete.map(|request| request.latency_ns).max().unwrap();
+    let output = rpcprobe(["explain", "--json", "--slowest"]).arg(capture.path()).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(json["request"]["latency_ns"], slowest_ns);
+}
+
+/// Requests that are not there are looked for with another word.
+#[test]
+fn a_capture_without_requests_says_what_to_do() {
+    let Some(_turn) = needs_kernel() else { return };
+    let capture = Capture::of(&["--request", "udp"], &["true"], Stdio::null()).succeeded();
+    let report = capture.report();
+    assert!(report.contains("no requests found"), "{report}");
+    assert!(report.ends_with("Only udp was looked for (--request). `rpcprobe attribute` without it looks for all kinds in the same events.\n"), "{report}");
+    let again = rpcprobe(["attribute"]).arg(capture.path()).output().unwrap();
+    assert!(text(&again.stdout).contains("1 request (1 process)"), "{}", text(&again.stdout));
+}
+
+#[test]
+fn a_kind_that_there_is_none_of_is_said() {
+    let Some(_turn) = needs_kernel() else { return };
+    let capture = mode_3(&[]);
+    let requests = |arguments: &[&str]| {
+        let output = rpcprobe(["requests"]).arg(capture.path()).args(arguments).output().unwrap();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let said = "rpcprobe: no request of kind `udp`; this capture has pipe 300\n";
+    let none = "0 of 0 matching requests (300 in the capture)\n";
+    assert_eq!(requests(&["--kind", "udp"]), (Some(0), none.into(), said.into()));
+    let (code, stdout, stderr) = requests(&["--kind", "udp", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&stdout).expect("JSON");
+    assert_eq!((code, &json["matching"], &stderr[..]), (Some(0), &0.into(), said));
+    for never_found in ["file", "span"] {
+        let (code, _, stderr) = requests(&["--kind", never_found]);
+        assert_eq!(code, Some(2));
+        assert!(stderr.contains("(exec, pipe, ") && !stderr.contains("span,"), "{stderr}");
+    }
+}
+
 /// The outputs for people and for programs tell the same.
 #[test]
 fn report_requests_and_explain_agree_with_the_tables() {
@@ -400,7 +446,7 @@ fn scope_target_is_a_whole_capture_and_says_what_it_cannot_name() {
     assert_eq!(kinds(&requests), [(Kind::Pipe, 300)].into());
     all_complete(&requests);
     assert_eq!(capture.manifest().options.scope, "target");
-    let head: String = capture.report().lines().take(6).collect();
+    let head: String = capture.report().lines().take(7).collect();
     assert!(head.contains("--scope target"), "{head}");
 }
 
@@ -416,6 +462,32 @@ fn texts(capture: &Capture) -> Vec<Vec<u8>> {
         texts.push(item.record.to_vec());
     }
     texts
+}
+
+/// What was opened under the capture, and what was inherited, goes by the name it was opened by.
+#[test]
+fn files_go_by_their_names() {
+    let Some(_turn) = needs_kernel() else { return };
+    let scratch = TempDir::new().unwrap();
+    let named = |name: &str| {
+        let path = scratch.path().join(name);
+        fs::write(&path, vec![b'x'; 1 << 20]).unwrap();
+        path
+    };
+    let (opened, inherited) = (named("opened"), named("inherited"));
+    let command = ["cat", opened.to_str().unwrap(), "-"];
+    let capture = Capture::of(&[], &command, stdin_from(&inherited)).succeeded();
+    let details: HashSet<String> = capture
+        .checked()
+        .into_iter()
+        .flat_map(|(_, segments)| segments)
+        .filter_map(|segment| segment.detail)
+        .collect();
+    for path in [&opened, &inherited] {
+        let read = format!("read {}", path.display());
+        assert!(details.contains(&read), "{read}: {details:?}");
+    }
+    assert!(!details.iter().any(|detail| detail.starts_with("read file:")), "{details:?}");
 }
 
 #[test]

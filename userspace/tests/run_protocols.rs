@@ -192,8 +192,8 @@ fn oncrpc_over_datagrams_is_one_request_however_often_it_is_sent() {
     assert!(share_of(Category::Unattributed, &requests) <= 0.01);
 }
 
-/// Runs redis-server and redis-benchmark; how many commands they exchanged.
-fn redis(arguments: &str, commands: usize) -> Requests {
+/// Runs redis-server and redis-benchmark, which are to exchange so many commands of each name.
+fn redis(arguments: &str, commands: &[(&str, usize)]) -> Requests {
     let directory = tempfile::TempDir::new().expect("a temporary directory");
     let socket = directory.path().join("redis").display().to_string();
     // It listens (SO_ACCEPTCON), not only has a name.
@@ -206,7 +206,9 @@ fn redis(arguments: &str, commands: usize) -> Requests {
     let (requests, _) = captured(&[], &["bash", "-c", &script]);
     let found = found(Kind::Resp, &requests);
     // The benchmark first asks for two settings of the server.
-    assert_eq!(found, [("?".to_string(), commands + 2)].into(), "{arguments}");
+    let all = commands.iter().copied().chain([("CONFIG GET", 2)]);
+    let all: BTreeMap<_, _> = all.map(|(name, count)| (name.to_string(), count)).collect();
+    assert_eq!(found, all, "{arguments}");
     requests.into_iter().filter(|(request, _)| request.kind == Kind::Resp).collect()
 }
 
@@ -214,14 +216,26 @@ fn redis(arguments: &str, commands: usize) -> Requests {
 fn every_redis_command_is_a_request_pipelined_or_not() {
     let Some(_turn) = needs_kernel() else { return };
     for (arguments, commands) in [
-        ("-c 1 -n 1000 -t set", 1000),
-        ("-c 5 -n 2000 -t get,lpush", 4000),
-        ("-c 5 -n 4800 -P 16 -t set,get", 9600),
-        ("-c 1 -n 1600 -P 16 -t mset", 1600),
+        ("-c 1 -n 1000 -t set", &[("SET", 1000)][..]),
+        ("-c 5 -n 2000 -t get,lpush", &[("GET", 2000), ("LPUSH", 2000)]),
+        ("-c 5 -n 4800 -P 16 -t set,get", &[("GET", 4800), ("SET", 4800)]),
+        ("-c 1 -n 1600 -P 16 -t mset,ping", &[("MSET", 1600), ("PING", 3200)]),
     ] {
         let requests = redis(arguments, commands);
         assert!(share_of(Category::Unattributed, &requests) <= 0.01, "{arguments}");
     }
+}
+
+#[test]
+fn redis_commands_are_known_by_their_names_alone() {
+    let Some(_turn) = needs_kernel() else { return };
+    let command = [python(), &peer("resp_pair.py"), "arrays", "30"];
+    let capture = Capture::of(&[], &command, Stdio::null()).succeeded();
+    let said = counts(&text(&capture.output.stdout));
+    assert_eq!(found(Kind::Resp, &capture.checked()), said);
+    let capture = Capture::of(&["--no-methods"], &command, Stdio::null()).succeeded();
+    let unknown = [("?".to_string(), said.values().sum())].into();
+    assert_eq!(found(Kind::Resp, &capture.checked()), unknown);
 }
 
 /// A connection whose begin was seen speaks HTTP/2 only if it begins so.
@@ -234,6 +248,17 @@ fn what_only_looks_like_frames_is_turns() {
         let turns = requests.iter().filter(|(request, _)| request.kind == kind).count();
         assert_eq!(turns, 20, "{transport}: {requests:?}");
     }
+}
+
+/// Numbers before messages, as so many protocols have, are no frames of another protocol.
+#[test]
+fn what_has_its_length_before_it_is_turns() {
+    let Some(_turn) = needs_kernel() else { return };
+    let (requests, said) = captured(&[], &[python(), &peer("lengths_pair.py"), "10"]);
+    let wanted: usize = said.trim().parse().expect("how many it made");
+    let turns = requests.iter().filter(|(request, _)| request.kind == Kind::Tcp).count();
+    let others = requests.iter().find(|(request, _)| request.kind != Kind::Tcp);
+    assert_eq!((turns, others), (wanted, None));
 }
 
 /// What a connection speaks is seen, unless the user says otherwise; also when it is attributed again.

@@ -82,7 +82,7 @@ fn kernel_addresses_are_for_the_owner_only() {
     let capture = Capture::of(&["--stacks"], &["sleep", "0.01"], Stdio::null()).succeeded();
     let mode = |name| fs::metadata(capture.file(name)).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode("events.bin"), mode("symbols.parquet")), (0o600, 0o600));
-    assert_eq!((mode("stacks.parquet"), mode("segments.parquet")), (0o644, 0o644));
+    assert_eq!((mode("stacks.parquet"), mode("segments.parquet")), (0o600, 0o600));
     let mut frames = shown(&capture).into_iter().flat_map(|(_, frames)| frames).peekable();
     assert!(frames.peek().is_some());
     assert!(frames.all(|frame| !frame.kernel || frame.address.is_none()));

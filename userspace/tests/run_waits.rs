@@ -132,6 +132,13 @@ fn a_wait_for_a_kernel_lock_does_not_end_with_that_for_another_inside_it() {
                     sleeps += 1;
                 }
             }
+            // Some kernels leave out switches now and then: what the scheduler knew of it came later.
+            What::UnseenSwitch { tid, arrived_ns, .. } => {
+                if let Some(from_ns) = asleep.remove(&tid) {
+                    untold.entry(tid).or_default().push((from_ns, arrived_ns));
+                    sleeps += 1;
+                }
+            }
             What::Contention { tid, enter_ns, .. } => {
                 let of_thread = untold.entry(tid).or_default();
                 of_thread.retain(|(from_ns, to_ns)| *from_ns < enter_ns || *to_ns > event.ts_ns);

@@ -6,6 +6,7 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::{bail, Result};
 
+use super::numbers::Numbers;
 use crate::model::{check_conservation, Request, Segment};
 use crate::output::Writer;
 
@@ -21,6 +22,8 @@ pub struct Written {
     pub requests: u64,
     pub incomplete: u64,
     pub by_kind: BTreeMap<String, u64>,
+    /// What requests are called in the tables.
+    pub numbers: Numbers,
 }
 
 /// The tables, written by a thread of their own.
@@ -65,7 +68,8 @@ impl Behind {
 
 fn write(mut writer: Writer, batches: &Receiver<Batch>) -> Result<Written> {
     let mut written = Written::default();
-    for (request, segments) in batches.iter().flatten() {
+    for (mut request, segments) in batches.iter().flatten() {
+        written.numbers.number(&mut request);
         if let Err(fault) = check_conservation(&request, &segments) {
             bail!("internal error, law of conservation broken: {fault}");
         }

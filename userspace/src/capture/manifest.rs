@@ -27,6 +27,9 @@ pub struct Manifest {
     pub duration_ns: u64,
     pub options: Options,
     pub hooks: Vec<Hook>,
+    /// The program that took the capture, while it did.
+    #[serde(default)]
+    pub probe: ProbeProcess,
     pub counts: Counts,
     pub losses: Vec<Loss>,
     pub calibration: Calibration,
@@ -57,6 +60,14 @@ pub struct Command {
     /// The target ran already: `argv` then says how it was selected, and `pid` is 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attached: Option<Attached>,
+}
+
+/// The process that took a capture. Inside a PID namespace its numbers are not those of the records: then
+/// there are none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProbeProcess {
+    pub pid: u32,
+    pub tids: Vec<u32>,
 }
 
 /// What a capture was attached to.
@@ -140,6 +151,9 @@ pub struct Counts {
     pub requests_by_kind: BTreeMap<String, u64>,
     /// Records that arrived too late to be put in order.
     pub records_late: u64,
+    /// Runs of our programs that the kernel left out: each would have left a record, or part of what one says.
+    #[serde(default)]
+    pub runs_left_out: u64,
     /// Context switches that left no record although none was lost.
     #[serde(default)]
     pub switches_missed: u64,

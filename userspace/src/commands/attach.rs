@@ -2,22 +2,40 @@
 
 use anyhow::Result;
 
-use super::complain;
 use super::run::{config, finish};
+use super::{complain, directory, print_report};
 use crate::cli::AttachArgs;
-use crate::owner::{OutputDir, Owner};
 use crate::probe::check_privilege;
+use crate::report::escape;
 use crate::select::{select, Selected, Selection};
 use crate::session;
 
 pub fn attach(args: AttachArgs) -> Result<i32> {
+    let AttachArgs {
+        pid: pids,
+        comm: comms,
+        port: ports,
+        cgroup: cgroups,
+        bare,
+        duration,
+        capture,
+    } = args;
+    if let Some(word) = bare.first() {
+        complain(&said_bare(word));
+        return Ok(2);
+    }
+    if pids.is_empty() && comms.is_empty() && ports.is_empty() && cgroups.is_empty() {
+        complain(
+            &"attach to which processes? Give --pid PID, --comm NAME, --port PORT or --cgroup PATH; see \
+              `rpcprobe attach --help`",
+        );
+        return Ok(2);
+    }
     check_privilege()?;
-    let AttachArgs { pid: pids, comm: comms, port: ports, cgroup: cgroups, duration, capture } =
-        args;
     let selection = Selection { pids, comms, ports, cgroups };
     let selected = select(&selection)?;
     let config = config(&capture, true)?;
-    let dir = OutputDir::create(Owner::invoking(), &capture.output, capture.force)?;
+    let dir = directory::create(&capture)?;
     let begun = |processes: &[Selected], threads: u64| {
         if !capture.quiet {
             let ends = if duration.is_none() { "; Ctrl-C ends the capture" } else { "" };
@@ -27,12 +45,33 @@ pub fn attach(args: AttachArgs) -> Result<i32> {
     };
     match session::attach(&selection, selected, duration, &config, capture.label, &dir, begun) {
         Ok(outcome) => {
-            finish(&dir, outcome, capture.quiet, capture.json)?;
+            finish(&dir, outcome, capture.quiet)?;
+            // No target needs standard output for itself.
+            match (capture.quiet, capture.json) {
+                (true, _) => {}
+                (_, true) => print_report(std::io::stdout(), &dir, true)?,
+                (_, false) => print_report(std::io::stderr(), &dir, false)?,
+            }
             Ok(0)
         }
         Err(error) => {
             dir.discard();
             Err(error)
         }
+    }
+}
+
+/// What may be meant by a word that is no option.
+fn said_bare(word: &str) -> String {
+    let shown = escape(word);
+    if word.starts_with('/') {
+        return format!("is {shown} a cgroup? `rpcprobe attach --cgroup {shown}`");
+    }
+    match word.parse::<u64>() {
+        Ok(_) => format!(
+            "is {shown} the number of a process, or a port? `rpcprobe attach --pid {shown}` or `rpcprobe \
+             attach --port {shown}`"
+        ),
+        Err(_) => format!("is {shown} the name of processes? `rpcprobe attach --comm {shown}`"),
     }
 }

@@ -1,16 +1,18 @@
 //! `rpcprobe attribute DIR`
 
-use std::io::{BufReader, BufWriter};
+use std::io::BufReader;
 
 use anyhow::Result;
 
+use super::directory;
 use crate::attribute;
 use crate::attribute::MANIFEST;
 use crate::capture::manifest::{Manifest, FORMAT_VERSION};
 use crate::cli::AttributeArgs;
+use crate::interrupt::{self, Interrupted};
 
 pub fn attribute(args: AttributeArgs) -> Result<i32> {
-    let dir = super::open(&args.dir)?;
+    let dir = directory::open(args.dir.as_deref())?;
     // A capture that broke off has no manifest; what its events say is all there is.
     let broken_off = args.allow_truncated && dir.open_file(MANIFEST).is_err();
     let mut manifest = if broken_off {
@@ -25,11 +27,18 @@ pub fn attribute(args: AttributeArgs) -> Result<i32> {
         super::manifest(&dir)?
     };
     manifest.options.requests = args.wanted.request;
-    attribute::attribute(&dir, &mut manifest, args.allow_truncated)?;
+    interrupt::catch();
+    let attributed = attribute::attribute(&dir, &mut manifest, args.allow_truncated, !args.quiet);
+    attributed.map_err(|error| match error.is::<Interrupted>() {
+        true => error.context(format!(
+            "{shown} is as it was; `rpcprobe attribute {shown}` starts again",
+            shown = dir.path().display()
+        )),
+        false => error,
+    })?;
+    interrupt::release();
     if !args.quiet {
-        let stdout = std::io::stdout();
-        let style = super::style(&stdout);
-        super::write_report(&mut BufWriter::new(stdout.lock()), &dir, args.json, style)?;
+        super::print_report(std::io::stdout(), &dir, args.json)?;
     }
     Ok(0)
 }

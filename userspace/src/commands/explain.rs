@@ -1,51 +1,140 @@
-//! `rpcprobe explain [DIR] ID`
+//! `rpcprobe explain [DIR] ID`, `rpcprobe explain [DIR] --slowest [N]`
 
+use std::ffi::OsStr;
 use std::io::{BufWriter, Write};
-use std::path::PathBuf;
+use std::path::Path;
 
 use anyhow::{bail, Context, Result};
 
+use super::{complain, directory};
 use crate::attribute::{REQUESTS, SEGMENTS, STACKS};
+use crate::capture::manifest::Manifest;
 use crate::cli::ExplainArgs;
-use crate::output;
-use crate::report;
+use crate::output::{self, RequestRow};
+use crate::owner::OutputDir;
+use crate::report::{self, escape, Contents, RequestFilter, RequestOptions};
 
 pub fn explain(args: ExplainArgs) -> Result<i32> {
-    let (dir, id) = match &args.target[..] {
-        [id] => (PathBuf::from("rpcprobe.out"), id),
-        [dir, id] => (PathBuf::from(dir), id),
-        _ => unreachable!("clap allows one or two"),
-    };
-    let id: u64 = (id.to_str().and_then(|text| text.parse().ok()))
-        .with_context(|| format!("{} is not the number of a request", id.to_string_lossy()))?;
-    let dir = super::open(&dir)?;
-    let manifest = super::manifest(&dir)?;
-    let (mut found, mut read) = (None, 0);
-    for row in output::stream_requests(&super::table(&dir, REQUESTS)?)? {
-        let row = row?;
-        read += 1;
-        if row.request.request_id == id {
-            found = Some(row);
-            break;
+    let filter = RequestFilter::from(args.filter);
+    let (dir, wanted) = match (&args.target[..], args.slowest) {
+        // `--slowest 3`, as `requests` has it.
+        ([n], Some(1)) if parsed(n).is_some() && !Path::new(n).exists() => {
+            (None, Wanted::Slowest(number(n)? as usize, filter))
         }
-    }
-    let Some(row) = found else {
-        bail!("{} has no request {id}; it has {read}", dir.path().display());
+        ([] | [_], Some(n)) => (args.target.first(), Wanted::Slowest(n, filter)),
+        ([id], None) if parsed(id).is_none() && Path::new(id).is_dir() => {
+            complain(&which_of(&escape(&id.to_string_lossy())));
+            return Ok(2);
+        }
+        _ if args.slowest.is_some() => {
+            complain(&"--slowest stands in place of the number of a request: give one of both");
+            return Ok(2);
+        }
+        (_, None) if !filter.is_empty() => {
+            complain(&"a filter selects from the requests of --slowest: give that, too");
+            return Ok(2);
+        }
+        ([id], None) => (None, Wanted::Id(number(id)?)),
+        ([dir, id], None) => (Some(dir), Wanted::Id(number(id)?)),
+        _ => bail!("give a capture and a request's number"),
     };
-    let segments = output::read_segments_of(&super::table(&dir, SEGMENTS)?, id)?;
-    let wanted = report::stack_ids(&segments);
-    let stacks = match wanted.is_empty() {
-        true => report::ShownStacks::new(),
-        false => output::read_stacks(&super::table(&dir, STACKS)?, &wanted)?,
-    };
+    let dir = directory::open(dir.map(Path::new))?;
+    let manifest = super::manifest(&dir)?;
     let stdout = std::io::stdout();
     let style = super::style(&stdout);
     let mut out = BufWriter::new(stdout.lock());
+    let rows = match wanted {
+        Wanted::Id(id) => vec![by_id(&dir, id)?],
+        Wanted::Slowest(n, filter) => match slowest(&dir, &manifest, n, filter)? {
+            Ok(rows) => rows,
+            Err(contents) if args.json => {
+                drop(contents);
+                Vec::new()
+            }
+            Err(contents) => {
+                report::contents(&mut out, &contents, style)?;
+                Vec::new()
+            }
+        },
+    };
+    let mut values = Vec::new();
+    for (i, row) in rows.iter().enumerate() {
+        let request = &row.request;
+        let segments =
+            output::read_segments_of(&super::table(&dir, SEGMENTS)?, request.request_id)?;
+        let wanted = report::stack_ids(&segments);
+        let stacks = match wanted.is_empty() {
+            true => report::ShownStacks::new(),
+            false => output::read_stacks(&super::table(&dir, STACKS)?, &wanted)?,
+        };
+        if args.json {
+            values.push(report::explain_value(&manifest, request, &segments, &stacks)?);
+            continue;
+        }
+        if i > 0 {
+            writeln!(out)?;
+        }
+        report::explain(&mut out, &manifest, request, &segments, &stacks, args.all, style)?;
+    }
     if args.json {
-        report::explain_json(&mut out, &manifest, &row.request, &segments, &stacks)?;
-    } else {
-        report::explain(&mut out, &manifest, &row.request, &segments, &stacks, args.all, style)?;
+        report::explanations_json(&mut out, values)?;
     }
     out.flush()?;
     Ok(0)
+}
+
+/// What is to be explained.
+enum Wanted {
+    Id(u64),
+    Slowest(usize, RequestFilter),
+}
+
+fn parsed(text: &OsStr) -> Option<u64> {
+    text.to_str()?.parse().ok()
+}
+
+fn number(id: &OsStr) -> Result<u64> {
+    parsed(id).with_context(|| {
+        format!("{} is not the number of a request", escape(&id.to_string_lossy()))
+    })
+}
+
+/// What to say of a directory without a request.
+fn which_of(dir: &str) -> String {
+    format!(
+        "which request of {dir}? `rpcprobe explain {dir} ID` shows one, `rpcprobe explain {dir} --slowest` \
+         the slowest; `rpcprobe requests {dir} --slowest 5` lists the slowest"
+    )
+}
+
+fn by_id(dir: &OutputDir, id: u64) -> Result<RequestRow> {
+    let mut read = 0;
+    for row in output::stream_requests(&super::table(dir, REQUESTS)?)? {
+        let row = row?;
+        read += 1;
+        if row.request.request_id == id {
+            return Ok(row);
+        }
+    }
+    bail!("{} has no request {id}; it has {read}", dir.path().display());
+}
+
+/// The slowest complete requests that pass, slowest first; or what there is, if none does.
+fn slowest(
+    dir: &OutputDir,
+    manifest: &Manifest,
+    n: usize,
+    filter: RequestFilter,
+) -> Result<Result<Vec<RequestRow>, Contents>> {
+    let requests = super::table(dir, REQUESTS)?;
+    let options = RequestOptions { filter, slowest: Some(n), ..RequestOptions::default() };
+    let complete = output::stream_requests(&requests)?
+        .filter(|row| row.as_ref().map_or(true, |row| row.request.complete));
+    let rows = report::select(complete, &options, manifest.start_ns)?.into_rows();
+    if !rows.is_empty() || n == 0 {
+        return Ok(Ok(rows));
+    }
+    let mut contents = Contents::default();
+    contents.capture(output::stream_requests(&requests)?, manifest.start_ns)?;
+    Ok(Err(contents))
 }

@@ -1,30 +1,37 @@
 //! One function a command. Each returns the process's exit status.
 
+mod ab;
 mod attach;
 mod attribute;
+mod diff;
+mod directory;
 mod doctor;
 mod explain;
 mod report;
 mod requests;
 mod run;
+mod runs;
+mod whatif;
 
-use std::io::{ErrorKind, IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::ffi::{OsStr, OsString};
+use std::io::{BufWriter, ErrorKind, IsTerminal, Write};
+use std::path::PathBuf;
 
 use anyhow::{bail, Context, Result};
 
-use crate::attribute::{MANIFEST, REQUESTS, SEGMENTS};
+use crate::attribute::MANIFEST;
 use crate::capture::manifest::{Manifest, FORMAT_VERSION};
 use crate::cli::Command;
-use crate::output;
-use crate::owner::{OutputDir, Owner};
+use crate::compare::{self, Comparison};
+use crate::interrupt::Interrupted;
+use crate::owner::OutputDir;
 use crate::report as reports;
 use crate::report::Style;
 
 /// Runs a command.
 ///
 /// # Errors
-/// To be printed as one line; the exit status is then 1.
+/// To be printed as one line; the exit status is then [`exit_code`].
 pub fn dispatch(command: Command) -> Result<i32> {
     match command {
         Command::Run(args) => run::run(args),
@@ -33,8 +40,16 @@ pub fn dispatch(command: Command) -> Result<i32> {
         Command::Requests(args) => requests::requests(args),
         Command::Explain(args) => explain::explain(args),
         Command::Attribute(args) => attribute::attribute(args),
+        Command::Ab(args) => ab::ab(args),
+        Command::Diff(args) => diff::diff(args),
+        Command::Whatif(args) => whatif::whatif(args),
         Command::Doctor(args) => doctor::doctor(args),
     }
+}
+
+/// The process's exit status after an error.
+pub fn exit_code(error: &anyhow::Error) -> i32 {
+    error.downcast_ref::<Interrupted>().map_or(1, |interrupted| interrupted.exit_code())
 }
 
 /// Says one line on standard error. Unlike `eprintln!` it does not panic when there is nobody to
@@ -43,15 +58,7 @@ pub fn complain(what: &dyn std::fmt::Display) {
     let _ = writeln!(std::io::stderr(), "rpcprobe: {what}");
 }
 
-/// An existing capture.
-///
-/// # Errors
-/// No such directory, or it holds no capture.
-fn open(path: &Path) -> Result<OutputDir> {
-    OutputDir::open(Owner::invoking(), path)
-}
-
-/// Its manifest.
+/// The manifest of a capture.
 ///
 /// # Errors
 /// Missing, damaged, or of another version.
@@ -88,18 +95,50 @@ fn table(dir: &OutputDir, name: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Writes the report of a capture.
-fn write_report(out: &mut dyn Write, dir: &OutputDir, json: bool, style: Style) -> Result<()> {
-    let manifest = manifest(dir)?;
-    let rows = output::stream_requests(&table(dir, REQUESTS)?)?;
-    let segments = output::stream_segments(&table(dir, SEGMENTS)?)?;
-    let breakdown = reports::breakdown(rows, segments)?;
-    if json {
-        reports::report_json(out, &manifest, &breakdown)?;
-    } else {
-        reports::report(out, &manifest, &breakdown, style)?;
+/// Prints the report of a capture.
+fn print_report(
+    stream: impl Write + IsTerminal + std::os::fd::AsFd,
+    dir: &OutputDir,
+    json: bool,
+) -> Result<()> {
+    let capture = report::Capture::of(dir)?;
+    let shown = report::Shown { all: false, json, style: style(&stream) };
+    report::write(&mut BufWriter::new(stream), &[vec![capture]], &reports::Query::default(), shown)
+}
+
+/// Prints a value as JSON, and ends the line.
+fn print_json(out: &mut dyn Write, value: &impl serde::Serialize) -> Result<()> {
+    serde_json::to_writer_pretty(&mut *out, value)?;
+    Ok(writeln!(out)?)
+}
+
+/// Prints a comparison to standard output.
+fn print_comparison(comparison: &Comparison, all: bool, json: bool) -> Result<()> {
+    let stdout = std::io::stdout();
+    let style = style(&stdout);
+    let mut out = BufWriter::new(stdout.lock());
+    match json {
+        true => print_json(&mut out, comparison)?,
+        false => compare::write(&mut out, comparison, all, style)?,
     }
     Ok(out.flush()?)
+}
+
+/// What stands before and after the `---` between two sides.
+///
+/// # Errors
+/// There is none, more than one, or nothing before or after it.
+fn two_sides(words: &[OsString]) -> Result<(Vec<&OsStr>, Vec<&OsStr>)> {
+    let sides: Vec<Vec<&OsStr>> = words
+        .split(|word| word == "---")
+        .map(|side| side.iter().map(OsString::as_os_str).collect())
+        .collect();
+    match <[Vec<&OsStr>; 2]>::try_from(sides) {
+        Ok([a, b]) if !a.is_empty() && !b.is_empty() => Ok((a, b)),
+        Ok(_) => bail!("nothing stands on one side of the `---`"),
+        Err(sides) if sides.len() < 2 => bail!("A and B need `---` between them: -- A... --- B..."),
+        Err(_) => bail!("more than one `---`: put a command that has one in `sh -c '...'`"),
+    }
 }
 
 /// Style for a stream: colour only on a terminal, and not when NO_COLOR is set.

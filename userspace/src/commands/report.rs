@@ -1,13 +1,130 @@
-//! `rpcprobe report DIR`
+//! `rpcprobe report DIR...`
+
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
 
 use anyhow::Result;
 
+use super::directory;
+use crate::attribute::{REQUESTS, SEGMENTS};
+use crate::capture::manifest::Manifest;
 use crate::cli::ReportArgs;
+use crate::output;
+use crate::owner::OutputDir;
+use crate::progress::{Progress, Work};
+use crate::report::{self, Adder, Contents, Facts, GroupBy, ProbeThreads, Query, Reported, Survey};
 
 pub fn report(args: ReportArgs) -> Result<i32> {
-    let dir = super::open(&args.dir)?;
+    let captures: Vec<Capture> = match &args.dirs[..] {
+        [] => vec![Capture::of(&directory::open(None)?)?],
+        dirs => {
+            let open = |dir: &PathBuf| Capture::of(&directory::open(Some(dir))?);
+            dirs.iter().map(open).collect::<Result<_>>()?
+        }
+    };
+    let query = Query { filter: args.filter.into(), by: args.by };
+    let together: Vec<Vec<Capture>> = match query.by {
+        Some(GroupBy::Label) => vec![captures],
+        _ => captures.into_iter().map(|capture| vec![capture]).collect(),
+    };
     let stdout = std::io::stdout();
-    let style = super::style(&stdout);
-    super::write_report(&mut std::io::BufWriter::new(stdout.lock()), &dir, args.json, style)?;
+    let shown = Shown { all: args.all, json: args.json, style: super::style(&stdout) };
+    write(&mut BufWriter::new(stdout.lock()), &together, &query, shown)?;
     Ok(0)
+}
+
+/// How reports are to be written.
+#[derive(Clone, Copy, Debug)]
+pub struct Shown {
+    pub all: bool,
+    pub json: bool,
+    pub style: report::Style,
+}
+
+/// A capture and where its tables are.
+pub struct Capture {
+    manifest: Manifest,
+    requests: PathBuf,
+    segments: PathBuf,
+}
+
+impl Capture {
+    /// # Errors
+    /// It is not finished or not attributed, or is of another version.
+    pub fn of(dir: &OutputDir) -> Result<Capture> {
+        Ok(Capture {
+            manifest: super::manifest(dir)?,
+            requests: super::table(dir, REQUESTS)?,
+            segments: super::table(dir, SEGMENTS)?,
+        })
+    }
+
+    fn facts(&self) -> Facts {
+        let labels = self.manifest.labels.iter();
+        let labels: Vec<_> = labels.map(|(key, value)| format!("{key}={value}")).collect();
+        Facts {
+            start_ns: self.manifest.start_ns,
+            duration_ns: self.manifest.duration_ns,
+            label: (!labels.is_empty()).then(|| labels.join(", ")),
+            probe: ProbeThreads::of(&self.manifest),
+        }
+    }
+}
+
+/// Writes reports: one for each list of captures, which are added up.
+///
+/// # Errors
+/// When a table cannot be read, or `out` cannot be written.
+pub fn write(
+    out: &mut dyn Write,
+    together: &[Vec<Capture>],
+    query: &Query,
+    shown: Shown,
+) -> Result<()> {
+    let mut values = Vec::new();
+    for (i, captures) in together.iter().enumerate() {
+        let breakdown = added_up(captures, query)?;
+        let nothing = breakdown.passing == 0 && !query.filter.is_empty();
+        let contents = if nothing { Some(contents(captures)?) } else { None };
+        let manifests = captures.iter().map(|capture| &capture.manifest).collect();
+        let (breakdown, contents) = (&breakdown, contents.as_ref());
+        let of = Reported { manifests, query, breakdown, contents };
+        if shown.json {
+            values.push(report::report_value(&of)?);
+        } else {
+            if i > 0 {
+                writeln!(out)?;
+            }
+            report::report(out, &of, shown.all, shown.style)?;
+        }
+    }
+    if shown.json {
+        report::reports_json(out, values)?;
+    }
+    Ok(out.flush()?)
+}
+
+fn added_up(captures: &[Capture], query: &Query) -> Result<report::Breakdown> {
+    let mut survey = Survey::new(query);
+    for capture in captures {
+        survey.capture(output::stream_requests(&capture.requests)?, &capture.facts())?;
+    }
+    let mut adder = Adder::new(query, survey.finish());
+    let whole = captures.iter().map(|capture| capture.manifest.counts.requests);
+    let progress = Progress::of(Work::AddingUp, whole.fold(0, u64::saturating_add), true);
+    for capture in captures {
+        let rows = progress.each(output::stream_requests(&capture.requests)?);
+        let segments = output::stream_segments(&capture.segments)?;
+        adder.capture(rows, segments, capture.facts())?;
+    }
+    Ok(adder.finish())
+}
+
+fn contents(captures: &[Capture]) -> Result<Contents> {
+    let mut contents = Contents::default();
+    for capture in captures {
+        let rows = output::stream_requests(&capture.requests)?;
+        contents.capture(rows, capture.manifest.start_ns)?;
+    }
+    Ok(contents)
 }

@@ -1,13 +1,13 @@
 //! `rpcprobe run -- CMD...`
 
-use std::io::BufWriter;
-
 use anyhow::{Context, Result};
 
+use super::directory;
 use crate::attribute;
 use crate::capture::manifest::Stacks;
 use crate::cli::{CaptureArgs, RunArgs, Scope};
-use crate::owner::{OutputDir, Owner, User};
+use crate::interrupt::{self, Interrupted};
+use crate::owner::{OutputDir, User};
 use crate::probe::{check_privilege, Config};
 use crate::session::{self, Refused};
 use crate::target::Spec;
@@ -22,7 +22,7 @@ pub fn run(args: RunArgs) -> Result<i32> {
         Spec { argv: args.command, user: args.user.as_deref().map(User::lookup).transpose()? };
     let capture = args.capture;
     let config = config(&capture, false)?;
-    let dir = OutputDir::create(Owner::invoking(), &capture.output, capture.force)?;
+    let dir = directory::create(&capture)?;
     let (outcome, status) = match session::record(&spec, &config, capture.label, &dir) {
         Ok(outcome) => outcome,
         Err(refused) => {
@@ -36,11 +36,14 @@ pub fn run(args: RunArgs) -> Result<i32> {
             }
         }
     };
-    let finished = finish(&dir, outcome, capture.quiet, capture.json);
+    let finished = finish(&dir, outcome, capture.quiet).and_then(|()| match capture.quiet {
+        true => Ok(()),
+        false => super::print_report(std::io::stderr(), &dir, capture.json),
+    });
     if let Err(error) = finished {
         super::complain(&format_args!("{error:#}"));
         if status.success() {
-            return Ok(1);
+            return Ok(super::exit_code(&error));
         }
     }
     status.exit_like()
@@ -59,13 +62,8 @@ pub(super) fn config(args: &CaptureArgs, attaching: bool) -> Result<Config> {
     })
 }
 
-/// Attributes what was captured, and prints the report.
-pub(super) fn finish(
-    dir: &OutputDir,
-    outcome: session::Outcome,
-    quiet: bool,
-    json: bool,
-) -> Result<()> {
+/// Attributes what was captured.
+pub(super) fn finish(dir: &OutputDir, outcome: session::Outcome, quiet: bool) -> Result<()> {
     if let Some(failure) = outcome.failure {
         return Err(failure);
     }
@@ -76,21 +74,24 @@ pub(super) fn finish(
         let again = then(&error, &format!("attribute --allow-truncated {shown}"));
         error.context(format!("{shown} holds the events, but not what goes with them; {again}"))
     })?;
-    attribute::attribute(dir, &mut manifest, false).map_err(|error| {
+    attribute::attribute(dir, &mut manifest, false, !quiet).map_err(|error| {
         let again = then(&error, &format!("attribute {shown}"));
-        error.context(format!("{shown} holds the events and the manifest, but no tables; {again}"))
+        let holds = match error.is::<Interrupted>() {
+            true => "all events",
+            false => "the events and the manifest",
+        };
+        error.context(format!("{shown} holds {holds}, but no tables; {again}"))
     })?;
-    if !quiet {
-        let stderr = std::io::stderr();
-        let style = super::style(&stderr);
-        super::write_report(&mut BufWriter::new(stderr.lock()), dir, json, style)?;
-    }
+    interrupt::release();
     Ok(())
 }
 
 /// What to do after an error, with a command of ours.
 fn then(error: &anyhow::Error, command: &str) -> String {
     use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+    if error.is::<Interrupted>() {
+        return format!("`rpcprobe {command}` makes them");
+    }
     let full = error.chain().any(|cause| {
         let kind = match cause.downcast_ref::<serde_json::Error>() {
             Some(error) => error.io_error_kind(),

@@ -1,6 +1,7 @@
 //! Raw records decoded into what the engine works on.
 
 use std::net::{Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 
 use anyhow::{bail, Context, Result};
 
@@ -11,6 +12,8 @@ use crate::records::*;
 /// `S_IFIFO >> 12`, `S_IFSOCK >> 12`: values of [`Object::type_bits`].
 pub const TYPE_FIFO: u16 = 1;
 pub const TYPE_CHAR: u16 = 2;
+pub const TYPE_DIRECTORY: u16 = 4;
+pub const TYPE_BLOCK: u16 = 6;
 pub const TYPE_FILE: u16 = 8;
 pub const TYPE_SOCKET: u16 = 12;
 /// Stream sockets by what they speak. As a channel (see [`Object::is_channel`]) `dev` is 0 and `ino`
@@ -38,6 +41,13 @@ pub struct Object {
     pub type_bits: u16,
 }
 
+/// A file of a file system: the device and the number of its inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileId {
+    pub dev: u32,
+    pub ino: u64,
+}
+
 impl Object {
     pub fn is_socket(&self) -> bool {
         self.type_bits & 0xff == TYPE_SOCKET
@@ -46,6 +56,12 @@ impl Object {
     /// Whether it is a socket for a stream of bytes, not one of its directions.
     pub fn is_stream(&self) -> bool {
         matches!(self.type_bits, TYPE_TCP | TYPE_UNIX) && !self.is_channel()
+    }
+
+    /// Which file it is, if it is what programs open by a name.
+    pub fn file(&self) -> Option<FileId> {
+        matches!(self.type_bits, TYPE_FILE | TYPE_CHAR | TYPE_DIRECTORY | TYPE_BLOCK)
+            .then_some(FileId { dev: self.dev, ino: self.ino })
     }
 
     pub fn is_datagram(&self) -> bool {
@@ -86,8 +102,8 @@ impl std::fmt::Display for Object {
             TYPE_UDP => "udp",
             TYPE_SOCKET => "socket",
             0 => "anon", // eventfd, epoll, timerfd, ...
-            4 => "dir",
-            6 => "block",
+            TYPE_DIRECTORY => "dir",
+            TYPE_BLOCK => "block",
             _ => "object",
         };
         write!(f, "{kind}:[{}]", self.ino)
@@ -170,7 +186,10 @@ pub struct Call {
     pub more: Box<[Io]>,
     /// It accepted the connection whose socket is `io`'s object, which came to be then (0: not known).
     pub accepted_of_ns: Option<u64>,
-    pub path: Option<Box<str>>,
+    /// What it opened.
+    pub opened: Option<FileId>,
+    /// What it named or, of `io`'s object, the name by which that was opened, if known.
+    pub path: Option<Arc<str>>,
 }
 
 impl Call {
@@ -282,6 +301,8 @@ pub enum What {
     Channel {
         object: Object,
         name: Box<str>,
+        /// Of the network: from where to where it leads.
+        ends: Option<[SocketAddr; 2]>,
     },
     /// A thread that runs already is traced from now on. It sleeps, in that state, maybe in a call.
     Marked {
@@ -291,6 +312,11 @@ pub enum What {
         call: Option<OpenCall>,
     },
     /// Who asks on channels that are older than the capture.
+    /// A file that was open before the capture.
+    File {
+        file: FileId,
+        path: Arc<str>,
+    },
     Role {
         asked: Option<Object>,
         answer: Option<Object>,
@@ -588,7 +614,11 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
         }
         REC_SYSCALL_PATH => {
             let (r, rest) = read::<RecSyscallPath>(record).context("a short path record")?;
-            call(&hdr, &r.sys, None, path(rest, r.path_bytes)?)
+            let mut what = call(&hdr, &r.sys, None, path(rest, r.path_bytes)?);
+            if let What::Call { call, .. } = &mut what {
+                call.opened = (r.ino != 0).then_some(FileId { dev: r.dev, ino: r.ino });
+            }
+            what
         }
         REC_FAULT => {
             let r: RecFault = whole(record)?;
@@ -773,9 +803,11 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
         REC_CHANNEL => {
             let r: RecChannel = whole(record)?;
             let end = |address, port| SocketAddr::new(Ipv6Addr::from(address).to_canonical(), port);
-            let name = format!("{} > {}", end(r.from, r.from_port), end(r.to, r.to_port));
+            let ends = [end(r.from, r.from_port), end(r.to, r.to_port)];
+            let name = format!("{} > {}", ends[0], ends[1]);
             let object_type = if r.object_type == 0 { TYPE_TCP } else { r.object_type };
-            What::Channel { object: connection(r.channel, object_type), name: name.into() }
+            let object = connection(r.channel, object_type);
+            What::Channel { object, name: name.into(), ends: Some(ends) }
         }
         REC_UNIX_CHANNEL => {
             let (r, rest) = read::<RecUnixChannel>(record).context("a short channel record")?;
@@ -788,7 +820,8 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
                 name => text(name),
             };
             let object_type = if r.object_type == 0 { TYPE_UNIX } else { r.object_type };
-            What::Channel { object: connection(r.channel, object_type), name: name.into() }
+            let object = connection(r.channel, object_type);
+            What::Channel { object, name: name.into(), ends: None }
         }
         REC_MARKED => {
             let r: RecMarked = whole(record)?;
@@ -813,6 +846,11 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
                 (number != 0).then_some(object)
             };
             What::Role { asked: channel(r.asked), answer: channel(r.answer) }
+        }
+        REC_FILE => {
+            let (r, rest) = read::<RecFile>(record).context("a short file record")?;
+            let path = path(rest, r.path_bytes)?.unwrap_or_default();
+            What::File { file: FileId { dev: r.dev, ino: r.ino }, path: path.into() }
         }
         REC_STACK => {
             let (_, rest) = read::<RecStack>(record).context("a short stack record")?;
@@ -913,7 +951,8 @@ fn call(hdr: &RecHdr, sys: &RecSyscall, io: Option<Io>, path: Option<Box<str>>) 
             io,
             more: Box::default(),
             accepted_of_ns: None,
-            path,
+            opened: None,
+            path: path.map(Arc::from),
         }),
     }
 }

@@ -366,6 +366,7 @@ mod tests {
                 io: None,
                 more: Box::default(),
                 accepted_of_ns: None,
+                opened: None,
                 path: None,
             };
             push(&mut engine, ts_ns, What::Call { tid: child, call: Box::new(call) });

@@ -147,11 +147,11 @@ pub fn describe(level: &Level<'_>) -> (Category, Option<String>) {
     }
 }
 
-/// `write pipe:[123]`, `openat /etc/ld.so.cache`, `brk`.
+/// `write pipe:[123]`, `openat /etc/ld.so.cache`, `read /etc/ld.so.cache`, `brk`.
 pub fn describe_call(call: &Call) -> String {
     match (&call.io, &call.path) {
-        (Some(io), _) => named(call.nr, Some(&io.object)),
-        (None, path) => named(call.nr, path.as_ref()),
+        (Some(io), None) => named(call.nr, Some(&io.object)),
+        (_, path) => named(call.nr, path.as_ref()),
     }
 }
 

@@ -1,7 +1,9 @@
 //! What a wait that is kept as one wait was for: its category, and what the thread or device that
 //! ended it did meanwhile.
 
-use super::event::{Block, Object, OpenCall, TYPE_FIFO, TYPE_UNIX};
+use std::net::SocketAddr;
+
+use super::event::{Block, Io, OpenCall, TYPE_FIFO, TYPE_UNIX};
 use super::recent::{count_before, last_before};
 use super::syscall::{self, Waits};
 use super::tile::{self, InCall};
@@ -143,16 +145,23 @@ pub fn explain(
         }
         Waits::Readiness if !by_waker => match became_ready(world, thread, off) {
             // A packet, seen by whoever the interrupt hit.
-            Some(ready) if ready.is_socket() => {
-                whole(Category::IdlePeer, format!("{detail} until {ready} was ready"), None, None)
+            Some(ready) if ready.object.is_socket() => {
+                let detail = format!("{detail} until {} was ready", peer_or_object(world, ready));
+                whole(Category::IdlePeer, detail, None, None)
             }
             // Not woken by a task: a timeout, or a timer's descriptor.
             _ => whole(Category::Sleep, detail, None, None),
         },
         Waits::Readiness | Waits::Peer if !traced => {
             let detail = match became_ready(world, thread, off) {
-                Some(ready) if object != Some(ready) => format!("{detail} until {ready} was ready"),
-                _ => detail,
+                Some(ready) if object != Some(ready.object) => {
+                    format!("{detail} until {} was ready", peer_or_object(world, ready))
+                }
+                Some(_) => detail,
+                None => match transfer(world, thread, off).and_then(|io| peer(world, io)) {
+                    Some(peer) => format!("asleep in {}, peer {peer}", syscall::name(nr)),
+                    None => detail,
+                },
             };
             whole(Category::IdlePeer, detail, activity(waker), waker)
         }
@@ -201,7 +210,7 @@ fn timed_out(world: &World, thread: ThreadId, off: &Off) -> bool {
 
 /// What a poll(), select() or epoll_wait() that ended with something ready had waited for: what the
 /// thread read, wrote or accepted on next.
-fn became_ready(world: &World, thread: ThreadId, off: &Off) -> Option<Object> {
+fn became_ready<'w>(world: &'w World, thread: ThreadId, off: &Off) -> Option<&'w Io> {
     let t = world.thread(thread);
     let InCall::Closed(polled) = tile::call_at(t, off.end_ns) else { return None };
     let polls = syscall::waits(polled.nr, None) == Waits::Readiness;
@@ -209,7 +218,25 @@ fn became_ready(world: &World, thread: ThreadId, off: &Off) -> Option<Object> {
         return None;
     }
     let next = count_before(&t.calls, |call| call.enter_ns < polled.exit_ns);
-    t.calls.range(next..).find_map(|call| call.io).map(|io| io.object)
+    t.calls.range(next..).find_map(|call| call.io.as_ref())
+}
+
+/// What the call moved in which it slept.
+fn transfer<'w>(world: &'w World, thread: ThreadId, off: &Off) -> Option<&'w Io> {
+    match tile::call_at(world.thread(thread), off.end_ns) {
+        InCall::Closed(call) => call.io.as_ref(),
+        _ => None,
+    }
+}
+
+/// The address of who is at the other end of the network connection.
+fn peer(world: &World, io: &Io) -> Option<SocketAddr> {
+    let [from, to] = world.channels.get(&io.object)?.ends?;
+    Some(if io.is_write { to } else { from })
+}
+
+fn peer_or_object(world: &World, io: &Io) -> String {
+    peer(world, io).map_or_else(|| io.object.to_string(), |peer| format!("peer {peer}"))
 }
 
 /// write, writev, pwrite64, pwritev, pwritev2, sendto, sendmsg, sendmmsg, sendfile
@@ -217,17 +244,17 @@ fn is_write(nr: u16) -> bool {
     matches!(nr, 1 | 18 | 20 | 40 | 44 | 46 | 296 | 307 | 328)
 }
 
-/// Where the thread slept: `fsync`, `read file:[12]`, `openat /path`.
+/// Where the thread slept: `fsync`, `read file:[12]`, `read /path`, `openat /path`.
 fn place(world: &World, thread: ThreadId, off: &Off) -> String {
     let Some(call) = off.call else {
         let kthread = world.thread(thread).kthread;
         return if kthread { "a kernel thread" } else { "a page fault" }.into();
     };
-    if let Some(object) = call.object {
-        return format!("{} {object}", syscall::name(call.nr));
-    }
-    match tile::call_at(world.thread(thread), off.end_ns) {
-        InCall::Closed(call) => tile::describe_call(call),
+    let closed = tile::call_at(world.thread(thread), off.end_ns);
+    match (closed, call.object) {
+        (InCall::Closed(call), _) if call.path.is_some() => tile::describe_call(call),
+        (_, Some(object)) => format!("{} {object}", syscall::name(call.nr)),
+        (InCall::Closed(call), None) => tile::describe_call(call),
         _ => syscall::name(call.nr).into_owned(),
     }
 }

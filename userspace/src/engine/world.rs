@@ -3,11 +3,12 @@
 mod switches;
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::event::{Block, Call, Event, Io, Object, OpenCall, Packet, What, TYPE_TCP};
+use super::event::{Block, Call, Event, FileId, Io, Object, OpenCall, Packet, What, TYPE_TCP};
 use super::lives::Lives;
 use super::locks::Futexes;
 use super::losses::Losses;
@@ -324,6 +325,8 @@ pub struct Channel {
     pub answers: bool,
     /// What people call it.
     pub name: Option<Arc<str>>,
+    /// Of the network: from where to where it leads.
+    pub ends: Option<[SocketAddr; 2]>,
     /// Its packets on their way through devices, as they were sent.
     pub packets: VecDeque<Packet>,
     /// The call by which its writer opened the connection, if it was seen.
@@ -378,6 +381,8 @@ pub struct World {
     /// Who ran on each CPU: from when, who.
     pub cpus: Vec<VecDeque<(u64, ThreadId)>>,
     pub channels: FxHashMap<Object, Channel>,
+    /// The names by which files were opened last.
+    files: FxHashMap<FileId, Arc<str>>,
     /// Connections opened and accepted that nothing has been sent or read on yet, by socket.
     pub(super) connected: FxHashMap<u64, Opening>,
     pub(super) accepted: FxHashMap<u64, Opening>,
@@ -408,6 +413,9 @@ pub struct World {
 const TASK_UNINTERRUPTIBLE: u16 = 0x02;
 const EXIT_DEAD_OR_ZOMBIE: u16 = 0x10 | 0x20 | 0x80;
 
+/// Names of files that are kept; with more, all of them are forgotten.
+const MOST_FILES: usize = 1 << 16;
+
 impl World {
     pub fn new(cpus: u32, start_ns: u64) -> World {
         let mut world = World {
@@ -417,6 +425,7 @@ impl World {
             by_tgid: FxHashMap::from_iter([(0, 0)]),
             cpus: vec![VecDeque::new(); cpus as usize],
             channels: FxHashMap::default(),
+            files: FxHashMap::default(),
             connected: FxHashMap::default(),
             accepted: FxHashMap::default(),
             blocks: FxHashMap::default(),
@@ -660,6 +669,11 @@ impl World {
                 let mut call = call.as_ref().clone();
                 let thread = &mut self.threads[id as usize];
                 call.more = std::mem::take(&mut thread.moved).into();
+                if let (Some(file), Some(path)) = (call.opened, &call.path) {
+                    self.name_file(file, path.clone());
+                } else if let Some(file) = call.io.and_then(|io| io.object.file()) {
+                    call.path = self.files.get(&file).cloned();
+                }
                 self.record_opening(id, &call);
                 self.record_transfers(id, &call);
                 let thread = &mut self.threads[id as usize];
@@ -710,7 +724,8 @@ impl World {
                     // The first instruction of the program is on a page nobody has touched yet
                     // in this address space: its fault marks the hand-over.
                     let page = |address: u64| address & !0xfff;
-                    if program.loaded_ns.is_none() && page(*ip) == page(program.entry) {
+                    let user = flags & FAULT_KERNEL == 0;
+                    if user && program.loaded_ns.is_none() && page(*ip) == page(program.entry) {
                         program.loaded_ns = Some(span.start_ns);
                     }
                 }
@@ -785,8 +800,10 @@ impl World {
                 });
                 None
             }
-            What::Channel { object, name } => {
-                self.channels.entry(*object).or_default().name = Some(name.as_ref().into());
+            What::Channel { object, name, ends } => {
+                let channel = self.channels.entry(*object).or_default();
+                channel.name = Some(name.as_ref().into());
+                channel.ends = *ends;
                 None
             }
             What::Marked { tid, tgid, asleep, call } => {
@@ -801,6 +818,12 @@ impl World {
                 }
                 self.processes[thread.process as usize].traced = true;
                 asleep.is_some_and(|state| self.found_asleep(id, ts_ns, state, *call)).then_some(id)
+            }
+            What::File { file, path } => {
+                if !path.is_empty() {
+                    self.name_file(*file, path.clone());
+                }
+                None
             }
             What::Role { asked, answer } => {
                 let known = [(asked, Carries::Requests, 0), (answer, Carries::Answers, NEVER)];
@@ -843,6 +866,14 @@ impl World {
                 None
             }
         }
+    }
+
+    /// `path`: what it has just been opened by.
+    fn name_file(&mut self, file: FileId, path: Arc<str>) {
+        if self.files.len() >= MOST_FILES {
+            self.files.clear();
+        }
+        self.files.insert(file, path);
     }
 
     /// Notes connections that begin and end.

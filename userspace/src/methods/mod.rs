@@ -8,6 +8,7 @@
 //! preempted while it fills a record, what others put behind that one cannot be taken yet.)
 
 mod blocks;
+mod command;
 mod headers;
 mod inflate;
 mod line;
@@ -19,7 +20,7 @@ use zerocopy::IntoBytes;
 
 use crate::records::{
     self, RecHdr, RecHeaderBlock, RecLine, RecMethod, METHOD_REQUEST, PATH_BYTES, PIECE_AFTER_GAP,
-    PIECE_BEGIN, PIECE_READER, REC_HEADER_BLOCK, REC_LINE, REC_METHOD,
+    PIECE_BEGIN, PIECE_READER, PROTOCOL_RESP, REC_HEADER_BLOCK, REC_LINE, REC_METHOD,
 };
 use blocks::{Blocks, Whole};
 use headers::{Headers, Table};
@@ -146,7 +147,10 @@ impl Methods {
     fn line(&mut self, cpu: u32, record: &[u8]) {
         let Some((record, rest)) = records::read::<RecLine>(record) else { return };
         let Some(bytes) = rest.get(..record.line_bytes as usize) else { return };
-        let path = line::method(bytes).unwrap_or_default();
+        let path = match record.protocol {
+            PROTOCOL_RESP => command::name(bytes),
+            _ => line::method(bytes),
+        };
         let method = RecMethod {
             hdr: RecHdr { kind: REC_METHOD, flags: METHOD_REQUEST, ..record.hdr },
             channel: record.channel,
@@ -157,7 +161,7 @@ impl Methods {
             object_type: record.object_type,
             pad: 0,
         };
-        self.done.push((cpu, encode(method, &path)));
+        self.done.push((cpu, encode(method, &path.unwrap_or_default())));
     }
 }
 

@@ -2,7 +2,7 @@ use loona_hpack::Encoder;
 use proptest::prelude::*;
 
 use super::*;
-use crate::records::METHOD_RESULT;
+use crate::records::{METHOD_RESULT, PROTOCOL_HTTP1};
 
 /// What a peer sends: blocks, as records of pieces.
 struct Sender {
@@ -154,19 +154,33 @@ fn lines() {
     assert_eq!(method("\r\n"), None);
     assert_eq!(method("get /a"), None);
 
-    let line = b"POST /pay?card=1 HTTP/1.1\r\n";
+    let found = named(PROTOCOL_HTTP1, b"POST /pay?card=1 HTTP/1.1\r\n");
+    assert_eq!(found, "POST /pay", "no query leaves");
+}
+
+#[test]
+fn commands() {
+    let name = |line: &str| named(PROTOCOL_RESP, line.as_bytes());
+    assert_eq!(name("get"), "GET");
+    assert_eq!(name("client Setinfo"), "CLIENT SETINFO");
+    assert_eq!(name("JSON.SET"), "JSON.SET");
+    assert_eq!(name("cluster count-failure-reports"), "CLUSTER COUNT-FAILURE-REPORTS");
+    for none in ["", " ", "get ", "set a b", "g\u{e9}t", "a:b", "get?"] {
+        assert_eq!(name(none), "", "{none}");
+    }
+}
+
+/// What becomes of a line.
+fn named(protocol: u8, line: &[u8]) -> String {
     let hdr = RecHdr { ts_ns: 1, tid: 1, kind: REC_LINE, flags: 0, aux: 0 };
-    let record = RecLine {
-        hdr,
-        channel: 7,
-        offset: 5,
-        line_bytes: line.len() as u32,
-        object_type: 0,
-        pad: 0,
-    };
+    let line_bytes = line.len() as u32;
+    let record =
+        RecLine { hdr, channel: 7, offset: 5, line_bytes, object_type: 0, protocol, pad: 0 };
     let mut methods = Methods::default();
     assert!(methods.take(0, &[record.as_bytes(), line].concat()));
-    assert_eq!(told(methods.drained(u64::MAX)), [(0, "POST /pay".to_string())], "no query leaves");
+    let mut told = told(methods.drained(u64::MAX));
+    assert_eq!(told.len(), 1);
+    told.remove(0).1
 }
 
 proptest! {

@@ -4,6 +4,7 @@
 //! and Spark agree on it), UTF-8 strings, snappy. Readers check names and types first and name the
 //! file and the row in every error.
 
+mod parents;
 mod requests;
 mod segments;
 mod stacks;
@@ -32,6 +33,7 @@ use parquet::schema::types::ColumnPath;
 
 use crate::model::{Category, Request, Segment};
 
+pub use parents::renumber_parents;
 pub use requests::{read_requests, stream_requests};
 pub use segments::{read_segments_of, stream_segments};
 pub use stacks::{read_stacks, read_symbols, write_stacks, write_symbols, ShownFrame};

@@ -46,13 +46,14 @@ const MOVED: [&str; 10] = [
 ];
 
 const CERTAINTY: &str = "certainty";
+pub(super) const PARENT: &str = "parent_request_id";
 
-fn schema() -> Schema {
+pub(super) fn schema() -> Schema {
     let int = |name: &str, null| Field::new(name, DataType::Int64, null);
     let text = |name: &str, null| Field::new(name, DataType::Utf8, null);
     let mut fields = vec![
         int("request_id", false),
-        int("parent_request_id", true),
+        int(PARENT, true),
         text("kind", false),
         int("start_ns", false),
         int("latency_ns", false),
@@ -153,7 +154,7 @@ impl RequestWriter {
         let opt = |name, value: Option<u64>| value.map(|value| to_i64(name, value)).transpose();
         let c = &mut self.columns;
         c.request_id.append_value(to_i64("request_id", request.request_id)?);
-        c.parent_request_id.append_option(opt("parent_request_id", request.parent_request_id)?);
+        c.parent_request_id.append_option(opt(PARENT, request.parent_request_id)?);
         c.kind.append_value(request.kind.name());
         c.start_ns.append_value(to_i64("start_ns", request.start_ns)?);
         c.latency_ns.append_value(to_i64("latency_ns", request.latency_ns)?);
@@ -290,7 +291,7 @@ impl Reader {
         let moved = || MOVED.iter().map(|name| int(name)).collect::<Result<_>>();
         Ok(Reader {
             request_id: int("request_id")?,
-            parent_request_id: int("parent_request_id")?,
+            parent_request_id: int(PARENT)?,
             kind: text("kind")?,
             start_ns: int("start_ns")?,
             latency_ns: int("latency_ns")?,

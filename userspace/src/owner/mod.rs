@@ -15,7 +15,7 @@ use std::io;
 
 use anyhow::{anyhow, bail, Context, Result};
 
-pub use output_dir::{OutputDir, CAPTURE_FILES};
+pub use output_dir::{OutputDir, Sharing, CAPTURE_FILES};
 pub use user::User;
 
 use credentials::Switched;

@@ -5,7 +5,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail, Result};
@@ -23,6 +23,39 @@ pub const CAPTURE_FILES: [&str; 6] = [
     "symbols.parquet",
 ];
 
+/// Who may read a capture. It tells paths, URLs and who ran what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// Its owner only.
+    Private,
+    /// Every user of the machine.
+    Shared,
+}
+
+impl Sharing {
+    /// That of an existing capture, by the mode of its directory.
+    fn of(directory: &fs::Metadata) -> Sharing {
+        match directory.mode() & 0o004 {
+            0 => Sharing::Private,
+            _ => Sharing::Shared,
+        }
+    }
+
+    fn directory_mode(self) -> u32 {
+        match self {
+            Sharing::Private => 0o700,
+            Sharing::Shared => 0o755,
+        }
+    }
+
+    fn file_mode(self) -> u32 {
+        match self {
+            Sharing::Private => 0o600,
+            Sharing::Shared => 0o644,
+        }
+    }
+}
+
 /// The directory of a capture, held open: whatever happens to its path later, its files are
 /// created, read and replaced in this directory, as its [`Owner`].
 #[derive(Debug)]
@@ -30,12 +63,13 @@ pub struct OutputDir {
     owner: Owner,
     path: PathBuf,
     dir: File,
+    sharing: Sharing,
     /// We made it, so we may take it away again.
     made: bool,
 }
 
 impl OutputDir {
-    /// Creates the directory, as `owner`. Its parent must exist.
+    /// Creates the directory, as `owner`, for a capture that `sharing` may read. Its parent must exist.
     ///
     /// With `force` the directory may exist if it is empty or a capture, which stays as it is:
     /// [`OutputDir::remove_former`] makes room when it is sure that there will be another.
@@ -44,35 +78,72 @@ impl OutputDir {
     ///
     /// `path` exists without `force`, is a symbolic link, belongs to another user, holds anything
     /// but a capture, or the owner may not create it.
-    pub fn create(owner: Owner, path: impl AsRef<Path>, force: bool) -> Result<OutputDir> {
+    pub fn create(
+        owner: Owner,
+        path: impl AsRef<Path>,
+        force: bool,
+        sharing: Sharing,
+    ) -> Result<OutputDir> {
         let path = trimmed(path.as_ref())?;
-        let shown = path.display();
-        let mut made = false;
+        if let Some(made) = OutputDir::make(&owner, &path, sharing)? {
+            return Ok(made);
+        }
         let dir = owner.try_run(|| {
-            match DirBuilder::new().mode(0o755).create(&path) {
-                Ok(()) => made = true,
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                    refuse_non_directory(&path)?;
-                    if !force {
-                        bail!("{shown} exists; use --force to overwrite the capture in it");
-                    }
-                }
-                Err(error) => bail!("cannot create output directory {shown}: {}", reason(&error)),
+            refuse_non_directory(&path)?;
+            if !force {
+                bail!("{} exists; use --force to overwrite the capture in it", path.display());
             }
             open_dir(&path, "output directory")
         })?;
-        let out = OutputDir { owner, path: path.clone(), dir, made };
+        OutputDir { owner, path, dir, sharing, made: false }.checked()
+    }
 
-        // Also for a directory that we made: in a directory that others may write to, it can have
-        // been exchanged before we opened it.
-        let found = out
+    /// Creates the first directory of `base`, `base.2`, `base.3` and so on that does not exist.
+    ///
+    /// # Errors
+    ///
+    /// The owner may not create it.
+    pub fn create_numbered(owner: Owner, base: &str, sharing: Sharing) -> Result<OutputDir> {
+        let mut number = 1_u64;
+        loop {
+            let path = match number {
+                1 => PathBuf::from(base),
+                _ => PathBuf::from(format!("{base}.{number}")),
+            };
+            if let Some(made) = OutputDir::make(&owner, &path, sharing)? {
+                return Ok(made);
+            }
+            number += 1;
+        }
+    }
+
+    /// Creates a directory; `None` if there is something of that name.
+    fn make(owner: &Owner, path: &Path, sharing: Sharing) -> Result<Option<OutputDir>> {
+        let dir = owner.try_run(|| {
+            match DirBuilder::new().mode(sharing.directory_mode()).create(path) {
+                Ok(()) => open_dir(path, "output directory").map(Some),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
+                Err(error) => {
+                    bail!("cannot create output directory {}: {}", path.display(), reason(&error))
+                }
+            }
+        })?;
+        let (owner, path) = (owner.clone(), path.to_owned());
+        dir.map(|dir| OutputDir { owner, path, dir, sharing, made: true }.checked()).transpose()
+    }
+
+    /// Refuses a directory of another user, and one that holds anything but a capture. Also one that we
+    /// made: in a directory that others may write to, it can have been exchanged before we opened it.
+    fn checked(self) -> Result<OutputDir> {
+        let shown = self.path.display();
+        let found = self
             .dir
             .metadata()
             .map_err(|error| anyhow!("cannot use output directory {shown}: {}", reason(&error)))?;
-        if out.owner.uid != 0 && found.uid() != out.owner.uid {
-            bail!("{shown} belongs to uid {}, not to uid {}", found.uid(), out.owner.uid);
+        if self.owner.uid != 0 && found.uid() != self.owner.uid {
+            bail!("{shown} belongs to uid {}, not to uid {}", found.uid(), self.owner.uid);
         }
-        for (name, is_dir) in out.entries()? {
+        for (name, is_dir) in self.entries()? {
             if is_dir || !is_capture_file(&name) {
                 bail!(
                     "{shown} holds {}, which is not part of a capture; not overwriting it",
@@ -80,10 +151,10 @@ impl OutputDir {
                 );
             }
         }
-        Ok(out)
+        Ok(self)
     }
 
-    /// Opens the directory of an existing capture.
+    /// Opens the directory of an existing capture. Files written to it are shared as the directory is.
     ///
     /// # Errors
     ///
@@ -96,17 +167,25 @@ impl OutputDir {
             }
             open_dir(&path, "capture")
         })?;
-        Ok(OutputDir { owner, path, dir, made: false })
+        let found = dir.metadata().map_err(|error| {
+            anyhow!("cannot use capture {}: {}", path.display(), reason(&error))
+        })?;
+        Ok(OutputDir { owner, path, dir, sharing: Sharing::of(&found), made: false })
     }
 
-    /// Removes the capture that was here before. Files with `.tmp` appended are of the one to
+    /// Removes the capture that was here before, and gives the directory the mode of the new one. Files with `.tmp` appended are of the one to
     /// come. A symbolic link is removed itself, not what it leads to.
     ///
     /// # Errors
     ///
-    /// The owner may not remove one of its files. If that is the first, all are still there; in any
-    /// case what is left is not taken for a whole capture unless it is one.
+    /// The owner may not change the mode, or remove one of the files. If that is the first, all are still
+    /// there; in any case what is left is not taken for a whole capture unless it is one.
     pub fn remove_former(&self) -> Result<()> {
+        let mode = fs::Permissions::from_mode(self.sharing.directory_mode());
+        let changed = self.owner.run(|| self.dir.set_permissions(mode))?;
+        changed.map_err(|error| {
+            anyhow!("cannot change the mode of {}: {}", self.path.display(), reason(&error))
+        })?;
         CAPTURE_FILES.iter().try_for_each(|name| self.remove_file(name))
     }
 
@@ -123,6 +202,20 @@ impl OutputDir {
         }
     }
 
+    /// Removes the capture and its directory.
+    ///
+    /// # Errors
+    /// The owner may not, or there is something else in it.
+    pub fn remove_whole(self) -> Result<()> {
+        for name in CAPTURE_FILES {
+            self.remove_file(format!("{name}.tmp"))?;
+        }
+        self.remove_former()?;
+        let removed = self.owner.run(|| fs::remove_dir(&self.path))?;
+        let shown = self.path.display();
+        removed.map_err(|error| anyhow!("cannot remove {shown}: {}", reason(&error)))
+    }
+
     /// Path of the directory, as it was given, for messages.
     pub fn path(&self) -> &Path {
         &self.path
@@ -133,15 +226,19 @@ impl OutputDir {
         &self.owner
     }
 
-    /// Creates a file that must not exist, for writing and reading.
+    /// Creates a file that must not exist, for writing and reading, with the mode that goes with the
+    /// directory's whatever the umask.
     ///
     /// # Errors
     ///
     /// The file exists, even as a dangling symbolic link, or the owner may not create it.
     pub fn create_file(&self, name: impl AsRef<OsStr>) -> Result<File> {
         let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL;
-        self.open_at(name.as_ref(), flags)
-            .map_err(|error| self.failed("create", name.as_ref(), &error))
+        let file = self.open_at(name.as_ref(), flags).and_then(|file| {
+            file.set_permissions(fs::Permissions::from_mode(self.sharing.file_mode()))?;
+            Ok(file)
+        });
+        file.map_err(|error| self.failed("create", name.as_ref(), &error))
     }
 
     /// Opens a file for reading. It must be a regular file.
@@ -222,7 +319,7 @@ impl OutputDir {
     fn open_at(&self, name: &OsStr, flags: libc::c_int) -> io::Result<File> {
         let name = plain(name)?;
         let flags = flags | libc::O_NOFOLLOW | libc::O_CLOEXEC;
-        const MODE: libc::mode_t = 0o644;
+        const MODE: libc::mode_t = 0o600;
         let fd = self.as_owner(|dir| {
             // SAFETY: the name is a C string that lives through the call.
             unsafe { libc::openat(dir, name.as_ptr(), flags, MODE) }
@@ -298,6 +395,40 @@ mod tests {
     use super::super::test_users::{me, message, somebody, SOMEBODY};
     use super::*;
 
+    fn create(owner: Owner, path: impl AsRef<Path>, force: bool) -> Result<OutputDir> {
+        OutputDir::create(owner, path, force, Sharing::Private)
+    }
+
+    fn mode(path: impl AsRef<Path>) -> u32 {
+        fs::symlink_metadata(path).unwrap().mode() & 0o7777
+    }
+
+    #[test]
+    fn a_capture_is_private_unless_shared_and_stays_so() {
+        let scratch = tempfile::tempdir().unwrap();
+        for (sharing, modes) in
+            [(Sharing::Private, (0o700, 0o600)), (Sharing::Shared, (0o755, 0o644))]
+        {
+            let path = scratch.path().join(format!("{sharing:?}"));
+            let out = OutputDir::create(me(), &path, false, sharing).unwrap();
+            drop(out.create_file("events.bin").unwrap());
+            assert_eq!((mode(&path), mode(path.join("events.bin"))), modes);
+            let again = OutputDir::open(me(), &path).unwrap();
+            drop(again.create_file("requests.parquet").unwrap());
+            assert_eq!((mode(&path), mode(path.join("requests.parquet"))), modes);
+        }
+        // What replaces a capture is as private as it is to be, and not before it begins.
+        let path = scratch.path().join("Shared");
+        let private = OutputDir::create(me(), &path, true, Sharing::Private).unwrap();
+        drop(private.create_file("events.bin.tmp").unwrap());
+        assert_eq!((mode(&path), mode(path.join("events.bin.tmp"))), (0o755, 0o600));
+        private.remove_former().unwrap();
+        assert_eq!(mode(&path), 0o700);
+        let shared = OutputDir::create(me(), &path, true, Sharing::Shared).unwrap();
+        shared.remove_former().unwrap();
+        assert_eq!(mode(&path), 0o755);
+    }
+
     #[test]
     fn files_belong_to_the_owner_and_permissions_count() {
         let Some(owner) = somebody() else { return };
@@ -309,26 +440,26 @@ mod tests {
 
         let refused = scratch.path().join("refused");
         assert_eq!(
-            message(OutputDir::create(owner.clone(), &refused, false)),
+            message(create(owner.clone(), &refused, false)),
             format!("cannot create output directory {}: Permission denied", refused.display())
         );
 
-        let out = OutputDir::create(owner.clone(), open.join("out"), false).unwrap();
+        let out = create(owner.clone(), open.join("out"), false).unwrap();
         drop(out.create_file("events.bin").unwrap());
         for path in [out.path().to_owned(), out.path().join("events.bin")] {
             let found = fs::symlink_metadata(path).unwrap();
             assert_eq!((found.uid(), found.gid()), (SOMEBODY, SOMEBODY));
         }
-        OutputDir::create(owner.clone(), open.join("out"), true).unwrap();
+        create(owner.clone(), open.join("out"), true).unwrap();
 
         // A directory of another user, and a link planted in the middle of the path.
         let foreign = open.join("foreign");
         fs::create_dir(&foreign).unwrap();
         fs::set_permissions(&foreign, fs::Permissions::from_mode(0o777)).unwrap();
-        let text = message(OutputDir::create(owner.clone(), &foreign, true));
+        let text = message(create(owner.clone(), &foreign, true));
         assert!(text.ends_with("belongs to uid 0, not to uid 54321"), "{text}");
         symlink(scratch.path(), open.join("link")).unwrap();
-        let text = message(OutputDir::create(owner, open.join("link/out"), false));
+        let text = message(create(owner, open.join("link/out"), false));
         assert!(text.ends_with("Permission denied"), "{text}");
     }
 
@@ -337,15 +468,15 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("out");
         let shown = path.display();
-        let out = OutputDir::create(me(), &path, false).unwrap();
+        let out = create(me(), &path, false).unwrap();
         assert_eq!(
-            message(OutputDir::create(me(), &path, false)),
+            message(create(me(), &path, false)),
             format!("{shown} exists; use --force to overwrite the capture in it")
         );
         out.create_file("events.bin").unwrap();
         out.create_file("manifest.json.tmp").unwrap();
         fs::write(path.join("manifest.json"), "old").unwrap();
-        let again = OutputDir::create(me(), &path, true).unwrap();
+        let again = create(me(), &path, true).unwrap();
         assert_eq!(fs::read_dir(&path).unwrap().count(), 3);
         again.remove_former().unwrap();
         assert_eq!(fs::read_dir(&path).unwrap().count(), 1, "of the one to come");
@@ -354,7 +485,7 @@ mod tests {
 
         fs::create_dir(path.join("manifest.json")).unwrap();
         assert_eq!(
-            message(OutputDir::create(me(), &path, true)),
+            message(create(me(), &path, true)),
             format!(
                 "{shown} holds manifest.json, which is not part of a capture; not overwriting it"
             )
@@ -364,17 +495,38 @@ mod tests {
         out.create_file("events.bin").unwrap();
         fs::write(path.join("thesis.tex"), "").unwrap();
         assert_eq!(
-            message(OutputDir::create(me(), &path, true)),
+            message(create(me(), &path, true)),
             format!("{shown} holds thesis.tex, which is not part of a capture; not overwriting it")
         );
         assert!(path.join("events.bin").exists());
     }
 
     #[test]
+    fn numbered_directories_take_nothing_that_is_there() {
+        let scratch = tempfile::tempdir().unwrap();
+        let base = scratch.path().join("out");
+        let name = |out: OutputDir| out.path().file_name().unwrap().to_owned();
+        let next =
+            || OutputDir::create_numbered(me(), base.to_str().unwrap(), Sharing::Private).unwrap();
+        assert_eq!(name(next()), "out");
+        fs::write(scratch.path().join("out.2"), "precious").unwrap();
+        symlink(scratch.path(), scratch.path().join("out.3")).unwrap();
+        assert_eq!(name(next()), "out.4");
+        // All at once: each has its own.
+        let mut names: Vec<_> = std::thread::scope(|scope| {
+            let started: Vec<_> = (0..8).map(|_| scope.spawn(|| name(next()))).collect();
+            started.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), 8);
+    }
+
+    #[test]
     fn what_a_planted_link_leads_to_is_not_removed() {
         let scratch = tempfile::tempdir().unwrap();
         let (path, victim) = (scratch.path().join("out"), scratch.path().join("victim"));
-        let out = OutputDir::create(me(), &path, false).unwrap();
+        let out = create(me(), &path, false).unwrap();
         fs::write(&victim, "precious").unwrap();
         for name in CAPTURE_FILES {
             symlink(&victim, path.join(name)).unwrap();
@@ -392,9 +544,7 @@ mod tests {
         let link = scratch.path().join("link");
         symlink(&real, &link).unwrap();
         for path in [link.clone(), link.join(""), link.join(".")] {
-            for result in
-                [OutputDir::create(me(), &path, true), OutputDir::open(me(), &path)].map(message)
-            {
+            for result in [create(me(), &path, true), OutputDir::open(me(), &path)].map(message) {
                 let expected =
                     format!("{} is a symbolic link; name the directory itself", link.display());
                 assert_eq!(result, expected);
@@ -403,7 +553,7 @@ mod tests {
         let file = scratch.path().join("file");
         fs::write(&file, "").unwrap();
         assert_eq!(
-            message(OutputDir::create(me(), &file, true)),
+            message(create(me(), &file, true)),
             format!("{} exists and is not a directory", file.display())
         );
         assert_eq!(
@@ -413,14 +563,14 @@ mod tests {
                 scratch.path().display()
             )
         );
-        assert!(OutputDir::create(me(), "", false).is_err());
+        assert!(create(me(), "", false).is_err());
     }
 
     #[test]
     fn files_are_created_replaced_and_read() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("out");
-        let out = OutputDir::create(me(), &path, false).unwrap();
+        let out = create(me(), &path, false).unwrap();
         out.create_file("manifest.json").unwrap().write_all(b"old").unwrap();
         assert!(message(out.create_file("manifest.json")).ends_with("File exists"));
         out.create_file("manifest.json.tmp").unwrap().write_all(b"new").unwrap();
@@ -445,7 +595,7 @@ mod tests {
     fn links_and_special_files_are_not_opened() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("out");
-        let out = OutputDir::create(me(), &path, false).unwrap();
+        let out = create(me(), &path, false).unwrap();
         symlink("/etc/passwd", path.join("events.bin")).unwrap();
         assert_eq!(
             message(out.open_file("events.bin")),

@@ -1,8 +1,10 @@
 //! The kernel side, loaded and attached: [`Probe`]. What it sends arrives through [`rings`].
 
 pub mod calibrate;
+pub mod files;
 pub mod hooks;
 pub mod mappings;
+mod misses;
 mod open_files;
 mod perf_event;
 pub mod rings;

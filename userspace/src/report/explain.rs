@@ -5,6 +5,7 @@ use std::io::Write;
 use anyhow::Result;
 use comfy_table::Cell;
 
+use super::layout::wrap;
 use super::requests::{bytes, latency};
 use super::stacks::{stack, summary, Last, ShownStacks};
 use super::text::{alarm, bold, end, escape, evidence_mark, indented, marks, table, tinted};
@@ -15,11 +16,15 @@ use crate::model::{
     check_conservation, Category, Certainty, Evidence, Kind, Moved, Request, Segment, Taken,
 };
 
-/// Segments up to which each has its own line.
+/// Lines at most, unless all segments are wanted.
 const MAX_LINES: usize = 60;
-/// Of longer requests, the longest segments that keep their own line: with the groups between them
-/// fewer lines than [`MAX_LINES`].
+/// Of requests with more, the longest lines that are kept: with the groups between them fewer than
+/// [`MAX_LINES`].
 const LONGEST_KEPT: usize = 25;
+/// Adjacent segments of one thread share a line where each is shorter than one in so many of the request:
+/// on a CPU, and of any other category.
+const CRUMBS_ON_CPU: u64 = 20;
+const CRUMBS: u64 = 200;
 /// Categories named for a group.
 const GROUP_CATEGORIES: usize = 4;
 
@@ -42,8 +47,8 @@ pub(super) fn sum(request: &Request, segments: &[Segment]) -> Sum {
     Sum { sum_ns, fault }
 }
 
-/// Writes one request's time line. A request of more than 60 segments keeps its longest ones, and
-/// those between are put together, unless `all`.
+/// Writes one request's time line. Short segments of a thread that follow each other share a line; of what still has more than 60 lines the longest are kept, and those between are put together.
+/// With `all` every segment has its own.
 ///
 /// # Errors
 /// When `out` cannot be written.
@@ -58,7 +63,7 @@ pub fn explain(
 ) -> Result<()> {
     heading(out, manifest, request, style)?;
     writeln!(out)?;
-    let lines = if all { singles(segments) } else { lines(segments) };
+    let lines = if all { singles(segments) } else { lines(request, segments) };
     let last = Last::default();
     let more = |out: &mut dyn Write, line: &[Segment]| match line {
         [one] => stack(out, one, stacks, all, &last),
@@ -100,17 +105,18 @@ fn heading(
 ) -> Result<()> {
     let title =
         format!("request {} ({}), {}", request.request_id, request.kind, latency(request, false));
-    writeln!(
-        out,
-        "{} = {} ns, at {} of the capture",
-        bold(&title, style),
+    let text = format!(
+        "{title} = {} ns, at {} of the capture",
         format_exact(request.latency_ns),
         format_start(request.start_ns, manifest.start_ns)
-    )?;
+    );
+    write!(out, "{}", wrap(&text, "  ", style).replacen(&title, &bold(&title, style), 1))?;
     if !request.complete {
         let reason = escape(request.reason.as_deref().unwrap_or("no reason given"));
         let text = format!("incomplete: {reason}; the latency is a lower bound");
-        writeln!(out, "{}", alarm(&text, style))?;
+        for line in wrap(&text, "  ", style).lines() {
+            writeln!(out, "{}", alarm(line, style))?;
+        }
     }
     let ends = [end(request.client.as_ref()), end(request.server.as_ref())];
     let mut facts = vec![format!("client {} · server {}", ends[0], ends[1])];
@@ -134,7 +140,7 @@ fn heading(
         facts.push(format!("{} lost meanwhile", count(request.records_lost, "record")));
     }
     facts.extend(request.parent_request_id.map(|id| format!("part of request {id}")));
-    writeln!(out, "{}", facts.join(" · "))?;
+    write!(out, "{}", wrap(&facts.join(" · "), "  ", style))?;
     let ends = [("client", request.client_moved), ("server", request.server_moved)];
     let told = ends.into_iter().filter_map(|(who, moved)| {
         let Moved { bytes, cpu_ns, copy_ns, samples } = moved?;
@@ -148,7 +154,7 @@ fn heading(
     });
     let told: Vec<String> = told.collect();
     if !told.is_empty() {
-        writeln!(out, "moved: {}", told.join("; "))?;
+        write!(out, "{}", wrap(&format!("moved: {}", told.join("; ")), "  ", style))?;
     }
     Ok(())
 }
@@ -157,24 +163,39 @@ fn singles(segments: &[Segment]) -> Vec<&[Segment]> {
     segments.chunks(1).collect()
 }
 
-/// Neighbouring segments that share a line: all of them single when there are few, else the longest
-/// single and what lies between put together.
-fn lines(segments: &[Segment]) -> Vec<&[Segment]> {
-    if segments.len() <= MAX_LINES {
-        return singles(segments);
+/// Neighbouring segments that share a line: crumbs of one thread; and where there still are too many
+/// lines, all between the longest.
+fn lines<'s>(request: &Request, segments: &'s [Segment]) -> Vec<&'s [Segment]> {
+    let is_crumb = |segment: &Segment| {
+        let so_many = if segment.category.is_on_cpu() { CRUMBS_ON_CPU } else { CRUMBS };
+        segment.duration_ns.saturating_mul(so_many) < request.latency_ns
+    };
+    let folded: Vec<&[Segment]> = segments
+        .chunk_by(|a, b| {
+            (a.tid, a.side, a.phase) == (b.tid, b.side, b.phase) && is_crumb(a) && is_crumb(b)
+        })
+        .collect();
+    if folded.len() <= MAX_LINES {
+        return folded;
     }
-    let mut longest: Vec<usize> = (0..segments.len()).collect();
-    longest.sort_by_key(|i| std::cmp::Reverse(segments[*i].duration_ns));
+    let duration_ns =
+        |line: &[Segment]| line.iter().map(|s| u128::from(s.duration_ns)).sum::<u128>();
+    let mut longest: Vec<usize> = (0..folded.len()).collect();
+    longest.sort_by_key(|i| std::cmp::Reverse(duration_ns(folded[*i])));
     longest.truncate(LONGEST_KEPT);
     longest.sort_unstable();
     let mut lines = Vec::new();
-    let mut from = 0;
-    for i in longest {
-        if from < i {
-            lines.push(&segments[from..i]);
+    let (mut from, mut at) = (0, 0);
+    for (i, line) in folded.iter().enumerate() {
+        let to = at + line.len();
+        if longest.binary_search(&i).is_ok() {
+            if from < at {
+                lines.push(&segments[from..at]);
+            }
+            lines.push(line);
+            from = to;
         }
-        lines.push(&segments[i..=i]);
-        from = i + 1;
+        at = to;
     }
     if from < segments.len() {
         lines.push(&segments[from..]);
@@ -214,7 +235,9 @@ fn line(request: &Request, segments: &[Segment]) -> Option<Line> {
         _ => {
             let any = |evidence| segments.iter().any(|segment| segment.evidence == evidence);
             let marks = marks(any(Evidence::Modelled), any(Evidence::Sampled));
-            (format!("({} segments){marks}", segments.len()), group_detail(segments))
+            let on_cpu = segments.iter().all(|segment| segment.category.is_on_cpu());
+            let what = if on_cpu { "on CPU " } else { "" };
+            (format!("{what}({} segments){marks}", segments.len()), group_detail(segments))
         }
     };
     Some(Line {
@@ -286,21 +309,32 @@ fn time_line(
     }
     let header = ["at", "lasts", "share", "where", "category", "side", "thread", "cpu"];
     let right = [0, 1, 2, 7];
-    let rows: Vec<Vec<Cell>> = lines.iter().map(|line| cells(line, style)).collect();
+    let mut rows: Vec<Vec<Cell>> = lines.iter().map(|line| cells(line, style)).collect();
     // Once without the bars, to see what room they have.
     let mut probe = table(&header, &right, style);
     probe.add_rows(rows.clone());
     let widths = probe.column_max_content_widths();
-    let others =
-        widths.iter().map(|width| usize::from(*width) + 2).sum::<usize>() - usize::from(widths[3]);
-    let (bar, own_line) = match style.width.map(usize::from) {
-        None => (40, false),
-        Some(width) if width >= others + BAR.start() + DETAIL_CELLS => {
-            ((width - others - DETAIL_CELLS).min(*BAR.end()), false)
-        }
-        Some(width) => (width.saturating_sub(others).clamp(*BAR.start(), *BAR.end()), true),
+    let cells_of = |columns: usize| -> usize {
+        let all = widths.iter().take(columns).map(|width| usize::from(*width) + 2).sum::<usize>();
+        all - usize::from(widths[3]) - 2
     };
-    let mut table = table(&header, &right, style);
+    let others = cells_of(header.len());
+    let (columns, bar, place) = match style.width.map(usize::from) {
+        None => (header.len(), 40, DetailPlace::Beside),
+        Some(width) if width >= others + BAR.start() + DETAIL_CELLS => {
+            (header.len(), (width - others - DETAIL_CELLS).min(*BAR.end()), DetailPlace::Beside)
+        }
+        Some(width) if width >= others + BAR.start() => {
+            (header.len(), (width - others).min(*BAR.end()), DetailPlace::Below)
+        }
+        Some(width) => {
+            let room = width.saturating_sub(cells_of(NARROW_COLUMNS));
+            (NARROW_COLUMNS, room.clamp(*BAR.start(), *BAR.end()), DetailPlace::BelowWithThread)
+        }
+    };
+    let right: Vec<usize> = right.into_iter().filter(|column| *column < columns).collect();
+    rows.iter_mut().for_each(|row| row.truncate(columns));
+    let mut table = table(&header[..columns], &right, style);
     for (line, mut row) in lines.iter().zip(rows) {
         row[3] = tinted(self::bar(request, line, bar), line.category, style);
         table.add_row(row);
@@ -311,14 +345,43 @@ fn time_line(
         writeln!(out, "{header}")?;
     }
     for ((row, line), part) in rows.zip(&lines).zip(parts) {
-        match (line.detail.is_empty(), own_line) {
-            (true, _) => writeln!(out, "{row}")?,
-            (false, true) => writeln!(out, "{row}\n    {}", line.detail)?,
-            (false, false) => writeln!(out, "{row}  {}", line.detail)?,
+        let Line { side, thread, cpu, detail, .. } = line;
+        match (place, detail.is_empty()) {
+            (DetailPlace::Beside | DetailPlace::Below, true) => writeln!(out, "{row}")?,
+            (DetailPlace::Beside, false) => writeln!(out, "{row}  {detail}")?,
+            (DetailPlace::Below, false) => write!(out, "{row}\n{}", below(detail, style))?,
+            (DetailPlace::BelowWithThread, _) => {
+                let on = if cpu == "-" { String::new() } else { format!(" on CPU {cpu}") };
+                let dot = if detail.is_empty() { "" } else { " · " };
+                let text = format!("{side} {thread}{on}{dot}{detail}");
+                write!(out, "{row}\n{}", below(&text, style))?;
+            }
         }
         more(out, part)?;
     }
     Ok(())
+}
+
+/// Where the details of a line of the time line stand.
+#[derive(Clone, Copy)]
+enum DetailPlace {
+    Beside,
+    Below,
+    /// There is no room for the columns of the thread either.
+    BelowWithThread,
+}
+
+/// Columns of a time line up to the category.
+const NARROW_COLUMNS: usize = 5;
+
+/// In lines of their own.
+fn below(text: &str, style: Style) -> String {
+    const INDENT: &str = "    ";
+    let width = style.width.map(|width| width.saturating_sub(INDENT.len() as u16));
+    wrap(text, "", Style { width, ..style })
+        .lines()
+        .map(|line| format!("{INDENT}{line}\n"))
+        .collect()
 }
 
 fn cells(line: &Line, style: Style) -> Vec<Cell> {
@@ -505,7 +568,7 @@ total 10.0 us: the 3 segments sum to 10,000 ns, the latency exactly
             pieces.push(piece);
         }
         let (row, segments) = tiled(1, pieces);
-        let groups = lines(&segments);
+        let groups = lines(&row.request, &segments);
         assert!(groups.len() <= MAX_LINES, "{}", groups.len());
         assert_eq!(groups.concat(), segments);
         let text = of(&row.request, &segments, false, PLAIN);
@@ -513,6 +576,34 @@ total 10.0 us: the 3 segments sum to 10,000 ns, the latency exactly
         assert!(text.contains("segments) ~"), "{text}");
         assert!(text.contains("the latency exactly"));
         assert!(of(&row.request, &segments, true, PLAIN).lines().count() > 1_000);
+    }
+
+    #[test]
+    fn crumbs_share_a_line() {
+        let of = |category, ns| segment(category, Side::Server, ns);
+        let mut other = of(Category::User, 10);
+        other.tid = 7;
+        let (row, segments) = tiled(
+            1,
+            vec![
+                of(Category::KernelPipe, 20),
+                of(Category::User, 30),
+                of(Category::RunqueueWakeup, 100),
+                of(Category::User, 40),
+                other,
+                of(Category::Lock, 5_000),
+                of(Category::User, 1_000),
+                of(Category::Fault, 30),
+                of(Category::Copy, 1),
+            ],
+        );
+        let lengths: Vec<_> = lines(&row.request, &segments).iter().map(|l| l.len()).collect();
+        assert_eq!(lengths, [2, 1, 1, 1, 1, 1, 2]);
+        let text = self::of(&row.request, &segments, false, PLAIN);
+        assert!(text.contains("on CPU (2 segments)"), "{text}");
+        assert!(text.contains("user 30 ns, kernel.pipe 20 ns"), "{text}");
+        assert!(text.contains("9 segments in 7 lines; --all shows each"), "{text}");
+        assert!(!self::of(&row.request, &segments, true, PLAIN).contains("(2 segments)"));
     }
 
     #[test]
@@ -525,6 +616,23 @@ total 10.0 us: the 3 segments sum to 10,000 ns, the latency exactly
                     of(&row.request, &segments, false, Style { color, width });
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_terminal_of_80_columns_is_enough() {
+        let (row, mut segments) = ten().remove(0);
+        segments[0].category = Category::RunqueuePreempted;
+        segments[0].comm = "a-name-of-15-by".into();
+        segments[0].tid = 4_194_304;
+        segments[0].detail = Some("a word ".repeat(30).trim().into());
+        for width in [80, 100, 120] {
+            let text =
+                self::of(&row.request, &segments, true, Style { color: false, width: Some(width) });
+            for line in text.lines() {
+                assert!(line.trim_end().chars().count() <= width.into(), "{width}: {text}");
+            }
+            assert!(text.contains("a-name-of-15-by/4194304"), "{text}");
         }
     }
 

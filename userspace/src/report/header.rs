@@ -6,35 +6,62 @@ use std::io::Write;
 use anyhow::Result;
 
 use super::breakdown::{Breakdown, KindBreakdown};
+use super::layout::wrap;
+use super::overview::Reported;
+use super::survey::Query;
 use super::text::{alarm, bold, escape, wait_status};
 use super::units::{count, format_exact, format_ns, format_share, format_start};
-use super::Style;
+use super::{words, Style};
 use crate::capture::manifest::{Attached, Hook, Manifest};
 use crate::model::Kind;
 
 /// CPUs whose losses are listed one by one.
 const LOSSES_LISTED: usize = 4;
 
-/// Writes the header: three lines, then one for each thing the reader must know before the figures.
-pub(super) fn header(
-    out: &mut dyn Write,
-    manifest: &Manifest,
-    breakdown: &Breakdown,
-    style: Style,
-) -> Result<()> {
-    let command: Vec<_> = manifest.command.argv.iter().map(|word| escape(word)).collect();
-    let command = if command.is_empty() { "(attached)".to_owned() } else { command.join(" ") };
-    let command = match &manifest.command.attached {
-        Some(attached) => format!("{command} ({})", attached_to(attached)),
-        None => command,
-    };
-    writeln!(out, "{}", bold(&command, style))?;
-    writeln!(out, "{}", circumstances(manifest))?;
-    writeln!(out, "{}", summary(manifest, breakdown))?;
-    for problem in problems(manifest, breakdown) {
-        writeln!(out, "{} {problem}", alarm("!", style))?;
+/// Writes the header: some lines on each capture and its requests, then one for each thing the reader
+/// must know before the figures.
+///
+/// # Errors
+/// When `out` cannot be written.
+pub(super) fn header(out: &mut dyn Write, of: &Reported, style: Style) -> Result<()> {
+    let Reported { manifests, query, breakdown, .. } = of;
+    for manifest in manifests {
+        let command: Vec<_> = manifest.command.argv.iter().map(|word| escape(word)).collect();
+        let command = if command.is_empty() { "(attached)".to_owned() } else { command.join(" ") };
+        let command = match &manifest.command.attached {
+            Some(attached) => format!("{command} ({})", attached_to(attached)),
+            None => command,
+        };
+        for line in wrap(&command, "  ", style).lines() {
+            writeln!(out, "{}", bold(line, style))?;
+        }
+        write!(out, "{}", wrap(&circumstances(manifest), "  ", style))?;
+    }
+    if !query.filter.is_empty() {
+        write!(out, "{}", wrap(&filter(query, breakdown), "  ", style))?;
+    }
+    write!(out, "{}", wrap(&summary(manifests, breakdown), "  ", style))?;
+    let cost = probe_cost(manifests, breakdown, query);
+    let waited = waited_behind_probe(breakdown);
+    write!(out, "{}", wrap(&format!("{cost}{waited}"), "  ", style))?;
+    for problem in problems(manifests, breakdown) {
+        let text = wrap(&format!("! {problem}"), "  ", style);
+        write!(out, "{}", text.replacen('!', &alarm("!", style), 1))?;
     }
     Ok(())
+}
+
+fn filter(query: &Query, breakdown: &Breakdown) -> String {
+    let may = match breakdown.may_pass {
+        0 => String::new(),
+        n => format!(" ({} of them may: they are incomplete)", format_exact(n)),
+    };
+    format!(
+        "Filter: {}: {} of {} pass{may}",
+        query.filter,
+        format_exact(breakdown.passing),
+        count(breakdown.in_capture, "request")
+    )
 }
 
 /// Names listed of what a capture was attached to.
@@ -84,7 +111,7 @@ fn circumstances(manifest: &Manifest) -> String {
     parts.join(" · ")
 }
 
-fn summary(manifest: &Manifest, breakdown: &Breakdown) -> String {
+fn summary(manifests: &[&Manifest], breakdown: &Breakdown) -> String {
     let total: u64 = breakdown.kinds.iter().map(|kind| kind.requests).sum();
     let incomplete: u64 = breakdown.kinds.iter().map(|kind| kind.incomplete).sum();
     let kinds: Vec<_> = breakdown
@@ -101,17 +128,33 @@ fn summary(manifest: &Manifest, breakdown: &Breakdown) -> String {
         (_, 0) => ", all complete".to_owned(),
         _ => format!(", {} incomplete", format_exact(incomplete)),
     };
-    let lost = count(manifest.counts.records_lost, "record");
-    format!("{requests}{complete} · {lost} lost · {}", probe_cost(manifest, breakdown))
+    let lost = manifests.iter().map(|manifest| manifest.counts.records_lost).sum();
+    let mut parts = vec![format!("{requests}{complete}"), ends(breakdown)];
+    parts.push(format!("{} lost", count(lost, "record")));
+    parts.retain(|part| !part.is_empty());
+    parts.join(" · ")
+}
+
+/// Which ends are traced: for each kind, if they differ.
+fn ends(breakdown: &Breakdown) -> String {
+    let of = |kind: &KindBreakdown| (kind.kind, words::ends(kind.kind, &kind.ends));
+    let mut of: Vec<_> = breakdown.kinds.iter().map(of).collect();
+    of.retain(|(_, text)| !text.is_empty());
+    match &of[..] {
+        [] => String::new(),
+        [(_, first), rest @ ..] if rest.iter().all(|(_, text)| text == first) => first.clone(),
+        _ => of.iter().map(|(kind, text)| format!("{kind}: {text}")).collect::<Vec<_>>().join("; "),
+    }
 }
 
 /// Per request where the capture has one kind besides the whole process, else in total: requests
-/// of different kinds contain each other, so a cost "per request" would be of none of them.
-fn probe_cost(manifest: &Manifest, breakdown: &Breakdown) -> String {
-    let cost_ns = manifest.probe_cost_ns();
-    let mut inner = breakdown.kinds.iter().filter(|kind| kind.kind != Kind::Process);
-    match (inner.next(), inner.next()) {
-        (Some(kind), None) => {
+/// of different kinds contain each other, so a cost "per request" would be of none of them. Likewise in
+/// total where not all requests are looked at.
+fn probe_cost(manifests: &[&Manifest], breakdown: &Breakdown, query: &Query) -> String {
+    let cost_ns: u64 = manifests.iter().map(|manifest| manifest.probe_cost_ns()).sum();
+    let captured_ns: u64 = manifests.iter().map(|manifest| manifest.duration_ns).sum();
+    match the_kind(breakdown) {
+        Some(kind) if query.filter.is_empty() => {
             let each_ns = cost_ns / kind.requests.max(1);
             let mean_ns = kind.latency.mean_ns as u64;
             let share = match mean_ns {
@@ -123,12 +166,50 @@ fn probe_cost(manifest: &Manifest, breakdown: &Breakdown) -> String {
         _ => format!(
             "probe cost about {} in total (estimated, {} of the time captured)",
             format_ns(cost_ns),
-            format_share(cost_ns, manifest.duration_ns)
+            format_share(cost_ns, captured_ns)
         ),
     }
 }
 
-fn problems(manifest: &Manifest, breakdown: &Breakdown) -> Vec<String> {
+/// The only kind besides the whole process.
+fn the_kind(breakdown: &Breakdown) -> Option<&KindBreakdown> {
+    let mut inner = breakdown.kinds.iter().filter(|kind| kind.kind != Kind::Process);
+    inner.next().filter(|_| inner.next().is_none())
+}
+
+/// What requests waited for a CPU that our own threads had: a cost of the probe, too. Nothing where it
+/// is less than a thousandth of the time.
+fn waited_behind_probe(breakdown: &Breakdown) -> String {
+    let measurable = |kind: &&KindBreakdown| {
+        kind.behind_probe_ns > 0
+            && u128::from(kind.behind_probe_ns) * 1_000 >= u128::from(kind.latency.total_ns)
+    };
+    let waited = |kind: &KindBreakdown| {
+        let each_ns = kind.behind_probe_ns / kind.complete().max(1);
+        (format_ns(each_ns), format_share(kind.behind_probe_ns, kind.latency.total_ns))
+    };
+    let kinds: Vec<_> = breakdown.kinds.iter().filter(measurable).collect();
+    match (&kinds[..], the_kind(breakdown)) {
+        ([], _) => String::new(),
+        ([kind], Some(_)) => {
+            let (each, share) = waited(kind);
+            format!(
+                ", and requests waited {each} ({share} of the mean latency) for a CPU that rpcprobe \
+                 itself had"
+            )
+        }
+        _ => {
+            let each = |kind: &&KindBreakdown| {
+                let (each, share) = waited(kind);
+                format!("{} {each} each ({share})", kind.kind)
+            };
+            let list: Vec<_> = kinds.iter().map(each).collect();
+            format!(", and requests waited for a CPU that rpcprobe itself had: {}", list.join(", "))
+        }
+    }
+}
+
+fn problems(manifests: &[&Manifest], breakdown: &Breakdown) -> Vec<String> {
     let mut problems = Vec::new();
     if breakdown.not_conserved > 0 {
         let example = breakdown.not_conserved_example.as_deref().unwrap_or("");
@@ -142,13 +223,28 @@ fn problems(manifest: &Manifest, breakdown: &Breakdown) -> Vec<String> {
         let orphans = count(breakdown.orphan_segments, "segment");
         problems.push(format!("{orphans} of requests that are not in the capture"));
     }
-    let found: u64 = breakdown.kinds.iter().map(|kind| kind.requests).sum();
-    let promised = manifest.counts.requests;
+    let found = breakdown.in_capture;
+    let promised: u64 = manifests.iter().map(|manifest| manifest.counts.requests).sum();
     if promised != 0 && promised != found {
         problems.push(format!("the manifest counts {promised} requests, the file holds {found}"));
     }
     problems.extend(incomplete(&breakdown.kinds));
+    for manifest in manifests {
+        problems_of(&mut problems, manifest);
+    }
+    problems
+}
+
+/// Those of one capture.
+fn problems_of(problems: &mut Vec<String>, manifest: &Manifest) {
     problems.extend(losses(manifest));
+    if manifest.counts.runs_left_out > 0 {
+        problems.push(format!(
+            "the kernel left out {} of a hook, in interrupts of the same hook: what they would have told is \
+             missing",
+            count(manifest.counts.runs_left_out, "run")
+        ));
+    }
     if manifest.counts.switches_missed > 0 {
         let missed = count(manifest.counts.switches_missed, "context-switch record");
         problems.push(format!(
@@ -175,7 +271,6 @@ fn problems(manifest: &Manifest, breakdown: &Breakdown) -> Vec<String> {
     }
     problems.extend(manifest.hooks.iter().filter_map(missing_hook));
     problems.extend(manifest.warnings.iter().map(|warning| escape(warning)));
-    problems
 }
 
 fn incomplete(kinds: &[KindBreakdown]) -> Option<String> {
@@ -236,4 +331,26 @@ fn missing_hook(hook: &Hook) -> Option<String> {
         escape(why),
         escape(&hook.purpose)
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::samples;
+
+    #[test]
+    fn runs_that_the_kernel_left_out_are_told() {
+        let mut manifest = samples::manifest();
+        let left_out = |manifest: &Manifest| {
+            let problems = problems(&[manifest], &Breakdown::default());
+            problems.into_iter().filter(|problem| problem.contains("left out")).collect::<Vec<_>>()
+        };
+        assert_eq!(left_out(&manifest), [""; 0]);
+        manifest.counts.runs_left_out = 1_200;
+        assert_eq!(
+            left_out(&manifest),
+            ["the kernel left out 1,200 runs of a hook, in interrupts of the same hook: what they would have \
+              told is missing"]
+        );
+    }
 }

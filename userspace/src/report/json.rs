@@ -8,6 +8,8 @@ use serde::Serialize;
 
 use super::breakdown::Breakdown;
 use super::explain::sum;
+use super::filter::RequestFilter;
+use super::overview::Reported;
 use super::requests::{is_modelled, Marks, Selection};
 use super::stacks::ShownStacks;
 use crate::capture::manifest::{Command, Hook, Host, Loss, Manifest, Stacks};
@@ -16,9 +18,22 @@ use crate::output::ShownFrame;
 
 #[derive(Serialize)]
 struct Report<'a> {
-    capture: Capture<'a>,
+    /// Of a report on one capture.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    capture: Option<Capture<'a>>,
+    /// Of a report on several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    captures: Vec<Capture<'a>>,
+    /// `null`: none.
+    filter: Option<&'a RequestFilter>,
     #[serde(flatten)]
     breakdown: &'a Breakdown,
+}
+
+/// One report for each of several captures.
+#[derive(Serialize)]
+struct Reports {
+    reports: Vec<serde_json::Value>,
 }
 
 #[derive(Serialize)]
@@ -40,6 +55,10 @@ struct Capture<'a> {
     records: u64,
     records_lost: u64,
     records_late: u64,
+    /// Runs of hooks that the kernel left out.
+    runs_left_out: u64,
+    switches_missed: u64,
+    steal_unplaced_ns: u64,
     losses: &'a [Loss],
     warnings: &'a [String],
     hooks_not_attached: Vec<&'a Hook>,
@@ -53,6 +72,8 @@ struct Requests<'a> {
     in_capture: usize,
     /// Incomplete requests cut off by a limit that may have lasted longer than those listed.
     unlisted_may_belong: usize,
+    /// The largest latency that one of them has reached.
+    unlisted_reached_ns: u64,
     requests: Vec<Row<'a>>,
 }
 
@@ -80,6 +101,12 @@ struct Explanation<'a> {
     fault: Option<String>,
 }
 
+/// One for each of several requests.
+#[derive(Serialize)]
+struct Explanations {
+    explanations: Vec<serde_json::Value>,
+}
+
 #[derive(Serialize)]
 struct Piece<'a> {
     seq: usize,
@@ -101,13 +128,32 @@ struct Stack<'a> {
     frames: &'a [ShownFrame],
 }
 
-/// Writes what [`super::report`] shows, as one JSON document.
+/// What [`super::report`] shows, all of it, as one JSON document.
+///
+/// # Errors
+/// When a value cannot be represented, which would be a defect.
+pub fn report_value(of: &Reported) -> Result<serde_json::Value> {
+    let (mut captures, mut capture) = (Vec::new(), None);
+    match &of.manifests[..] {
+        [manifest] => capture = Some(capture_of(manifest)),
+        manifests => captures.extend(manifests.iter().map(|manifest| capture_of(manifest))),
+    }
+    let filter = Some(&of.query.filter).filter(|filter| !filter.is_empty());
+    let report = Report { capture, captures, filter, breakdown: of.breakdown };
+    Ok(serde_json::to_value(report)?)
+}
+
+/// Writes reports: a single one as it is, of several a list.
 ///
 /// # Errors
 /// When `out` cannot be written.
-pub fn report_json(out: &mut dyn Write, manifest: &Manifest, breakdown: &Breakdown) -> Result<()> {
+pub fn reports_json(out: &mut dyn Write, reports: Vec<serde_json::Value>) -> Result<()> {
+    one_or_list(out, reports, |reports| Reports { reports })
+}
+
+fn capture_of(manifest: &Manifest) -> Capture<'_> {
     let counts = &manifest.counts;
-    let capture = Capture {
+    Capture {
         command: &manifest.command,
         host: &manifest.host,
         labels: &manifest.labels,
@@ -119,17 +165,19 @@ pub fn report_json(out: &mut dyn Write, manifest: &Manifest, breakdown: &Breakdo
         sleep_stacks: counts.sleep_stacks,
         samples: counts.samples,
         sampling_ns: counts.sampling_ns,
-        requests: breakdown.kinds.iter().map(|kind| kind.requests).sum(),
-        requests_incomplete: breakdown.kinds.iter().map(|kind| kind.incomplete).sum(),
+        requests: counts.requests,
+        requests_incomplete: counts.requests_incomplete,
         records: counts.records,
         records_lost: counts.records_lost,
         records_late: counts.records_late,
+        runs_left_out: counts.runs_left_out,
+        switches_missed: counts.switches_missed,
+        steal_unplaced_ns: counts.steal_unplaced_ns,
         losses: &manifest.losses,
         warnings: &manifest.warnings,
         hooks_not_attached: manifest.hooks.iter().filter(|h| h.attached_as.is_none()).collect(),
         probe_cost_estimated_ns: manifest.probe_cost_ns(),
-    };
-    document(out, &Report { capture, breakdown })
+    }
 }
 
 /// Writes the rows [`super::requests`] lists, as one JSON document.
@@ -166,22 +214,22 @@ pub fn requests_json(
             matching: selection.matching,
             in_capture: selection.in_capture,
             unlisted_may_belong: selection.may_belong,
+            unlisted_reached_ns: selection.may_belong_ns,
             requests: listed.collect(),
         },
     )
 }
 
-/// Writes one request and all its segments, as one JSON document.
+/// One request and all its segments, as one JSON document.
 ///
 /// # Errors
-/// When `out` cannot be written.
-pub fn explain_json(
-    out: &mut dyn Write,
+/// When a value cannot be represented, which would be a defect.
+pub fn explain_value(
     manifest: &Manifest,
     request: &Request,
     segments: &[Segment],
     stacks: &ShownStacks,
-) -> Result<()> {
+) -> Result<serde_json::Value> {
     let sum = sum(request, segments);
     let pieces = segments.iter().enumerate().map(|(seq, segment)| Piece {
         seq,
@@ -189,17 +237,36 @@ pub fn explain_json(
         segment,
         stack: stack(segment, stacks),
     });
-    document(
-        out,
-        &Explanation {
-            request,
-            start_offset_ns: offset(request, manifest),
-            segments: pieces.collect(),
-            sum_ns: u64::try_from(sum.sum_ns).unwrap_or(u64::MAX),
-            conserved: sum.fault.is_none(),
-            fault: sum.fault,
-        },
-    )
+    Ok(serde_json::to_value(Explanation {
+        request,
+        start_offset_ns: offset(request, manifest),
+        segments: pieces.collect(),
+        sum_ns: u64::try_from(sum.sum_ns).unwrap_or(u64::MAX),
+        conserved: sum.fault.is_none(),
+        fault: sum.fault,
+    })?)
+}
+
+/// Writes what explains some requests: of a single one as it is, else a list.
+///
+/// # Errors
+/// When `out` cannot be written.
+pub fn explanations_json(out: &mut dyn Write, values: Vec<serde_json::Value>) -> Result<()> {
+    one_or_list(out, values, |explanations| Explanations { explanations })
+}
+
+fn one_or_list<L: Serialize>(
+    out: &mut dyn Write,
+    mut values: Vec<serde_json::Value>,
+    list: impl Fn(Vec<serde_json::Value>) -> L,
+) -> Result<()> {
+    match (values.len(), values.pop()) {
+        (1, Some(one)) => document(out, &one),
+        (_, last) => {
+            values.extend(last);
+            document(out, &list(values))
+        }
+    }
 }
 
 fn stack<'a>(segment: &Segment, stacks: &'a ShownStacks) -> Option<Stack<'a>> {
@@ -226,9 +293,11 @@ fn document(out: &mut dyn Write, value: &impl Serialize) -> Result<()> {
 mod tests {
     use serde_json::Value;
 
-    use super::super::breakdown::breakdown;
     use super::super::requests::{modelled, select, RequestOptions, SortKey};
-    use super::super::samples::{manifest, stream, ten, text, troubled, unfinished};
+    use super::super::samples::{
+        broken_down, manifest, stream, ten, text, troubled, unfinished, START_NS,
+    };
+    use super::super::survey::Query;
     use super::*;
 
     fn parse(text: &str) -> Value {
@@ -239,10 +308,14 @@ mod tests {
     fn a_report() {
         let mut all = ten();
         all.push((unfinished(11, 3_100), Vec::new()));
-        let (rows, segments) = stream(&all);
-        let breakdown = breakdown(rows.into_iter().map(Ok), segments).unwrap();
-        let json = parse(&text(|out| report_json(out, &troubled(), &breakdown)));
-        assert_eq!(json["capture"]["requests"], 11);
+        let query = Query::default();
+        let breakdown = broken_down(&all, &query);
+        let (manifest, contents) = (troubled(), None);
+        let of =
+            Reported { manifests: vec![&manifest], query: &query, breakdown: &breakdown, contents };
+        let json = parse(&text(|out| reports_json(out, vec![report_value(&of)?])));
+        assert_eq!(json["in_capture"], 11);
+        assert_eq!(json["filter"], Value::Null);
         assert_eq!(json["capture"]["records_lost"], 7);
         assert_eq!(json["capture"]["hooks_not_attached"][0]["name"], "fentry/pipe_write");
         assert_eq!(json["not_conserved"], 0);
@@ -263,10 +336,10 @@ mod tests {
         rows.push(unfinished(11, 3_100));
         let options = RequestOptions {
             sort: SortKey::Id,
-            min_latency_ns: Some(9_500),
+            filter: RequestFilter { min_latency_ns: Some(9_500), ..Default::default() },
             ..RequestOptions::default()
         };
-        let selection = select(rows.into_iter().map(Ok), &options).unwrap();
+        let selection = select(rows.into_iter().map(Ok), &options, START_NS).unwrap();
         let json = parse(&text(|out| requests_json(out, &manifest(), &selection, &marks)));
         assert_eq!((&json["matching"], &json["in_capture"]), (&2.into(), &11.into()));
         let row = &json["requests"][0];
@@ -283,7 +356,9 @@ mod tests {
         let (row, mut segments) = ten().remove(0);
         let explain = |segments: &[Segment]| {
             parse(&text(|out| {
-                explain_json(out, &manifest(), &row.request, segments, &ShownStacks::new())
+                let stacks = ShownStacks::new();
+                let value = explain_value(&manifest(), &row.request, segments, &stacks)?;
+                explanations_json(out, vec![value])
             }))
         };
         let json = explain(&segments);

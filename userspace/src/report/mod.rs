@@ -3,27 +3,50 @@
 //! Everything is written to a `Write` the caller chooses. Text from outside (names, paths, reasons)
 //! is escaped before it can reach a terminal; a figure that rests on modelled evidence carries `~`.
 
+mod adder;
 mod breakdown;
+mod contents;
 mod explain;
+mod filter;
+pub(crate) mod fit;
+mod groups;
 mod header;
 mod ids;
 mod json;
+mod kind_sums;
+mod largest;
+pub(crate) mod layout;
+mod nothing;
 mod overview;
 mod requests;
 mod stacks;
-mod text;
-mod units;
+pub(crate) mod sums;
+mod survey;
+mod tables;
+mod tail;
+pub(crate) mod text;
+mod threads;
+pub(crate) mod units;
 mod values;
+mod words;
 
-pub use breakdown::{
-    breakdown, Breakdown, Distribution, KindBreakdown, Part, PhasePart, WaitedFor, Waits,
-};
+pub use adder::Adder;
+pub(crate) use breakdown::ORDER;
+pub use breakdown::{Breakdown, Ends, KindBreakdown, Part, PhasePart, WaitedFor, Waits};
+pub use contents::contents;
 pub use explain::explain;
-pub use json::{explain_json, report_json, requests_json};
-pub use overview::report;
+pub use filter::{EndPattern, Passes, Pattern, RequestFilter, StatusPattern};
+pub use groups::{Group, GroupBy, GroupPart, Groups, Others};
+pub use json::{explain_value, explanations_json, report_value, reports_json, requests_json};
+pub use overview::{report, Reported};
 pub use requests::{modelled, requests, select, Marks, RequestOptions, Selection, SortKey};
 pub use stacks::{stack_ids, ShownStacks};
+pub use sums::Distribution;
+pub use survey::{Contents, Facts, Query, Survey};
+pub use tail::{Band, Tail, TailPart};
 pub use text::escape;
+pub(crate) use threads::without_tid;
+pub use threads::ProbeThreads;
 pub use units::{format_ns, format_share, nearest_rank, parse_ns};
 
 /// How text is to look.
@@ -36,4 +59,4 @@ pub struct Style {
 }
 
 #[cfg(test)]
-mod samples;
+pub(crate) mod samples;

@@ -6,13 +6,15 @@ use std::io::Write;
 use std::str::FromStr;
 
 use anyhow::Result;
-use comfy_table::{Cell, ColumnConstraint, ContentArrangement};
+use comfy_table::Cell;
 
+use super::filter::{Passes, RequestFilter};
+use super::fit::{cells, cut, fit, Fate};
 use super::text::{end, escape, indented, table, tinted};
 use super::units::{count, format_exact, format_ns, format_share, format_start};
 use super::Style;
 use crate::capture::manifest::Manifest;
-use crate::model::{Category, Evidence, Kind, Request, Segment};
+use crate::model::{Category, Evidence, Request, Segment};
 use crate::output::RequestRow;
 
 /// What to list, and in which order.
@@ -23,14 +25,12 @@ pub struct RequestOptions {
     pub reverse: bool,
     /// Rows at most.
     pub limit: Option<usize>,
-    /// Only these kinds; all when empty.
-    pub kinds: Vec<Kind>,
+    /// Which requests.
+    pub filter: RequestFilter,
     /// Only incomplete requests.
     pub incomplete: bool,
-    /// Bounds of the latency, both included.
-    pub min_latency_ns: Option<u64>,
-    pub max_latency_ns: Option<u64>,
-    /// The so many with the largest latency; wins over `sort`, `reverse` and `limit`.
+    /// The so many complete ones with the largest latency (incomplete ones if only these are asked for);
+    /// wins over `sort`, `reverse` and `limit`.
     pub slowest: Option<usize>,
 }
 
@@ -101,8 +101,10 @@ pub struct Selection {
     pub(super) listed: Vec<Selected>,
     pub(super) matching: usize,
     pub(super) in_capture: usize,
-    /// Incomplete requests cut off by a limit on the largest latencies: they may belong to the list.
+    /// Incomplete requests that are not among the largest latencies listed: they may belong to the list.
     pub(super) may_belong: usize,
+    /// The largest latency that one of them has reached.
+    pub(super) may_belong_ns: u64,
 }
 
 impl Selection {
@@ -110,15 +112,21 @@ impl Selection {
     pub fn ids(&self) -> HashSet<u64> {
         self.listed.iter().map(|selected| selected.row.request.request_id).collect()
     }
+
+    /// The rows that are listed, in order.
+    pub fn into_rows(self) -> Vec<RequestRow> {
+        self.listed.into_iter().map(|selected| selected.row).collect()
+    }
 }
 
-/// Chooses the rows to list. Where there is a limit, memory is bounded by it and not by the rows.
+/// Chooses the rows to list, of a capture that started at `capture_start_ns`. Where there is a limit, memory is bounded by it and not by the rows.
 ///
 /// # Errors
 /// Passes on what `rows` fails with.
 pub fn select(
     rows: impl IntoIterator<Item = Result<RequestRow>>,
     options: &RequestOptions,
+    capture_start_ns: u64,
 ) -> Result<Selection> {
     let (sort, reverse, limit) = match options.slowest {
         Some(n) => (SortKey::Latency, false, Some(n)),
@@ -132,16 +140,26 @@ pub fn select(
         by_key.then(a.row.request.request_id.cmp(&b.row.request.request_id))
     };
     let by_largest = sort == SortKey::Latency && falling;
-    let mut selection = Selection { listed: Vec::new(), matching: 0, in_capture: 0, may_belong: 0 };
+    let mut selection = Selection {
+        listed: Vec::new(),
+        matching: 0,
+        in_capture: 0,
+        may_belong: 0,
+        may_belong_ns: 0,
+    };
     for row in rows {
         let row = row?;
         selection.in_capture += 1;
-        let of_kind = options.kinds.is_empty() || options.kinds.contains(&row.request.kind);
-        let passes = latency_passes(&row.request, options);
-        if !of_kind || (options.incomplete && row.request.complete) || passes == Passes::No {
+        let passes = options.filter.passes(&row.request, capture_start_ns);
+        if passes == Passes::No || (options.incomplete && row.request.complete) {
             continue;
         }
         selection.matching += 1;
+        // Only a lower bound of its latency is known: it may be the slowest, or not.
+        if options.slowest.is_some() && !options.incomplete && !row.request.complete {
+            selection.leave_out(&row.request);
+            continue;
+        }
         selection.listed.push(Selected { row, uncertain: passes == Passes::Maybe });
         if limit.is_some_and(|n| selection.listed.len() >= n.saturating_mul(2).max(CUT_AT_ROWS)) {
             selection.cut(limit, by_largest, order);
@@ -164,8 +182,16 @@ impl Selection {
     ) {
         self.listed.sort_by(order);
         let kept = limit.unwrap_or(usize::MAX).min(self.listed.len());
-        let cut = self.listed.drain(kept..);
-        self.may_belong += cut.filter(|cut| by_largest && !cut.row.request.complete).count();
+        let cut = self.listed.split_off(kept);
+        for cut in cut.iter().filter(|cut| by_largest && !cut.row.request.complete) {
+            self.leave_out(&cut.row.request);
+        }
+    }
+
+    /// Counts an incomplete request that is not listed.
+    fn leave_out(&mut self, request: &Request) {
+        self.may_belong += 1;
+        self.may_belong_ns = self.may_belong_ns.max(request.latency_ns);
     }
 }
 
@@ -175,39 +201,6 @@ fn key(row: &RequestRow, sort: SortKey) -> u64 {
         SortKey::Start => row.request.start_ns,
         SortKey::Id => row.request.request_id,
         SortKey::Category(category) => row.category_ns[category as usize].unwrap_or(0),
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Passes {
-    No,
-    Maybe,
-    Yes,
-}
-
-/// The latency of an incomplete request is a lower bound: it surely passes a minimum it has already
-/// reached, surely fails a maximum it has already passed, and nothing else is known.
-fn latency_passes(request: &Request, options: &RequestOptions) -> Passes {
-    let known_ns = request.latency_ns;
-    let min = match options.min_latency_ns {
-        Some(min_ns) if known_ns < min_ns => {
-            if request.complete {
-                Passes::No
-            } else {
-                Passes::Maybe
-            }
-        }
-        _ => Passes::Yes,
-    };
-    let max = match options.max_latency_ns {
-        Some(max_ns) if known_ns > max_ns => Passes::No,
-        Some(_) if !request.complete => Passes::Maybe,
-        _ => Passes::Yes,
-    };
-    match (min, max) {
-        (Passes::No, _) | (_, Passes::No) => Passes::No,
-        (Passes::Yes, Passes::Yes) => Passes::Yes,
-        _ => Passes::Maybe,
     }
 }
 
@@ -246,69 +239,91 @@ pub fn requests(
     if selection.may_belong > 0 {
         writeln!(
             out,
-            "{} not listed may have lasted longer than those that are",
-            count(selection.may_belong as u64, "incomplete request")
+            "{} may belong here: one lasted ≥ {} (--incomplete)",
+            count(selection.may_belong as u64, "incomplete request"),
+            format_ns(selection.may_belong_ns)
         )?;
     }
     Ok(())
 }
 
+/// The columns, whether they are aligned to the right, and what may become of them.
+const COLUMNS: [(&str, bool, Fate); 10] = [
+    ("id", true, Fate::Stays),
+    ("kind", false, Fate::Later),
+    ("start", true, Fate::Later),
+    ("latency", true, Fate::Stays),
+    ("complete", false, Fate::First),
+    ("client", false, Fate::Cut(10)),
+    ("server", false, Fate::Cut(10)),
+    ("bytes", true, Fate::First),
+    ("most time in", false, Fate::Cut(14)),
+    ("why incomplete", false, Fate::Cut(14)),
+];
+
 fn listing(manifest: &Manifest, listed: &[Selected], marks: &Marks, style: Style) -> String {
     let reasons = listed.iter().any(|selected| !selected.row.request.complete);
-    let mut header = vec![
-        "id",
-        "kind",
-        "start",
-        "latency",
-        "complete",
-        "client",
-        "server",
-        "bytes",
-        "most time in",
-    ];
-    if reasons {
-        header.push("why incomplete");
+    let columns = &COLUMNS[..if reasons { COLUMNS.len() } else { COLUMNS.len() - 1 }];
+    let rows: Vec<_> = listed.iter().map(|selected| line(manifest, selected, marks)).collect();
+    let widest = |at: usize| {
+        let texts = rows.iter().map(|(texts, _)| cells(&texts[at]));
+        texts.chain([cells(columns[at].0)]).max().unwrap_or(0)
+    };
+    let wanted: Vec<_> = (0..columns.len()).map(|at| (widest(at), columns[at].2)).collect();
+    let widths = fit(&wanted, style.width.map_or(usize::MAX, usize::from));
+
+    let kept: Vec<_> =
+        widths.iter().enumerate().filter_map(|(at, width)| Some((at, (*width)?))).collect();
+    let header: Vec<_> = kept.iter().map(|(at, _)| columns[*at].0).collect();
+    let right: Vec<_> = (0..kept.len()).filter(|&nth| columns[kept[nth].0].1).collect();
+    let mut table = table(&header, &right, style);
+    if let Some(last) = table.column_iter_mut().last() {
+        last.set_padding((0, 0)); // what follows would take room
     }
-    let mut table = table(&header, &[0, 2, 3, 7], style);
-    if let Some(width) = style.width {
-        table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
-        // Numbers are not to be broken; names may be.
-        for column in [0, 1, 2, 3, 4, 7] {
-            if let Some(column) = table.column_mut(column) {
-                column.set_constraint(ColumnConstraint::ContentWidth);
+    for (texts, category) in &rows {
+        table.add_row(kept.iter().map(|&(at, width)| {
+            let text = cut(&texts[at], width);
+            match category.filter(|_| at == MOST_TIME) {
+                Some(category) => tinted(text, category, style),
+                None => Cell::new_owned(text),
             }
-        }
+        }));
     }
-    for selected in listed {
-        table.add_row(line(manifest, selected, marks, reasons, style));
+    let mut list = indented(&table, "");
+    let left_out: Vec<_> = (columns.iter().zip(&widths))
+        .filter_map(|((name, ..), width)| width.is_none().then_some(*name))
+        .collect();
+    if !left_out.is_empty() {
+        list += &format!("no room for: {} (--json has all)\n", left_out.join(", "));
     }
-    indented(&table, "")
+    list
 }
 
+/// Which of [`COLUMNS`] has the colour of a category.
+const MOST_TIME: usize = 8;
+
+/// The texts of a row, and the category with most time.
 fn line(
     manifest: &Manifest,
     selected: &Selected,
     marks: &Marks,
-    reasons: bool,
-    style: Style,
-) -> Vec<Cell> {
+) -> ([String; COLUMNS.len()], Option<Category>) {
     let request = &selected.row.request;
     let top = top(&selected.row, marks);
-    let mut cells = vec![
-        Cell::new(request.request_id),
-        Cell::new(request.kind),
-        Cell::new(format_start(request.start_ns, manifest.start_ns)),
-        Cell::new(latency(request, selected.uncertain)),
-        Cell::new(if request.complete { "yes" } else { "no" }),
-        Cell::new(end(request.client.as_ref())),
-        Cell::new(end(request.server.as_ref())),
-        Cell::new(bytes(request)),
-        top.map_or(Cell::new("-"), |top| tinted(top.text, top.category, style)),
+    let category = top.as_ref().map(|top| top.category);
+    let texts = [
+        request.request_id.to_string(),
+        request.kind.to_string(),
+        format_start(request.start_ns, manifest.start_ns),
+        latency(request, selected.uncertain),
+        if request.complete { "yes" } else { "no" }.to_owned(),
+        end(request.client.as_ref()),
+        end(request.server.as_ref()),
+        bytes(request),
+        top.map_or("-".to_owned(), |top| top.text),
+        request.reason.as_deref().map(escape).unwrap_or_default(),
     ];
-    if reasons {
-        cells.push(Cell::new(request.reason.as_deref().map(escape).unwrap_or_default()));
-    }
-    cells
+    (texts, category)
 }
 
 /// `≥` before a lower bound, `?` after one that leaves open whether the request passes a filter.
@@ -350,7 +365,7 @@ fn top(row: &RequestRow, marks: &Marks) -> Option<Top> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::samples::{manifest, stream, ten, text, unfinished, PLAIN};
+    use super::super::samples::{manifest, stream, ten, text, unfinished, PLAIN, START_NS};
     use super::*;
 
     fn rows() -> (Vec<RequestRow>, Marks) {
@@ -360,7 +375,7 @@ mod tests {
     }
 
     fn selected(rows: Vec<RequestRow>, options: &RequestOptions) -> Selection {
-        select(rows.into_iter().map(Ok), options).unwrap()
+        select(rows.into_iter().map(Ok), options, START_NS).unwrap()
     }
 
     fn ids(options: &RequestOptions) -> Vec<(u64, bool)> {
@@ -387,12 +402,8 @@ mod tests {
     #[test]
     fn latency_of_incomplete_requests_is_three_valued() {
         let between = |min_latency_ns, max_latency_ns| {
-            ids(&RequestOptions {
-                min_latency_ns,
-                max_latency_ns,
-                sort: SortKey::Id,
-                ..Default::default()
-            })
+            let filter = RequestFilter { min_latency_ns, max_latency_ns, ..Default::default() };
+            ids(&RequestOptions { filter, sort: SortKey::Id, ..Default::default() })
         };
         // Known to have lasted 3.1 us at least: surely more than 3 us, perhaps more than 9 us.
         assert!(between(Some(3_000), None).contains(&(11, false)));
@@ -407,7 +418,7 @@ mod tests {
     fn the_list() {
         let (rows, marks) = rows();
         let options = RequestOptions {
-            min_latency_ns: Some(9_500),
+            filter: RequestFilter { min_latency_ns: Some(9_500), ..Default::default() },
             sort: SortKey::Id,
             ..RequestOptions::default()
         };
@@ -429,7 +440,26 @@ id  kind        start      latency  complete  client      server       bytes  mo
         let options = RequestOptions { slowest: Some(2), ..RequestOptions::default() };
         let selection = selected(rows, &options);
         let text = text(|out| requests(out, &manifest(), &selection, &marks, PLAIN));
-        assert!(text.contains("1 incomplete request not listed may have lasted longer"), "{text}");
+        let said = "1 incomplete request may belong here: one lasted ≥ 3.10 us (--incomplete)\n";
+        assert!(text.ends_with(said), "{text}");
+    }
+
+    #[test]
+    fn the_slowest_are_complete_unless_asked_otherwise() {
+        let (mut rows, _) = rows();
+        rows.push(unfinished(12, 1_000_000));
+        let slowest = |slowest, incomplete| {
+            let options =
+                RequestOptions { slowest: Some(slowest), incomplete, ..RequestOptions::default() };
+            let selection = selected(rows.clone(), &options);
+            let id = |one: &Selected| one.row.request.request_id;
+            let listed: Vec<u64> = selection.listed.iter().map(id).collect();
+            (listed, selection.matching, selection.may_belong, selection.may_belong_ns)
+        };
+        assert_eq!(slowest(3, false), (vec![10, 9, 8], 12, 2, 1_000_000));
+        assert_eq!(slowest(20, false).0.len(), 10);
+        assert_eq!(slowest(20, false).2, 2);
+        assert_eq!(slowest(1, true), (vec![12], 2, 1, 3_100));
     }
 
     #[test]
@@ -443,6 +473,33 @@ id  kind        start      latency  complete  client      server       bytes  mo
         let selection = selected(rows, &options);
         let text = text(|out| requests(out, &manifest(), &selection, &marks, PLAIN));
         assert!(text.contains("copy ~ 10.0 %") && text.contains("~ in whole or in part modelled"));
+    }
+
+    #[test]
+    fn what_has_no_room_is_left_out_or_cut_and_not_broken() {
+        let (mut rows, marks) = rows();
+        let long = "a-service-with-a-long-name";
+        rows[9].request.client.as_mut().unwrap().comm = long.into();
+        let options = RequestOptions { sort: SortKey::Id, reverse: true, ..Default::default() };
+        let selection = selected(rows, &options);
+        let list = |width| {
+            let style = Style { color: false, width };
+            let text = text(|out| requests(out, &manifest(), &selection, &marks, style));
+            text.lines().take(4).map(str::to_owned).collect::<Vec<_>>()
+        };
+        let expected = [
+            "11 of 11 matching requests",
+            "id  kind        start    latency  client       server      most time in  why incomplete",
+            "11  pipe  +0.011000 s  ≥ 3.10 us  client/101   server/102  -             records lost",
+            "10  pipe  +0.010000 s    10.0 us  a-service-…  server/102  user 60.0 %",
+        ];
+        assert_eq!(list(Some(87)), expected);
+        let at_80 = list(Some(80));
+        assert!(at_80.iter().all(|line| cells(line) <= 80), "{at_80:#?}");
+        assert!(at_80[1].starts_with("id  kind    latency  client  "), "{at_80:#?}");
+        let at_200 = list(Some(200));
+        assert_eq!(at_200, list(None));
+        assert!(at_200[3].contains(&format!("{long}/101")) && at_200[1].contains("bytes"));
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! Made-up captures for the tests of this module.
 
+use super::adder::breakdown;
+use super::breakdown::Breakdown;
+use super::survey::{Facts, Query};
 use super::Style;
 use crate::capture::manifest::{Calibration, Command, Counts, Hook, Host, Loss, Manifest, Options};
 use crate::model::{category_ns, Category, End, Evidence, Kind, Request, Segment, Side};
 use crate::output::RequestRow;
 
-pub(super) const PLAIN: Style = Style { color: false, width: None };
+pub(crate) const PLAIN: Style = Style { color: false, width: None };
 
 pub(super) const START_NS: u64 = 1_000_000_000;
 
@@ -115,7 +118,7 @@ pub(super) fn unfinished(id: u64, lower_bound_ns: u64) -> RequestRow {
 }
 
 /// What the reader of `segments.parquet` would yield.
-pub(super) fn stream(
+pub(crate) fn stream(
     requests: &[(RequestRow, Vec<Segment>)],
 ) -> (Vec<RequestRow>, Vec<anyhow::Result<(u64, Segment)>>) {
     let rows = requests.iter().map(|(row, _)| row.clone()).collect();
@@ -125,8 +128,18 @@ pub(super) fn stream(
     (rows, segments.collect())
 }
 
+/// These requests added up, as of one capture.
+pub(super) fn broken_down(requests: &[(RequestRow, Vec<Segment>)], query: &Query) -> Breakdown {
+    let (rows, segments) = stream(requests);
+    breakdown(|| rows.iter().cloned().map(Ok), segments, &facts(), query).unwrap()
+}
+
+pub(super) fn facts() -> Facts {
+    Facts { start_ns: START_NS, duration_ns: 12_300_000, ..Facts::default() }
+}
+
 /// Ten requests of 1, 2, ... 10 us: client user, a modelled copy at the server, a run-queue wait.
-pub(super) fn ten() -> Vec<(RequestRow, Vec<Segment>)> {
+pub(crate) fn ten() -> Vec<(RequestRow, Vec<Segment>)> {
     (1..=10)
         .map(|i| {
             let mut copy = segment(Category::Copy, Side::Server, 100 * i);
@@ -139,7 +152,7 @@ pub(super) fn ten() -> Vec<(RequestRow, Vec<Segment>)> {
         .collect()
 }
 
-pub(super) fn text(write: impl FnOnce(&mut dyn std::io::Write) -> anyhow::Result<()>) -> String {
+pub(crate) fn text(write: impl FnOnce(&mut dyn std::io::Write) -> anyhow::Result<()>) -> String {
     let mut out = Vec::new();
     write(&mut out).unwrap();
     String::from_utf8(out).unwrap()

@@ -40,12 +40,12 @@ pub fn escape(text: &str) -> String {
 }
 
 /// `comm/tid`, or `-`.
-pub(super) fn end(end: Option<&End>) -> String {
+pub(crate) fn end(end: Option<&End>) -> String {
     end.map_or("-".to_owned(), |end| format!("{}/{}", escape(&end.comm), end.tid))
 }
 
 /// What follows a name whose figures are not all measured.
-pub(super) fn marks(modelled: bool, sampled: bool) -> &'static str {
+pub(crate) fn marks(modelled: bool, sampled: bool) -> &'static str {
     match (modelled, sampled) {
         (false, false) => "",
         (true, false) => " ~",
@@ -67,12 +67,12 @@ pub(super) fn wait_status(status: i32) -> String {
     }
 }
 
-pub(super) fn bold(text: &str, style: Style) -> String {
+pub(crate) fn bold(text: &str, style: Style) -> String {
     ansi("1", text, style)
 }
 
 /// For what the reader must not miss.
-pub(super) fn alarm(text: &str, style: Style) -> String {
+pub(crate) fn alarm(text: &str, style: Style) -> String {
     ansi("1;31", text, style)
 }
 
@@ -99,7 +99,7 @@ pub(super) fn color_of(category: Category) -> Color {
 }
 
 /// A table without lines: `header` names the columns, those in `right` are aligned to the right.
-pub(super) fn table(header: &[&str], right: &[usize], style: Style) -> Table {
+pub(crate) fn table(header: &[&str], right: &[usize], style: Style) -> Table {
     let mut table = Table::new();
     table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     if style.color {
@@ -127,7 +127,7 @@ fn heading(name: &str, style: Style) -> Cell {
 }
 
 /// A cell in the colour of its category.
-pub(super) fn tinted(text: String, category: Category, style: Style) -> Cell {
+pub(crate) fn tinted(text: String, category: Category, style: Style) -> Cell {
     let cell = Cell::new_owned(text);
     if style.color {
         cell.fg(color_of(category))
@@ -137,7 +137,7 @@ pub(super) fn tinted(text: String, category: Category, style: Style) -> Cell {
 }
 
 /// The lines of a table, indented, without trailing blanks.
-pub(super) fn indented(table: &Table, indent: &str) -> String {
+pub(crate) fn indented(table: &Table, indent: &str) -> String {
     let lines = table.lines().map(|line| format!("{indent}{}\n", line.trim_end()));
     lines.collect()
 }

@@ -1,6 +1,6 @@
 //! Numbers for people: nanoseconds in a unit that fits, shares, percentiles.
 
-use anyhow::{bail, Context, Result};
+use anyhow::{bail, ensure, Context, Result};
 
 const UNITS: [(&str, u128); 3] = [("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
 
@@ -59,8 +59,23 @@ pub fn format_share(part: impl Into<u128>, whole: impl Into<u128>) -> String {
     format!("{}.{} %", per_mille / 10, per_mille % 10)
 }
 
+/// As [`format_ns`], with a sign before what is below 0.
+pub(super) fn format_signed_ns(ns: i64) -> String {
+    let sign = if ns < 0 { "-" } else { "" };
+    format!("{sign}{}", format_ns(ns.unsigned_abs()))
+}
+
+/// So many a second: `0.25/s`, `12.3/s`, `1,234/s`.
+pub(super) fn format_rate(per_s: f64) -> String {
+    match per_s {
+        0.0..0.995 => format!("{per_s:.2}/s"),
+        0.995..99.95 => format!("{per_s:.1}/s"),
+        _ => format!("{}/s", format_exact(per_s.round() as u128)),
+    }
+}
+
 /// A whole number with commas between the thousands.
-pub(super) fn format_exact(number: impl Into<u128>) -> String {
+pub(crate) fn format_exact(number: impl Into<u128>) -> String {
     let digits = number.into().to_string();
     let mut out = String::with_capacity(digits.len() * 4 / 3);
     for (i, digit) in digits.chars().enumerate() {
@@ -73,34 +88,43 @@ pub(super) fn format_exact(number: impl Into<u128>) -> String {
 }
 
 /// `1 request`, `2 requests`.
-pub(super) fn count(number: u64, noun: &str) -> String {
+pub(crate) fn count(number: u64, noun: &str) -> String {
     let s = if number == 1 { "" } else { "s" };
     format!("{} {noun}{s}", format_exact(number))
 }
 
-/// Nanoseconds from text such as `250ns`, `1.5 us`, `3ms`, `2s`.
+/// Nanoseconds from text such as `250ns`, `1.5 us`, `3ms`, `2s`, `1.5m` (minutes, also `min`), `1h`.
 ///
 /// # Errors
-/// When the text is not a decimal number with one of these units, or is finer than 1 ns.
+/// When the text is not a decimal number with one of these units, is finer than 1 ns, or too long.
 pub fn parse_ns(text: &str) -> Result<u64> {
-    let wrong = || format!("{text:?} is not a duration such as 250ns, 1.5us, 3ms or 2s");
+    let wrong = || format!("{text:?} is not a duration such as 250ns, 1.5us, 3ms, 2s, 5m or 1h");
     let text = text.trim();
     let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').with_context(wrong)?;
     let (number, unit) = text.split_at(split);
-    let digits = match unit.trim_start() {
-        "ns" => 0,
-        "us" | "µs" | "μs" => 3,
-        "ms" => 6,
-        "s" => 9,
+    let unit_ns: u128 = match unit.trim_start() {
+        "ns" => 1,
+        "us" | "µs" | "μs" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        "m" | "min" => 60_000_000_000,
+        "h" => 3_600_000_000_000,
         _ => bail!(wrong()),
     };
     let (whole, part) = number.split_once('.').unwrap_or((number, ""));
     let part = part.trim_end_matches('0');
-    if whole.is_empty() || part.len() > digits {
+    if whole.is_empty() || part.contains('.') || part.len() > MOST_DECIMALS {
         bail!(wrong());
     }
-    format!("{whole}{part:0<digits$}").parse().with_context(wrong)
+    let scale = 10_u128.pow(part.len() as u32);
+    let scaled: u128 = format!("{whole}{part}").parse().with_context(wrong)?;
+    let scaled_ns = scaled.checked_mul(unit_ns).with_context(wrong)?;
+    ensure!(scaled_ns % scale == 0, wrong());
+    u64::try_from(scaled_ns / scale).with_context(wrong)
 }
+
+/// An hour has no finer part than that which is a whole number of nanoseconds.
+const MOST_DECIMALS: usize = 13;
 
 /// Percentile by nearest rank, on exact integers: the smallest value such that at least `percent`
 /// of the `count` values are not above it. `nonzero` holds the values above 0 in ascending order;
@@ -175,7 +199,28 @@ mod tests {
         assert_eq!(parse_ns("1.5 us").unwrap(), 1_500);
         assert_eq!(parse_ns("3ms").unwrap(), 3_000_000);
         assert_eq!(parse_ns("0.10s").unwrap(), 100_000_000);
-        for bad in ["", "3", "ms", ".5ms", "1.5ns", "1.2.3s", "-1ms", "3h", "99999999999999s"] {
+        assert_eq!(parse_ns("2m").unwrap(), 120_000_000_000);
+        assert_eq!(parse_ns("1.5 min").unwrap(), 90_000_000_000);
+        assert_eq!(parse_ns("1h").unwrap(), 3_600_000_000_000);
+        assert_eq!(parse_ns("0.0000000000025h").unwrap(), 9);
+        assert_eq!(parse_ns("18446744073.709551615s").unwrap(), u64::MAX);
+        for bad in [
+            "",
+            "3",
+            "ms",
+            ".5ms",
+            "1.5ns",
+            "1.2.3s",
+            "1..s",
+            "-1ms",
+            "3d",
+            "1h 2m",
+            "0.1234567891234567s",
+            "0.00000000001m",
+            "18446744073.709551616s",
+            "99999999999999s",
+            "999999999999999999999999999999999999999999h",
+        ] {
             assert!(parse_ns(bad).is_err(), "{bad}");
         }
     }

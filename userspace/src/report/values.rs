@@ -42,23 +42,34 @@ impl Values {
 
     /// As [`nearest_rank`], where `count` includes values of 0 that were not pushed.
     pub fn nearest_rank(&mut self, count: u64, percent: u32) -> u64 {
+        self.rank_bounds(count, percent).1
+    }
+
+    /// What [`Values::nearest_rank`] tells is between these, both included: they differ only where
+    /// values are not kept as they are.
+    pub fn rank_bounds(&mut self, count: u64, percent: u32) -> (u64, u64) {
         let Some(counted) = &self.counted else {
             self.exact.sort_unstable();
-            return nearest_rank(&self.exact, count, percent);
+            let value = nearest_rank(&self.exact, count, percent);
+            return (value, value);
         };
         let rank = (u128::from(percent) * u128::from(count)).div_ceil(100).max(1);
         let zeros = u128::from(count).saturating_sub(u128::from(counted.len()));
         let mut passed = zeros;
         if rank <= zeros {
-            return 0;
+            return (0, 0);
         }
         for step in counted.iter_recorded() {
             passed += u128::from(step.count_since_last_iteration());
             if passed >= rank {
-                return step.value_iterated_to().min(self.max);
+                let highest = step.value_iterated_to();
+                let lowest = counted.lowest_equivalent(highest);
+                // Larger ones than it can tell apart count as the largest.
+                let highest = if highest >= LARGEST { self.max } else { highest.min(self.max) };
+                return (lowest.min(highest), highest);
             }
         }
-        self.max
+        (self.max, self.max)
     }
 }
 
@@ -89,6 +100,8 @@ mod tests {
                     found.abs_diff(exact) <= most,
                     "{count} {zeros} {percent}: {found} {exact}"
                 );
+                let (from, to) = values.rank_bounds(count + zeros, percent);
+                assert!(from <= exact && exact <= to && to == found, "{from} {exact} {to}");
             }
             assert_eq!(values.max(), all[all.len() - 1]);
         }

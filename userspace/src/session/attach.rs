@@ -17,8 +17,8 @@ use zerocopy::IntoBytes;
 use super::*;
 use crate::capture::manifest::{Attached, Process};
 use crate::engine::event::{TYPE_FIFO, TYPE_UNIX};
-use crate::probe::mappings;
 use crate::probe::running::{Holder, OldChannel};
+use crate::probe::{files, mappings};
 use crate::records::{RecRole, REC_ROLE};
 use crate::select::{self, Age, Selected, Selection};
 use crate::target::signals;
@@ -59,8 +59,12 @@ pub fn attach(
             pids().filter_map(|pid| mappings::present(pid, config.keep_paths).ok()).flatten(),
         );
     }
+    if config.keep_paths {
+        known.extend(pids().filter_map(|pid| files::open(pid).ok()).flatten());
+    }
     let lost_before = untold_losses(&probe)?;
     manifest.programs = probe.program_runs()?.1;
+    manifest.counts.runs_left_out = probe.runs_left_out()?;
     probe.tell_listening(select::listening_ports(pids()))?;
     let mut interrupts = Interrupts::receive()?;
 
@@ -102,6 +106,7 @@ pub fn attach(
     sink.until_ns = end_ns;
     probe.detach();
     sink.drain(&rings);
+    interrupt::catch();
     drop(interrupts);
     renice(former_nice);
     let named = |process: &Selected| Process { pid: process.pid, comm: process.comm.clone() };

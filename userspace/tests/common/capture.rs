@@ -91,6 +91,7 @@ impl Capture {
 
     /// Checks what holds for every capture, and returns requests with their segments.
     pub fn checked(&self) -> Vec<(Request, Vec<Segment>)> {
+        check_numbers(self);
         let rows = self.rows();
         let mut segments = self.segments();
         let mut by_kind: BTreeMap<String, u64> = BTreeMap::new();
@@ -108,6 +109,22 @@ impl Capture {
         let incomplete = checked.iter().filter(|(request, _)| !request.complete).count();
         assert_eq!(counts.requests_incomplete, incomplete as u64);
         checked
+    }
+}
+
+/// 1, 2, ... in both files, and parents that are there.
+pub fn check_numbers(capture: &Capture) {
+    let (rows, segments) = capture.tables();
+    let ids: Vec<u64> = rows.iter().map(|row| row.request.request_id).collect();
+    assert!(ids.iter().copied().eq(1..=rows.len() as u64), "{ids:?}");
+    let mut explained: Vec<u64> = segments.iter().map(|(id, _)| *id).collect();
+    explained.dedup();
+    assert!(explained.is_sorted(), "{explained:?}");
+    for RequestRow { request, .. } in &rows {
+        let Some(parent) = request.parent_request_id else { continue };
+        let parent = rows.get(parent as usize - 1).expect("the parent has a row");
+        assert!(parent.request.start_ns <= request.start_ns, "{request:?} {parent:?}");
+        assert_ne!(parent.request.request_id, request.request_id);
     }
 }
 

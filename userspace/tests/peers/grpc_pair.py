@@ -1,6 +1,8 @@
 """A gRPC server and its client, each a process, on one connection; messages are plain bytes.
 
-    grpc_pair.py FORM CALLS CONCURRENCY BYTES [LOG]
+    grpc_pair.py FORM CALLS CONCURRENCY BYTES [LOG]     both
+    grpc_pair.py serve                                  prints its port; serves until its input ends
+    grpc_pair.py ask PORT FORM CALLS CONCURRENCY BYTES
 
 FORM is Unary, Fail (unary, answered with NOT_FOUND), In, Out or Both (streams of five messages). The
 client prints how many calls of each method had their answer, and writes a line for each to LOG.
@@ -8,9 +10,10 @@ client prints how many calls of each method had their answer, and writes a line 
 
 import collections
 import os
-import sys
 import threading
 import time
+
+import ends
 
 OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 STREAM = 5
@@ -52,15 +55,19 @@ def serve(tell_port, stop):
     server = grpc.server(workers, handlers=[Methods()], options=OPTIONS)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
-    os.write(tell_port, b"%d" % port)
+    os.write(tell_port, b"%d\n" % port)
     os.read(stop, 1)
     server.stop(None).wait()
 
 
-def ask(port, form, calls, concurrency, payload, log):
-    import grpc
+def ask(port, form, calls, concurrency, size, log=None):
+    import grpc  # after the server has been forked: it does not like to be
 
-    channel = grpc.insecure_channel("127.0.0.1:%d" % port, options=OPTIONS)
+    if log:
+        log = open(log, "w", buffering=1)
+        print("begin_ns,end_ns,method", file=log)
+    calls, concurrency, payload = int(calls), int(concurrency), b"x" * int(size)
+    channel = grpc.insecure_channel("127.0.0.1:" + port, options=OPTIONS)
     grpc.channel_ready_future(channel).result()
     answered = collections.Counter()
     lock = threading.Lock()
@@ -102,23 +109,4 @@ def ask(port, form, calls, concurrency, payload, log):
         print(method, count)
 
 
-def main():
-    form, calls, concurrency, size = sys.argv[1], *map(int, sys.argv[2:5])
-    log = open(sys.argv[5], "w", buffering=1) if len(sys.argv) > 5 else None
-    if log:
-        print("begin_ns,end_ns,method", file=log)
-    port, tell_port = os.pipe()
-    stopped, stop = os.pipe()
-    server = os.fork()  # before grpc is there: it does not like to be forked
-    if server == 0:
-        os.close(stop)
-        serve(tell_port, stopped)
-        os._exit(0)
-    os.close(stopped)
-    ask(int(os.read(port, 16)), form, calls, concurrency, b"x" * size, log)
-    os.close(stop)
-    _, status = os.waitpid(server, 0)
-    sys.exit(os.waitstatus_to_exitcode(status))
-
-
-main()
+ends.run(serve, ask)

@@ -64,7 +64,10 @@ fn wrong_arguments_show_usage() {
         &["requests", "--sort", "colour"],
         &["explain"],
         &["explain", "a", "b", "c"],
-        &["report", "a", "b"],
+        &["attach"],
+        &["attach", "--duration", "1s"],
+        &["report", "--by", "colour"],
+        &["report", "--status", "well"],
         &["nonsense"],
         &[],
     ] {
@@ -74,6 +77,26 @@ fn wrong_arguments_show_usage() {
         assert!(stderr.contains("Usage:") || stderr.contains("--help"), "{arguments:?}: {stderr}");
         assert_no_crash(&stderr);
     }
+}
+
+/// What is missing is said with the command that would do.
+#[test]
+fn what_was_meant_is_guessed() {
+    let scratch = TempDir::new().unwrap();
+    let directory = scratch.path().to_str().unwrap();
+    let slowest = format!("`rpcprobe explain {directory} --slowest`");
+    let list = format!("`rpcprobe requests {directory} --slowest 5`");
+    for (arguments, words) in [
+        (&["explain", directory][..], &["which request", &slowest[..], &list][..]),
+        (&["explain", directory, "1", "--slowest"], &["--slowest stands in place"]),
+        (&["attach", "1234"], &["`rpcprobe attach --pid 1234`", "`rpcprobe attach --port 1234`"]),
+        (&["attach", "nginx", "--duration", "1s"], &["`rpcprobe attach --comm nginx`"]),
+        (&["attach", "/system.slice"], &["`rpcprobe attach --cgroup /system.slice`"]),
+    ] {
+        assert_refused(&rpcprobe(arguments).output().unwrap(), 2, words);
+    }
+    let output = rpcprobe(["explain", "nonsense"]).output().unwrap();
+    assert_refused(&output, 1, &["nonsense is not the number of a request"]);
 }
 
 #[test]

@@ -61,7 +61,7 @@ fn the_part_before_the_truncation_is_read_when_asked_for() {
         assert!(capture.checked().len() <= all + 1, "{percent} %");
         let warnings = capture.manifest().warnings;
         assert_eq!(warnings.len(), 1, "{warnings:?}");
-        assert!(capture.report().lines().take(6).any(|line| line.contains(&warnings[0])));
+        assert!(capture.report().lines().take(7).any(|line| line.contains(&warnings[0])));
     }
     // Whole again, so is what follows from it.
     assert!(attribute_with(&capture, &whole, &[]).status.success());

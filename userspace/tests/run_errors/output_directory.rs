@@ -1,14 +1,17 @@
 //! Where a capture may be written to.
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{symlink, PermissionsExt};
+use std::path::Path;
 use std::process::Command;
 
 use tempfile::TempDir;
 
 use crate::common::capture::{contents, run, Capture, NAME};
 use crate::common::{
-    assert_refused, needs_kernel, open_directory, rpcprobe, text, unaffected, RPCPROBE,
+    as_nobody, assert_refused, directory_of_nobody, needs_kernel, open_directory, rpcprobe, text,
+    unaffected, NOBODY, RPCPROBE,
 };
 use crate::{assert_nothing_left, try_run};
 
@@ -29,6 +32,99 @@ fn a_capture_is_overwritten_only_by_force() {
     assert_eq!(capture.manifest().labels.get("run").map(|label| &label[..]), Some("second"));
     assert_eq!(contents(&at).len(), 4);
     capture.checked();
+}
+
+/// Nothing is lost and nobody asked: without a name each capture has a directory of its own, and the
+/// newest is the one that is read.
+#[test]
+fn captures_without_a_name_are_numbered() {
+    let Some(_turn) = needs_kernel() else { return };
+    let parent = TempDir::new().unwrap();
+    let here = |arguments: &[&str]| {
+        let mut command = rpcprobe(arguments);
+        command.current_dir(parent.path()).output().unwrap()
+    };
+    let run = |number: &str| here(&["run", "-q", "--label", number, "--", "true"]);
+    assert_eq!(text(&run("number=1").stderr), "");
+    let report = || {
+        let output = here(&["report"]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        (text(&output.stderr), text(&output.stdout))
+    };
+    let (said, first) = report();
+    assert!(said.is_empty() && first.contains("number=1"), "{said}{first}");
+
+    let second = run("number=2");
+    assert!(second.status.success());
+    assert_eq!(
+        text(&second.stderr),
+        "rpcprobe: rpcprobe.out exists: capturing to rpcprobe.out.2\n"
+    );
+    // What is attributed again is not newer for that.
+    assert!(here(&["attribute", "-q", "rpcprobe.out"]).status.success());
+    let (said, second) = report();
+    assert_eq!(said, "rpcprobe: reading rpcprobe.out.2\n");
+    assert!(second.contains("number=2"), "{second}");
+    for arguments in [&["requests"][..], &["explain", "1"], &["attribute", "-q"]] {
+        let output = here(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+        assert_eq!(text(&output.stderr), "rpcprobe: reading rpcprobe.out.2\n", "{arguments:?}");
+    }
+    // A name that is given means that directory.
+    let output = here(&["run", "-q", "-o", "rpcprobe.out", "--", "true"]);
+    assert_refused(&output, 1, &["rpcprobe.out exists", "--force"]);
+    assert_eq!(text(&here(&["report", "rpcprobe.out"]).stdout), first);
+    assert!(here(&["run", "-q", "--force", "--", "true"]).status.success());
+    let (said, forced) = report();
+    assert_eq!(said, "rpcprobe: reading rpcprobe.out\n");
+    assert!(!forced.contains("number="), "{forced}");
+    // A run that does not begin leaves none.
+    assert_eq!(here(&["run", "--", "/no/such/program"]).status.code(), Some(127));
+    assert!(!parent.path().join("rpcprobe.out.3").exists());
+}
+
+fn modes(directory: &Path) -> BTreeMap<String, u32> {
+    let mode = |path: &Path| fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777;
+    let mut modes = BTreeMap::from([(".".to_owned(), mode(directory))]);
+    for entry in fs::read_dir(directory).unwrap().map(Result::unwrap) {
+        modes.insert(entry.file_name().into_string().unwrap(), mode(&entry.path()));
+    }
+    modes
+}
+
+/// Whatever the umask; and what is attributed again is for whom the capture was.
+#[test]
+fn only_the_owner_reads_a_capture_that_is_not_shared() {
+    let Some(_turn) = needs_kernel() else { return };
+    for (umask, options, directory_mode, file_mode) in
+        [("000", "", 0o700, 0o600), ("077", "--share", 0o755, 0o644)]
+    {
+        let (home, program) = directory_of_nobody();
+        let at = home.path().join(NAME);
+        let script =
+            format!("umask {umask}; exec '{RPCPROBE}' run -q {options} -o {NAME} -- true",);
+        let mut command = Command::new("sh");
+        unaffected(&mut command);
+        command.args(["-c", &script]).current_dir(home.path());
+        command.env("SUDO_UID", NOBODY.to_string()).env("SUDO_GID", NOBODY.to_string());
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let expected: BTreeMap<String, u32> =
+            ["events.bin", "manifest.json", "requests.parquet", "segments.parquet"]
+                .map(|name| (name.to_owned(), file_mode))
+                .into_iter()
+                .chain([(".".to_owned(), directory_mode)])
+                .collect();
+        assert_eq!(modes(&at), expected);
+        let again = as_nobody(&program, &["attribute", "-q", at.to_str().unwrap()]).output();
+        assert!(again.unwrap().status.success());
+        assert_eq!(modes(&at), expected);
+        // Another user than these two.
+        let mut other = Command::new("setpriv");
+        other.args(["--reuid=54321", "--regid=54321", "--clear-groups", "--"]);
+        let read = other.arg(&program).arg("report").arg(&at).output().unwrap();
+        assert_eq!(read.status.success(), !options.is_empty(), "{}", text(&read.stderr));
+    }
 }
 
 /// A former capture stays until the program runs.

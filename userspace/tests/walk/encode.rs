@@ -1,7 +1,7 @@
 //! Events as the records the kernel side would have sent: the reverse of `event::decode`.
 
 use rpcprobe::engine::event::{
-    Call, Event, Io, Method, Object, Packet, Protocol, Unit, What, TYPE_EVENTFD, TYPE_UDP,
+    Call, Event, FileId, Io, Method, Object, Packet, Protocol, Unit, What, TYPE_EVENTFD, TYPE_UDP,
 };
 use rpcprobe::engine::unsent::Unsent;
 use rpcprobe::records::*;
@@ -131,7 +131,7 @@ pub fn record(event: &Event) -> Vec<u8> {
         }
         What::Contention { tid, enter_ns, flags } => {
             let hdr = hdr(*tid, REC_CONTENTION, 0, *flags);
-            RecContention { hdr, enter_ns: *enter_ns, lock: 0 }.as_bytes().to_vec()
+            RecContention { hdr, enter_ns: *enter_ns }.as_bytes().to_vec()
         }
         What::Throttle { tid } => {
             RecThrottle { hdr: hdr(*tid, REC_THROTTLE, 0, 0) }.as_bytes().to_vec()
@@ -141,7 +141,7 @@ pub fn record(event: &Event) -> Vec<u8> {
             let (queued_ns, started_ns, queuer_tid) = (*queued_ns, *started_ns, *queuer);
             RecWork { hdr, queued_ns, started_ns, queuer_tid, pad: 0 }.as_bytes().to_vec()
         }
-        What::Channel { object, name } => {
+        What::Channel { object, name, .. } => {
             let hdr = hdr(0, REC_UNIX_CHANNEL, 0, 0);
             let (channel, path_bytes) = (object.ino, name.len() as u32);
             let object_type = object.type_bits;
@@ -164,6 +164,12 @@ pub fn record(event: &Event) -> Vec<u8> {
             }
             .as_bytes()
             .to_vec()
+        }
+        What::File { file, path } => {
+            let FileId { dev, ino } = *file;
+            let path_bytes = path.len() as u32;
+            let fixed = RecFile { hdr: hdr(0, REC_FILE, 0, 0), ino, dev, path_bytes };
+            [fixed.as_bytes(), path.as_bytes()].concat()
         }
         What::Role { asked, answer } => {
             let number = |channel: &Option<Object>| channel.map_or(0, |object| object.ino);
@@ -339,7 +345,12 @@ fn call(mut hdr: RecHdr, call: &Call) -> Vec<u8> {
         .as_bytes()
         .to_vec(),
         (None, Some(path)) => {
-            let fixed = RecSyscallPath { sys, path_bytes: path.len() as u32, pad: 0 };
+            let fixed = RecSyscallPath {
+                sys,
+                ino: call.opened.map_or(0, |file| file.ino),
+                dev: call.opened.map_or(0, |file| file.dev),
+                path_bytes: path.len() as u32,
+            };
             [fixed.as_bytes(), path.as_bytes()].concat()
         }
         (None, None) => sys.as_bytes().to_vec(),

@@ -2,7 +2,7 @@
 //! journal. Answers derived by hand. The client (thread 10, CPU 0) asks on pipe `A`, the server (thread
 //! 20, CPU 1) answers on pipe `B`.
 
-use rpcprobe::engine::event::{Block, What};
+use rpcprobe::engine::event::{Block, FileId, Object, What, TYPE_FILE};
 use rpcprobe::model::Segment;
 use rpcprobe::records::{JOURNAL_CHECKPOINT, WAKING_HARDIRQ, WAKING_IN_SYSCALL, WAKING_SOFTIRQ};
 
@@ -146,4 +146,28 @@ fn a_device_that_is_done_in_the_middle_of_a_send_is_not_the_message() {
         150-153 client kernel.pipe
     ";
     assert_eq!(s.only(), expected(answer));
+}
+
+/// The server reads two files: one that was open before, and one that it opens in between under a new name.
+#[test]
+fn a_file_goes_by_the_name_it_was_opened_by_last() {
+    let mut s = Story::new();
+    let (first, second) = (FileId { dev: 7, ino: 1 }, FileId { dev: 7, ino: 2 });
+    let object = |FileId { dev, ino }: FileId| Object { dev, ino, type_bits: TYPE_FILE };
+    s.at(1, 1, What::File { file: first, path: "/before".into() });
+    asked(&mut s);
+    s.read(1, 20, object(first), (0, 9), (115, 117));
+    s.read(1, 20, object(second), (0, 9), (117, 119));
+    for (file, path, span) in [(second, "opened", (119, 121)), (first, "renamed", (123, 125))] {
+        s.opened_file(1, 20, (file, path), span);
+        s.read(1, 20, object(file), (0, 9), (span.1, span.1 + 2));
+    }
+    s.write(1, 20, b(), (0, 4), (130, 145));
+    s.read(0, 10, b(), (0, 4), (150, 153));
+    let requests = s.requests();
+    let detail = |start_ns| at(&requests[0].1, start_ns).1;
+    assert_eq!(detail(115), Some("read /before"));
+    assert_eq!(detail(117), Some("read file:[2]"));
+    assert_eq!((detail(119), detail(121)), (Some("openat opened"), Some("read opened")));
+    assert_eq!((detail(123), detail(125)), (Some("openat renamed"), Some("read renamed")));
 }

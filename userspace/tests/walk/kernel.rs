@@ -1,6 +1,7 @@
 //! What the simulated kernel does: operations without duration, and [`Op::Run`] between them.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use rpcprobe::engine::event::{Call, Exec, Io, Object, What};
 use rpcprobe::model::{Category, Kind};
@@ -625,7 +626,7 @@ fn rpc_call(
     exit_ns: u64,
     ret: i64,
     io: Option<Io>,
-    path: Option<Box<str>>,
+    path: Option<Arc<str>>,
 ) -> Call {
     let more = Box::default();
     Call {
@@ -638,6 +639,7 @@ fn rpc_call(
         io,
         more,
         accepted_of_ns: None,
+        opened: None,
         path,
     }
 }

@@ -1,7 +1,7 @@
 //! Traces written by hand, and the engine's answers in a form that is easy to write down.
 
 use rpcprobe::engine::event::{
-    Call, Event, Exec, Io, Object, OpenCall, What, TYPE_EVENTFD, TYPE_FIFO, TYPE_FUTEX,
+    Call, Event, Exec, FileId, Io, Object, OpenCall, What, TYPE_EVENTFD, TYPE_FIFO, TYPE_FUTEX,
     TYPE_SHARED_WORD, TYPE_TCP,
 };
 use rpcprobe::engine::unsent::Unsent;
@@ -195,6 +195,21 @@ impl Story {
         self.ended(cpu, tid, nr, span, ret, None);
     }
 
+    /// A file is opened by that name.
+    pub fn opened_file(
+        &mut self,
+        cpu: u32,
+        tid: u32,
+        (file, path): (FileId, &str),
+        span: (u64, u64),
+    ) {
+        const OPENAT: u16 = 257;
+        self.ended(cpu, tid, OPENAT, span, 3, None);
+        if let Some(Event { what: What::Call { call, .. }, .. }) = self.events.last_mut() {
+            (call.opened, call.path) = (Some(file), Some(path.into()));
+        }
+    }
+
     /// `(offset, bytes)` of a pipe written.
     pub fn write(
         &mut self,
@@ -258,9 +273,21 @@ impl Story {
     ) {
         let (nr, ret) = if accepted_of_ns.is_some() { (ACCEPT, 7) } else { (CONNECT, 0) };
         let io = Some(io(socket(ino, TYPE_TCP), 7, false, (0, 0)));
-        let (unfinished, reaped, more, path) = (false, false, Box::default(), None);
-        let call =
-            Call { nr, enter_ns, exit_ns, ret, unfinished, reaped, io, more, accepted_of_ns, path };
+        let (unfinished, reaped, more) = (false, false, Box::default());
+        let (opened, path) = (None, None);
+        let call = Call {
+            nr,
+            enter_ns,
+            exit_ns,
+            ret,
+            unfinished,
+            reaped,
+            io,
+            more,
+            accepted_of_ns,
+            opened,
+            path,
+        };
         self.at(exit_ns, cpu, What::Call { tid, call: Box::new(call) });
     }
 
@@ -320,6 +347,7 @@ impl Story {
             io,
             more: Box::default(),
             accepted_of_ns: None,
+            opened: None,
             path: None,
         };
         self.at(exit_ns, cpu, What::Call { tid, call: Box::new(call) });
@@ -360,6 +388,7 @@ impl Story {
             io: None,
             more: Box::default(),
             accepted_of_ns: None,
+            opened: None,
             path: None,
         };
         self.at(ts_ns, cpu, What::Call { tid, call: Box::new(call) });

@@ -83,7 +83,7 @@ impl Detector {
     pub(super) fn exec_id(&mut self, process: ProcessId) -> Option<u64> {
         let child = self.children.get(&process)?;
         if child.request_id.is_none() {
-            let id = self.new_id();
+            let id = self.id_ahead();
             self.children.get_mut(&process)?.request_id = Some(id);
         }
         self.children.get(&process)?.request_id
@@ -190,6 +190,7 @@ mod tests {
             io: None,
             more: Box::default(),
             accepted_of_ns: None,
+            opened: None,
             path: None,
         };
         event(exit_ns, What::Call { tid, call: Box::new(call) })

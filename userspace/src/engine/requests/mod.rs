@@ -319,11 +319,24 @@ impl Detector {
         }
     }
 
-    /// The next request id: 1, 2, ...
+    /// An id for a request; the tables have others, without gaps.
     pub fn new_id(&mut self) -> u64 {
         self.next_id += 1;
         self.next_id
     }
+
+    /// An id for a request that is yet to be found, if it ever is: others may name it as their parent.
+    fn id_ahead(&mut self) -> u64 {
+        AHEAD | self.new_id()
+    }
+}
+
+/// Marks ids given ahead.
+const AHEAD: u64 = 1 << 62;
+
+/// Whether an id was given before its request was found: no others are named as parents.
+pub fn is_ahead(id: u64) -> bool {
+    id & AHEAD != 0
 }
 
 fn kind_of(channel: Object) -> Kind {

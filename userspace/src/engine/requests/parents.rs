@@ -88,7 +88,7 @@ impl Detector {
         if let Some(&id) = self.parents.ids.get(&asked) {
             return Some(id);
         }
-        let id = self.new_id();
+        let id = self.id_ahead();
         self.parents.ids.insert(asked, id);
         Some(id)
     }

@@ -172,6 +172,7 @@ mod tests {
                 io: Some(io),
                 more: Box::default(),
                 accepted_of_ns: None,
+                opened: None,
                 path: None,
             };
             at(55, 1, What::Call { tid: 11, call: Box::new(call) });

@@ -60,6 +60,7 @@ impl Story {
             reaped: false,
             io: Some(io),
             more: Box::default(),
+            opened: None,
             path: None,
             accepted_of_ns: None,
         };

@@ -1,0 +1,314 @@
+#!/usr/bin/env python3
+"""Servers under load, from 1 to 10,000 connections: is every request found, is no work booked twice, and
+what does a request cost?
+
+A row is one capture of one load at one number of connections, with both ends traced, the client's only or
+the server's only. Of each:
+
+  found        complete requests of the load's kind, beside what the load generator says it made
+  segments     a request
+  twice        on-CPU time of threads that belongs to more than one request at once, of what they really ran
+  B/event      bytes of the segments' table for each record of events.bin
+  us/event     time to attribute the events again, and the most memory that took
+  mean         latency, beside what the load generator measured
+
+Needs root, redis-server with redis-tools, and nginx with h2load (nghttp2-client) for http. Usage: run.py
+[--connections 1,50,...] [--requests N] [--ends both,client,server] [redis|http ...]; rpcprobe from $RPCPROBE
+or PATH. Exit status: 0 if every request was found and none of the work was booked twice, else 1.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+
+RPCPROBE = os.environ.get("RPCPROBE") or "rpcprobe"
+ENDS = ("both", "client", "server")
+# Nobody waits longer for one row.
+MOST_SECONDS = 600
+ON_CPU = "(category in ('user', 'copy', 'fault') or category like 'kernel.%')"
+TWICE = f"""
+with spans as (
+    select tid, s.start_ns, s.start_ns + s.duration_ns as end_ns
+    from read_parquet($segments) s join read_parquet($requests) r using (request_id)
+    where r.kind = $kind and r.complete and {ON_CPU}
+), reached as (
+    select *, max(end_ns) over (partition by tid order by start_ns, end_ns
+                                rows between unbounded preceding and 1 preceding) as before_ns
+    from spans
+)
+select sum(end_ns - start_ns),
+       sum(greatest(0, end_ns - greatest(start_ns, coalesce(before_ns, 0))))
+from reached
+"""
+REQUESTS = """
+select count(*) filter (where complete), avg(latency_ns) filter (where complete)
+from read_parquet($requests) where kind = $kind and (coalesce(method, '') like $method)
+"""
+SEGMENTS = """
+select count(*) from read_parquet($segments) join read_parquet($requests) r using (request_id)
+where r.kind = $kind and r.complete
+"""
+
+
+@dataclass
+class Made:
+    """What a load generator says."""
+
+    requests: int
+    mean_us: float
+
+
+class Redis:
+    kind, method, port = "resp", "GET", 6401
+
+    def __init__(self, directory):
+        self.server = ["redis-server", "--port", str(self.port), "--save", "", "--dir", directory]
+        self.server += ["--maxclients", "20000", "--loglevel", "warning"]
+
+    def client(self, connections, requests):
+        return [
+            "redis-benchmark",
+            "-p",
+            str(self.port),
+            "-t",
+            "get",
+            "--csv",
+            "-c",
+            str(connections),
+        ] + [
+            "-n",
+            str(requests),
+        ]
+
+    def made(self, said, requests):
+        row = next(line for line in said.splitlines() if line.startswith('"GET"'))
+        return Made(requests, float(row.replace('"', "").split(",")[2]) * 1000)
+
+
+class Http:
+    kind, method, port = "http1", "GET /%", 6402
+
+    def __init__(self, directory):
+        directory = Path(directory)
+        (directory / "index.html").write_text("x" * 1000)
+        (directory / "nginx.conf").write_text(
+            f"worker_processes 1; daemon off; pid {directory}/nginx.pid; error_log {directory}/error.log;\n"
+            "events { worker_connections 20000; }\n"
+            f"http {{ access_log off; keepalive_requests 1000000;\n"
+            f"server {{ listen 127.0.0.1:{self.port} backlog=20000; root {directory}; }} }}\n"
+        )
+        os.chmod(directory, 0o755)
+        self.server = ["nginx", "-c", directory / "nginx.conf", "-p", directory]
+
+    def client(self, connections, requests):
+        command = ["h2load", "--h1", "-t", "1", "-n", str(requests), "-c", str(connections)]
+        return [*command, f"http://127.0.0.1:{self.port}/"]
+
+    def made(self, said, _):
+        succeeded = int(re.search(r"(\d+) succeeded", said)[1])
+        row = next(line for line in said.splitlines() if line.startswith("time for request:"))
+        return Made(succeeded, microseconds(row.split()[5]))
+
+
+LOADS = {"redis": Redis, "http": Http}
+
+
+def microseconds(text):
+    number, unit = re.fullmatch(r"([\d.]+)(us|ms|s)", text).groups()
+    return float(number) * {"us": 1, "ms": 1e3, "s": 1e6}[unit]
+
+
+def words(command):
+    return [str(word) for word in command]
+
+
+def wait_for_port(port):
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        time.sleep(0.05)
+    sys.exit(f"nothing listens on port {port} after 30 s")
+
+
+def end(process, signal_number=signal.SIGTERM):
+    process.send_signal(signal_number)
+    process.wait(MOST_SECONDS)
+
+
+@contextlib.contextmanager
+def server_of(load):
+    server = subprocess.Popen(
+        words(load.server), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        wait_for_port(load.port)
+        yield server
+    finally:
+        end(server)
+
+
+def said_by(command):
+    done = subprocess.run(
+        words(command), capture_output=True, text=True, timeout=MOST_SECONDS, check=False
+    )
+    if done.returncode != 0:
+        raise RuntimeError(
+            f"{command[0]} ended with {done.returncode}: {done.stderr.strip()[-300:]}"
+        )
+    return done.stdout
+
+
+BOTH = """
+"$SERVER" {server} > /dev/null 2>&1 & server=$!
+until (exec 3<>/dev/tcp/127.0.0.1/{port}) 2> /dev/null; do sleep 0.05; done
+{client}; status=$?
+kill $server; wait $server; exit $status
+"""
+
+
+def quoted(command):
+    return " ".join("'" + word.replace("'", "'\\''") + "'" for word in words(command))
+
+
+def capture(load, ends, out, connections, requests):
+    """Captures the load; what its generator printed."""
+    client = load.client(connections, requests)
+    run = [RPCPROBE, "run", "-q", "-o", out, "--"]
+    if ends == "both":
+        script = BOTH.replace('"$SERVER" {server}', quoted(load.server))
+        script = script.format(port=load.port, client=quoted(client))
+        return said_by([*run, "bash", "-c", script])
+    with server_of(load):
+        if ends == "client":
+            return said_by([*run, *client])
+        attach = words([RPCPROBE, "attach", "-o", out, "--port", load.port])
+        pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+        attached = subprocess.Popen(attach, **pipes)
+        try:
+            line = attached.stderr.readline()
+            if "attached" not in line:
+                raise RuntimeError(f"attach: {line.strip()}")
+            said = said_by(client)
+        finally:
+            end(attached, signal.SIGINT)
+    return said
+
+
+def attribute(out):
+    """Seconds of all CPUs, of the clock, and the most bytes of memory to attribute the capture again."""
+    begin = time.monotonic()
+    child = subprocess.Popen(words([RPCPROBE, "attribute", "-q", out]), stderr=subprocess.DEVNULL)
+    until = begin + MOST_SECONDS
+    while True:
+        pid, _, usage = os.wait4(child.pid, os.WNOHANG)
+        if pid:
+            return time.monotonic() - begin, usage.ru_maxrss * 1024
+        if time.monotonic() > until:
+            child.kill()
+            os.wait4(child.pid, 0)
+            raise RuntimeError(f"attribute was not done after {MOST_SECONDS} s")
+        time.sleep(0.02)
+
+
+def row(name, ends, connections, requests):
+    with tempfile.TemporaryDirectory() as directory:
+        load = LOADS[name](directory)
+        out = Path(directory) / "capture"
+        made = load.made(capture(load, ends, out, connections, requests), requests)
+        seconds, peak_bytes = attribute(out)
+        manifest = json.loads((out / "manifest.json").read_text())
+        tables = {name: str(out / f"{name}.parquet") for name in ("requests", "segments")}
+        kind = {"kind": load.kind}
+        one = {"requests": tables["requests"], **kind}
+        ask = duckdb.connect().execute
+        found, mean_ns = ask(REQUESTS, one | {"method": load.method}).fetchone()
+        segments = ask(SEGMENTS, tables | kind).fetchone()[0]
+        booked_ns, ran_ns = ask(TWICE, tables | kind).fetchone()
+        events = manifest["counts"]["records"]
+        size = (out / "segments.parquet").stat().st_size
+        return {
+            "load": name,
+            "traced": ends,
+            "connections": connections,
+            "made": made.requests,
+            "found": found,
+            "lost": manifest["counts"]["records_lost"],
+            "segments": segments / max(found, 1),
+            "twice": (booked_ns or 0) / max(ran_ns or 0, 1) - 1,
+            "event_bytes": size / max(events, 1),
+            "event_us": seconds / max(events, 1) * 1e6,
+            "peak_mb": peak_bytes / 1e6,
+            "mean_us": (mean_ns or 0) / 1000,
+            "made_us": made.mean_us,
+        }
+
+
+HEADER = (
+    f"{'load':6} {'traced':7}{'conns':>6}{'found':>9}{'of':>9}{'lost':>7}{'segments':>10}{'twice':>9}"
+    f"{'B/event':>9}{'us/event':>9}{'memory':>9}{'mean':>10}{'client says':>12}"
+)
+
+
+def shown(of):
+    return (
+        f"{of['load']:6} {of['traced']:7}{of['connections']:>6}{of['found']:>9}{of['made']:>9}{of['lost']:>7}"
+        f"{of['segments']:>10.1f}{of['twice']:>8.1%}{of['event_bytes']:>9.1f}{of['event_us']:>10.2f}"
+        f"{of['peak_mb']:>6.0f} MB{of['mean_us']:>7.0f} us{of['made_us']:>9.0f} us"
+    )
+
+
+def numbers(text):
+    return [int(word) for word in text.split(",")]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("loads", nargs="*", metavar="LOAD", help=", ".join(LOADS))
+    parser.add_argument("--connections", type=numbers, default=[1, 5, 50, 500, 5000, 10000])
+    parser.add_argument("--requests", type=int, default=30000)
+    parser.add_argument("--ends", type=lambda text: text.split(","), default=list(ENDS))
+    parser.add_argument("--json", action="store_true", help="print one JSON object a row")
+    options = parser.parse_args()
+    for name in options.loads:
+        if name not in LOADS:
+            parser.error(f"no load {name}: {', '.join(LOADS)}")
+    if os.geteuid() != 0:
+        sys.exit("run.py needs root")
+    if not shutil.which(RPCPROBE):
+        sys.exit(f"{RPCPROBE} is not there: make build")
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if not options.json:
+        print(HEADER)
+    good = True
+    for name in options.loads or LOADS:
+        for ends in options.ends:
+            for connections in options.connections:
+                try:
+                    of = row(name, ends, connections, max(options.requests, connections))
+                except (RuntimeError, subprocess.TimeoutExpired, duckdb.Error) as error:
+                    good = False
+                    print(f"{name:6} {ends:7}{connections:>6}  {error}", flush=True)
+                    continue
+                good &= of["found"] == of["made"] and of["twice"] < 0.001
+                print(json.dumps(of) if options.json else shown(of), flush=True)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

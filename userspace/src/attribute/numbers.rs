@@ -1,0 +1,36 @@
+//! The numbers that requests have in the tables: 1, 2, ... in the order of their rows.
+//!
+//! The engine's own ids have gaps: some are given to requests that turn out to be none, or not asked for.
+//! It names a parent before it has found it, so those ids are remembered until all rows are known.
+
+use rustc_hash::FxHashMap;
+
+use crate::engine::requests::is_ahead;
+use crate::model::Request;
+
+/// Numbers given so far.
+#[derive(Debug, Default)]
+pub struct Numbers {
+    given: u64,
+    /// By the engine's ids, of those that others may name.
+    of_parents: FxHashMap<u64, u64>,
+    /// Whether any request names a parent.
+    pub any_parent: bool,
+}
+
+impl Numbers {
+    /// Gives the request of the next row its number; its parent keeps the engine's id.
+    pub fn number(&mut self, request: &mut Request) {
+        self.given += 1;
+        if is_ahead(request.request_id) {
+            self.of_parents.insert(request.request_id, self.given);
+        }
+        request.request_id = self.given;
+        self.any_parent |= request.parent_request_id.is_some();
+    }
+
+    /// The number of the request with that id, if it has a row.
+    pub fn of_parent(&self, id: u64) -> Option<u64> {
+        self.of_parents.get(&id).copied()
+    }
+}

@@ -1,0 +1,13 @@
+//! Names of Redis commands.
+
+/// A word, or two where the first contains other commands, in upper case: `GET`, `CONFIG GET`.
+pub(super) fn name(line: &[u8]) -> Option<Vec<u8>> {
+    let is_word = |word: &[u8]| !word.is_empty() && word.iter().all(|&c| of_name(c));
+    let mut words = line.split(|&c| c == b' ');
+    let named = words.clone().count() <= 2 && words.all(is_word);
+    named.then(|| line.to_ascii_uppercase())
+}
+
+fn of_name(c: u8) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, b'-' | b'.' | b'_')
+}

@@ -1,0 +1,140 @@
+//! How far what takes long is: a bar on a terminal, else a line now and then, and nothing if it is quick.
+
+use std::io::{IsTerminal, Read, Write};
+use std::sync::mpsc::{channel, RecvTimeoutError, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+
+use crate::report::units::count;
+
+/// What takes long, and what is counted of it.
+#[derive(Clone, Copy, Debug)]
+pub enum Work {
+    /// Bytes of `events.bin`.
+    Attributing,
+    /// Requests, for a report.
+    AddingUp,
+}
+
+impl Work {
+    fn name(self) -> &'static str {
+        match self {
+            Work::Attributing => "attributing",
+            Work::AddingUp => "adding up",
+        }
+    }
+
+    /// Less takes no time.
+    fn small(self) -> u64 {
+        match self {
+            Work::Attributing => 16 << 20,
+            Work::AddingUp => 100_000,
+        }
+    }
+
+    fn amount(self, amount: u64) -> String {
+        match self {
+            Work::Attributing => HumanBytes(amount).to_string(),
+            Work::AddingUp => count(amount, "request"),
+        }
+    }
+}
+
+/// Without a terminal: when the first line comes, and how long after it the next.
+const FIRST_LINE: Duration = Duration::from_secs(2);
+const NEXT_LINE: Duration = Duration::from_secs(5);
+
+/// Tells how much of it has been done, until dropped.
+pub struct Progress {
+    bar: ProgressBar,
+    lines: Option<(Sender<()>, JoinHandle<()>)>,
+}
+
+impl Progress {
+    /// Of so much of it; says nothing if not `told`.
+    pub fn of(work: Work, whole: u64, told: bool) -> Progress {
+        let is_terminal = std::io::stderr().is_terminal();
+        let bar = match told && is_terminal && whole >= work.small() {
+            true => ProgressBar::new(whole).with_style(style(work, whole)),
+            false => ProgressBar::hidden(),
+        };
+        let lines = (told && !is_terminal).then(|| lines(bar.clone(), work, whole));
+        Progress { bar, lines }
+    }
+
+    /// The items, counted as they are taken.
+    pub fn each<T>(&self, items: impl Iterator<Item = T>) -> impl Iterator<Item = T> {
+        let bar = self.bar.clone();
+        items.inspect(move |_| bar.inc(1))
+    }
+
+    /// The file, counted as it is read.
+    pub fn counted<R: Read>(&self, input: R) -> impl Read + use<R> {
+        self.bar.wrap_read(input)
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+        if let Some((stop, thread)) = self.lines.take() {
+            drop(stop);
+            let _ = thread.join();
+        }
+    }
+}
+
+fn style(work: Work, whole: u64) -> ProgressStyle {
+    let (name, whole) = (work.name(), work.amount(whole));
+    let bar = format!("{name} {{bar:30}} {{percent}} % of {whole}, {{eta}} left");
+    ProgressStyle::with_template(&bar).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+/// A thread that writes lines: the last request may be long after the last byte.
+fn lines(done: ProgressBar, work: Work, whole: u64) -> (Sender<()>, JoinHandle<()>) {
+    let (stop, stopped) = channel();
+    let begin = Instant::now();
+    let thread = thread::spawn(move || {
+        let mut wait = FIRST_LINE;
+        while stopped.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
+            let line = line(work, done.position(), whole, begin.elapsed());
+            let _ = writeln!(std::io::stderr(), "{line}"); // nobody may be there to hear it
+            wait = NEXT_LINE;
+        }
+    });
+    (stop, thread)
+}
+
+fn line(work: Work, done: u64, whole: u64, elapsed: Duration) -> String {
+    let percent = u128::from(done.min(whole)) * 100 / u128::from(whole.max(1));
+    let (name, whole) = (work.name(), work.amount(whole));
+    format!("rpcprobe: {name}: {percent} % of {whole} read in {} s", elapsed.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_say_how_much_is_read() {
+        let said = line(Work::Attributing, 1 << 20, 3 << 20, Duration::from_millis(7_900));
+        assert_eq!(said, "rpcprobe: attributing: 33 % of 3.00 MiB read in 7 s");
+        let none = line(Work::Attributing, 0, 0, Duration::ZERO);
+        assert_eq!(none, "rpcprobe: attributing: 0 % of 0 B read in 0 s");
+        let half = line(Work::AddingUp, 1_000, 2_000, Duration::from_secs(2));
+        assert_eq!(half, "rpcprobe: adding up: 50 % of 2,000 requests read in 2 s");
+    }
+
+    #[test]
+    fn what_is_counted_is_as_it_was() {
+        for told in [true, false] {
+            let bytes = [7; 100];
+            let mut read = Vec::new();
+            let progress = Progress::of(Work::Attributing, 100, told);
+            progress.counted(&bytes[..]).read_to_end(&mut read).unwrap();
+            assert_eq!((&read[..], progress.bar.position()), (&bytes[..], 100));
+        }
+    }
+}

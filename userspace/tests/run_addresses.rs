@@ -1,0 +1,176 @@
+//! Captures tell nobody where the kernel lies: no address of its own is in them.
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::BufReader;
+use std::process::Stdio;
+
+use common::capture::Capture;
+use common::{needs_kernel, peer_in_c, text};
+use rpcprobe::attribute::EVENTS;
+use rpcprobe::capture::reader::Reader;
+use rpcprobe::engine::event::{decode, What};
+use rpcprobe::records::*;
+use zerocopy::FromBytes;
+
+/// Pipes, a disk, locks ($1: the convoy) and page faults; Unix sockets; connections and datagrams through two
+/// devices. Says of each device the number of its namespace and its own.
+const WORK: &str = r#"
+a=rwa$$ b=rwb$$
+trap 'ip netns del $a; ip netns del $b; rm -f "$1.data"' EXIT
+ip netns add $a && ip netns add $b
+ip -n $a link add v0 type veth peer name v1 netns $b
+ip -n $a addr add 10.79.0.1/24 dev v0 && ip -n $b addr add 10.79.0.2/24 dev v1
+ip -n $a link set v0 up && ip -n $b link set v1 up
+for at in $a:v0 $b:v1; do
+    ip netns exec ${at%:*} sh -c 'echo $(stat -Lc %i /proc/self/ns/net) $(cat /sys/class/net/$0/ifindex)' ${at#*:}
+done
+head -c 1000000 /dev/zero | cat | tail -c 1000 >"$1.data"
+dd if=/dev/zero of="$1.data" bs=64k count=16 oflag=sync 2>/dev/null
+"$1" 8 100
+python3 -c '
+import socket
+for kind in socket.SOCK_STREAM, socket.SOCK_DGRAM:
+    one, other = socket.socketpair(socket.AF_UNIX, kind)
+    for i in range(100): one.send(b"x" * 100); other.recv(1000)
+'
+ip netns exec $b python3 -c '
+import socket
+s = socket.create_server(("10.79.0.2", 7777))
+d = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); d.bind(("10.79.0.2", 7777))
+c, _ = s.accept()
+for i in range(100): c.sendall(c.recv(1000)); d.sendto(*d.recvfrom(1000))
+' &
+sleep 0.5
+ip netns exec $a python3 -c '
+import socket
+c = socket.create_connection(("10.79.0.2", 7777))
+d = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); d.connect(("10.79.0.2", 7777))
+for i in range(100): c.sendall(b"x" * 1000); c.recv(1000); d.send(b"x"); d.recv(1000)
+'
+wait
+"#;
+
+/// What that must have left records of, or it shows nothing. Disks not: there may be none.
+const KINDS: [u8; 9] = [
+    REC_SWITCH_SYS,
+    REC_WAKING,
+    REC_SYSCALL_IO,
+    REC_SYSCALL_SOCKET,
+    REC_FAULT,
+    REC_CONTENTION,
+    REC_CHANNEL,
+    REC_UNIX_CHANNEL,
+    REC_PACKET,
+];
+
+/// An 8-byte number, and by how many bits it was shifted: to the right by those of a cache line or page.
+const SHIFTS: [u32; 3] = [0, 6, 12];
+
+/// Where x86-64 kernels have their memory (Documentation/arch/x86/x86_64/mm.rst): the upper half, but for
+///  - what lies from `ffffff00_00000000` up to the kernel's text, in which there are no objects (stacks of 16-bit
+///    programs, firmware): any small u32 with one of -1 behind it reads like that;
+///  - the last 16 MiB: they lie there in every kernel, and small negative numbers read like that.
+struct Addresses {
+    begin: u64,
+}
+
+impl Addresses {
+    /// With five levels of page tables the upper half begins lower.
+    fn of_this_kernel() -> Addresses {
+        let cpus = std::fs::read_to_string("/proc/cpuinfo").expect("/proc/cpuinfo");
+        let five_levels = cpus.split_whitespace().any(|word| word == "la57");
+        Addresses { begin: if five_levels { 0xff10 << 48 } else { 0xffff_8000 << 32 } }
+    }
+
+    fn contain(&self, number: u64, shift: u32) -> bool {
+        let address = number << shift;
+        address >> shift == number
+            && ((self.begin..0xffff_ff00_0000_0000).contains(&address)
+                || (0xffff_ffff_8000_0000..0xffff_ffff_ff00_0000).contains(&address))
+    }
+}
+
+fn number_at(record: &[u8], at: usize) -> Option<u64> {
+    record.get(at..at + 8).map(|bytes| u64::from_le_bytes(bytes.try_into().expect("8 bytes")))
+}
+
+/// Whether an error code (include/linux/err.h: MAX_ERRNO) begins within the number at `at`, whose last bytes are
+/// then the code's first.
+fn is_cut_from_an_error(record: &[u8], at: usize) -> bool {
+    (at + 1..at + 8).any(|at| number_at(record, at).is_some_and(|n| n >= -4095i64 as u64))
+}
+
+/// What looks like an address, by kind of record, offset in it, and shift.
+#[derive(Default)]
+struct Suspects {
+    records: BTreeMap<u8, usize>,
+    numbers: BTreeMap<(u8, usize, u32), BTreeSet<u64>>,
+}
+
+impl Suspects {
+    fn look_at(&mut self, addresses: &Addresses, record: &[u8]) {
+        let (header, _) = RecHdr::read_from_prefix(record).expect("a header");
+        *self.records.entry(header.kind).or_default() += 1;
+        for at in 0..record.len().saturating_sub(7) {
+            let number = number_at(record, at).expect("8 bytes");
+            for shift in SHIFTS {
+                let aligned = at % 8 == 0;
+                if addresses.contain(number, shift)
+                    && (aligned || !is_cut_from_an_error(record, at))
+                {
+                    self.numbers.entry((header.kind, at, shift)).or_default().insert(number);
+                }
+            }
+        }
+    }
+
+    /// Where numbers of 8 bytes lie, at multiples of 8, one address is one too many. Elsewhere it is parts of
+    /// two numbers that are looked at: those of two times, say, read like an address once in 50,000.
+    fn convicted(self) -> Vec<String> {
+        let too_many = |(kind, at, shift): &(u8, usize, u32), numbers: &BTreeSet<u64>| {
+            let by_chance =
+                if at % 8 == 0 && *shift == 0 { 0 } else { 2 + self.records[kind] / 1000 };
+            numbers.len() > by_chance
+        };
+        let convicted = self.numbers.iter().filter(|(place, numbers)| too_many(place, numbers));
+        convicted
+            .map(|((kind, at, shift), numbers)| {
+                let some: Vec<_> = numbers.iter().take(3).map(|n| format!("{n:#018x}")).collect();
+                format!("kind {kind}, byte {at}, shifted by {shift}: {}: {some:?}", numbers.len())
+            })
+            .collect()
+    }
+}
+
+#[test]
+fn no_address_of_the_kernels_is_in_a_capture() {
+    let Some(_turn) = needs_kernel() else { return };
+    let (_directory, convoy) = peer_in_c("convoy.c");
+    let capture = Capture::of(&[], &["sh", "-c", WORK, "sh", &convoy], Stdio::null()).succeeded();
+    let file = BufReader::new(File::open(capture.file(EVENTS)).expect("events"));
+    let mut events = Reader::new(file, false).expect("events");
+    let addresses = Addresses::of_this_kernel();
+    let mut suspects = Suspects::default();
+    let mut devices: BTreeSet<u32> = BTreeSet::new();
+    while let Some(item) = events.next_record().expect("a record") {
+        suspects.look_at(&addresses, item.record);
+        if let Some(What::Packet { packet, .. }) =
+            decode(item.cpu, item.record).unwrap().map(|e| e.what)
+        {
+            devices.insert(packet.device);
+        }
+    }
+    for kind in KINDS {
+        assert!(suspects.records.contains_key(&kind), "no record of kind {kind}");
+    }
+    assert_eq!(suspects.convicted(), [""; 0]);
+
+    // A u32 has no room for an address, but for a part of one: what it is made of is all that it may be.
+    let said = text(&capture.output.stdout);
+    let numbers: Vec<u32> = said.split_whitespace().map(|n| n.parse().expect("numbers")).collect();
+    let expected = numbers.chunks(2).map(|n| n[0] << 16 | n[1] & 0xffff).collect();
+    assert_eq!(devices, expected, "{said}");
+}

@@ -1,0 +1,117 @@
+//! Ctrl-C while the tables are made: what is left is said, and it is whole.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use common::capture::{contents, NAME};
+use common::process::{kill, until};
+use common::{assert_refused, needs_kernel, rpcprobe, text};
+use tempfile::TempDir;
+
+/// Enough system calls that attributing them takes a while.
+const MANY: [&str; 5] = ["dd", "bs=1", "count=700000", "if=/dev/zero", "of=/dev/null"];
+
+fn start(mut command: Command) -> Child {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().expect("rpcprobe starts")
+}
+
+/// Sends the signal when the table is being written, and waits for the end.
+fn interrupted(child: Child, at: &Path, signal: i32) -> Output {
+    until("the table is begun", || at.join("requests.parquet.tmp").exists());
+    kill(child.id() as i32, signal);
+    child.wait_with_output().expect("rpcprobe ends")
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    contents(directory)
+        .keys()
+        .map(|path| path.file_name().unwrap().to_str().unwrap().to_owned())
+        .collect()
+}
+
+/// What `run` leaves can be attributed, and interrupting that changes nothing.
+#[test]
+fn what_is_captured_is_whole_without_tables() {
+    let Some(_turn) = needs_kernel() else { return };
+    let parent = TempDir::new().unwrap();
+    let at = parent.path().join(NAME);
+    let shown = at.to_str().unwrap();
+    let mut run = rpcprobe(["run", "-q", "-o", shown, "--"]);
+    run.args(MANY);
+    let output = interrupted(start(run), &at, libc::SIGINT);
+    let said = text(&output.stderr);
+    let last = said.lines().last().expect("what is left").to_owned();
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    let expected = format!(
+        "rpcprobe: {shown} holds all events, but no tables; `rpcprobe attribute {shown}` makes them: \
+         interrupted"
+    );
+    assert_eq!(last, expected);
+    assert_eq!(names(&at), ["events.bin", "manifest.json"]);
+    let report = rpcprobe(["report", shown]).output().unwrap();
+    assert_refused(&report, 1, &["requests.parquet", &format!("`rpcprobe attribute {shown}`")]);
+
+    let before = contents(&at);
+    let attribute = || rpcprobe(["attribute", shown]);
+    for (signal, code) in [(libc::SIGINT, 130), (libc::SIGTERM, 143)] {
+        let output = interrupted(start(attribute()), &at, signal);
+        let words = [shown, "as it was", "`rpcprobe attribute", "interrupted"];
+        assert_refused(&output, code, &words);
+        assert!(contents(&at) == before, "something has changed");
+    }
+
+    // And as slow as it is, it says so: in plain lines, since there is no terminal.
+    let begin = Instant::now();
+    let output = attribute().output().unwrap();
+    let (took, said) = (begin.elapsed(), text(&output.stderr));
+    assert!(output.status.success(), "{said}");
+    assert_eq!(names(&at).len(), 4);
+    assert!(said.chars().all(|c| c == '\n' || !c.is_control()), "{said:?}");
+    for line in said.lines() {
+        let is_of = |work| line.starts_with(&format!("rpcprobe: {work}: "));
+        assert!((is_of("attributing") || is_of("adding up")) && line.contains(" % of "), "{line}");
+    }
+    // Of attributing and of the report, the first after 2 s each, then every 5 s.
+    let most = (took + 2 * Duration::from_secs(3)).as_secs() / 5;
+    let lines = said.lines().count() as u64;
+    assert!(lines <= most && lines + 2 > most, "{lines} lines in {took:?}: {said}");
+}
+
+#[test]
+fn a_program_that_failed_keeps_its_status() {
+    let Some(_turn) = needs_kernel() else { return };
+    let parent = TempDir::new().unwrap();
+    let at = parent.path().join(NAME);
+    let mut run = rpcprobe(["run", "-q", "-o"]);
+    let script = format!("{} 2>/dev/null; exit 3", MANY.join(" "));
+    run.arg(&at).args(["--", "sh", "-c", &script]);
+    let output = interrupted(start(run), &at, libc::SIGINT);
+    assert_refused(&output, 3, &["holds all events", "interrupted"]);
+}
+
+#[test]
+fn attach_ends_by_the_first_signal_and_stops_by_the_second() {
+    let Some(_turn) = needs_kernel() else { return };
+    let parent = TempDir::new().unwrap();
+    let at = parent.path().join(NAME);
+    let mut load = Command::new("dd");
+    load.args(["bs=1", "if=/dev/zero", "of=/dev/null"]);
+    let mut load = start(load);
+    let mut attach = rpcprobe(["attach", "-q", "--pid", &load.id().to_string(), "-o"]);
+    attach.arg(&at);
+    let attach = start(attach);
+    until("events are captured", || {
+        fs::metadata(at.join("events.bin")).is_ok_and(|found| found.len() > 8 << 20)
+    });
+    kill(attach.id() as i32, libc::SIGINT);
+    let output = interrupted(attach, &at, libc::SIGINT);
+    load.kill().unwrap();
+    load.wait().unwrap();
+    assert_refused(&output, 130, &["holds all events", "`rpcprobe attribute", "interrupted"]);
+    assert_eq!(names(&at), ["events.bin", "manifest.json"]);
+}

@@ -1,0 +1,136 @@
+//! Requests of which only one end is traced, against the client's own counts: what they call is known
+//! all the same.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use common::capture::{run, Capture, NAME};
+use common::process::{kill, Talking};
+use common::{needs_kernel, peer, python, rpcprobe, text};
+use rpcprobe::model::{Kind, Request};
+use tempfile::TempDir;
+
+#[derive(Debug, Clone, Copy)]
+enum Traced {
+    Client,
+    Server,
+    /// By `attach`, before there is a connection.
+    ServerAttached,
+}
+
+/// A program of `tests/peers` that can be a server alone: `serve`, or a client: `ask PORT ...`.
+struct Pair {
+    script: String,
+    kind: Kind,
+}
+
+impl Pair {
+    fn new(script: &str, kind: Kind) -> Pair {
+        Pair { script: peer(script), kind }
+    }
+
+    fn serve(&self) -> [&str; 3] {
+        [python(), &self.script, "serve"]
+    }
+
+    /// Runs both, and checks that what the client counted is what was found, name by name.
+    fn check(&self, traced: Traced, arguments: &[&str]) -> Vec<Request> {
+        let parent = TempDir::new().expect("a temporary directory");
+        let (capture, said) = match traced {
+            Traced::Client => self.client(parent, arguments),
+            Traced::Server => self.server(parent, arguments),
+            Traced::ServerAttached => self.server_attached(parent, arguments),
+        };
+        let requests = capture.succeeded().checked().into_iter().map(|(request, _)| request);
+        let requests: Vec<_> = requests.filter(|request| request.kind == self.kind).collect();
+        let mut found: BTreeMap<&str, usize> = BTreeMap::new();
+        for request in &requests {
+            assert!(request.complete, "{traced:?}: {request:?}");
+            *found.entry(request.method.as_deref().unwrap_or("?")).or_default() += 1;
+        }
+        let counted = said.lines().filter_map(|line| line.rsplit_once(' '));
+        let counted: BTreeMap<&str, usize> =
+            counted.map(|(name, count)| (name, count.parse().expect("a count"))).collect();
+        assert_eq!(found, counted, "{traced:?} {arguments:?}");
+        requests
+    }
+
+    fn ask(&self, port: &str, arguments: &[&str]) -> String {
+        let mut client = Command::new(python());
+        let output = client.args([&self.script, "ask", port]).args(arguments).output();
+        let output = output.expect("the client runs");
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    fn client(&self, parent: TempDir, arguments: &[&str]) -> (Capture, String) {
+        let mut server = Command::new(python());
+        server.args(&self.serve()[1..]);
+        let mut server = Talking::to(server);
+        let port = server.hear();
+        let command = [&[python(), &self.script, "ask", &port], arguments].concat();
+        let output = run(parent.path(), &[], &command).output().expect("rpcprobe runs");
+        server.end();
+        let said = text(&output.stdout);
+        (Capture::in_directory(parent, output), said)
+    }
+
+    fn server(&self, parent: TempDir, arguments: &[&str]) -> (Capture, String) {
+        let mut server = Talking::to(run(parent.path(), &[], &self.serve()));
+        let said = self.ask(&server.hear(), arguments);
+        (Capture::in_directory(parent, server.end()), said)
+    }
+
+    fn server_attached(&self, parent: TempDir, arguments: &[&str]) -> (Capture, String) {
+        let mut server = Command::new(python());
+        server.args(&self.serve()[1..]);
+        let mut server = Talking::to(server);
+        let port = server.hear();
+        let mut attach = rpcprobe(["attach", "--pid", &server.pid().to_string(), "-o"]);
+        attach.arg(parent.path().join(NAME)).stderr(Stdio::piped());
+        let mut attach = attach.spawn().expect("rpcprobe starts");
+        let mut stderr = BufReader::new(attach.stderr.take().expect("piped"));
+        let mut line = String::new();
+        stderr.read_line(&mut line).expect("text");
+        assert!(line.starts_with("rpcprobe: attached"), "{line}");
+        let said = self.ask(&port, arguments);
+        kill(attach.id() as i32, libc::SIGTERM);
+        // It may say more before it ends.
+        std::io::copy(&mut stderr, &mut std::io::sink()).expect("text");
+        let output = attach.wait_with_output().expect("rpcprobe ends");
+        server.end();
+        (Capture::in_directory(parent, output), said)
+    }
+}
+
+const ALL: [Traced; 3] = [Traced::Client, Traced::Server, Traced::ServerAttached];
+
+#[test]
+fn grpc_calls_have_names_and_results() {
+    let Some(_turn) = needs_kernel() else { return };
+    let pair = Pair::new("grpc_pair.py", Kind::Http2);
+    for traced in ALL {
+        for concurrency in ["1", "8"] {
+            let requests = pair.check(traced, &["Unary", "200", concurrency, "10"]);
+            assert!(requests.iter().all(|request| request.status == Some(0)), "{traced:?}");
+        }
+        let requests = pair.check(traced, &["Fail", "50", "4", "10"]);
+        assert!(requests.iter().all(|request| request.status == Some(5)), "{traced:?}: NOT_FOUND");
+    }
+}
+
+#[test]
+fn redis_commands_have_names() {
+    let Some(_turn) = needs_kernel() else { return };
+    let pair = Pair::new("resp_pair.py", Kind::Resp);
+    for traced in ALL {
+        pair.check(traced, &["arrays", "30"]);
+    }
+    // What `attach` finds may be the middle of something that only looks so.
+    for traced in [Traced::Client, Traced::Server] {
+        pair.check(traced, &["lines", "30"]);
+    }
+}
