@@ -80,6 +80,10 @@ fn modes_4_to_6_give_a_request_for_each_batch_and_expression() {
 }
 
 /// On one CPU the two sides find the word changed, or each other asleep, in all orders.
+///
+/// A client that has made no call to wait has its answer from when the word changed, some nanoseconds
+/// before the server's call to wake it, which is the first that a capture knows of it. Who reads the clock
+/// in between has logged the end before (2 of 90,000 requests, by 8 and 38 ns).
 #[test]
 fn turns_in_shared_memory_are_the_clients_requests() {
     let Some(_turn) = needs_kernel() else { return };
@@ -99,13 +103,19 @@ fn turns_in_shared_memory_are_the_clients_requests() {
         });
         let stamps: Vec<(u64, u64)> = stamps.collect();
         assert_eq!((requests.len(), stamps.len()), (300, 300), "{command:?}");
-        for ((request, segments), (begin_ns, end_ns)) in requests.iter().zip(stamps) {
+        let next_begins = stamps.iter().skip(1).map(|(begin_ns, _)| *begin_ns).chain([u64::MAX]);
+        let mut seen_before_the_wake = 0;
+        for (((request, segments), (begin_ns, end_ns)), next_begin_ns) in
+            requests.iter().zip(&stamps).zip(next_begins)
+        {
             let ended_ns = request.start_ns + request.latency_ns;
-            assert!(begin_ns <= request.start_ns && ended_ns <= end_ns, "{request:?} {end_ns}");
+            assert!(*begin_ns <= request.start_ns && ended_ns < next_begin_ns, "{request:?}");
+            seen_before_the_wake += usize::from(ended_ns > *end_ns);
             let known = time_in(Category::Unattributed, segments) == 0;
             assert!(known || capture.manifest().counts.switches_missed > 0, "{segments:#?}");
             assert_eq!(time_in(Category::Lock, segments), 0, "{segments:#?}");
         }
+        assert!(seen_before_the_wake <= 1, "{command:?}: {seen_before_the_wake}");
     }
 }
 

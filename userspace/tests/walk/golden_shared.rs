@@ -97,8 +97,8 @@ fn a_call_that_wakes_may_be_told_of_late() {
         s.pass(1, 20, word(), (at_ns + 40, at_ns + 45));
         s.pass(0, 10, word(), (at_ns, at_ns + 70));
     }
-    // Nobody saw the client off its CPU, so it had them when they were there.
-    assert_eq!(latencies(&s), [(100, 60), (200, 40), (300, 40), (400, 40)]);
+    // They were there before the client was out of its call, and could look.
+    assert_eq!(latencies(&s), [(100, 60), (200, 70), (300, 70), (400, 70)]);
 }
 
 #[test]

@@ -260,10 +260,11 @@ impl Detector {
         word.settled = true;
         let (client, end_ns) = match word.waited(turn) {
             Some(wait) => (wait.thread, wait.exit_ns),
-            // It saw for itself, at the earliest opportunity.
+            // It saw for itself, at the earliest opportunity. (The word changes shortly before the call
+            // that wakes begins, and who looks just then has its answer that much earlier.)
             None => {
                 let off = world.thread(ask.thread).off_before(answer.enter_ns + 1);
-                let back_ns = off.map_or(0, |off| off.end_ns);
+                let back_ns = off.map_or(0, |off| off.end_ns).max(ask.exit_ns);
                 (ask.thread, back_ns.max(answer.enter_ns))
             }
         };
