@@ -29,6 +29,8 @@ struct channel_bytes {
     u32 written; /* a write has been looked at: who reads need not look at the bytes. Until then it
                   * has to: it may answer before the call that asked is at its end */
     u32 unreadable; /* 1 << side: what that side moves has no framing we know */
+    u64 has_writer; /* TCP: a traced thread has written, so who reads knows since when it was there
+                     */
 };
 
 /* Pipes, and eventfds: what goes through one is a count, and counts as bytes. Least recently used:
@@ -57,7 +59,7 @@ struct {
 struct pipe_place {
     u64 pipe; /* 0: nobody's */
     struct channel_bytes bytes;
-    u64 pad[3]; /* a cache line each */
+    u64 pad[2]; /* a cache line each */
 };
 
 struct {

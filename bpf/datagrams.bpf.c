@@ -405,8 +405,12 @@ static __always_inline void unix_sent(struct task_state *state, struct sock *to)
 SEC("tp_btf/sk_data_ready")
 int HOOK(on_sk_data_ready, struct sock *sk)
 {
-    if (sk->sk_type == SOCK_STREAM)
+    if (sk->sk_type == SOCK_STREAM) {
+        if (sk->__sk_common.skc_family != AF_UNIX && sk->sk_protocol == IPPROTO_TCP &&
+            sk->__sk_common.skc_state != TCP_LISTEN)
+            bytes_arrived(sk);
         return 0;
+    }
     u16 object_type = socket_type(sk);
     if (!is_datagram(object_type))
         return 0;

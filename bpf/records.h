@@ -55,9 +55,10 @@ enum record_kind {
     REC_MARKED = 34,         /* a thread that runs already is traced from now on */
     REC_ROLE = 35,           /* who asks on a channel that is older than the capture */
     REC_FILE = 36,           /* a file that was open before the capture; written by user space */
-    REC_STEAL = 40,          /* the hypervisor had taken a CPU's time */
-    REC_UNSEEN_SWITCH = 41,  /* a context switch had passed unseen */
-    REC_MIGRATE = 42,        /* a traced thread was moved from one run queue to another */
+    REC_ARRIVAL = 37,       /* bytes nobody traced has written came to a socket that is read here */
+    REC_STEAL = 40,         /* the hypervisor had taken a CPU's time */
+    REC_UNSEEN_SWITCH = 41, /* a context switch had passed unseen */
+    REC_MIGRATE = 42,       /* a traced thread was moved from one run queue to another */
 };
 
 /* Every record: when, who was current, what. The CPU is that of the ring. */
@@ -504,6 +505,13 @@ struct rec_accept { /* sys.ret: the new descriptor, of which the rest tells */
     u32 dev;
     u16 object_type;
     u16 pad;
+};
+
+struct rec_arrival { /* hdr.ts_ns: when it is told; tid: nobody's */
+    struct rec_hdr hdr;
+    u64 channel;
+    u64 end; /* number of the first byte after those that are there */
+    u64 arrived_ns;
 };
 
 #define PACKET_AGAIN 1 /* sent before */

@@ -16,6 +16,7 @@
 #define IPPROTO_UDP 17
 #define TCP_ESTABLISHED 1
 #define TCP_SYN_RECV 3
+#define TCP_LISTEN 10
 #define TCP_NAGLE_CORK 2 /* include/net/tcp.h */
 #define SOCK_DONE 1      /* enum sock_flags: the other end has sent all it will */
 #define MSG_PEEK 2
@@ -296,6 +297,16 @@ static __always_inline u16 held(struct tcp_sock *tcp)
     return HELD(why, shift, unsent_bytes);
 }
 
+/* From now on arrivals on a channel are told, whether or not anything was read from it. */
+static __always_inline void await_arrivals(u64 channel, const struct endpoint *from,
+                                           const struct endpoint *to)
+{
+    bool is_new;
+    channel_state(channel, &is_new);
+    if (is_new)
+        name_endpoints(channel, from, to, OBJECT_TCP);
+}
+
 /* datagrams.bpf.c */
 static __noinline void datagram_sent(struct task_state *state, struct sock *sk, s32 bytes,
                                      int flags);
@@ -359,9 +370,14 @@ static __noinline void transferred(struct task_state *state, struct sock *sk, s3
     struct channel_bytes *counted = channel_state(channel, &is_new);
     if (!counted)
         return;
-    if (is_new)
+    if (is_new) {
         name_endpoints(channel, is_write ? &local : &remote, is_write ? &remote : &local,
                        OBJECT_TCP);
+        await_arrivals(is_write ? in : out, is_write ? &remote : &local,
+                       is_write ? &local : &remote);
+    }
+    if (is_write && !counted->has_writer)
+        counted->has_writer = 1;
     unsigned long flags = sk->__sk_common.skc_flags;
     barrier();
     u32 sequence = is_write ? tcp->write_seq : read_sequence(tcp->copied_seq, tcp->rcv_nxt, flags);
@@ -413,22 +429,96 @@ static __always_inline bool spliced_from_socket(struct sock *sk, struct socket_t
     return true;
 }
 
-/* When connections came to be that nobody has accepted yet. Least recently used. */
+/* A connection that nobody has accepted yet: when it came to be, when its first bytes did, and the
+ * sequence number after those. */
+struct unaccepted {
+    u64 established_ns;
+    u64 arrived_ns; /* 0: none have */
+    u64 sequence;
+};
+
+/* Least recently used. */
 struct {
     __uint(type, BPF_MAP_TYPE_LRU_HASH);
     __uint(max_entries, 16384);
     __type(key, u64);
-    __type(value, u64);
-} established_ns SEC(".maps");
+    __type(value, struct unaccepted);
+} unaccepted SEC(".maps");
 
 SEC("tp_btf/inet_sock_set_state")
 int HOOK(on_inet_sock_set_state, const struct sock *sk, const int oldstate, const int newstate)
 {
     if (oldstate != TCP_SYN_RECV || newstate != TCP_ESTABLISHED)
         return 0;
-    u64 key = (u64)sk, now_ns = bpf_ktime_get_ns();
-    bpf_map_update_elem(&established_ns, &key, &now_ns, BPF_ANY);
+    u64 key = (u64)sk;
+    struct unaccepted new = {.established_ns = bpf_ktime_get_ns()};
+    bpf_map_update_elem(&unaccepted, &key, &new, BPF_ANY);
     return 0;
+}
+
+static __always_inline void tell_arrival(u64 channel, u64 end, u64 arrived_ns)
+{
+    u64 now_ns = bpf_ktime_get_ns();
+    emit (rec_arrival, r, now_ns) {
+        r->hdr = (struct rec_hdr){.ts_ns = now_ns, .kind = REC_ARRIVAL};
+        r->channel = channel;
+        r->end = end;
+        r->arrived_ns = arrived_ns ?: now_ns;
+    }
+}
+
+/*
+ * Bytes have come to a TCP socket (tcp_data_ready(), net/ipv4/tcp_input.c). Of bytes that a traced
+ * thread has written it is known when they were sent and received; of others this is the only thing
+ * that tells how long they lay there before they were read. What comes while the socket is locked
+ * by a call is noticed as the call lets go of it (tcp_release_cb() and the backlog).
+ */
+static __noinline void bytes_arrived(struct sock *sk)
+{
+    struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
+    if (!tcp)
+        return;
+    struct endpoint local, remote;
+    u64 out, in;
+    tcp_directions(sk, &local, &remote, &out, &in);
+    u32 sequence = tcp->rcv_nxt;
+    struct channel_bytes *counted = bpf_map_lookup_elem(&channels, &in);
+    if (counted) {
+        /* What has been read is numbered by who read. */
+        u64 last = counted->sent;
+        if (!counted->has_writer)
+            tell_arrival(in, extend(&last, sequence), 0);
+        return;
+    }
+    u64 key = (u64)sk;
+    struct unaccepted *new = bpf_map_lookup_elem(&unaccepted, &key);
+    if (new && !new->arrived_ns) {
+        new->sequence = sequence;
+        new->arrived_ns = bpf_ktime_get_ns();
+    }
+}
+
+/* A traced thread has accepted a connection: when it came to be, or 0. */
+static __noinline u64 accepted(u64 sk_address)
+{
+    struct sock *sk = (struct sock *)sk_address;
+    if (BPF_CORE_READ(sk, sk_protocol) != IPPROTO_TCP)
+        return 0;
+    struct endpoint local, remote;
+    read_ends(sk, &local, &remote);
+    u64 namespace = is_loopback(&remote) ? BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum) : 0;
+    u64 in = direction(&remote, &local, namespace);
+    await_arrivals(in, &remote, &local);
+    struct unaccepted *new = bpf_map_lookup_elem(&unaccepted, &sk_address);
+    if (!new)
+        return 0;
+    u64 established_ns = new->established_ns;
+    if (new->arrived_ns) {
+        u64 none = 0;
+        tell_arrival(in, extend(&none, new->sequence), new->arrived_ns);
+    }
+    bpf_map_delete_elem(&unaccepted, &sk_address);
+    return established_ns;
 }
 
 /* What is known of a thread that is in a call; NULL: it is not traced, or in none. */

@@ -343,19 +343,16 @@ static __noinline void emit_spliced(const struct rec_syscall *sys, struct task_s
 
 static __noinline void emit_accept(const struct rec_syscall *sys, struct task_state *state)
 {
-    u64 key = state->sk;
-    u64 *established = bpf_map_lookup_elem(&established_ns, &key);
+    u64 established_ns = accepted(state->sk);
     emit (rec_accept, r, sys->hdr.ts_ns) {
         r->sys = *sys;
         r->sys.hdr.kind = REC_ACCEPT;
         r->ino = state->ino;
-        r->established_ns = established ? *established : 0;
+        r->established_ns = established_ns;
         r->dev = state->dev;
         r->object_type = state->object_type;
         r->pad = 0;
     }
-    if (established)
-        bpf_map_delete_elem(&established_ns, &key);
 }
 
 static __always_inline bool opens(u64 nr)

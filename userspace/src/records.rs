@@ -46,6 +46,7 @@ pub const REC_PACKET: u8 = 32;
 pub const REC_MARKED: u8 = 34;
 pub const REC_ROLE: u8 = 35;
 pub const REC_FILE: u8 = 36;
+pub const REC_ARRIVAL: u8 = 37;
 pub const REC_STEAL: u8 = 40;
 pub const REC_UNSEEN_SWITCH: u8 = 41;
 pub const REC_MIGRATE: u8 = 42;
@@ -357,6 +358,13 @@ records! {
         dev: u32,
         object_type: u16,
         pad: u16,
+    }
+    /// Bytes up to `end` of a channel are in the socket of who reads it, and nobody traced has written them.
+    struct RecArrival {
+        hdr: RecHdr,
+        channel: u64,
+        end: u64,
+        arrived_ns: u64,
     }
     /// A packet with bytes `[end - bytes, end)` of a channel was sent or (`received_ns`) received.
     struct RecPacket {

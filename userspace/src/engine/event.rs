@@ -252,6 +252,13 @@ pub enum What {
         tid: u32,
         io: Io,
     },
+    /// Bytes up to `end` of a channel are in the socket of who reads it, since `arrived_ns`, and nobody traced
+    /// has written them.
+    Arrival {
+        object: Object,
+        end: u64,
+        arrived_ns: u64,
+    },
     /// A packet of a traced sender was given to its device's driver, or came out of another here.
     Packet {
         object: Object,
@@ -750,6 +757,14 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
             };
             let type_bits = if hdr.flags & PACKET_UDP != 0 { TYPE_UDP } else { TYPE_TCP };
             What::Packet { object: connection(r.channel, type_bits), packet }
+        }
+        REC_ARRIVAL => {
+            let r: RecArrival = whole(record)?;
+            if r.end > MOST {
+                bail!("a record of the impossible offset {}", r.end);
+            }
+            let object = connection(r.channel, TYPE_TCP);
+            What::Arrival { object, end: r.end, arrived_ns: r.arrived_ns.min(hdr.ts_ns) }
         }
         REC_ACCEPT => {
             let r: RecAccept = whole(record)?;

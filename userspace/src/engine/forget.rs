@@ -80,6 +80,9 @@ impl World {
             let ended_ns = |p: &Packet| p.received_ns.unwrap_or(p.sent_ns);
             trim(&mut channel.packets, 0, |packet| ended_ns(packet) < horizon_ns);
             trim(&mut channel.reads, 1, |t| t.exit_ns < horizon_ns);
+            // What has arrived waits for its reader, however long.
+            let read = channel.reads.front().map_or(0, |read| read.from);
+            trim(&mut channel.arrivals, 0, |(end, _)| *end <= read);
         }
         self.stacks.forget_before(horizon_ns);
         self.drop_the_dead(horizon_ns, held);
@@ -107,7 +110,9 @@ impl World {
         let rested_ns = horizon_ns.saturating_sub(CONNECTION_RESTS_NS);
         let rests = |object: &Object, channel: &Channel| {
             let mut ends = channel.writes.iter().chain(&channel.reads);
-            object.is_socket() && channel.role.is_none() && ends.all(|end| end.exit_ns < rested_ns)
+            let arrived = channel.arrivals.back().is_some_and(|(_, at_ns)| *at_ns >= rested_ns);
+            let rests = ends.all(|end| end.exit_ns < rested_ns) && !arrived;
+            object.is_socket() && channel.role.is_none() && rests
         };
         self.channels.retain(|object, channel| {
             channels.contains(object) || (lives(channel) && !rests(object, channel))
@@ -136,6 +141,7 @@ impl World {
         self.by_tid.retain(|_, id| threads.contains(id));
         self.by_tgid.retain(|_, id| processes.contains(id));
         self.journals.retain(|id, _| threads.contains(id));
+        self.sums.forget_before(horizon_ns, |id| threads.contains(&id));
         self.stacks.retain(|id| threads.contains(&id), |id| processes.contains(&id));
     }
 

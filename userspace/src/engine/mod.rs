@@ -13,6 +13,7 @@ pub mod requests;
 pub mod serve;
 pub mod space;
 pub mod stacks;
+pub mod sums;
 pub mod syscall;
 pub mod tile;
 pub mod unsent;

@@ -121,30 +121,35 @@ pub fn piece_before(
     Some(Piece { start_ns: start_ns.max(since_ns).min(at_ns - 1), level })
 }
 
+/// The category of a level.
+pub fn category(level: &Level<'_>) -> Category {
+    match level {
+        Level::User => Category::User,
+        Level::Call(call) => syscall::category(call.nr, call.io.map(|io| io.object)),
+        Level::OpenCall { nr, object } => syscall::category(*nr, *object),
+        Level::Fault(_) => Category::Fault,
+        Level::Softirq(_) | Level::Hardirq(_) => Category::Interrupt,
+        Level::Steal(_) => Category::Steal,
+        Level::Unknown => Category::Unattributed,
+    }
+}
+
 /// Category and description of a level.
 pub fn describe(level: &Level<'_>) -> (Category, Option<String>) {
-    match level {
-        Level::User => (Category::User, None),
-        Level::Call(call) => {
-            let object = call.io.map(|io| io.object);
-            (syscall::category(call.nr, object), Some(describe_call(call)))
-        }
-        Level::OpenCall { nr, object } => {
-            (syscall::category(*nr, *object), Some(named(*nr, object.as_ref())))
-        }
+    let detail = match level {
+        Level::User => None,
+        Level::Call(call) => Some(describe_call(call)),
+        Level::OpenCall { nr, object } => Some(named(*nr, object.as_ref())),
         Level::Fault(span) => {
             let major = span.number & u16::from(FAULT_MAJOR) != 0;
-            (Category::Fault, Some(if major { "major fault" } else { "minor fault" }.into()))
+            Some(if major { "major fault" } else { "minor fault" }.into())
         }
-        Level::Softirq(span) => {
-            (Category::Interrupt, Some(format!("softirq {}", softirq_name(span.number))))
-        }
-        Level::Hardirq(span) => (Category::Interrupt, Some(hardirq_name(span.number))),
-        Level::Steal(_) => (Category::Steal, Some("the hypervisor had the CPU".into())),
-        Level::Unknown => {
-            (Category::Unattributed, Some("the record of this system call never came".into()))
-        }
-    }
+        Level::Softirq(span) => Some(format!("softirq {}", softirq_name(span.number))),
+        Level::Hardirq(span) => Some(hardirq_name(span.number)),
+        Level::Steal(_) => Some("the hypervisor had the CPU".into()),
+        Level::Unknown => Some("the record of this system call never came".into()),
+    };
+    (category(level), detail)
 }
 
 /// `write pipe:[123]`, `openat /etc/ld.so.cache`, `read /etc/ld.so.cache`, `brk`.

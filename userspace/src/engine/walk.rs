@@ -5,6 +5,7 @@
 //! an edge, so the walk ends; segments are emitted back to back, so they tile the request.
 
 mod accept;
+mod arrivals;
 mod doubts;
 mod messages;
 mod rates;
@@ -18,6 +19,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::event::{Call, Io, Object, OpenCall, TYPE_EVENTFD, TYPE_FIFO};
 use super::recent::{count_before, last_before};
 use super::serve;
+use super::sums::{stretch_before, Doing};
 use super::syscall::{waits, waits_for_writeback, Waits, SOFTIRQ_NET_RX};
 use super::tile::{self, InCall, Level};
 use super::wait;
@@ -426,6 +428,10 @@ impl<'w> Walk<'w> {
                     self.crossed.insert(read);
                     return Ok(step);
                 }
+                if let Some(step) = self.arrived_before(thread, call, piece.start_ns, at_ns)? {
+                    self.crossed.insert(read);
+                    return Ok(step);
+                }
             }
             if let Some(step) = self.accept_without_sleep(thread, call, piece.start_ns, at_ns) {
                 return Ok(step);
@@ -539,8 +545,8 @@ impl<'w> Walk<'w> {
         Ok(Some(Step::Joined(last, ended_ns)))
     }
 
-    /// `[from_ns, to_ns)`: it was there and `thread` had not asked for it; `cause` says what the
-    /// thread did instead.
+    /// `[from_ns, to_ns)`: it was there and `thread` had not asked for it; `cause` says what the thread did
+    /// instead, most first.
     fn queue(
         &mut self,
         thread: ThreadId,
@@ -549,41 +555,28 @@ impl<'w> Walk<'w> {
         category: Category,
         detail: &str,
     ) {
+        let from_ns = from_ns.max(self.goal.start_ns);
+        if from_ns >= to_ns {
+            return;
+        }
         let t = self.world.thread(thread);
-        let mut at_ns = to_ns;
-        while at_ns > from_ns {
-            let off = t.off_before(at_ns);
-            let (start_ns, cause) = match off {
-                None if at_ns <= t.born_ns => (from_ns, "not yet started".to_string()),
-                Some(off) if off.end_ns >= at_ns => {
-                    let cause = match off.why {
-                        Why::Preempted => "preempted",
-                        Why::Born => "not yet started",
-                        _ => "asleep",
-                    };
-                    (off.start_ns, cause.to_string())
-                }
-                _ => {
-                    let floor_ns = off.map_or(0, |off| off.end_ns).max(from_ns);
-                    match tile::piece_before(t, at_ns, floor_ns, true) {
-                        Some(piece) => {
-                            let cause = match tile::describe(&piece.level) {
-                                (category, Some(detail)) => format!("{category}: {detail}"),
-                                (category, None) => category.to_string(),
-                            };
-                            (piece.start_ns, cause)
-                        }
-                        None => (from_ns, "not known".into()),
-                    }
-                }
-            };
-            // Time lines out of order must not hold it up.
-            let start_ns = if start_ns < at_ns { start_ns.max(from_ns) } else { from_ns };
-            let cause = Some(cause);
-            let detail = Some(detail.to_string());
-            let evidence = Evidence::Measured;
-            self.emit(thread, start_ns, at_ns, category, detail, cause, None, None, evidence);
-            at_ns = start_ns;
+        let cause = match stretch_before(t, to_ns, from_ns) {
+            (start_ns, doing) if start_ns <= from_ns => self.one_thing(t, doing, from_ns, to_ns),
+            _ => self.world.sums.spent(thread, t, from_ns, to_ns).in_words(),
+        };
+        let (detail, evidence) = (Some(detail.to_string()), Evidence::Measured);
+        self.emit(thread, from_ns, to_ns, category, detail, Some(cause), None, None, evidence);
+    }
+
+    /// What a thread did all the time.
+    fn one_thing(&self, thread: &Thread, doing: Doing, from_ns: u64, to_ns: u64) -> String {
+        let piece = match doing {
+            Doing::Ran(_) => tile::piece_before(thread, to_ns, from_ns, true),
+            _ => None,
+        };
+        match piece.map(|piece| tile::describe(&piece.level)) {
+            Some((category, Some(detail))) => format!("{category}: {detail}"),
+            _ => doing.name().to_string(),
         }
     }
 
@@ -653,6 +646,9 @@ impl<'w> Walk<'w> {
                 }
             }
             return Ok(Step::Joined(sender, handed_ns));
+        }
+        if let Some(step) = self.slept_for_arrival(thread, off, woken_ns) {
+            return Ok(step);
         }
         if self.waits_for_wire(thread, off, woken_ns) {
             return Ok(Step::Go(thread, begin_ns));

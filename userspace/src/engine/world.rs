@@ -14,6 +14,7 @@ use super::locks::Futexes;
 use super::losses::Losses;
 use super::recent::{count_before, last_before};
 use super::stacks::Stacks;
+use super::sums::Sums;
 use super::syscall;
 use super::unsent::Unsent;
 use crate::capture::manifest::Loss;
@@ -35,6 +36,9 @@ pub const NEVER: u64 = u64::MAX;
 
 /// Transfers of one call that are kept: most that recvmmsg() moves, and one.
 const MOST_TRANSFERS: usize = 1025;
+
+/// Arrivals on a channel that wait for their reader: more than a socket's buffer holds of full packets.
+const MOST_ARRIVALS: usize = 4096;
 
 /// A thread's last context switch comes soon after its exit, if its record is not lost.
 const LAST_STEPS_NS: u64 = 1_000_000_000;
@@ -329,6 +333,8 @@ pub struct Channel {
     pub ends: Option<[SocketAddr; 2]>,
     /// Its packets on their way through devices, as they were sent.
     pub packets: VecDeque<Packet>,
+    /// Up to which byte it was in the reader's socket, and since when, where nobody traced has written it.
+    pub arrivals: VecDeque<(u64, u64)>,
     /// The call by which its writer opened the connection, if it was seen.
     pub connected: Option<Opening>,
     /// The call by which its reader accepted the connection, if it was seen.
@@ -338,6 +344,26 @@ pub struct Channel {
 impl Channel {
     fn note(&mut self, is_write: bool) {
         *(if is_write { &mut self.is_written } else { &mut self.is_read }) = true;
+    }
+
+    /// Since when the byte was in the socket of who reads it; `None`: somebody traced has written it, or it is
+    /// not known.
+    pub fn arrived_ns(&self, byte: u64) -> Option<u64> {
+        if self.is_written {
+            return None;
+        }
+        let first = count_before(&self.arrivals, |(end, _)| *end <= byte);
+        self.arrivals.get(first).map(|(_, at_ns)| *at_ns)
+    }
+
+    fn arrive(&mut self, end: u64, at_ns: u64) {
+        if self.is_written || self.arrivals.back().is_some_and(|(known, _)| *known >= end) {
+            return; // sent again
+        }
+        if self.arrivals.len() == MOST_ARRIVALS {
+            self.arrivals.pop_front();
+        }
+        self.arrivals.push_back((end, at_ns));
     }
 
     /// The transfers in `list` that moved bytes of `[from, to)`, in order of offset.
@@ -404,6 +430,8 @@ pub struct World {
     pub journals: FxHashMap<ThreadId, Journal>,
     /// Where threads slept and ran, if that was captured.
     pub stacks: Stacks,
+    /// What threads did, added up.
+    pub sums: Sums,
     /// Time of the latest event.
     pub now_ns: u64,
     pub start_ns: u64,
@@ -431,6 +459,7 @@ impl World {
             blocks: FxHashMap::default(),
             journals: FxHashMap::default(),
             stacks: Stacks::default(),
+            sums: Sums::default(),
             losses: Losses::default(),
             whole_machine: true,
             missed_switches: 0,
@@ -686,6 +715,10 @@ impl World {
                 }
                 thread.calls.push_back(call);
                 Some(id)
+            }
+            What::Arrival { object, end, arrived_ns } => {
+                self.channels.entry(*object).or_default().arrive(*end, *arrived_ns);
+                None
             }
             What::Packet { object, packet } => {
                 let packets = &mut self.channels.entry(*object).or_default().packets;

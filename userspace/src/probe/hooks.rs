@@ -66,7 +66,7 @@ pub const HOOKS: &[HookSpec] = &[
     tp!("on_inet_sock_set_state", "inet_sock_set_state", optional, "connections that wait to be accepted"),
     tp!("on_net_dev_queue", "net_dev_queue", optional, "datagrams over UDP; queues of network devices"),
     tp!("on_skb_copy_datagram_iovec", "skb_copy_datagram_iovec", optional, "which datagram a read takes"),
-    tp!("on_sk_data_ready", "sk_data_ready", optional, "datagrams over UDP and Unix sockets"),
+    tp!("on_sk_data_ready", "sk_data_ready", optional, "datagrams over UDP and Unix sockets; how long bytes from elsewhere waited to be read"),
     tp!("on_net_dev_start_xmit", "net_dev_start_xmit", optional, "queues of network devices"),
     tp!("on_netif_receive_skb", "netif_receive_skb", optional, "the way between network devices"),
     tp!("on_page_fault_user", "page_fault_user", optional, "page faults"),

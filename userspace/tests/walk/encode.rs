@@ -73,6 +73,12 @@ pub fn record(event: &Event) -> Vec<u8> {
             RecRename { hdr, subject_tid: *tid, pad: 0, comm: name(comm) }.as_bytes().to_vec()
         }
         What::Call { tid, call } => self::call(hdr(*tid, 0, 0, call.nr), call),
+        What::Arrival { object, end, arrived_ns } => {
+            let hdr = hdr(0, REC_ARRIVAL, 0, 0);
+            RecArrival { hdr, channel: object.ino, end: *end, arrived_ns: *arrived_ns }
+                .as_bytes()
+                .to_vec()
+        }
         What::Packet { object, packet } => RecPacket {
             hdr: hdr(0, REC_PACKET, packet_flags(*object, packet), 0),
             channel: object.ino,

@@ -130,9 +130,7 @@ fn an_answer_that_waits_for_the_client_is_queued() {
     let rest = "
         113-120 server user
         120-126 server kernel.pipe
-        126-129 client queue.pipe (asleep)
-        129-131 client queue.pipe (kernel.sched: nanosleep)
-        131-140 client queue.pipe (user)
+        126-140 client queue.pipe (user, asleep, kernel.sched)
         140-144 client kernel.pipe
     ";
     assert_eq!(s.only(), expected(&[ASKED, rest].concat()));
@@ -630,10 +628,7 @@ fn a_message_can_wait_for_a_thread_that_does_not_exist_yet() {
     s.read(0, 10, b(), (0, 4), (140, 142));
     let answer = "
         100-106 client kernel.pipe
-        106-110 worker queue.pipe (not yet started)
-        110-115 worker queue.pipe (not yet started)
-        115-117 worker queue.pipe (kernel.exec: clone)
-        117-120 worker queue.pipe (user)
+        106-120 worker queue.pipe (not yet started, user, kernel.exec)
         120-123 worker kernel.pipe
         123-130 worker user
         130-135 worker kernel.pipe

@@ -39,9 +39,7 @@ fn what_a_server_handed_on_before_it_read_the_request_is_not_its_work() {
     s.read(0, 10, b, (0, 4), (63, 158));
     let answer = "
         50-60 client kernel.pipe
-        60-64 server queue.pipe (user)
-        64-67 server queue.pipe (kernel.vfs: write eventfd:[3])
-        67-90 server queue.pipe (user)
+        60-90 server queue.pipe (user, kernel.vfs)
         90-94 server kernel.pipe
         94-100 server user
         100-105 server kernel.vfs
@@ -85,10 +83,7 @@ fn a_server_woken_by_a_request_may_serve_others_first() {
     let answer = "
         100-105 client kernel.pipe
         105-109 server runqueue.wakeup by idle
-        109-112 server queue.pipe (kernel.poll: poll)
-        112-113 server queue.pipe (user)
-        113-115 server queue.pipe (kernel.pipe: read pipe:[5])
-        115-140 server queue.pipe (user)
+        109-140 server queue.pipe (user, kernel.poll)
         140-143 server kernel.pipe
         143-150 server user
         150-152 server kernel.pipe

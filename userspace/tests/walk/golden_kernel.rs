@@ -137,8 +137,7 @@ fn a_device_that_is_done_in_the_middle_of_a_send_is_not_the_message() {
     s.read(0, 10, b(), (0, 4), (150, 153));
     let answer = "
         100-110 client kernel.pipe
-        110-113 server queue.pipe (kernel.vfs: pread64)
-        113-130 server queue.pipe (user)
+        110-130 server queue.pipe (user, kernel.vfs)
         130-134 server kernel.pipe
         134-140 server user
         140-145 server kernel.pipe

@@ -243,12 +243,9 @@ fn a_server_that_speaks_first_answers_another_and_then_serves() {
     let found: Vec<_> = requests.iter().filter(|(request, _)| ours(request)).collect();
     let answer = "
         100-110 client kernel.tcp
-        110-115 server queue.socket (user)
-        115-118 server queue.socket (kernel.tcp: recvfrom tcp)
-        118-120 server queue.socket (user)
+        110-120 server queue.socket (user, kernel.tcp)
         120-125 server kernel.tcp
-        125-140 server queue.app (user)
-        140-150 server queue.app (kernel.tcp: sendto tcp)
+        125-150 server queue.app (user, kernel.tcp)
         150-170 server user
         170-175 server kernel.tcp
         175-178 client runqueue.wakeup by idle

@@ -201,8 +201,7 @@ fn a_worker_that_takes_the_request_without_sleeping() {
         100-105 client kernel.tcp
         105-109 server runqueue.wakeup by idle
         109-113 server kernel.tcp
-        113-150 helper queue.app (user)
-        150-160 helper queue.app (kernel.tcp: sendto tcp)
+        113-160 helper queue.app (user, kernel.tcp)
         160-180 helper user
         180-185 helper kernel.tcp
         185-188 client runqueue.wakeup by idle
@@ -233,12 +232,9 @@ fn a_request_read_before_another_was_answered_waits_inside() {
     c.gets(&mut s, 10, (0, 4), (111, 185));
     let answer = "
         100-110 client kernel.unix
-        110-115 server queue.socket (user)
-        115-118 server queue.socket (kernel.unix: recvfrom unix)
-        118-120 server queue.socket (user)
+        110-120 server queue.socket (user, kernel.unix)
         120-125 server kernel.unix
-        125-140 server queue.app (user)
-        140-150 server queue.app (kernel.unix: sendto unix)
+        125-150 server queue.app (user, kernel.unix)
         150-170 server user
         170-175 server kernel.unix
         175-178 client runqueue.wakeup by idle
@@ -567,15 +563,7 @@ fn a_connection_is_taken_up_by_a_busy_worker() {
         100-107 client kernel.tcp
         107-115 server runqueue.wakeup by idle
         115-120 server kernel.tcp
-        120-127 helper queue.socket (asleep)
-        127-128 helper queue.socket (kernel.futex: futex)
-        128-131 helper queue.socket (user)
-        131-132 helper queue.socket (kernel.tcp: recvfrom tcp)
-        132-143 helper queue.socket (asleep)
-        143-148 helper queue.socket (kernel.tcp: recvfrom tcp)
-        148-150 helper queue.socket (user)
-        150-156 helper queue.socket (kernel.tcp: sendto tcp)
-        156-158 helper queue.socket (user)
+        120-158 helper queue.socket (asleep, kernel.tcp, user)
         158-162 helper kernel.tcp
         162-170 helper user
         170-175 helper kernel.tcp
@@ -639,8 +627,6 @@ fn an_acceptor_that_wakes_a_worker_for_a_lock() {
         100-107 client kernel.tcp
         107-115 server runqueue.wakeup by idle
         115-120 server kernel.tcp
-        120-147 helper queue.socket (asleep)
-        147-148 helper queue.socket (kernel.futex: futex)
     ";
     let after = "
         158-162 helper kernel.tcp
@@ -651,13 +637,9 @@ fn an_acceptor_that_wakes_a_worker_for_a_lock() {
         185-188 client user
         188-195 client kernel.tcp
     ";
-    let late = "148-158 helper queue.socket (user)";
+    let late = "120-158 helper queue.socket (asleep, user)";
     assert_eq!(of(true), expected(&format!("{before}{late}{after}")));
-    let answering = "
-        148-150 helper queue.socket (user)
-        150-156 helper queue.socket (kernel.tcp: sendto tcp)
-        156-158 helper queue.socket (user)
-    ";
+    let answering = "120-158 helper queue.socket (asleep, kernel.tcp, user)";
     assert_eq!(of(false), expected(&format!("{before}{answering}{after}")));
 }
 

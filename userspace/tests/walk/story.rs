@@ -308,6 +308,11 @@ impl Story {
         self.at(ts_ns, cpu, What::Transfer { tid, io: moved });
     }
 
+    /// Bytes before `end` of a connection's direction come to the reader's socket.
+    pub fn arrives(&mut self, object: Object, end: u64, arrived_ns: u64) {
+        self.at(arrived_ns, 3, What::Arrival { object, end, arrived_ns });
+    }
+
     /// Wakes who waits for the word to change.
     pub fn pass(&mut self, cpu: u32, tid: u32, word: Object, span: (u64, u64)) {
         let fd = 1; // how many

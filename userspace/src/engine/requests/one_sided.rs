@@ -87,7 +87,7 @@ impl Detector {
         let served = Served {
             process,
             thread,
-            start_ns: arrival_ns(world, thread, call),
+            start_ns: arrival_ns(world, thread, call, (asked, from)),
             asked: Message { object: asked, from, to },
             answer: None,
             end_ns: 0,
@@ -156,9 +156,19 @@ pub(super) fn peer_is_unknown(world: &World, ours: Object, theirs: Object) -> bo
     !read && !written
 }
 
-/// When the bytes of this read arrived, as far as it is known: at the wake-up, if the thread slept for
-/// them in the read or in the poll before it; else by the read's begin.
-pub(super) fn arrival_ns(world: &World, thread: ThreadId, call: &Call) -> u64 {
+/// When the first byte of this read arrived, as far as it is known. Where its arrival was not told (of TCP it
+/// is): at the wake-up, if the thread slept for it in the read or in the poll before it; else by the read's
+/// begin.
+pub(super) fn arrival_ns(
+    world: &World,
+    thread: ThreadId,
+    call: &Call,
+    (object, byte): (Object, u64),
+) -> u64 {
+    let told_ns = world.channels.get(&object).and_then(|channel| channel.arrived_ns(byte));
+    if let Some(told_ns) = told_ns {
+        return told_ns.min(call.exit_ns);
+    }
     let t = world.thread(thread);
     let Some(off) = t.off_before(call.exit_ns) else { return call.enter_ns };
     let (Why::Slept { uninterruptible: false, .. }, Some(open)) = (off.why, off.call) else {

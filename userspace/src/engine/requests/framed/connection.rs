@@ -57,6 +57,8 @@ pub(super) struct Connection {
     pub(super) begun: Vec<(u64, u32)>,
     /// Those whose end is told.
     pub(super) ended: Vec<Exchange>,
+    /// Those of them that are not looked at before a time, in order of it.
+    pub(super) resting: VecDeque<(u64, Exchange)>,
     /// The client or the server is gone: who, and when.
     pub(super) gone: Option<(ProcessId, bool, u64)>,
     pub(super) askers: Askers,
@@ -78,6 +80,7 @@ impl Connection {
             last: [None; 2],
             begun: Vec::new(),
             ended: Vec::new(),
+            resting: VecDeque::new(),
             gone: None,
             askers: Askers::default(),
         }
@@ -91,6 +94,7 @@ impl Connection {
     /// The earliest instant that what is open may still need; `None`: nothing is.
     pub(super) fn since_ns(&self) -> Option<u64> {
         let open = self.open.values().chain(&self.asks).chain(&self.answers).chain(&self.ended);
+        let open = open.chain(self.resting.iter().map(|(_, exchange)| exchange));
         let early = self.early.iter().map(|(_, since_ns)| *since_ns);
         open.map(|exchange| exchange.since_ns).chain(early).min()
     }
@@ -102,7 +106,9 @@ impl Connection {
         let told = self.told[index];
         if unit.protocol != self.protocol || told.saturating_sub(unit.from) > REUSED_BYTES {
             // Another connection of the same ends.
-            *self = Connection { ended: std::mem::take(&mut self.ended), ..Connection::new(unit) };
+            let (ended, resting) =
+                (std::mem::take(&mut self.ended), std::mem::take(&mut self.resting));
+            *self = Connection { ended, resting, ..Connection::new(unit) };
             return self.unit(world, unit);
         }
         if unit.from < told {
@@ -403,7 +409,8 @@ impl Connection {
         }
         let asks = self.client == Some(index);
         let open = self.open.get_mut(&method.id).into_iter();
-        let exchanges = open.chain(self.ended.iter_mut().rev()).chain(&mut self.asks);
+        let ended = self.resting.iter_mut().map(|(_, ended)| ended).chain(&mut self.ended);
+        let exchanges = open.chain(ended.rev()).chain(&mut self.asks);
         let of = |exchange: &&mut Exchange| exchange.unnamed.contains(&(asks, method.offset));
         let Some(exchange) = { exchanges }.find(of) else { return };
         exchange.unnamed.retain(|unit| *unit != (asks, method.offset));
@@ -437,8 +444,15 @@ impl Connection {
     /// The question that begins there, if it is still open.
     pub(super) fn begun(&mut self, first: u64, id: u32) -> Option<&mut Exchange> {
         let open = self.open.get_mut(&id).into_iter();
-        let mut all = open.chain(self.ended.iter_mut()).chain(&mut self.asks);
+        let ended = self.resting.iter_mut().map(|(_, ended)| ended).chain(&mut self.ended);
+        let mut all = open.chain(self.asks.iter_mut().rev()).chain(ended.rev());
         all.find(|exchange| exchange.asked.first() == Some(first))
+    }
+
+    /// Looks again at what had to wait until then; `over`: at all of it.
+    pub(super) fn resume(&mut self, now_ns: u64, over: bool) {
+        let ready = self.resting.iter().take_while(|(at_ns, _)| over || *at_ns < now_ns).count();
+        self.ended.extend(self.resting.drain(..ready).map(|(_, exchange)| exchange));
     }
 
     /// Takes what will not be answered any more.

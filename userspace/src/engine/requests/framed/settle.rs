@@ -4,6 +4,7 @@ use super::connection::Connection;
 use super::exchange::{Ended, Exchange};
 use super::hand_over::{hand_over, Askers, HandOver};
 use crate::engine::event::{Object, Protocol};
+use crate::engine::recent::last_before;
 use crate::engine::requests::one_sided::arrival_ns;
 use crate::engine::requests::turns::exit_reason;
 use crate::engine::requests::{end_of, name_of, Detector, Found};
@@ -20,6 +21,8 @@ const CLOSE_PATIENCE_NS: u64 = 500_000_000;
 
 /// Who moved what matters of an exchange, as far as they are traced and told.
 struct Moves {
+    /// Where the question is and its first byte.
+    asked: (Object, u64),
     /// First byte of the question, written and read.
     sent: Option<Transfer>,
     taken: Option<Transfer>,
@@ -45,6 +48,7 @@ impl Moves {
         let writes = |channel: Option<&Channel>| channel.is_some_and(|c| !c.writes.is_empty());
         let reads = |channel: Option<&Channel>| channel.is_some_and(|c| !c.reads.is_empty());
         Moves {
+            asked: (asked_on, first.unwrap_or(0)),
             sent: written(asked, first),
             taken: read(asked, first),
             answered: written(answered, last),
@@ -68,6 +72,8 @@ enum Settled {
     Complete(Window),
     Incomplete(Window, String),
     NotYet,
+    /// Not before that time.
+    NotBefore(u64),
     /// Nothing is known of the calls that moved it.
     Nothing,
 }
@@ -90,6 +96,7 @@ impl Detector {
     fn settle_connection(&mut self, world: &World, connection: &mut Connection, over: bool) {
         let Some(ends) = connection.ends() else { return };
         self.link_parents(world, connection, ends);
+        connection.resume(world.now_ns, over);
         for mut exchange in std::mem::take(&mut connection.ended) {
             if let (Some(process), Some(first)) = (exchange.serving.take(), exchange.asked.first())
             {
@@ -104,6 +111,7 @@ impl Detector {
                     self.framed_found(world, connection, exchange, &window, Some(reason));
                 }
                 Settled::NotYet => connection.ended.push(exchange),
+                Settled::NotBefore(at_ns) => connection.resting.push_back((at_ns, exchange)),
                 Settled::Nothing => {}
             }
         }
@@ -287,9 +295,9 @@ fn settled(
         },
         _ => match (moves.taken, moves.answered) {
             (Some(taken), Some(answered)) if waited(ended_ns, SIGN_PATIENCE_NS) => {
-                complete(arrived(world, &taken), answered.exit_ns, answered.thread)
+                complete(arrived(world, &moves, &taken), answered.exit_ns, answered.thread)
             }
-            (Some(_), Some(_)) => Settled::NotYet,
+            (Some(_), Some(_)) => Settled::NotBefore(ended_ns.saturating_add(SIGN_PATIENCE_NS)),
             _ if late => match unanswered(world, &moves, world.now_ns) {
                 Some(window) => {
                     let reason =
@@ -314,19 +322,20 @@ fn complete(start_ns: u64, end_ns: u64, thread: ThreadId) -> Settled {
 fn unanswered(world: &World, moves: &Moves, end_ns: u64) -> Option<Window> {
     let (start_ns, thread) = match (&moves.sent, &moves.taken) {
         (Some(sent), _) => (sent.enter_ns, sent.thread),
-        (None, Some(taken)) => (arrived(world, taken), taken.thread),
+        (None, Some(taken)) => (arrived(world, moves, taken), taken.thread),
         (None, None) => return None,
     };
     Some(Window { start_ns, end_ns: end_ns.max(start_ns), thread, handed: None })
 }
 
-/// When the bytes of a server's read arrived, as far as it is known.
-fn arrived(world: &World, taken: &Transfer) -> u64 {
+/// When the first byte of an exchange arrived at its server, as far as it is known.
+fn arrived(world: &World, moves: &Moves, taken: &Transfer) -> u64 {
     let calls = &world.thread(taken.thread).calls;
-    let call = calls.iter().rev().find(|call| call.enter_ns <= taken.enter_ns);
-    match call.filter(|call| call.exit_ns == taken.exit_ns) {
-        Some(call) => arrival_ns(world, taken.thread, call).min(taken.enter_ns.max(call.exit_ns)),
-        None => taken.enter_ns,
+    match last_before(calls, |call| call.enter_ns <= taken.enter_ns) {
+        Some(call) if call.exit_ns == taken.exit_ns => {
+            arrival_ns(world, taken.thread, call, moves.asked).min(call.exit_ns)
+        }
+        _ => taken.enter_ns,
     }
 }
 

@@ -1,0 +1,140 @@
+//! Small traces of which one end is traced, with answers derived by hand: when bytes came to its socket is
+//! told, not who sent them.
+
+use rpcprobe::engine::event::TYPE_TCP;
+use rpcprobe::records::WAKING_SOFTIRQ;
+
+use super::connection::Connection;
+use super::story::*;
+
+/// The table of the request that began then.
+fn began(s: &Story, start_ns: u64) -> String {
+    let requests = s.requests();
+    let mut ours = requests.iter().filter(|(request, _)| request.start_ns == start_ns);
+    table(&ours.next().unwrap_or_else(|| panic!("{requests:#?}")).1)
+}
+
+#[test]
+fn a_request_waits_in_its_socket_while_the_server_is_busy() {
+    let mut s = Story::new();
+    let (c, other) = (Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP));
+    s.switch(10, 1, IDLE, 20, RUNNABLE);
+    other.hears(&mut s, 1, 20, (0, 4), (80, 85));
+    s.arrives(c.there, 4, 100);
+    other.answers(&mut s, 1, 20, (0, 4), (140, 150));
+    c.hears(&mut s, 1, 20, (0, 4), (150, 155));
+    c.answers(&mut s, 1, 20, (0, 4), (170, 175));
+    let answer = "
+        100-150 server queue.socket (user, kernel.tcp)
+        150-155 server kernel.tcp
+        155-170 server user
+        170-175 server kernel.tcp
+    ";
+    assert_eq!(began(&s, 100), expected(answer));
+}
+
+#[test]
+fn a_server_asleep_is_woken_by_an_arrival() {
+    let mut s = Story::new();
+    let c = Connection::new(TYPE_TCP);
+    s.switch(10, 1, IDLE, 20, RUNNABLE);
+    s.switch_in(90, 1, 20, IDLE, ASLEEP, (POLL, 80), None);
+    s.arrives(c.there, 4, 100);
+    s.wake(101, 1, IDLE, 20, WAKING_SOFTIRQ);
+    s.switch(105, 1, IDLE, 20, RUNNABLE);
+    s.call(1, 20, POLL, (80, 108), 1);
+    c.hears(&mut s, 1, 20, (0, 4), (110, 115));
+    c.answers(&mut s, 1, 20, (0, 4), (120, 125));
+    let answer = "
+        100-101 server queue.socket (asleep)
+        101-105 server runqueue.wakeup by idle
+        105-108 server kernel.poll
+        108-110 server user
+        110-115 server kernel.tcp
+        115-120 server user
+        120-125 server kernel.tcp
+    ";
+    assert_eq!(began(&s, 100), expected(answer));
+}
+
+/// What the poll told of first was another request: this one's turn comes after it.
+#[test]
+fn of_two_arrivals_one_is_served_first() {
+    let mut s = Story::new();
+    let (c, other) = (Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP));
+    s.switch(10, 1, IDLE, 20, RUNNABLE);
+    s.switch_in(90, 1, 20, IDLE, ASLEEP, (POLL, 80), None);
+    s.arrives(other.there, 4, 99);
+    s.arrives(c.there, 4, 100);
+    s.wake(101, 1, IDLE, 20, WAKING_SOFTIRQ);
+    s.switch(105, 1, IDLE, 20, RUNNABLE);
+    s.call(1, 20, POLL, (80, 108), 1);
+    other.hears(&mut s, 1, 20, (0, 4), (110, 115));
+    other.answers(&mut s, 1, 20, (0, 4), (130, 135));
+    c.hears(&mut s, 1, 20, (0, 4), (140, 145));
+    c.answers(&mut s, 1, 20, (0, 4), (150, 155));
+    let answer = "
+        100-140 server queue.socket (user, kernel.tcp, asleep)
+        140-145 server kernel.tcp
+        145-150 server user
+        150-155 server kernel.tcp
+    ";
+    assert_eq!(began(&s, 100), expected(answer));
+}
+
+/// A message in two pieces: between them the server waits for its peer.
+#[test]
+fn the_rest_of_a_message_comes_later() {
+    let mut s = Story::new();
+    let c = Connection::new(TYPE_TCP);
+    s.switch(10, 1, IDLE, 20, RUNNABLE);
+    s.arrives(c.there, 4, 100);
+    c.hears(&mut s, 1, 20, (0, 4), (110, 115));
+    s.switch_in(120, 1, 20, IDLE, ASLEEP, (POLL, 118), None);
+    s.arrives(c.there, 8, 200);
+    s.wake(201, 1, IDLE, 20, WAKING_SOFTIRQ);
+    s.switch(205, 1, IDLE, 20, RUNNABLE);
+    s.call(1, 20, POLL, (118, 208), 1);
+    c.hears(&mut s, 1, 20, (4, 4), (210, 215));
+    c.answers(&mut s, 1, 20, (0, 4), (220, 225));
+    let answer = "
+        100-110 server queue.socket (user)
+        110-115 server kernel.tcp
+        115-118 server user
+        118-120 server kernel.poll
+        120-200 server idle.peer
+        200-201 server queue.socket (asleep)
+        201-205 server runqueue.wakeup by idle
+        205-208 server kernel.poll
+        208-210 server user
+        210-215 server kernel.tcp
+        215-220 server user
+        220-225 server kernel.tcp
+    ";
+    assert_eq!(began(&s, 100), expected(answer));
+}
+
+/// What a client does for others until the answer comes is none of the request's work.
+#[test]
+fn a_client_of_many_connections_waits_for_one() {
+    let mut s = Story::new();
+    let (c, other) = (Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP));
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    c.asks(&mut s, 10, (0, 4), (100, 105));
+    other.asks(&mut s, 10, (0, 4), (110, 115));
+    s.switch_in(120, 0, 10, IDLE, ASLEEP, (POLL, 118), None);
+    s.arrives(other.back, 4, 125);
+    s.wake(126, 0, IDLE, 10, WAKING_SOFTIRQ);
+    s.switch(128, 0, IDLE, 10, RUNNABLE);
+    s.call(0, 10, POLL, (118, 129), 1);
+    s.arrives(c.back, 4, 130);
+    other.gets(&mut s, 10, (0, 4), (135, 140));
+    c.gets(&mut s, 10, (0, 4), (150, 155));
+    let answer = "
+        100-105 client kernel.tcp
+        105-130 client idle.peer
+        130-150 client queue.socket (user, kernel.tcp)
+        150-155 client kernel.tcp
+    ";
+    assert_eq!(began(&s, 100), expected(answer));
+}
