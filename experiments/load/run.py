@@ -44,7 +44,7 @@ TWICE = f"""
 with spans as (
     select tid, s.start_ns, s.start_ns + s.duration_ns as end_ns
     from read_parquet($segments) s join read_parquet($requests) r using (request_id)
-    where r.kind = $kind and r.complete and {ON_CPU}
+    where r.kind = $kind and r.complete and {ON_CPU} and shared = 1
 ), reached as (
     select *, max(end_ns) over (partition by tid order by start_ns, end_ns
                                 rows between unbounded preceding and 1 preceding) as before_ns

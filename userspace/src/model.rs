@@ -109,6 +109,43 @@ named! {
 }
 
 named! {
+    /// By which rule of `docs/design.md` the walk came to what a segment shows: for work, how it came to the
+    /// thread; for a wait, what made it one.
+    Rule {
+        /// The thread had the answer at the end of the request.
+        End = "end",
+        /// Woken by the message's sender.
+        Message = "message",
+        /// A read found its bytes ready.
+        Ready = "ready",
+        /// Bytes of an untraced peer came to the socket.
+        Arrival = "arrival",
+        /// A connection waited to be accepted, or was.
+        Accept = "accept",
+        /// Woken by a thread whose own way leads into the request.
+        WakeUp = "wake-up",
+        /// Work that was queued for a kernel worker.
+        WorkQueue = "work-queue",
+        /// A child had ended, or was waited for.
+        Child = "child",
+        /// Ended by another thread's exit_group().
+        GroupExit = "group-exit",
+        /// Taken from memory, unseen, after an answer to another request.
+        InMemory = "in-memory",
+        /// The thread served others meanwhile.
+        Turn = "turn",
+        /// Runnable, behind whoever had the CPU.
+        RunQueue = "run-queue",
+        /// On its way through the network.
+        Wire = "wire",
+        /// A wait kept as it is.
+        Charge = "charge",
+        /// Nothing shows how the walk goes on.
+        Lost = "lost",
+    }
+}
+
+named! {
     /// Whose time a segment is.
     Side {
         Client = "client",
@@ -180,6 +217,10 @@ pub struct Segment {
     /// For waits: the thread that had the CPU, the lock, or the answer (`comm/tid`).
     pub by: Option<String>,
     pub evidence: Evidence,
+    /// `None`: in captures of before rules had names.
+    pub rule: Option<Rule>,
+    /// By how many requests this work is shared, as far as can be seen: 1, it is the request's alone.
+    pub shared: u32,
     /// Where the thread was, if stacks were taken.
     #[serde(skip)]
     pub stack: Option<StackUse>,

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rpcprobe::capture::manifest::{Manifest, ProbeProcess, FORMAT_VERSION};
-use rpcprobe::model::{Category, End, Evidence, Kind, Request, Segment, Side};
+use rpcprobe::model::{Category, End, Evidence, Kind, Request, Rule, Segment, Side};
 use rpcprobe::output::{Writer, REQUESTS_FILE, SEGMENTS_FILE};
 use tempfile::TempDir;
 
@@ -91,6 +91,8 @@ fn segments(request: &mut Request, numbers: &mut Numbers) -> Vec<Segment> {
             cause: None,
             by: runqueue.then_some(by),
             evidence: numbers.of(&[Evidence::Measured, Evidence::Modelled, Evidence::Sampled]),
+            rule: Some(numbers.of(Rule::ALL)),
+            shared: numbers.of(&[1, 1, 3]),
             stack: None,
         });
         request.latency_ns += duration_ns;

@@ -7,7 +7,7 @@ use super::kinds::compare;
 use super::run::Run;
 use super::{write, Statistic};
 use crate::capture::manifest::Manifest;
-use crate::model::{Category, Evidence, Kind, Request, Segment, Side};
+use crate::model::{Category, Evidence, Kind, Request, Rule, Segment, Side};
 use crate::output::RequestRow;
 use crate::report::Style;
 
@@ -28,6 +28,8 @@ fn segment(start_ns: u64, duration_ns: u64, category: Category, by: Option<&str>
         cause: None,
         by: by.map(str::to_owned),
         evidence: Evidence::Measured,
+        rule: Some(Rule::Charge),
+        shared: 1,
         stack: None,
     }
 }

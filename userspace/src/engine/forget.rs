@@ -49,6 +49,7 @@ impl World {
         for thread in self.threads.iter_mut() {
             let mut trimmed = trim(&mut thread.off, 1, |off| off.end_ns < horizon_ns);
             trimmed |= trim(&mut thread.calls, 1, |call| call.exit_ns < horizon_ns);
+            trim(&mut thread.marks.list, 1, |mark| mark.exit_ns < horizon_ns);
             trim(&mut thread.faults, 1, |span| span.end_ns < horizon_ns);
             trim(&mut thread.softirqs, 1, |span| span.end_ns < horizon_ns);
             trim(&mut thread.steals, 1, |span| span.end_ns < horizon_ns);
@@ -80,6 +81,7 @@ impl World {
             let ended_ns = |p: &Packet| p.received_ns.unwrap_or(p.sent_ns);
             trim(&mut channel.packets, 0, |packet| ended_ns(packet) < horizon_ns);
             trim(&mut channel.reads, 1, |t| t.exit_ns < horizon_ns);
+            trim(&mut channel.sakes, 0, |sake| sake.exit_ns < horizon_ns);
             // What has arrived waits for its reader, however long.
             let read = channel.reads.front().map_or(0, |read| read.from);
             trim(&mut channel.arrivals, 0, |(end, _)| *end <= read);

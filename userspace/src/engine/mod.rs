@@ -7,6 +7,7 @@ pub(crate) mod forget;
 mod lives;
 mod locks;
 pub mod losses;
+pub mod marks;
 mod moved;
 mod recent;
 pub mod requests;

@@ -5,10 +5,10 @@
 //! it had answered somebody else: its last answer to another request is where this one's service can
 //! begin. Until then the request was in the server's hands and waited there.
 
-use super::event::{Call, Io};
+use super::event::{Call, Io, Object};
 use super::recent::count_before;
 use super::walk::Goal;
-use super::world::{Channel, ProcessId, ThreadId, World};
+use super::world::{Carries, Channel, ProcessId, ThreadId, World};
 
 /// If `call` of `thread` answers another request while this one's message is already in the server:
 /// the thread that received it, and when it had it.
@@ -70,11 +70,24 @@ pub fn answers(world: &World, call: &Call) -> bool {
 /// Whether the bytes are a server's: on a connection, the other end opened it, or answers were seen to go that
 /// way, or the other end spoke first (of HTTP/2, the server may); of a pipe, answers were seen.
 fn is_answer(world: &World, io: &Io) -> bool {
-    let Some(channel) = world.channels.get(&io.object) else { return false };
-    let Some(reverse) = io.reverse else { return channel.answers };
-    let Some(asked) = world.channels.get(&reverse) else { return false };
-    match (channel.connected.is_some(), asked.connected.is_some()) {
+    match io.reverse {
+        Some(reverse) => carries_answers(world, io.object, reverse),
+        None => world.channels.get(&io.object).is_some_and(|channel| channel.answers),
+    }
+}
+
+/// Whether `object`, a direction of a connection of which `reverse` is the other, carries a server's answers.
+pub fn carries_answers(world: &World, object: Object, reverse: Object) -> bool {
+    let (Some(channel), Some(asked)) = (world.channels.get(&object), world.channels.get(&reverse))
+    else {
+        // Nothing came the other way as yet: this is the first question.
+        return world.channels.get(&object).is_some_and(|c| c.role == Some(Carries::Answers));
+    };
+    let opened = |channel: &Channel| channel.connected.is_some() || channel.accepted.is_some();
+    match (opened(channel), opened(asked)) {
         (by_writer, by_other) if by_writer != by_other => by_other,
+        _ if channel.role != asked.role => channel.role == Some(Carries::Answers),
+        _ if channel.taken.is_some() != asked.taken.is_some() => asked.taken.is_some(),
         _ if channel.answers != asked.answers => channel.answers,
         _ => asked.first_write_ns.is_some_and(|asked_ns| {
             channel.first_write_ns.is_none_or(|first_ns| asked_ns < first_ns)

@@ -11,6 +11,7 @@ mod messages;
 mod rates;
 mod run_queue;
 mod segments;
+mod turns;
 mod wire;
 mod workers;
 
@@ -26,14 +27,18 @@ use super::wait;
 use super::world::{
     Channel, Off, ProcessId, Thread, ThreadId, Transfer, Wake, Why, Work, World, IDLE,
 };
-use crate::model::{Category, Evidence, Segment, Side};
+use crate::model::{Category, Evidence, Rule, Segment, Side};
 pub use rates::Rates;
+use turns::Turn;
 
 /// `detail` of a `queue.pipe` segment.
 const UNREAD: &str = "bytes ready, not yet read";
 
 /// `detail` of a `queue.app` segment inside a server.
 const UNSERVED: &str = "received, not yet served";
+
+/// `detail` of a `queue.app` segment inside a thread that has the request and others.
+const OTHERS_TURN: &str = "received, others are served";
 
 /// `cause` of what a thread did that got the request from another one, nobody saw when.
 pub const HANDED_UNSEEN: &str = "handed over in memory, unseen";
@@ -134,6 +139,9 @@ struct Raw {
     by: Option<ThreadId>,
     cpu: Option<u32>,
     evidence: Evidence,
+    rule: Rule,
+    /// By how many requests the work is shared.
+    shared: u32,
 }
 
 struct Walk<'w> {
@@ -166,6 +174,12 @@ struct Walk<'w> {
     futexes: usize,
     /// Once nothing else leads to the client: see [`Walk::take_over`].
     received: Option<(ThreadId, u64)>,
+    /// By how many requests the work being looked at is shared.
+    shared: u32,
+    /// How the walk came to the thread it is in; and what makes the next segment a wait, if its category does
+    /// not tell.
+    rule: Rule,
+    wait_rule: Option<Rule>,
 }
 
 /// Where a step leads.
@@ -199,6 +213,9 @@ pub fn walk(world: &World, goal: &Goal, settings: Settings) -> Result<Vec<Segmen
         strict: true,
         futexes: 0,
         received: None,
+        shared: 1,
+        rule: Rule::End,
+        wait_rule: None,
     };
     walk.run()?;
     let mut segments: Vec<Segment> = Vec::with_capacity(walk.out.len());
@@ -239,6 +256,8 @@ fn joins(a: &Segment, b: &Segment) -> bool {
         && a.cause == b.cause
         && a.by == b.by
         && a.evidence == b.evidence
+        && a.rule == b.rule
+        && a.shared == b.shared
 }
 
 impl<'w> Walk<'w> {
@@ -320,6 +339,7 @@ impl<'w> Walk<'w> {
     /// much had been emitted when it last joined one.
     fn back(&mut self) -> Result<Option<(ThreadId, usize)>, NotYet> {
         self.out.clear();
+        self.rule = Rule::End;
         self.dead_ends.clear();
         self.crossed.clear();
         self.expected.clear();
@@ -387,6 +407,7 @@ impl<'w> Walk<'w> {
                 None => HANDED_UNSEEN.into(),
             });
         }
+        self.rule = Rule::InMemory;
         Some(Step::Joined(reader, read_ns))
     }
 
@@ -395,6 +416,17 @@ impl<'w> Walk<'w> {
         self.steps += 1;
         let t = self.world.thread(thread);
         let start_ns = self.goal.start_ns;
+        self.shared = 1;
+        match self.turn(thread, at_ns) {
+            Some(Turn::Others { .. }) if depth > 0 && self.strict => return Ok(Step::Nowhere),
+            Some(Turn::Others { from_ns }) if depth == 0 => {
+                let from_ns = from_ns.max(start_ns);
+                self.others_turn(thread, from_ns, at_ns);
+                return Ok(Step::Go(thread, from_ns));
+            }
+            Some(Turn::Shared { by }) => self.shared = by,
+            _ => {}
+        }
         let off = t.off_before(at_ns);
         if let Some(off) = off.filter(|off| off.end_ns >= at_ns) {
             return self.off_cpu(thread, off, at_ns, depth);
@@ -404,6 +436,7 @@ impl<'w> Walk<'w> {
         if let Some((ended_ns, by)) = self.world.process_of(thread).group_exit {
             if by != thread && t.exited_ns.is_some_and(|exited_ns| exited_ns >= ended_ns) {
                 if at_ns == ended_ns {
+                    self.rule = Rule::GroupExit;
                     return Ok(Step::Go(by, ended_ns));
                 }
                 if at_ns > ended_ns {
@@ -448,7 +481,8 @@ impl<'w> Walk<'w> {
                 if depth > 0 {
                     return Ok(Step::Nowhere);
                 }
-                self.queue(thread, read_ns, at_ns, Category::QueueApp, UNSERVED);
+                self.queue(thread, (read_ns, at_ns), Category::QueueApp, UNSERVED, Rule::InMemory);
+                self.rule = Rule::InMemory;
                 return Ok(Step::Joined(reader, read_ns));
             }
         }
@@ -541,7 +575,8 @@ impl<'w> Walk<'w> {
         }
         self.on_cpu(thread, piece, at_ns);
         let detail = "child ended, not yet waited for";
-        self.queue(thread, ended_ns, call.enter_ns, Category::QueueApp, detail);
+        self.queue(thread, (ended_ns, call.enter_ns), Category::QueueApp, detail, Rule::Child);
+        self.rule = Rule::Child;
         Ok(Some(Step::Joined(last, ended_ns)))
     }
 
@@ -550,10 +585,10 @@ impl<'w> Walk<'w> {
     fn queue(
         &mut self,
         thread: ThreadId,
-        from_ns: u64,
-        to_ns: u64,
+        (from_ns, to_ns): (u64, u64),
         category: Category,
         detail: &str,
+        rule: Rule,
     ) {
         let from_ns = from_ns.max(self.goal.start_ns);
         if from_ns >= to_ns {
@@ -565,7 +600,27 @@ impl<'w> Walk<'w> {
             _ => self.world.sums.spent(thread, t, from_ns, to_ns).in_words(),
         };
         let (detail, evidence) = (Some(detail.to_string()), Evidence::Measured);
+        self.wait_rule = Some(rule);
         self.emit(thread, from_ns, to_ns, category, detail, Some(cause), None, None, evidence);
+    }
+
+    /// `[from_ns, to_ns)`: the thread, which has the request, served others. If it rested after that, the request
+    /// waited meanwhile for what ended that rest.
+    fn others_turn(&mut self, thread: ThreadId, from_ns: u64, to_ns: u64) {
+        let rested = self.out.last().filter(|raw| {
+            let rests = matches!(raw.category, Category::IdlePeer | Category::Sleep);
+            raw.thread == thread && raw.start_ns == to_ns && rests
+        });
+        match rested.map(|raw| (raw.category, raw.detail.clone(), raw.cause.clone(), raw.by)) {
+            Some((category, detail, cause, by)) => {
+                let evidence = Evidence::Measured;
+                self.emit(thread, from_ns, to_ns, category, detail, cause, by, None, evidence);
+            }
+            None => {
+                let span = (from_ns, to_ns);
+                self.queue(thread, span, Category::QueueApp, OTHERS_TURN, Rule::Turn);
+            }
+        }
     }
 
     /// What a thread did all the time.
@@ -613,7 +668,9 @@ impl<'w> Walk<'w> {
         if let Some((opener, there_ns)) = accepted.filter(|(_, ns)| *ns < at_ns) {
             let woken_ns = wake.at_ns.clamp(there_ns, at_ns);
             self.run_queue(thread, off, woken_ns, at_ns, Category::RunqueueWakeup);
-            self.queue(thread, there_ns, woken_ns, Category::QueueAccept, accept::UNACCEPTED);
+            let span = (there_ns, woken_ns);
+            self.queue(thread, span, Category::QueueAccept, accept::UNACCEPTED, Rule::Accept);
+            self.rule = Rule::Accept;
             return Ok(Step::Joined(opener, there_ns));
         }
         let woken_ns = wake.at_ns.max(off.start_ns).clamp(begin_ns, at_ns);
@@ -622,6 +679,7 @@ impl<'w> Walk<'w> {
             // It had been woken for something else, and was still waiting for a CPU.
             let handed_ns = handed_ns.max(begin_ns);
             self.run_queue(thread, off, handed_ns, at_ns, Category::RunqueueWakeup);
+            self.rule = Rule::Message;
             return Ok(Step::Joined(sender, handed_ns));
         }
         self.run_queue(thread, off, woken_ns, at_ns, Category::RunqueueWakeup);
@@ -639,12 +697,15 @@ impl<'w> Walk<'w> {
                     let last = self.last_byte(thread, off, object);
                     let (sender, sent_ns) = self.link_bound(object, last, (sender, handed_ns));
                     self.wire(thread, object, last, (sent_ns, edge_ns));
+                    self.rule = Rule::Message;
                     return Ok(Step::Joined(sender, sent_ns));
                 }
                 false => {
-                    self.queue(thread, handed_ns, edge_ns, queue_category(object), UNREAD);
+                    let span = (handed_ns, edge_ns);
+                    self.queue(thread, span, queue_category(object), UNREAD, Rule::Message);
                 }
             }
+            self.rule = Rule::Message;
             return Ok(Step::Joined(sender, handed_ns));
         }
         if let Some(step) = self.slept_for_arrival(thread, off, woken_ns) {
@@ -677,6 +738,7 @@ impl<'w> Walk<'w> {
             if may_lead && self.world.thread(wake.waker).traced {
                 let mut joined = None;
                 let known = answered || self.members.contains(&wake.waker);
+                let rule = std::mem::replace(&mut self.rule, Rule::WakeUp);
                 if wake.waker != thread && known {
                     joined = Some((wake.waker, edge_ns));
                 } else if depth < MAX_DEPTH {
@@ -693,6 +755,7 @@ impl<'w> Walk<'w> {
                     }
                     return Ok(Step::Joined(t, ns));
                 }
+                self.rule = rule;
             }
             self.out.truncate(mark);
         }

@@ -12,6 +12,7 @@ use super::event::{Block, Call, Event, FileId, Io, Object, OpenCall, Packet, Wha
 use super::lives::Lives;
 use super::locks::Futexes;
 use super::losses::Losses;
+use super::marks::{Marks, Question, Sake};
 use super::recent::{count_before, last_before};
 use super::stacks::Stacks;
 use super::sums::Sums;
@@ -186,6 +187,10 @@ pub struct Thread {
     /// Before this nothing is known (begin of the capture, or forgotten since).
     pub known_from_ns: u64,
     pub on_cpu: Option<u32>,
+    /// Calls that moved messages.
+    pub marks: Marks,
+    /// How often it has slept until something was ready.
+    pub rests: u64,
     /// CPUs by time, to say where a segment ran: from when, which.
     pub cpus: VecDeque<(u64, u32)>,
 }
@@ -335,6 +340,11 @@ pub struct Channel {
     pub packets: VecDeque<Packet>,
     /// Up to which byte it was in the reader's socket, and since when, where nobody traced has written it.
     pub arrivals: VecDeque<(u64, u64)>,
+    /// Where questions come on it: the last that was read; for the sake of which question the last was asked;
+    /// what was asked for the sake of those.
+    pub taken: Option<Question>,
+    pub asked_for: Option<Question>,
+    pub sakes: VecDeque<Sake>,
     /// The call by which its writer opened the connection, if it was seen.
     pub connected: Option<Opening>,
     /// The call by which its reader accepted the connection, if it was seen.
@@ -962,6 +972,7 @@ impl World {
             let list = if io.is_write { &mut channel.writes } else { &mut channel.reads };
             let at = count_before(list, |t| t.from <= transfer.from);
             list.insert(at, transfer);
+            self.mark(thread, call, io);
         }
     }
 

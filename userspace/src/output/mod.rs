@@ -382,7 +382,7 @@ mod tests {
 
     use super::*;
     use crate::model::{
-        category_ns, Certainty, End, Evidence, Kind, Moved, Samples, Side, StackUse, Taken,
+        category_ns, Certainty, End, Evidence, Kind, Moved, Rule, Samples, Side, StackUse, Taken,
     };
 
     struct Files {
@@ -449,6 +449,8 @@ mod tests {
             cause: Some("x".into()),
             by: Some("kworker/0:1/33".into()),
             evidence: Evidence::Sampled,
+            rule: Some(Rule::Charge),
+            shared: 1,
             stack: Some(StackUse { stack_id: 7, taken: Taken::Sampled { same: 2, all: 3 } }),
         };
         let bare = Segment {

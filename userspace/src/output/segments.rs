@@ -20,7 +20,7 @@ use super::{
     decode_rows, file_writer, ints, open_with, rows, texts, to_i64, told, write_batch, FileWriter,
     Ints, Texts, BATCH_ROWS, SEGMENTS_HELD_BYTES,
 };
-use crate::model::{Category, Evidence, Segment, Side, StackUse, Taken};
+use crate::model::{Category, Evidence, Rule, Segment, Side, StackUse, Taken};
 
 /// Different phases a file may name: far more than there are, and a bound on what is kept for ever.
 const MAX_PHASES: usize = 256;
@@ -86,11 +86,16 @@ fn may_hold(group: &RowGroupMetaData, request_id: i64) -> bool {
 
 /// Columns that captures of before there were stacks do not have.
 const STACK_COLUMNS: [&str; 3] = ["stack_id", "stack_samples", "samples"];
+/// Nor of before rules had names.
+const RULE_COLUMNS: [&str; 2] = ["rule", "shared"];
 
 /// The columns without which a file is not one of segments.
 fn required() -> Schema {
     let all = schema();
-    let named = |field: &&Arc<Field>| !STACK_COLUMNS.contains(&field.name().as_str());
+    let named = |field: &&Arc<Field>| {
+        let name = field.name().as_str();
+        !STACK_COLUMNS.contains(&name) && !RULE_COLUMNS.contains(&name)
+    };
     Schema::new(all.fields().iter().filter(named).cloned().collect::<Vec<_>>())
 }
 
@@ -113,6 +118,8 @@ fn schema() -> Schema {
         text("by", true),
         text("evidence", false),
         text("phase", true),
+        text("rule", true),
+        int("shared", false),
         int("stack_id", true),
         int("stack_samples", true),
         int("samples", true),
@@ -136,6 +143,8 @@ struct Columns {
     by: StringBuilder,
     evidence: StringBuilder,
     phase: StringBuilder,
+    rule: StringBuilder,
+    shared: Int64Builder,
     stack_id: Int64Builder,
     stack_samples: Int64Builder,
     samples: Int64Builder,
@@ -159,6 +168,8 @@ impl Default for Columns {
             by: texts(),
             evidence: texts(),
             phase: texts(),
+            rule: texts(),
+            shared: ints(),
             stack_id: ints(),
             stack_samples: ints(),
             samples: ints(),
@@ -199,6 +210,8 @@ impl SegmentWriter {
             c.by.append_option(segment.by.as_ref());
             c.evidence.append_value(segment.evidence.name());
             c.phase.append_option(segment.phase);
+            c.rule.append_option(segment.rule.map(Rule::name));
+            c.shared.append_value(segment.shared.into());
             let stack_id = segment.stack.map(|stack| to_i64("stack_id", stack.stack_id));
             c.stack_id.append_option(stack_id.transpose()?);
             let (same, all) = match segment.stack.map(|stack| stack.taken) {
@@ -243,6 +256,8 @@ impl SegmentWriter {
                 Arc::new(c.by.finish()),
                 Arc::new(c.evidence.finish()),
                 Arc::new(c.phase.finish()),
+                Arc::new(c.rule.finish()),
+                Arc::new(c.shared.finish()),
                 Arc::new(c.stack_id.finish()),
                 Arc::new(c.stack_samples.finish()),
                 Arc::new(c.samples.finish()),
@@ -268,6 +283,8 @@ struct Reader {
     by: Texts,
     evidence: Texts,
     phase: Texts,
+    /// `rule` and `shared`, where the file has them.
+    rule: Option<(Texts, Ints)>,
     /// `stack_id`, `stack_samples`, `samples`, where the file has them.
     stack: Option<[Ints; 3]>,
 }
@@ -277,6 +294,9 @@ impl Reader {
         let int = |name| Ints::of(batch, name);
         let text = |name| Texts::of(batch, name);
         let has_stacks = STACK_COLUMNS.iter().all(|name| batch.column_by_name(name).is_some());
+        let has_rules = RULE_COLUMNS.iter().all(|name| batch.column_by_name(name).is_some());
+        let [rule, shared] = RULE_COLUMNS;
+        let rules = || -> Result<_> { Ok((text(rule)?, int(shared)?)) };
         let [id, same, all] = STACK_COLUMNS;
         let stack = || -> Result<_> { Ok([int(id)?, int(same)?, int(all)?]) };
         Ok(Reader {
@@ -295,6 +315,7 @@ impl Reader {
             by: text("by")?,
             evidence: text("evidence")?,
             phase: text("phase")?,
+            rule: has_rules.then(rules).transpose()?,
             stack: has_stacks.then(stack).transpose()?,
         })
     }
@@ -314,6 +335,8 @@ impl Reader {
             cause: self.cause.owned(row),
             by: self.by.owned(row),
             evidence: self.evidence.named(row, Evidence::from_name)?,
+            rule: self.rule(row)?,
+            shared: self.shared(row)?,
             stack: self.stack(row)?,
         };
         Ok((self.request_id.need(row)?, self.seq.need(row)?, segment))
@@ -321,6 +344,17 @@ impl Reader {
 }
 
 impl Reader {
+    fn rule(&self, row: usize) -> Result<Option<Rule>> {
+        let Some((rule, _)) = self.rule.as_ref().filter(|(rule, _)| rule.get(row).is_some()) else {
+            return Ok(None);
+        };
+        rule.named(row, Rule::from_name).map(Some)
+    }
+
+    fn shared(&self, row: usize) -> Result<u32> {
+        self.rule.as_ref().map_or(Ok(1), |(_, shared)| shared.need(row))
+    }
+
     fn stack(&self, row: usize) -> Result<Option<StackUse>> {
         let Some([id, same, all]) = &self.stack else { return Ok(None) };
         let Some(stack_id) = id.get(row)? else { return Ok(None) };

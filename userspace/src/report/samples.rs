@@ -5,7 +5,7 @@ use super::breakdown::Breakdown;
 use super::survey::{Facts, Query};
 use super::Style;
 use crate::capture::manifest::{Calibration, Command, Counts, Hook, Host, Loss, Manifest, Options};
-use crate::model::{category_ns, Category, End, Evidence, Kind, Request, Segment, Side};
+use crate::model::{category_ns, Category, End, Evidence, Kind, Request, Rule, Segment, Side};
 use crate::output::RequestRow;
 
 pub(crate) const PLAIN: Style = Style { color: false, width: None };
@@ -91,6 +91,8 @@ pub(super) fn segment(category: Category, side: Side, duration_ns: u64) -> Segme
         cause: None,
         by: None,
         evidence: Evidence::Measured,
+        rule: Some(Rule::Charge),
+        shared: 1,
         stack: None,
     }
 }

@@ -245,7 +245,8 @@ fn a_server_that_speaks_first_answers_another_and_then_serves() {
         100-110 client kernel.tcp
         110-120 server queue.socket (user, kernel.tcp)
         120-125 server kernel.tcp
-        125-150 server queue.app (user, kernel.tcp)
+        125-140 server user shared by 2
+         140-150 server queue.app (kernel.tcp: sendto tcp)
         150-170 server user
         170-175 server kernel.tcp
         175-178 client runqueue.wakeup by idle

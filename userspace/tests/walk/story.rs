@@ -434,7 +434,8 @@ impl Story {
     }
 }
 
-/// One line a segment: `start-end comm category`, then ` by ...` and ` (cause)` where there is one.
+/// One line a segment: `start-end comm category`, then ` by ...`, ` (cause)` and ` shared by ...` where there
+/// is one.
 pub fn table(segments: &[Segment]) -> String {
     let mut lines = String::new();
     for segment in segments {
@@ -443,8 +444,12 @@ pub fn table(segments: &[Segment]) -> String {
             (Some(cause), true) => format!(" ({cause})"),
             _ => String::new(),
         };
+        let shared = match segment.shared {
+            1 => String::new(),
+            by => format!(" shared by {by}"),
+        };
         lines += &format!(
-            "{}-{} {} {}{by}{cause}\n",
+            "{}-{} {} {}{by}{cause}{shared}\n",
             segment.start_ns,
             segment.end_ns(),
             segment.comm,

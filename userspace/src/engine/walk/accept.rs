@@ -38,8 +38,11 @@ impl Walk<'_> {
             let piece = tile::Piece { start_ns: call.enter_ns, level: Level::Call(call) };
             self.on_cpu(thread, &piece, at_ns);
             let accepted_ns = accepted.exit_ns;
-            self.queue(thread, accepted_ns, call.enter_ns, Category::QueueSocket, UNREAD);
-            self.queue(thread, write.exit_ns, accepted_ns, Category::QueueAccept, UNACCEPTED);
+            let read = (accepted_ns, call.enter_ns);
+            self.queue(thread, read, Category::QueueSocket, UNREAD, Rule::Ready);
+            let waits = (write.exit_ns, accepted_ns);
+            self.queue(thread, waits, Category::QueueAccept, UNACCEPTED, Rule::Accept);
+            self.rule = Rule::Ready;
             return Some(Some(Step::Joined(write.thread, write.exit_ns)));
         }
         let leads_there = match accepted.thread == thread {
@@ -53,7 +56,9 @@ impl Walk<'_> {
         }
         let piece = tile::Piece { start_ns: call.enter_ns, level: Level::Call(call) };
         self.on_cpu(thread, &piece, at_ns);
-        self.queue(thread, accepted.exit_ns, call.enter_ns, Category::QueueSocket, UNREAD);
+        let span = (accepted.exit_ns, call.enter_ns);
+        self.queue(thread, span, Category::QueueSocket, UNREAD, Rule::Ready);
+        self.rule = Rule::Accept;
         Some(Some(Step::Joined(accepted.thread, accepted.exit_ns)))
     }
 
@@ -117,6 +122,7 @@ impl Walk<'_> {
             let there_ns = established_ns.min(at_ns);
             let piece = tile::Piece { start_ns: there_ns, level: Level::Call(call) };
             self.on_cpu(thread, &piece, at_ns);
+            self.rule = Rule::Accept;
             return Some(Step::Joined(connected.thread, there_ns));
         }
         if established_ns >= call.enter_ns || piece_start_ns > call.enter_ns {
@@ -135,7 +141,11 @@ impl Walk<'_> {
         }
         let piece = tile::Piece { start_ns: call.enter_ns, level: Level::Call(call) };
         self.on_cpu(thread, &piece, at_ns);
-        self.queue(thread, from_ns, call.enter_ns, Category::QueueAccept, UNACCEPTED);
+        let span = (from_ns, call.enter_ns);
+        self.queue(thread, span, Category::QueueAccept, UNACCEPTED, Rule::Accept);
+        if woken.is_none() {
+            self.rule = Rule::Accept;
+        }
         Some(match woken {
             Some(_) => Step::Go(thread, from_ns),
             None => Step::Joined(connected.thread, established_ns),

@@ -55,7 +55,8 @@ impl Walk<'_> {
             }
             None => call.enter_ns,
         };
-        self.queue(thread, arrived.at_ns, read_ns, queue_category(arrived.object), UNREAD);
+        let category = queue_category(arrived.object);
+        self.queue(thread, (arrived.at_ns, read_ns), category, UNREAD, Rule::Arrival);
         Ok(Some(self.before_arrival(thread, &arrived)))
     }
 
@@ -86,7 +87,8 @@ impl Walk<'_> {
             return None;
         }
         let arrived_ns = arrived.at_ns.min(woken_ns);
-        self.queue(thread, arrived_ns, woken_ns, queue_category(arrived.object), UNREAD);
+        let category = queue_category(arrived.object);
+        self.queue(thread, (arrived_ns, woken_ns), category, UNREAD, Rule::Arrival);
         if !self.waited_only(thread, &arrived, off.start_ns) {
             return Some(self.before_arrival(thread, &Arrived { at_ns: arrived_ns, ..arrived }));
         }
@@ -156,6 +158,7 @@ impl Walk<'_> {
             None => detail.to_string(),
         };
         let (category, evidence) = (Category::IdlePeer, Evidence::Measured);
+        self.wait_rule = Some(Rule::Arrival);
         self.emit(
             thread,
             before_ns,
@@ -168,7 +171,10 @@ impl Walk<'_> {
             evidence,
         );
         match before {
-            Some(moved) => Step::Joined(moved.thread, before_ns),
+            Some(moved) => {
+                self.rule = Rule::Arrival;
+                Step::Joined(moved.thread, before_ns)
+            }
             None => Step::Go(thread, start_ns),
         }
     }

@@ -59,7 +59,8 @@ impl Walk<'_> {
             // It had a CPU, and began with others' messages.
             let piece = tile::Piece { start_ns: call.enter_ns, level: Level::Call(call) };
             self.on_cpu(thread, &piece, at_ns);
-            self.queue(thread, off.end_ns, call.enter_ns, queue_category(object), UNREAD);
+            let span = (off.end_ns, call.enter_ns);
+            self.queue(thread, span, queue_category(object), UNREAD, Rule::Ready);
             return Some(Step::Go(thread, off.end_ns));
         }
         // When the bytes were there at the latest; a write still under way when the read began
@@ -82,7 +83,9 @@ impl Walk<'_> {
                 self.on_cpu(thread, &piece, at_ns);
             }
             let handed_ns = self.handed_by(&write, begun_ns);
-            self.queue(thread, handed_ns, begun_ns, queue_category(object), UNREAD);
+            let span = (handed_ns, begun_ns);
+            self.queue(thread, span, queue_category(object), UNREAD, Rule::Ready);
+            self.rule = Rule::Ready;
             return Some(Step::Joined(write.thread, handed_ns));
         }
         if piece_start_ns > call.enter_ns {
@@ -95,7 +98,8 @@ impl Walk<'_> {
         if let Some(received_ns) = self.received_ns(object, last, to_ns) {
             from_ns = received_ns.clamp(from_ns, to_ns);
         }
-        self.queue(thread, from_ns, to_ns, queue_category(object), UNREAD);
+        self.queue(thread, (from_ns, to_ns), queue_category(object), UNREAD, Rule::Ready);
+        self.rule = Rule::Ready;
         if write.exit_ns < from_ns {
             self.wire(thread, object, last, (write.exit_ns, from_ns));
         }

@@ -27,6 +27,14 @@ impl Walk<'_> {
     ) {
         let start_ns = start_ns.max(self.goal.start_ns);
         if start_ns < end_ns {
+            let rule = self.wait_rule.take().unwrap_or(match category {
+                Category::RunqueueWakeup | Category::RunqueuePreempted => Rule::RunQueue,
+                Category::WireQdisc | Category::WireLink | Category::WireStack => Rule::Wire,
+                Category::Unattributed => Rule::Lost,
+                category if category.is_on_cpu() || category == Category::Steal => self.rule,
+                _ => Rule::Charge,
+            });
+            let shared = if category.is_on_cpu() { self.shared } else { 1 };
             let cpu = cpu.or_else(|| self.world.thread(thread).cpu_at(end_ns - 1));
             self.out.push(Raw {
                 start_ns,
@@ -38,6 +46,8 @@ impl Walk<'_> {
                 by,
                 cpu,
                 evidence,
+                rule,
+                shared,
             });
         }
     }
@@ -80,6 +90,8 @@ impl Walk<'_> {
                 }
             }),
             evidence: raw.evidence,
+            rule: Some(raw.rule),
+            shared: raw.shared,
             stack: None,
         }
     }

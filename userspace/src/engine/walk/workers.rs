@@ -26,10 +26,12 @@ impl Walk<'_> {
             return Ok(None);
         }
         let mark = self.out.len();
+        let rule = std::mem::replace(&mut self.rule, Rule::WorkQueue);
         self.at_work(worker, started_ns, woken_ns);
         let detail = Some("given to a kernel worker, not yet begun".into());
         let cause = Some(wait::activity(self.world, worker, queued_ns, started_ns));
         let (category, evidence) = (Category::QueueApp, Evidence::Measured);
+        self.wait_rule = Some(Rule::WorkQueue);
         self.emit(worker, queued_ns, started_ns, category, detail, cause, None, None, evidence);
         if self.members.contains(&queuer) {
             return Ok(Some((queuer, queued_ns)));
@@ -41,6 +43,7 @@ impl Walk<'_> {
             }
         }
         self.out.truncate(mark);
+        self.rule = rule;
         Ok(None)
     }
 

@@ -2,6 +2,7 @@
 //! hypervisor took.
 
 use super::*;
+use crate::engine::marks::is_rest;
 use crate::engine::tile::{self, Piece};
 
 /// Stretches without records that are looked at for a place for stolen time.
@@ -238,6 +239,7 @@ impl World {
             Some(off) if off.end_ns == NEVER => {
                 off.end_ns = ts_ns;
                 off.cpu = Some(cpu);
+                thread.rests += u64::from(is_rest(off));
                 thread.early_wake = thread.early_wake.filter(|wake| wake.at_ns >= ts_ns);
                 if let (Some(call), Some(wake)) = (&off.call, &off.wake) {
                     let futexes = &mut self.processes[thread.process as usize].futexes;

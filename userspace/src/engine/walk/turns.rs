@@ -1,0 +1,180 @@
+//! Whose turn it is on a thread that serves several requests.
+//!
+//! A server's thread that has taken a request up works for others before it answers it. Their work is none of
+//! this request's: meanwhile it waits for its turn. What its marks say (see [`crate::engine::marks`]):
+//! - from where it takes the request in, or goes on with it, until it turns to another, it works for it;
+//! - before it answers it, since it last answered another or rested, likewise;
+//! - between taking in the last of several and the first thing it does for any, it may work for all of them;
+//! - the rest is the others'.
+
+use std::collections::VecDeque;
+
+use super::*;
+use crate::engine::marks::{is_rest, rested_ns, Mark, MarkKind, Question};
+
+/// For whom a thread works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// For others, since then.
+    Others { from_ns: u64 },
+    /// For so many, the request among them.
+    Shared { by: u32 },
+}
+
+/// Whose what lies between two marks is, whoever asks.
+struct Gap {
+    /// The request's, perhaps with others.
+    ours: bool,
+    /// How many requests it is for; 0: nothing tells.
+    count: u32,
+}
+
+impl Walk<'_> {
+    /// Whether the thread, just before `at_ns`, worked for others than the request, or for several; `None`: for it,
+    /// or its messages do not tell.
+    pub(super) fn turn(&self, thread: ThreadId, at_ns: u64) -> Option<Turn> {
+        let t = self.world.thread(thread);
+        if Some(t.process) != self.goal.server_process || t.marks.list.is_empty() {
+            return None;
+        }
+        let marks = &t.marks.list;
+        let next = count_before(marks, |mark| mark.exit_ns < at_ns);
+        let inside = marks.get(next).is_some_and(|mark| mark.enter_ns < at_ns);
+        if t.off_before(at_ns).is_some_and(|off| off.end_ns >= at_ns && is_rest(off)) {
+            return None;
+        }
+        if inside {
+            let (all, ours) = self.one_call(marks, next);
+            if ours {
+                return (all > 1).then_some(Turn::Shared { by: all });
+            }
+        }
+        let last = next.checked_sub(1)?;
+        let own = self.own_mark(thread, at_ns)?;
+        if !inside {
+            match self.gap(t, (own, last), at_ns) {
+                Gap { count: 0, .. } | Gap { ours: true, count: 1 } => return None,
+                Gap { ours: true, count } => return Some(Turn::Shared { by: count }),
+                Gap { ours: false, .. } if last == own => {
+                    return Some(Turn::Others { from_ns: marks[own].exit_ns });
+                }
+                Gap { ours: false, .. } => {}
+            }
+        }
+        // Since it turned to the first of the others, or rested; but for what it did for all that it had taken
+        // in together with the request.
+        let rested_ns = rested_ns(t, marks[own].exit_ns, at_ns);
+        let mut from_ns = marks[own + 1].enter_ns.max(rested_ns.unwrap_or(0));
+        if marks[own].kind == MarkKind::Takes {
+            let first = count_before(marks, |mark| mark.turns <= marks[own].turns);
+            let first = marks.get(first).filter(|mark| mark.rests == marks[own].rests);
+            if let Some(first) = first.filter(|mark| mark.enter_ns < at_ns) {
+                from_ns = from_ns.max(first.enter_ns);
+            }
+        }
+        (from_ns < at_ns).then_some(Turn::Others { from_ns })
+    }
+
+    /// What the thread did between its mark `last` and the next, at that time.
+    fn gap(&self, t: &Thread, (own, last): (usize, usize), at_ns: u64) -> Gap {
+        let marks = &t.marks.list;
+        let before = &marks[last];
+        let rested = rested_ns(t, before.exit_ns, at_ns).is_some();
+        let after = marks.get(last + 1).filter(|mark| rested_ns(t, at_ns, mark.enter_ns).is_none());
+        let gives = after.filter(|mark| mark.kind != MarkKind::Takes);
+        let begin = batch_begin(marks, last);
+        let taken = match rested || before.kind != MarkKind::Takes {
+            true => 0,
+            false => u32::try_from(last + 1 - begin).unwrap_or(u32::MAX),
+        };
+        match (taken, gives) {
+            // It goes on with what it has asked for; or is woken for whatever comes next.
+            (0, None) => match before.kind {
+                MarkKind::Asks | MarkKind::Hears if !rested && before.of.is_some() => {
+                    Gap { ours: self.of_goal(before), count: 1 }
+                }
+                _ => match (rested, after) {
+                    (true, Some(after)) => Gap { ours: self.of_goal(after), count: 1 },
+                    (true, None) => Gap { ours: false, count: 0 },
+                    (false, _) => Gap { ours: false, count: 1 },
+                },
+            },
+            (0, Some(_)) => {
+                let (count, ours) = self.one_call(marks, last + 1);
+                Gap { ours, count }
+            }
+            (1, None) => Gap { ours: self.of_goal(before), count: 1 },
+            (_, None) if after.is_some() => Gap { ours: self.of_goal(before), count: 1 },
+            (count, None) => Gap { ours: own >= begin, count },
+            (_, Some(gives)) => {
+                let (answers, ours) = self.one_call(marks, last + 1);
+                if answers == 1 && gives.of == Some(before.moved) {
+                    return Gap { ours, count: 1 };
+                }
+                let among = |mark: &&Mark| {
+                    let taken = marks.range(begin..=last);
+                    { taken }.any(|taken| mark.of == Some(taken.moved))
+                };
+                let given = marks.range(last + 1..).take(answers as usize);
+                let others = given.filter(|mark| !among(mark)).count();
+                let count = taken.saturating_add(u32::try_from(others).unwrap_or(u32::MAX));
+                let taken_together = marks[own].kind == MarkKind::Takes && own >= begin;
+                Gap { ours: ours || taken_together, count }
+            }
+        }
+    }
+
+    /// How many marks the call of that one has left, and whether one is of the request.
+    fn one_call(&self, marks: &VecDeque<Mark>, first: usize) -> (u32, bool) {
+        let enter_ns = marks[first].enter_ns;
+        let same = marks.range(first..).take_while(|mark| mark.enter_ns == enter_ns);
+        same.fold((0, false), |(all, ours), mark| (all + 1, ours || self.of_goal(mark)))
+    }
+
+    /// The last mark of the thread's before that is of the request.
+    fn own_mark(&self, thread: ThreadId, at_ns: u64) -> Option<usize> {
+        let marks = &self.world.thread(thread).marks.list;
+        let by_it = |moved: &&Transfer| moved.thread == thread && moved.exit_ns <= at_ns;
+        let mut last_ns = None;
+        for message in &self.goal.messages {
+            let Some(channel) = self.world.channels.get(&message.object) else { continue };
+            for list in [&channel.reads, &channel.writes] {
+                let moved = Channel::overlapping(list, message.from, message.to);
+                last_ns = last_ns.max(moved.filter(by_it).map(|moved| moved.exit_ns).max());
+            }
+        }
+        let asked = self.goal.messages.first()?;
+        let channel = self.world.channels.get(&asked.object)?;
+        let sakes =
+            channel.sakes.range(..count_before(&channel.sakes, |sake| sake.exit_ns <= at_ns));
+        let since = sakes.rev().take_while(|sake| Some(sake.exit_ns) > last_ns);
+        let mut since = since.filter(|sake| sake.thread == thread);
+        let last_ns = since
+            .find(|sake| asked.from < sake.of.to && sake.of.from < asked.to)
+            .map(|sake| sake.exit_ns)
+            .or(last_ns)?;
+        let first = count_before(marks, |mark| mark.exit_ns < last_ns);
+        let same = marks.range(first..).take_while(|mark| mark.exit_ns == last_ns);
+        { same }.position(|mark| self.of_goal(mark)).map(|at| first + at)
+    }
+
+    /// Whether a mark is of the request: its own messages, or what was asked for its sake.
+    fn of_goal(&self, mark: &Mark) -> bool {
+        let is = |question: &Question| {
+            let overlaps = |m: &Message| {
+                m.object == question.object && m.from < question.to && question.from < m.to
+            };
+            self.goal.messages.iter().any(overlaps)
+        };
+        is(&mark.moved) || (mark.kind != MarkKind::Takes && mark.of.as_ref().is_some_and(is))
+    }
+}
+
+/// The first mark of those that took messages in since the thread last did anything else, or rested.
+fn batch_begin(marks: &VecDeque<Mark>, last: usize) -> usize {
+    let (turns, rests) = (marks[last].turns, marks[last].rests);
+    let before = |mark: &Mark| mark.turns < turns || mark.rests < rests;
+    let begin = count_before(marks, before);
+    // The one that is counted first is itself none.
+    begin + usize::from(marks[begin].kind != MarkKind::Takes)
+}
