@@ -7,13 +7,15 @@ the server's only. Of each:
 
   found        complete requests of the load's kind, beside what the load generator says it made
   segments     a request
-  twice        on-CPU time of threads that belongs to more than one request at once, of what they really ran
+  twice        on-CPU time of threads that more than one request has for its own, of what they ran for requests
+  shared       on-CPU time that is told to be for several requests, likewise
   B/event      bytes of the segments' table for each record of events.bin
   us/event     time to attribute the events again, and the most memory that took
   mean         latency, beside what the load generator measured
 
-Needs root, redis-server with redis-tools, and nginx with h2load (nghttp2-client) for http. Usage: run.py
-[--connections 1,50,...] [--requests N] [--ends both,client,server] [redis|http ...]; rpcprobe from $RPCPROBE
+Needs root, redis-server with redis-tools for redis and pipeline (16 commands in one write), h2load
+(nghttp2-client) for http (to nginx) and grpc (10 streams on each connection, to targets/greeter). Usage: run.py
+[--connections 1,50,...] [--requests N] [--ends both,client,server] [redis|pipeline|http|grpc ...]; rpcprobe from $RPCPROBE
 or PATH. Exit status: 0 if every request was found and none of the work was booked twice, else 1.
 """
 
@@ -36,23 +38,32 @@ from pathlib import Path
 import duckdb
 
 RPCPROBE = os.environ.get("RPCPROBE") or "rpcprobe"
+GREETER = Path(__file__).resolve().parents[2] / "targets/greeter/greeter_server"
 ENDS = ("both", "client", "server")
 # Nobody waits longer for one row.
 MOST_SECONDS = 600
 ON_CPU = "(category in ('user', 'copy', 'fault') or category like 'kernel.%')"
 TWICE = f"""
 with spans as (
-    select tid, s.start_ns, s.start_ns + s.duration_ns as end_ns
+    select tid, s.start_ns, s.start_ns + s.duration_ns as end_ns, shared = 1 as own
     from read_parquet($segments) s join read_parquet($requests) r using (request_id)
-    where r.kind = $kind and r.complete and {ON_CPU} and shared = 1
+    where r.kind = $kind and r.complete and {ON_CPU}
 ), reached as (
     select *, max(end_ns) over (partition by tid order by start_ns, end_ns
                                 rows between unbounded preceding and 1 preceding) as before_ns
     from spans
+), own as (
+    select *, max(end_ns) over (partition by tid order by start_ns, end_ns
+                                rows between unbounded preceding and 1 preceding) as before_ns
+    from spans where own
+), ran as (
+    select sum(greatest(0, end_ns - greatest(start_ns, coalesce(before_ns, 0)))) as ns from reached
+), once as (
+    select sum(end_ns - start_ns) as all_ns,
+           sum(greatest(0, end_ns - greatest(start_ns, coalesce(before_ns, 0)))) as ns
+    from own
 )
-select sum(end_ns - start_ns),
-       sum(greatest(0, end_ns - greatest(start_ns, coalesce(before_ns, 0))))
-from reached
+select ran.ns, coalesce(once.all_ns - once.ns, 0), ran.ns - coalesce(once.ns, 0) from ran, once
 """
 REQUESTS = """
 select count(*) filter (where complete), avg(latency_ns) filter (where complete)
@@ -73,7 +84,7 @@ class Made:
 
 
 class Redis:
-    kind, method, port = "resp", "GET", 6401
+    kind, method, port, pipeline = "resp", "GET", 6401, 1
 
     def __init__(self, directory):
         self.server = ["redis-server", "--port", str(self.port), "--save", "", "--dir", directory]
@@ -92,11 +103,39 @@ class Redis:
         ] + [
             "-n",
             str(requests),
+            "-P",
+            str(self.pipeline),
         ]
 
     def made(self, said, requests):
         row = next(line for line in said.splitlines() if line.startswith('"GET"'))
         return Made(requests, float(row.replace('"', "").split(",")[2]) * 1000)
+
+
+class Pipeline(Redis):
+    """16 commands in one write."""
+
+    port, pipeline = 6403, 16
+
+
+class Grpc:
+    """10 streams on each connection."""
+
+    kind, method, port = "http2", "%SayHello", 6404
+
+    def __init__(self, directory):
+        # A gRPC message (5 bytes of length and so on) that holds the name "load".
+        self.message = Path(directory) / "message"
+        self.message.write_bytes(bytes([0, 0, 0, 0, 6, 0x0A, 4]) + b"load")
+        self.server = [GREETER, "--port", str(self.port)]
+
+    def client(self, connections, requests):
+        command = ["h2load", "-t", "1", "-n", str(requests), "-c", str(connections), "-m", "10"]
+        command += ["-d", self.message, "-H", "content-type: application/grpc", "-H", "te: trailers"]
+        return [*command, f"http://127.0.0.1:{self.port}/greeter.Greeter/SayHello"]
+
+    def made(self, said, _):
+        return Http.made(self, said, _)
 
 
 class Http:
@@ -124,7 +163,7 @@ class Http:
         return Made(succeeded, microseconds(row.split()[5]))
 
 
-LOADS = {"redis": Redis, "http": Http}
+LOADS = {"redis": Redis, "pipeline": Pipeline, "http": Http, "grpc": Grpc}
 
 
 def microseconds(text):
@@ -241,7 +280,7 @@ def row(name, ends, connections, requests):
         ask = duckdb.connect().execute
         found, mean_ns = ask(REQUESTS, one | {"method": load.method}).fetchone()
         segments = ask(SEGMENTS, tables | kind).fetchone()[0]
-        booked_ns, ran_ns = ask(TWICE, tables | kind).fetchone()
+        ran_ns, twice_ns, shared_ns = ask(TWICE, tables | kind).fetchone()
         events = manifest["counts"]["records"]
         size = (out / "segments.parquet").stat().st_size
         return {
@@ -252,7 +291,8 @@ def row(name, ends, connections, requests):
             "found": found,
             "lost": manifest["counts"]["records_lost"],
             "segments": segments / max(found, 1),
-            "twice": (booked_ns or 0) / max(ran_ns or 0, 1) - 1,
+            "twice": (twice_ns or 0) / max(ran_ns or 0, 1),
+            "shared": (shared_ns or 0) / max(ran_ns or 0, 1),
             "event_bytes": size / max(events, 1),
             "event_us": seconds / max(events, 1) * 1e6,
             "peak_mb": peak_bytes / 1e6,
@@ -262,7 +302,7 @@ def row(name, ends, connections, requests):
 
 
 HEADER = (
-    f"{'load':6} {'traced':7}{'conns':>6}{'found':>9}{'of':>9}{'lost':>7}{'segments':>10}{'twice':>9}"
+    f"{'load':6} {'traced':7}{'conns':>6}{'found':>9}{'of':>9}{'lost':>7}{'segments':>10}{'twice':>9}{'shared':>8}"
     f"{'B/event':>9}{'us/event':>9}{'memory':>9}{'mean':>10}{'client says':>12}"
 )
 
@@ -270,7 +310,7 @@ HEADER = (
 def shown(of):
     return (
         f"{of['load']:6} {of['traced']:7}{of['connections']:>6}{of['found']:>9}{of['made']:>9}{of['lost']:>7}"
-        f"{of['segments']:>10.1f}{of['twice']:>8.1%}{of['event_bytes']:>9.1f}{of['event_us']:>10.2f}"
+        f"{of['segments']:>10.1f}{of['twice']:>9.2%}{of['shared']:>8.0%}{of['event_bytes']:>9.1f}{of['event_us']:>10.2f}"
         f"{of['peak_mb']:>6.0f} MB{of['mean_us']:>7.0f} us{of['made_us']:>9.0f} us"
     )
 

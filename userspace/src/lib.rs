@@ -12,6 +12,7 @@ pub mod commands;
 pub mod compare;
 pub mod engine;
 pub mod interrupt;
+pub mod laws;
 pub mod memory;
 pub mod methods;
 pub mod model;

@@ -134,6 +134,8 @@ named! {
         InMemory = "in-memory",
         /// The thread served others meanwhile.
         Turn = "turn",
+        /// Its work is another request's own already.
+        Claimed = "claimed",
         /// Runnable, behind whoever had the CPU.
         RunQueue = "run-queue",
         /// On its way through the network.

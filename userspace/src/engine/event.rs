@@ -414,6 +414,18 @@ pub struct Unit {
     pub status_known: bool,
 }
 
+impl Unit {
+    /// Whether a question or an answer begins with it.
+    pub fn begins_message(&self) -> bool {
+        /// HEADERS, RFC 9113, section 6.2
+        const HEADERS: u8 = 1;
+        match self.protocol {
+            Protocol::Http2 => self.kind == HEADERS,
+            _ => matches!(self.kind, UNIT_REQUEST | UNIT_RESPONSE),
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Method {
     pub channel: Object,

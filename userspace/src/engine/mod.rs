@@ -2,6 +2,7 @@
 //! ([`walk`]). Streaming: one pass, and what no open request can reach is forgotten.
 
 mod certainty;
+mod claims;
 pub mod event;
 pub(crate) mod forget;
 mod lives;
@@ -26,8 +27,9 @@ use std::collections::VecDeque;
 
 use anyhow::Result;
 
-use crate::model::{Request, Segment};
+use crate::model::{Kind, Request, Segment};
 use crate::wanted::Wanted;
+use claims::{Claimant, Claims};
 use event::Event;
 use forget::Held;
 use requests::{Detector, Found, KnownTarget};
@@ -59,6 +61,7 @@ pub struct Engine {
     pub world: World,
     detector: Detector,
     waiting: Vec<Waiting>,
+    claims: Claims,
     settings: Settings,
     events: u64,
     most_history_events: u64,
@@ -78,6 +81,7 @@ impl Engine {
             world: World::new(cpus, start_ns),
             detector: Detector::default(),
             waiting: Vec::new(),
+            claims: Claims::default(),
             settings: Settings { rates, no_more_records: false },
             events: 0,
             most_history_events: MOST_HISTORY_EVENTS,
@@ -205,7 +209,8 @@ impl Engine {
             }
         }
         match self.walked(&found) {
-            Ok(segments) => {
+            Ok((segments, threads)) => {
+                let segments = self.claimed(&found, segments, &threads);
                 let request = self.completed(found);
                 sink(request, segments)
             }
@@ -220,20 +225,43 @@ impl Engine {
         if found.goal.end_ns < self.attached_ns || !self.detector.wants(&found.request) {
             return;
         }
-        if let Ok(segments) = self.walked(&found) {
+        if let Ok((segments, _)) = self.walked(&found) {
             let request = self.completed(found);
             self.held.push((request, segments));
         }
     }
 
-    fn walked(&self, found: &Found) -> Result<Vec<Segment>, NotYet> {
+    fn walked(&self, found: &Found) -> Result<(Vec<Segment>, Vec<ThreadId>), NotYet> {
         if found.goal.end_ns <= found.goal.start_ns {
-            return Ok(Vec::new());
+            return Ok(Default::default());
         }
         let mut settings = self.settings;
         // An incomplete request is explained as far as it is known.
         settings.no_more_records |= !found.request.complete;
         walk::walk(&self.world, &found.goal, settings)
+    }
+
+    /// The segments without work that is another request's own. Those that are whole programs' lives have all that
+    /// is done in them.
+    fn claimed(
+        &mut self,
+        found: &Found,
+        segments: Vec<Segment>,
+        threads: &[ThreadId],
+    ) -> Vec<Segment> {
+        let Found { request, goal } = found;
+        if matches!(request.kind, Kind::Exec | Kind::Process | Kind::Stdio) {
+            return segments;
+        }
+        let claimant = Claimant {
+            id: request.request_id,
+            parent: request.parent_request_id,
+            start_ns: goal.start_ns,
+            end_ns: goal.end_ns,
+            client: request.client.as_ref().map(|_| goal.client_process),
+            server: goal.server_process,
+        };
+        self.claims.settle(claimant, segments, threads)
     }
 
     /// A request with what else is known of it.
@@ -297,6 +325,7 @@ impl Engine {
         }
         held.threads.extend(self.waiting.iter().map(|waiting| waiting.on));
         self.world.forget_before(horizon_ns, held);
+        self.claims.forget_before(horizon_ns);
         self.detector.forget(&self.world);
     }
 }

@@ -192,11 +192,15 @@ enum Step {
     Nowhere,
 }
 
-/// The segments of a request, in order of time.
+/// The segments of a request, in order of time, and the thread of each.
 ///
 /// # Errors
 /// [`NotYet`]: try again when that thread has been heard of.
-pub fn walk(world: &World, goal: &Goal, settings: Settings) -> Result<Vec<Segment>, NotYet> {
+pub fn walk(
+    world: &World,
+    goal: &Goal,
+    settings: Settings,
+) -> Result<(Vec<Segment>, Vec<ThreadId>), NotYet> {
     let mut walk = Walk {
         world,
         goal,
@@ -232,7 +236,7 @@ pub fn walk(world: &World, goal: &Goal, settings: Settings) -> Result<Vec<Segmen
         }
     }
     if world.stacks.any() {
-        for (segment, thread) in segments.iter_mut().zip(threads) {
+        for (segment, &thread) in segments.iter_mut().zip(&threads) {
             let (start_ns, end_ns) = (segment.start_ns, segment.end_ns());
             segment.stack = world.stack_of(thread, segment.category, start_ns, end_ns);
             if segment.category == Category::Interrupt
@@ -243,11 +247,11 @@ pub fn walk(world: &World, goal: &Goal, settings: Settings) -> Result<Vec<Segmen
             }
         }
     }
-    Ok(segments)
+    Ok((segments, threads))
 }
 
 /// Whether two neighbours differ in nothing but time.
-fn joins(a: &Segment, b: &Segment) -> bool {
+pub(super) fn joins(a: &Segment, b: &Segment) -> bool {
     a.tid == b.tid
         && a.category == b.category
         && a.cpu == b.cpu

@@ -340,6 +340,8 @@ pub struct Channel {
     pub packets: VecDeque<Packet>,
     /// Up to which byte it was in the reader's socket, and since when, where nobody traced has written it.
     pub arrivals: VecDeque<(u64, u64)>,
+    /// Where messages begin, if its framing is known.
+    pub heads: VecDeque<u64>,
     /// Where questions come on it: the last that was read; for the sake of which question the last was asked;
     /// what was asked for the sake of those.
     pub taken: Option<Question>,
@@ -354,6 +356,13 @@ pub struct Channel {
 impl Channel {
     fn note(&mut self, is_write: bool) {
         *(if is_write { &mut self.is_written } else { &mut self.is_read }) = true;
+    }
+
+    /// How many messages bytes `[from, to)` are of, or of parts of them; 1 where the framing is not known.
+    pub fn messages(&self, from: u64, to: u64) -> u32 {
+        let begun = count_before(&self.heads, |head| *head <= from);
+        let more = count_before(&self.heads, |head| *head < to).saturating_sub(begun);
+        u32::try_from(more).unwrap_or(u32::MAX).saturating_add(1)
     }
 
     /// Since when the byte was in the socket of who reads it; `None`: somebody traced has written it, or it is
@@ -880,7 +889,17 @@ impl World {
                 }
                 None
             }
-            What::Unit(_) | What::Method(_) => None, // requests only
+            What::Unit(unit) => {
+                if unit.begins_message() {
+                    let heads = &mut self.channels.entry(unit.channel).or_default().heads;
+                    // Told by who wrote and by who read.
+                    if heads.back().is_none_or(|last| *last < unit.from) {
+                        heads.push_back(unit.from);
+                    }
+                }
+                None
+            }
+            What::Method(_) => None, // requests only
             // Of a thread nobody has heard of, no segment will want them.
             What::Stack { tid, kernel } => {
                 if let Some(id) = self.thread_by_tid(*tid) {

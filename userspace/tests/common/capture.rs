@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use rpcprobe::capture::manifest::Manifest;
+use rpcprobe::laws::check_exclusive;
 use rpcprobe::model::{category_ns, check_conservation, Category, Kind, Request, Segment};
 use rpcprobe::output::{self, RequestRow};
 use tempfile::TempDir;
@@ -108,6 +109,7 @@ impl Capture {
         assert_eq!(counts.requests, checked.len() as u64);
         let incomplete = checked.iter().filter(|(request, _)| !request.complete).count();
         assert_eq!(counts.requests_incomplete, incomplete as u64);
+        check_exclusive(&checked).expect("law 6");
         checked
     }
 }

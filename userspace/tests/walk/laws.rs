@@ -4,8 +4,9 @@ use proptest::prelude::*;
 use rpcprobe::engine::event::{Event, What};
 use rpcprobe::engine::walk::HANDED_UNSEEN;
 use rpcprobe::engine::{Engine, Rates};
+use rpcprobe::laws::check_exclusive;
 use rpcprobe::model::{
-    category_ns, check_conservation, Category, Evidence, Kind, Request, Segment,
+    category_ns, check_conservation, Category, Evidence, Kind, Request, Rule, Segment,
 };
 
 use super::damage::{damaged, wrongs};
@@ -56,6 +57,10 @@ pub fn check_segments(request: &Request, segments: &[Segment]) -> Result<(), Str
         Category::Copy => segment.evidence != Evidence::Modelled,
         Category::Fault => segment.evidence == Evidence::Sampled,
         _ if segment.cause.as_ref().is_some_and(|cause| cause.ends_with(HANDED_UNSEEN)) => {
+            segment.evidence != Evidence::Modelled
+        }
+        // Work that another request has for its own.
+        Category::QueueApp if segment.rule == Some(Rule::Claimed) => {
             segment.evidence != Evidence::Modelled
         }
         _ => segment.evidence != Evidence::Measured,
@@ -119,6 +124,7 @@ fn check(trace: &Trace, copy_ns_per_byte: f64) -> Result<(), TestCaseError> {
             return Err(TestCaseError::fail(format!("{fault}\n{}", table(segments))));
         }
     }
+    prop_assert_eq!(check_exclusive(&answers), Ok(()));
     if trace.truth.miscounted {
         return Ok(());
     }
@@ -243,11 +249,13 @@ proptest! {
     fn whatever_the_events_say_requests_are_tiled(numbers in numbers(), wrongs in wrongs()) {
         let trace = simulate(numbers);
         let events = damaged(&trace, &wrongs);
-        for (request, segments) in explain(trace.cpus, trace.truth.start_ns, &events, 0.0) {
-            if let Err(fault) = check_segments(&request, &segments) {
-                return Err(TestCaseError::fail(format!("{fault}\n{}", table(&segments))));
+        let answers = explain(trace.cpus, trace.truth.start_ns, &events, 0.0);
+        for (request, segments) in &answers {
+            if let Err(fault) = check_segments(request, segments) {
+                return Err(TestCaseError::fail(format!("{fault}\n{}", table(segments))));
             }
         }
+        prop_assert_eq!(check_exclusive(&answers), Ok(()));
     }
 }
 

@@ -4,6 +4,7 @@
 //! read them was for others, unless it had just been woken for them.
 
 use super::*;
+use crate::engine::marks::is_rest;
 
 /// `detail` of an `idle.peer` segment that ends with an arrival.
 const AWAITED: &str = "not yet arrived";
@@ -34,7 +35,7 @@ impl Walk<'_> {
         let t = self.world.thread(thread);
         let off = t.off_before(call.enter_ns).filter(|off| off.end_ns > arrived.at_ns);
         let woken = off.filter(|off| !self.moved_others(thread, off.end_ns, call.enter_ns));
-        if let Some(off) = woken.filter(|off| waits_for_bytes(off)) {
+        if let Some(off) = woken.filter(|off| is_rest(off)) {
             if self.waited_only(thread, &arrived, off.start_ns) {
                 return Ok(None); // the sleep will tell
             }

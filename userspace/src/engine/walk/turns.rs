@@ -34,7 +34,7 @@ impl Walk<'_> {
     /// or its messages do not tell.
     pub(super) fn turn(&self, thread: ThreadId, at_ns: u64) -> Option<Turn> {
         let t = self.world.thread(thread);
-        if Some(t.process) != self.goal.server_process || t.marks.list.is_empty() {
+        if t.marks.list.is_empty() {
             return None;
         }
         let marks = &t.marks.list;
@@ -48,6 +48,9 @@ impl Walk<'_> {
             if ours {
                 return (all > 1).then_some(Turn::Shared { by: all });
             }
+        }
+        if Some(t.process) != self.goal.server_process {
+            return None;
         }
         let last = next.checked_sub(1)?;
         let own = self.own_mark(thread, at_ns)?;
@@ -85,16 +88,15 @@ impl Walk<'_> {
         let begin = batch_begin(marks, last);
         let taken = match rested || before.kind != MarkKind::Takes {
             true => 0,
-            false => u32::try_from(last + 1 - begin).unwrap_or(u32::MAX),
+            false => last + 1 - begin,
         };
+        let alone = |mark: &Mark| Gap { ours: self.of_goal(mark), count: self.messages(mark) };
         match (taken, gives) {
             // It goes on with what it has asked for; or is woken for whatever comes next.
             (0, None) => match before.kind {
-                MarkKind::Asks | MarkKind::Hears if !rested && before.of.is_some() => {
-                    Gap { ours: self.of_goal(before), count: 1 }
-                }
+                MarkKind::Asks | MarkKind::Hears if !rested && before.of.is_some() => alone(before),
                 _ => match (rested, after) {
-                    (true, Some(after)) => Gap { ours: self.of_goal(after), count: 1 },
+                    (true, Some(after)) => alone(after),
                     (true, None) => Gap { ours: false, count: 0 },
                     (false, _) => Gap { ours: false, count: 1 },
                 },
@@ -103,32 +105,38 @@ impl Walk<'_> {
                 let (count, ours) = self.one_call(marks, last + 1);
                 Gap { ours, count }
             }
-            (1, None) => Gap { ours: self.of_goal(before), count: 1 },
-            (_, None) if after.is_some() => Gap { ours: self.of_goal(before), count: 1 },
-            (count, None) => Gap { ours: own >= begin, count },
+            // What it has just read is what it begins with.
+            (_, None) if taken == 1 || after.is_some() => alone(before),
+            (_, None) => Gap { ours: own >= begin, count: number(taken) },
             (_, Some(gives)) => {
                 let (answers, ours) = self.one_call(marks, last + 1);
-                if answers == 1 && gives.of == Some(before.moved) {
-                    return Gap { ours, count: 1 };
+                let given: Vec<&Mark> = same_call(marks, last + 1).collect();
+                if given.len() == 1 && gives.of == Some(before.moved) {
+                    return Gap { ours: ours || self.of_goal(before), ..alone(before) };
                 }
-                let among = |mark: &&Mark| {
+                let among = |mark: &&&Mark| {
                     let taken = marks.range(begin..=last);
                     { taken }.any(|taken| mark.of == Some(taken.moved))
                 };
-                let given = marks.range(last + 1..).take(answers as usize);
-                let others = given.filter(|mark| !among(mark)).count();
-                let count = taken.saturating_add(u32::try_from(others).unwrap_or(u32::MAX));
+                let others = given.iter().filter(|mark| !among(mark)).count();
+                let count = number(taken).max(answers).saturating_add(number(others));
                 let taken_together = marks[own].kind == MarkKind::Takes && own >= begin;
                 Gap { ours: ours || taken_together, count }
             }
         }
     }
 
-    /// How many marks the call of that one has left, and whether one is of the request.
+    /// How many messages the call of that mark moved, and whether one is of the request.
     fn one_call(&self, marks: &VecDeque<Mark>, first: usize) -> (u32, bool) {
-        let enter_ns = marks[first].enter_ns;
-        let same = marks.range(first..).take_while(|mark| mark.enter_ns == enter_ns);
-        same.fold((0, false), |(all, ours), mark| (all + 1, ours || self.of_goal(mark)))
+        same_call(marks, first).fold((0, false), |(all, ours), mark| {
+            (self.messages(mark).saturating_add(all), ours || self.of_goal(mark))
+        })
+    }
+
+    /// How many messages a mark is of.
+    fn messages(&self, mark: &Mark) -> u32 {
+        let channel = self.world.channels.get(&mark.moved.object);
+        channel.map_or(1, |channel| channel.messages(mark.moved.from, mark.moved.to))
     }
 
     /// The last mark of the thread's before that is of the request.
@@ -166,8 +174,21 @@ impl Walk<'_> {
             };
             self.goal.messages.iter().any(overlaps)
         };
-        is(&mark.moved) || (mark.kind != MarkKind::Takes && mark.of.as_ref().is_some_and(is))
+        match mark.kind {
+            MarkKind::Takes | MarkKind::Answers => is(&mark.moved),
+            MarkKind::Asks | MarkKind::Hears => is(&mark.moved) || mark.of.as_ref().is_some_and(is),
+        }
     }
+}
+
+/// The marks of one call, from that one on.
+fn same_call(marks: &VecDeque<Mark>, first: usize) -> impl Iterator<Item = &Mark> {
+    let enter_ns = marks[first].enter_ns;
+    marks.range(first..).take_while(move |mark| mark.enter_ns == enter_ns)
+}
+
+fn number(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 /// The first mark of those that took messages in since the thread last did anything else, or rested.
