@@ -382,15 +382,20 @@ static __noinline void await_datagram(struct task_state *state)
 static __always_inline void unix_sent(struct task_state *state, struct sock *to)
 {
     struct sk_buff *skb = READ(sock, to, sk_receive_queue.prev);
-    u64 key = (u64)skb;
-    if (key == (u64)&to->sk_receive_queue || (u64)READ(sk_buff, skb, sk) != state->sk) {
+    u64 key = (u64)skb, sender = (u64)READ(sk_buff, skb, sk);
+    u32 bytes = READ(sk_buff, skb, len);
+    /* Who reads on another CPU may have taken and freed it meanwhile: what was read of it counts
+     * only if it is still there. */
+    barrier();
+    bool is_there = (u64)READ(sock, to, sk_receive_queue.prev) == key;
+    if (key == (u64)&to->sk_receive_queue || !is_there || sender != state->sk) {
         state->receiver = (u64)to; /* read already, or another is behind it: it is only counted */
         return;
     }
     struct sock *from = (struct sock *)state->sk;
     struct datagram d = {.skb = key};
     name_unix_channels(&d, from, to);
-    set_bytes(&d, READ(sk_buff, skb, len));
+    set_bytes(&d, bytes);
     bool is_new;
     struct channel_bytes *counted = channel_state(d.channel, &is_new);
     if (!counted)

@@ -9,6 +9,8 @@ the server's only. Of each:
   segments     a request
   twice        on-CPU time of threads that more than one request has for its own, of what they ran for requests
   shared       on-CPU time that is told to be for several requests, likewise
+  ledger       CPU time of the server's threads in threads.parquet, of what the kernel says they ran meanwhile
+               (/proc/PID/task/TID/schedstat; server only, the captures of which begin and end beside them)
   B/event      bytes of the segments' table for each record of events.bin
   us/event     time to attribute the events again, and the most memory that took
   mean         latency, beside what the load generator measured
@@ -65,6 +67,7 @@ with spans as (
 )
 select ran.ns, coalesce(once.all_ns - once.ns, 0), ran.ns - coalesce(once.ns, 0) from ran, once
 """
+LEDGER = "select tid, cpu_ns, cpu_ns - own_ns - shared_ns - none_ns from read_parquet($threads)"
 REQUESTS = """
 select count(*) filter (where complete), avg(latency_ns) filter (where complete)
 from read_parquet($requests) where kind = $kind and (coalesce(method, '') like $method)
@@ -231,10 +234,10 @@ def capture(load, ends, out, connections, requests):
     if ends == "both":
         script = BOTH.replace('"$SERVER" {server}', quoted(load.server))
         script = script.format(port=load.port, client=quoted(client))
-        return said_by([*run, "bash", "-c", script])
-    with server_of(load):
+        return said_by([*run, "bash", "-c", script]), {}
+    with server_of(load) as server:
         if ends == "client":
-            return said_by([*run, *client])
+            return said_by([*run, *client]), {}
         attach = words([RPCPROBE, "attach", "-o", out, "--port", load.port])
         pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
         attached = subprocess.Popen(attach, **pipes)
@@ -242,10 +245,23 @@ def capture(load, ends, out, connections, requests):
             line = attached.stderr.readline()
             if "attached" not in line:
                 raise RuntimeError(f"attach: {line.strip()}")
+            before = ran(server.pid)
             said = said_by(client)
+            after = ran(server.pid)
         finally:
             end(attached, signal.SIGINT)
-    return said
+    return said, {tid: ns - before.get(tid, 0) for tid, ns in after.items()}
+
+
+def ran(pid):
+    """Nanoseconds that each thread of a process and its children has had a CPU."""
+    pids = [pid] + [int(child) for child in children(pid)]
+    tasks = [task for pid in pids for task in Path(f"/proc/{pid}/task").iterdir()]
+    return {int(task.name): int((task / "schedstat").read_text().split()[0]) for task in tasks}
+
+
+def children(pid):
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
 
 
 def attribute(out):
@@ -271,7 +287,8 @@ def row(name, ends, connections, requests):
     with tempfile.TemporaryDirectory() as directory:
         load = LOADS[name](directory)
         out = Path(directory) / "capture"
-        made = load.made(capture(load, ends, out, connections, requests), requests)
+        said, by_kernel = capture(load, ends, out, connections, requests)
+        made = load.made(said, requests)
         seconds, peak_bytes = attribute(out)
         manifest = json.loads((out / "manifest.json").read_text())
         tables = {name: str(out / f"{name}.parquet") for name in ("requests", "segments")}
@@ -288,6 +305,7 @@ def row(name, ends, connections, requests):
             "traced": ends,
             "connections": connections,
             "made": made.requests,
+            "ledger": ledger(ask(LEDGER, {"threads": str(out / "threads.parquet")}).fetchall(), by_kernel),
             "found": found,
             "lost": manifest["counts"]["records_lost"],
             "segments": segments / max(found, 1),
@@ -302,7 +320,7 @@ def row(name, ends, connections, requests):
 
 
 HEADER = (
-    f"{'load':6} {'traced':7}{'conns':>6}{'found':>9}{'of':>9}{'lost':>7}{'segments':>10}{'twice':>9}{'shared':>8}"
+    f"{'load':6} {'traced':7}{'conns':>6}{'found':>9}{'of':>9}{'lost':>7}{'segments':>10}{'twice':>9}{'shared':>8}{'ledger':>8}"
     f"{'B/event':>9}{'us/event':>9}{'memory':>9}{'mean':>10}{'client says':>12}"
 )
 
@@ -310,9 +328,18 @@ HEADER = (
 def shown(of):
     return (
         f"{of['load']:6} {of['traced']:7}{of['connections']:>6}{of['found']:>9}{of['made']:>9}{of['lost']:>7}"
-        f"{of['segments']:>10.1f}{of['twice']:>9.2%}{of['shared']:>8.0%}{of['event_bytes']:>9.1f}{of['event_us']:>10.2f}"
+        f"{of['segments']:>10.1f}{of['twice']:>9.2%}{of['shared']:>8.0%}{of['ledger'] or '-':>8}{of['event_bytes']:>9.1f}{of['event_us']:>10.2f}"
         f"{of['peak_mb']:>6.0f} MB{of['mean_us']:>7.0f} us{of['made_us']:>9.0f} us"
     )
+
+
+def ledger(accounts, ran_ns):
+    """What the ledger has, of what the kernel says; empty where that is not known."""
+    if any(rest for _, _, rest in accounts):
+        return "WRONG"
+    if not ran_ns:
+        return ""
+    return f"{sum(cpu_ns for tid, cpu_ns, _ in accounts if tid in ran_ns) / sum(ran_ns.values()):.1%}"
 
 
 def numbers(text):

@@ -15,6 +15,7 @@ use anyhow::{ensure, Context, Result};
 use crate::capture::manifest::{Loss, Manifest};
 use crate::capture::reader::Reader;
 use crate::engine::event::{self, Event, What};
+use crate::engine::ledger::Account;
 use crate::engine::stacks::Stacks;
 use crate::engine::syscall;
 use crate::engine::{Engine, Rates};
@@ -34,6 +35,8 @@ pub const MANIFEST: &str = "manifest.json";
 pub const REQUESTS: &str = "requests.parquet";
 pub const SEGMENTS: &str = "segments.parquet";
 pub const STACKS: &str = "stacks.parquet";
+/// The ledger: what each traced thread's CPU time was for.
+pub const THREADS: &str = "threads.parquet";
 pub const SYMBOLS: &str = "symbols.parquet";
 
 /// How the warning about it begins.
@@ -60,7 +63,7 @@ pub fn attribute(
     let written = write_tables(dir, manifest, input, allow_truncated);
     drop(progress);
     // The manifest first: tables that are missing are noticed, figures that are missing are not.
-    let mut names = vec![MANIFEST, REQUESTS, SEGMENTS];
+    let mut names = vec![MANIFEST, REQUESTS, SEGMENTS, THREADS];
     names.extend(has_stacks(manifest).then_some(STACKS));
     keep(dir, &names, written.and_then(|()| write_json(dir, manifest)))
 }
@@ -205,6 +208,9 @@ fn write_tables(
         let users = users.join(", ");
         manifest.warnings.push(format!("{IO_URING} {users}: what moves that way is not followed"));
     }
+    let file = create_tmp(dir, THREADS)?;
+    let written = output::write_threads(file.try_clone()?, &tally.accounts);
+    written.and_then(|()| Ok(file.sync_data()?)).with_context(unwritten)?;
     if has_stacks(manifest) {
         let file = create_tmp(dir, STACKS)?;
         let written = output::write_stacks(file.try_clone()?, &tally.stacks);
@@ -233,6 +239,8 @@ pub struct Tally {
     pub sampling_ns: u64,
     /// Those that segments refer to.
     pub stacks: Stacks,
+    /// What traced threads' CPU time was for.
+    pub accounts: Vec<Account>,
     sampling: Sampling,
     /// Traced processes that set up or entered an io_uring, as `comm/pid`.
     pub io_uring: BTreeSet<String>,
@@ -327,6 +335,7 @@ pub fn pass(
     tally.steal_unplaced_ns = engine.world.steal_unplaced_ns;
     tally.truncated_at = end.truncated_at;
     tally.stacks = std::mem::take(&mut engine.world.stacks);
+    tally.accounts = engine.ledger.accounts();
     Ok(tally)
 }
 

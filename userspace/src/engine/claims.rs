@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
+use super::ledger::Ledger;
 use super::walk::joins;
 use super::world::{ProcessId, ThreadId};
 use crate::model::{Category, Evidence, Rule, Segment};
@@ -30,6 +31,8 @@ pub struct Claimant {
     /// Who asked, if that is a traced process; and who served.
     pub client: Option<ProcessId>,
     pub server: Option<ProcessId>,
+    /// It is a program's life, and has all that is done in it.
+    pub encloses: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,17 +53,18 @@ pub struct Claims {
 
 impl Claims {
     /// Gives a request the work that its segments show, but for what is another's already: that becomes a
-    /// wait for its turn. `threads`: of the segments.
+    /// wait for its turn. `threads`: of the segments; `ran`: whether one shows what its thread did on a CPU.
     pub fn settle(
         &mut self,
         claimant: Claimant,
         segments: Vec<Segment>,
         threads: &[ThreadId],
+        ran: impl Fn(&Segment, ThreadId) -> bool,
     ) -> Vec<Segment> {
         self.claimants.insert(claimant.id, claimant);
         let mut settled: Vec<Segment> = Vec::with_capacity(segments.len());
         for (segment, &thread) in segments.into_iter().zip(threads) {
-            match segment.category.is_on_cpu() {
+            match ran(&segment, thread) {
                 true => self.claim(&claimant, segment, thread, &mut settled),
                 false => settled.push(segment),
             }
@@ -123,6 +127,10 @@ impl Claims {
     /// Whether one of the two was made for the other. A request that nobody is known to have asked for, and that
     /// lies within another whose server asked it, was made for the first of those whose way leads through it.
     fn related(&mut self, claimant: &Claimant, other: u64) -> bool {
+        let encloses = |of: &Claimant| of.encloses;
+        if claimant.encloses || self.claimants.get(&other).is_some_and(encloses) {
+            return true;
+        }
         if claimant.id == other
             || self.is_for(other, claimant.id)
             || self.is_for(claimant.id, other)
@@ -153,11 +161,13 @@ impl Claims {
         false
     }
 
-    /// Forgets what no request that begins at or after `horizon_ns` can claim.
-    pub fn forget_before(&mut self, horizon_ns: u64) {
-        for claims in self.threads.values_mut() {
+    /// Books and forgets what no request that begins at or after `horizon_ns` can claim.
+    pub fn book_before(&mut self, horizon_ns: u64, ledger: &mut Ledger) {
+        for (&thread, claims) in &mut self.threads {
             while claims.first_entry().is_some_and(|first| first.get().end_ns <= horizon_ns) {
-                claims.pop_first();
+                if let Some((start_ns, claim)) = claims.pop_first() {
+                    ledger.book(thread, claim.end_ns - start_ns, claim.shared > 1);
+                }
             }
         }
         self.threads.retain(|_, claims| !claims.is_empty());
@@ -206,7 +216,16 @@ mod tests {
     }
 
     fn claimant(id: u64, parent: Option<u64>, start_ns: u64, end_ns: u64) -> Claimant {
-        Claimant { id, parent, start_ns, end_ns, client: None, server: Some(1) }
+        Claimant { id, parent, start_ns, end_ns, client: None, server: Some(1), encloses: false }
+    }
+
+    fn settle(
+        claims: &mut Claims,
+        claimant: Claimant,
+        all: Vec<Segment>,
+        ids: &[ThreadId],
+    ) -> Vec<Segment> {
+        claims.settle(claimant, all, ids, |segment, _| segment.category.is_on_cpu())
     }
 
     fn told(segments: &[Segment]) -> Vec<(u64, u64, &'static str, u32)> {
@@ -217,23 +236,23 @@ mod tests {
     #[test]
     fn what_another_has_for_its_own_is_a_wait() {
         let mut claims = Claims::default();
-        let first = claims.settle(claimant(1, None, 0, 100), vec![segment(20, 40, 1)], &[7]);
+        let first = settle(&mut claims, claimant(1, None, 0, 100), vec![segment(20, 40, 1)], &[7]);
         assert_eq!(told(&first), [(20, 40, "user", 1)]);
         let all = vec![segment(10, 30, 1), segment(30, 50, 1)];
-        let second = claims.settle(claimant(2, None, 0, 100), all, &[7, 7]);
+        let second = settle(&mut claims, claimant(2, None, 0, 100), all, &[7, 7]);
         let expected = [(10, 20, "user", 1), (20, 40, "queue.app", 1), (40, 50, "user", 1)];
         assert_eq!(told(&second), expected);
         assert!(second[1].evidence == Evidence::Modelled && second[1].rule == Some(Rule::Claimed));
         // Another thread's.
-        let third = claims.settle(claimant(3, None, 0, 100), vec![segment(20, 40, 1)], &[8]);
+        let third = settle(&mut claims, claimant(3, None, 0, 100), vec![segment(20, 40, 1)], &[8]);
         assert_eq!(told(&third), [(20, 40, "user", 1)]);
     }
 
     #[test]
     fn a_parent_has_what_its_children_have() {
         let mut claims = Claims::default();
-        claims.settle(claimant(2, Some(1), 10, 50), vec![segment(20, 40, 1)], &[7]);
-        let parent = claims.settle(claimant(1, None, 0, 100), vec![segment(10, 60, 1)], &[7]);
+        settle(&mut claims, claimant(2, Some(1), 10, 50), vec![segment(20, 40, 1)], &[7]);
+        let parent = settle(&mut claims, claimant(1, None, 0, 100), vec![segment(10, 60, 1)], &[7]);
         let expected = [(10, 20, "user", 1), (20, 40, "user", 1), (40, 60, "user", 1)];
         assert_eq!(told(&parent), expected);
     }
@@ -243,10 +262,10 @@ mod tests {
     fn a_child_without_a_parent_is_the_first_ones() {
         let mut claims = Claims::default();
         let child = Claimant { client: Some(1), server: Some(2), ..claimant(3, None, 10, 50) };
-        claims.settle(child, vec![segment(20, 40, 1)], &[7]);
+        settle(&mut claims, child, vec![segment(20, 40, 1)], &[7]);
         let of = |claims: &mut Claims, id| {
             let all = vec![segment(20, 40, 1)];
-            told(&claims.settle(claimant(id, None, 0, 100), all, &[7]))[0].2
+            told(&settle(claims, claimant(id, None, 0, 100), all, &[7]))[0].2
         };
         assert_eq!([of(&mut claims, 4), of(&mut claims, 5)], ["user", "queue.app"]);
     }
@@ -254,10 +273,11 @@ mod tests {
     #[test]
     fn shared_work_is_nobodys_own() {
         let mut claims = Claims::default();
-        claims.settle(claimant(1, None, 0, 100), vec![segment(20, 40, 3)], &[7]);
-        let second = claims.settle(claimant(2, None, 0, 100), vec![segment(10, 30, 1)], &[7]);
+        settle(&mut claims, claimant(1, None, 0, 100), vec![segment(20, 40, 3)], &[7]);
+        let second = settle(&mut claims, claimant(2, None, 0, 100), vec![segment(10, 30, 1)], &[7]);
         assert_eq!(told(&second), [(10, 20, "user", 1), (20, 30, "user", 3)]);
-        claims.forget_before(100);
+        let mut ledger = Ledger::default();
+        claims.book_before(100, &mut ledger);
         assert!(claims.threads.is_empty());
     }
 }

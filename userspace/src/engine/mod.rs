@@ -5,6 +5,7 @@ mod certainty;
 mod claims;
 pub mod event;
 pub(crate) mod forget;
+pub mod ledger;
 mod lives;
 mod locks;
 pub mod losses;
@@ -27,11 +28,12 @@ use std::collections::VecDeque;
 
 use anyhow::Result;
 
-use crate::model::{Kind, Request, Segment};
+use crate::model::{Category, Kind, Request, Segment};
 use crate::wanted::Wanted;
 use claims::{Claimant, Claims};
 use event::Event;
 use forget::Held;
+use ledger::Ledger;
 use requests::{Detector, Found, KnownTarget};
 pub use walk::Rates;
 use walk::{NotYet, Settings};
@@ -56,12 +58,21 @@ struct Waiting {
     on: ThreadId,
 }
 
+/// A request of a kind that is given only where there are no others.
+struct HeldBack {
+    request: Request,
+    segments: Vec<Segment>,
+    threads: Vec<ThreadId>,
+    claimant: Claimant,
+}
+
 /// Takes events in time order, hands out explained requests.
 pub struct Engine {
     pub world: World,
     detector: Detector,
     waiting: Vec<Waiting>,
     claims: Claims,
+    pub ledger: Ledger,
     settings: Settings,
     events: u64,
     most_history_events: u64,
@@ -72,7 +83,7 @@ pub struct Engine {
     /// Requests that began before are not seen whole.
     attached_ns: u64,
     /// Stdin/stdout turns already explained, held until it is known that nothing better comes.
-    held: Vec<(Request, Vec<Segment>)>,
+    held: Vec<HeldBack>,
 }
 
 impl Engine {
@@ -82,6 +93,7 @@ impl Engine {
             detector: Detector::default(),
             waiting: Vec::new(),
             claims: Claims::default(),
+            ledger: Ledger::default(),
             settings: Settings { rates, no_more_records: false },
             events: 0,
             most_history_events: MOST_HISTORY_EVENTS,
@@ -178,14 +190,20 @@ impl Engine {
         for found in std::mem::take(&mut self.detector.found) {
             self.explain(found, sink)?;
         }
+        self.claims.book_before(u64::MAX, &mut self.ledger);
+        self.ledger.count(&self.world, self.world.now_ns);
         if !self.detector.has_primary() {
             for found in std::mem::take(&mut self.detector.fallback) {
                 self.hold(found);
             }
             let mut held = std::mem::take(&mut self.held);
-            held.sort_by_key(|(request, _)| (request.start_ns, u64::MAX - request.latency_ns));
-            for (mut request, segments) in held {
+            held.sort_by_key(|HeldBack { request, .. }| {
+                (request.start_ns, u64::MAX - request.latency_ns)
+            });
+            for HeldBack { mut request, segments, threads, claimant } in held {
                 request.request_id = self.detector.new_id();
+                let claimant = Claimant { id: request.request_id, ..claimant };
+                let segments = self.claimed(claimant, segments, &threads);
                 sink(request, segments)?;
             }
         }
@@ -210,7 +228,7 @@ impl Engine {
         }
         match self.walked(&found) {
             Ok((segments, threads)) => {
-                let segments = self.claimed(&found, segments, &threads);
+                let segments = self.claimed(claimant(&found), segments, &threads);
                 let request = self.completed(found);
                 sink(request, segments)
             }
@@ -225,9 +243,10 @@ impl Engine {
         if found.goal.end_ns < self.attached_ns || !self.detector.wants(&found.request) {
             return;
         }
-        if let Ok((segments, _)) = self.walked(&found) {
+        if let Ok((segments, threads)) = self.walked(&found) {
+            let claimant = claimant(&found);
             let request = self.completed(found);
-            self.held.push((request, segments));
+            self.held.push(HeldBack { request, segments, threads, claimant });
         }
     }
 
@@ -241,27 +260,24 @@ impl Engine {
         walk::walk(&self.world, &found.goal, settings)
     }
 
-    /// The segments without work that is another request's own. Those that are whole programs' lives have all that
-    /// is done in them.
+    /// The segments without work that is another request's own.
     fn claimed(
         &mut self,
-        found: &Found,
+        claimant: Claimant,
         segments: Vec<Segment>,
         threads: &[ThreadId],
     ) -> Vec<Segment> {
-        let Found { request, goal } = found;
-        if matches!(request.kind, Kind::Exec | Kind::Process | Kind::Stdio) {
-            return segments;
-        }
-        let claimant = Claimant {
-            id: request.request_id,
-            parent: request.parent_request_id,
-            start_ns: goal.start_ns,
-            end_ns: goal.end_ns,
-            client: request.client.as_ref().map(|_| goal.client_process),
-            server: goal.server_process,
+        let world = &self.world;
+        let ran = |segment: &Segment, thread: ThreadId| {
+            let runs = || {
+                let off = world.thread(thread).off_before(segment.end_ns());
+                off.is_none_or(|off| off.end_ns < segment.end_ns())
+            };
+            // A packet's way in the thread's own call.
+            let way = segment.category == Category::WireStack && runs();
+            segment.category.is_on_cpu() || way
         };
-        self.claims.settle(claimant, segments, threads)
+        self.claims.settle(claimant, segments, threads, ran)
     }
 
     /// A request with what else is known of it.
@@ -324,9 +340,22 @@ impl Engine {
             held.channels.extend(goal.messages.iter().map(|message| message.object));
         }
         held.threads.extend(self.waiting.iter().map(|waiting| waiting.on));
+        self.claims.book_before(horizon_ns, &mut self.ledger);
+        self.ledger.count(&self.world, horizon_ns);
         self.world.forget_before(horizon_ns, held);
-        self.claims.forget_before(horizon_ns);
         self.detector.forget(&self.world);
+    }
+}
+
+fn claimant(Found { request, goal }: &Found) -> Claimant {
+    Claimant {
+        id: request.request_id,
+        parent: request.parent_request_id,
+        start_ns: goal.start_ns,
+        end_ns: goal.end_ns,
+        client: request.client.as_ref().map(|_| goal.client_process),
+        server: goal.server_process,
+        encloses: matches!(request.kind, Kind::Exec | Kind::Process | Kind::Stdio),
     }
 }
 

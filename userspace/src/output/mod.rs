@@ -8,6 +8,7 @@ mod parents;
 mod requests;
 mod segments;
 mod stacks;
+mod threads;
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -37,6 +38,7 @@ pub use parents::renumber_parents;
 pub use requests::{read_requests, stream_requests};
 pub use segments::{read_segments_of, stream_segments};
 pub use stacks::{read_stacks, read_symbols, write_stacks, write_symbols, ShownFrame};
+pub use threads::{read_threads, write_threads};
 
 /// Name of the file of requests in a capture directory.
 pub const REQUESTS_FILE: &str = "requests.parquet";
