@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use common::capture::{run, Capture, NAME};
+use common::capture::{run, time_in, Capture, NAME};
 use common::process::{kill, Talking};
 use common::{needs_kernel, peer, python, rpcprobe, text};
-use rpcprobe::model::{Kind, Request};
+use rpcprobe::model::{Category, Kind, Request};
 use tempfile::TempDir;
 
 #[derive(Debug, Clone, Copy)]
@@ -132,5 +132,30 @@ fn redis_commands_have_names() {
     // What `attach` finds may be the middle of something that only looks so.
     for traced in [Traced::Client, Traced::Server] {
         pair.check(traced, &["lines", "30"]);
+    }
+}
+
+/// Waiting for a busy server is in the request, as a queue, though nothing tells when its clients sent it.
+#[test]
+fn what_waits_for_a_busy_server_has_begun_when_it_arrived() {
+    let Some(_turn) = needs_kernel() else { return };
+    let pair = Pair::new("busy_pair.py", Kind::Tcp);
+    for serve in [Pair::server, Pair::server_attached] {
+        let parent = TempDir::new().expect("a temporary directory");
+        let (capture, said) = serve(&pair, parent, &["4", "50"]);
+        let mut requests = capture.succeeded().checked();
+        requests.retain(|(request, _)| request.kind == Kind::Tcp);
+        assert_eq!(requests.len(), 200);
+        let all_ns: u64 = requests.iter().map(|(request, _)| request.latency_ns).sum();
+        let mean_ns = all_ns as f64 / requests.len() as f64;
+        let clients_ns: f64 = said.trim().parse().expect("nanoseconds");
+        assert!((0.95..=1.0).contains(&(mean_ns / clients_ns)), "{mean_ns} of {clients_ns} ns");
+        // Of four that ask all the time, three wait for the fourth.
+        let queued_ns: u64 =
+            requests.iter().map(|(_, segments)| time_in(Category::QueueSocket, segments)).sum();
+        let share = queued_ns as f64 / all_ns as f64;
+        assert!((0.6..0.8).contains(&share), "{share}");
+        let pieces: usize = requests.iter().map(|(_, segments)| segments.len()).sum();
+        assert!(pieces < 40 * requests.len(), "{pieces} segments");
     }
 }
