@@ -33,7 +33,7 @@ struct framer_key {
 /* By channel and by whether who writes or who reads is looked at. Least recently used. */
 struct {
     __uint(type, BPF_MAP_TYPE_LRU_HASH);
-    __uint(max_entries, 8192);
+    __uint(max_entries, 8192); /* user space makes it what the machine has room for */
     __type(key, struct framer_key);
     __type(value, struct framer);
 } framers SEC(".maps");

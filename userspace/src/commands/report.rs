@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use super::directory;
-use crate::attribute::{REQUESTS, SEGMENTS};
+use crate::attribute::{REQUESTS, SEGMENTS, THREADS};
 use crate::capture::manifest::Manifest;
 use crate::cli::ReportArgs;
+use crate::engine::ledger::Account;
 use crate::output;
 use crate::owner::OutputDir;
 use crate::progress::{Progress, Work};
@@ -46,6 +47,7 @@ pub struct Capture {
     manifest: Manifest,
     requests: PathBuf,
     segments: PathBuf,
+    threads: PathBuf,
 }
 
 impl Capture {
@@ -56,6 +58,7 @@ impl Capture {
             manifest: super::manifest(dir)?,
             requests: super::table(dir, REQUESTS)?,
             segments: super::table(dir, SEGMENTS)?,
+            threads: dir.path().join(THREADS),
         })
     }
 
@@ -88,7 +91,8 @@ pub fn write(
         let contents = if nothing { Some(contents(captures)?) } else { None };
         let manifests = captures.iter().map(|capture| &capture.manifest).collect();
         let (breakdown, contents) = (&breakdown, contents.as_ref());
-        let of = Reported { manifests, query, breakdown, contents };
+        let accounts = if query.filter.is_empty() { accounts(captures)? } else { Vec::new() };
+        let of = Reported { manifests, query, breakdown, contents, accounts: &accounts };
         if shown.json {
             values.push(report::report_value(&of)?);
         } else {
@@ -118,6 +122,17 @@ fn added_up(captures: &[Capture], query: &Query) -> Result<report::Breakdown> {
         adder.capture(rows, segments, capture.facts())?;
     }
     Ok(adder.finish())
+}
+
+/// None of captures of before there was a ledger.
+fn accounts(captures: &[Capture]) -> Result<Vec<Account>> {
+    let mut accounts = Vec::new();
+    for threads in captures.iter().map(|capture| &capture.threads) {
+        if threads.exists() {
+            accounts.extend(output::read_threads(threads)?);
+        }
+    }
+    Ok(accounts)
 }
 
 fn contents(captures: &[Capture]) -> Result<Contents> {

@@ -103,6 +103,7 @@ impl Probe {
         let layout = Layout::new(cpus, config.ring_bytes_per_cpu, random()?);
         set_options(&mut open, config, layout, &btf)?;
         make_rings(&mut open, layout)?;
+        make_streams(&mut open)?;
         if let Ok(mut last) = LAST_MESSAGE.lock() {
             last.clear();
         }
@@ -425,6 +426,22 @@ fn make_rings(open: &mut OpenObject, layout: Layout) -> Result<()> {
         .find(|map| map.name() == "rings")
         .context("the BPF object has no map `rings`")?;
     rings.set_max_entries(layout.entries()).context("the rings are too large")
+}
+
+/// Streams whose framing is followed at least and at most, and memory of the machine for each: a connection has up
+/// to four, of about 250 bytes.
+const STREAMS: std::ops::RangeInclusive<u64> = 8192..=131_072;
+const BYTES_A_STREAM: u64 = 64 << 10;
+
+/// Makes room for as many streams as the machine's memory allows.
+fn make_streams(open: &mut OpenObject) -> Result<()> {
+    let memory_bytes = crate::memory::limit_bytes().unwrap_or(0);
+    let streams = (memory_bytes / BYTES_A_STREAM).clamp(*STREAMS.start(), *STREAMS.end());
+    let mut framers = open
+        .maps_mut()
+        .find(|map| map.name() == "framers")
+        .context("the BPF object has no map `framers`")?;
+    framers.set_max_entries(streams as u32).context("there are too many streams")
 }
 
 fn random() -> Result<u32> {

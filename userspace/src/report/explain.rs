@@ -69,7 +69,7 @@ pub fn explain(
         [one] => stack(out, one, stacks, all, &last),
         _ => Ok(()),
     };
-    time_line(out, request, &lines, &more, style)?;
+    time_line(out, request, &lines, (&more, all), style)?;
     total(out, request, segments, style)?;
     if lines.len() < segments.len() {
         writeln!(
@@ -218,7 +218,7 @@ struct Line {
     detail: String,
 }
 
-fn line(request: &Request, segments: &[Segment]) -> Option<Line> {
+fn line(request: &Request, segments: &[Segment], rules: bool) -> Option<Line> {
     let first = segments.first()?;
     let duration_ns = segments.iter().map(|segment| u128::from(segment.duration_ns)).sum();
     let longest = segments.iter().max_by_key(|segment| segment.duration_ns)?;
@@ -231,7 +231,7 @@ fn line(request: &Request, segments: &[Segment]) -> Option<Line> {
         }
     };
     let (what, detail) = match segments {
-        [one] => (format!("{}{}", one.category, evidence_mark(one.evidence)), detail(one)),
+        [one] => (format!("{}{}", one.category, evidence_mark(one.evidence)), detail(one, rules)),
         _ => {
             let any = |evidence| segments.iter().any(|segment| segment.evidence == evidence);
             let marks = marks(any(Evidence::Modelled), any(Evidence::Sampled));
@@ -255,12 +255,14 @@ fn line(request: &Request, segments: &[Segment]) -> Option<Line> {
     })
 }
 
-fn detail(segment: &Segment) -> String {
+fn detail(segment: &Segment, rules: bool) -> String {
     let mut parts = Vec::new();
     parts.extend(segment.phase.map(|phase| format!("[{}]", escape(phase))));
     parts.extend(segment.detail.as_deref().map(escape));
     parts.extend(segment.by.as_deref().map(|by| format!("by {}", escape(by))));
     parts.extend(segment.cause.as_deref().map(|cause| format!("because: {}", escape(cause))));
+    parts.extend((segment.shared > 1).then(|| format!("shared by {}", segment.shared)));
+    parts.extend(segment.rule.filter(|_| rules).map(|rule| format!("rule: {rule}")));
     parts.join(" · ")
 }
 
@@ -299,10 +301,10 @@ fn time_line(
     out: &mut dyn Write,
     request: &Request,
     parts: &[&[Segment]],
-    more: More<'_>,
+    (more, rules): (More<'_>, bool),
     style: Style,
 ) -> Result<()> {
-    let lines: Vec<Line> = parts.iter().filter_map(|part| line(request, part)).collect();
+    let lines: Vec<Line> = parts.iter().filter_map(|part| line(request, part, rules)).collect();
     if lines.is_empty() {
         writeln!(out, "  (no segments)")?;
         return Ok(());
@@ -640,7 +642,7 @@ total 10.0 us: the 3 segments sum to 10,000 ns, the latency exactly
     fn bars_fit_and_are_never_empty() {
         let (row, segments) = ten().remove(0);
         for segment in segments.chunks(1) {
-            let line = line(&row.request, segment).unwrap();
+            let line = line(&row.request, segment, false).unwrap();
             for width in [1, 10, 60] {
                 let bar = bar(&row.request, &line, width);
                 assert_eq!(bar.chars().count(), width);

@@ -28,6 +28,8 @@ struct Report<'a> {
     filter: Option<&'a RequestFilter>,
     #[serde(flatten)]
     breakdown: &'a Breakdown,
+    /// The ledger; empty with a filter, and for captures of before there was one.
+    threads: Vec<super::ledger::Told<'a>>,
 }
 
 /// One report for each of several captures.
@@ -139,7 +141,8 @@ pub fn report_value(of: &Reported) -> Result<serde_json::Value> {
         manifests => captures.extend(manifests.iter().map(|manifest| capture_of(manifest))),
     }
     let filter = Some(&of.query.filter).filter(|filter| !filter.is_empty());
-    let report = Report { capture, captures, filter, breakdown: of.breakdown };
+    let threads = super::ledger::told(of.accounts);
+    let report = Report { capture, captures, filter, breakdown: of.breakdown, threads };
     Ok(serde_json::to_value(report)?)
 }
 
@@ -311,8 +314,13 @@ mod tests {
         let query = Query::default();
         let breakdown = broken_down(&all, &query);
         let (manifest, contents) = (troubled(), None);
-        let of =
-            Reported { manifests: vec![&manifest], query: &query, breakdown: &breakdown, contents };
+        let of = Reported {
+            manifests: vec![&manifest],
+            query: &query,
+            breakdown: &breakdown,
+            contents,
+            accounts: &[],
+        };
         let json = parse(&text(|out| reports_json(out, vec![report_value(&of)?])));
         assert_eq!(json["in_capture"], 11);
         assert_eq!(json["filter"], Value::Null);

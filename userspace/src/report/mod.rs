@@ -16,6 +16,7 @@ mod json;
 mod kind_sums;
 mod largest;
 pub(crate) mod layout;
+mod ledger;
 mod nothing;
 mod overview;
 mod requests;

@@ -7,6 +7,7 @@ use anyhow::Result;
 use super::breakdown::{Breakdown, KindBreakdown, Waits};
 use super::header::header;
 use super::layout::wrap;
+use super::ledger::ledger;
 use super::nothing::nothing_found;
 use super::sums::Distribution;
 use super::survey::{Contents, Query};
@@ -15,6 +16,7 @@ use super::units::{count, format_exact, format_ns, format_share};
 use super::values::EXACT_VALUES;
 use super::{tables, words, Style};
 use crate::capture::manifest::Manifest;
+use crate::engine::ledger::Account;
 use crate::model::Certainty;
 
 /// What is reported on.
@@ -25,6 +27,8 @@ pub struct Reported<'a> {
     pub breakdown: &'a Breakdown,
     /// What there is, where nothing passes the filter.
     pub contents: Option<&'a Contents>,
+    /// What traced threads' CPU time was for; empty where that is not known, or not all is reported on.
+    pub accounts: &'a [Account],
 }
 
 /// Writes a report: what must be known first, where the time went in a line, then a section for each
@@ -58,6 +62,10 @@ pub fn report(out: &mut dyn Write, of: &Reported, all: bool, style: Style) -> Re
     }
     for kind in &breakdown.kinds {
         section(out, kind, query, all, style)?;
+    }
+    if !of.accounts.is_empty() {
+        writeln!(out)?;
+        ledger(out, of.accounts, all, style)?;
     }
     footnotes(out, breakdown, query, all, style)
 }
@@ -217,7 +225,13 @@ mod tests {
         let query = Query::default();
         let breakdown = broken_down(requests, &query);
         let manifests = vec![manifest];
-        let of = Reported { manifests, query: &query, breakdown: &breakdown, contents: None };
+        let of = Reported {
+            manifests,
+            query: &query,
+            breakdown: &breakdown,
+            contents: None,
+            accounts: &[],
+        };
         text(|out| report(out, &of, false, style))
     }
 
@@ -355,8 +369,13 @@ Percentiles are per request, 0 where one has none of a category.
         let query = Query::default();
         let breakdown = broken_down(&with_methods(), &query);
         let (manifest, contents) = (manifest(), None);
-        let of =
-            Reported { manifests: vec![&manifest], query: &query, breakdown: &breakdown, contents };
+        let of = Reported {
+            manifests: vec![&manifest],
+            query: &query,
+            breakdown: &breakdown,
+            contents,
+            accounts: &[],
+        };
         let all = self::text(|out| report(out, &of, true, PLAIN));
         assert!(all.contains("kernel.vfs       middle: postgres"), "{all}");
     }
@@ -382,8 +401,13 @@ Percentiles are per request, 0 where one has none of a category.
         requests.push((unfinished(11, 3_100), Vec::new()));
         let breakdown = broken_down(&requests, &query);
         let (manifest, contents) = (manifest(), None);
-        let of =
-            Reported { manifests: vec![&manifest], query: &query, breakdown: &breakdown, contents };
+        let of = Reported {
+            manifests: vec![&manifest],
+            query: &query,
+            breakdown: &breakdown,
+            contents,
+            accounts: &[],
+        };
         let text = text(|out| report(out, &of, false, PLAIN));
         let said = "Filter: latency >= 9.50 us: 2 of 11 requests pass (1 of them may: they are \
                     incomplete)";

@@ -7,6 +7,7 @@
 use super::turns::{Ended, Turn};
 use super::Detector;
 use crate::engine::event::Call;
+use crate::engine::recent::count_before;
 use crate::engine::syscall::{waits, Waits, NR_CLOSE};
 use crate::engine::world::{ProcessId, Thread, ThreadId, Why, World};
 
@@ -49,6 +50,7 @@ impl Turn {
             && opened.enter_ns < start_ns
             && t.known_from_ns <= opened.enter_ns
             && !self.waits_elsewhere(t, opened.exit_ns, start_ns, opened.pending)
+            && !serves_others(t, opened.exit_ns, start_ns)
         {
             start_ns = opened.enter_ns;
         }
@@ -61,7 +63,8 @@ impl Turn {
                         answered_ns,
                         enter_ns,
                         false,
-                    ) =>
+                    )
+                    && !serves_others(world.thread(thread), answered_ns, enter_ns) =>
             {
                 (start_ns, exit_ns, thread)
             }
@@ -91,4 +94,11 @@ impl Turn {
             !(polls && (may_poll || ended()))
         })
     }
+}
+
+/// Whether the thread moved messages between the two.
+fn serves_others(t: &Thread, after_ns: u64, before_ns: u64) -> bool {
+    let marks = &t.marks.list;
+    let until = count_before(marks, |mark| mark.exit_ns <= before_ns);
+    until.checked_sub(1).is_some_and(|last| marks[last].exit_ns > after_ns)
 }
