@@ -180,6 +180,8 @@ struct Walk<'w> {
     /// not tell.
     rule: Rule,
     wait_rule: Option<Rule>,
+    /// The way back has come to the arrival of the request's bytes.
+    came_in: bool,
 }
 
 /// Where a step leads.
@@ -220,6 +222,7 @@ pub fn walk(
         shared: 1,
         rule: Rule::End,
         wait_rule: None,
+        came_in: false,
     };
     walk.run()?;
     let mut segments: Vec<Segment> = Vec::with_capacity(walk.out.len());
@@ -279,6 +282,8 @@ impl<'w> Walk<'w> {
             }
             let followed = if lost { self.followed.last().copied() } else { self.bypassing() };
             let go_on = self.refused.len() < MOST_REFUSED && self.steps < MOST_STEPS_REFUSING;
+            // Where the read is known that brought it, its thread is where it was handed on from.
+            let go_on = go_on && !self.must_come_in();
             match followed.filter(|_| go_on) {
                 Some((thread, at_ns, _)) => self.refused.insert((thread, at_ns)),
                 None if lost => return self.run_without_a_trace(),
@@ -324,7 +329,9 @@ impl<'w> Walk<'w> {
     fn run_without_a_trace(&mut self) -> Result<(), NotYet> {
         self.refused.clear();
         self.steps = 0;
-        let server = self.goal.server_process.filter(|&id| id != self.goal.client_process);
+        let alone = self.must_come_in();
+        let server = self.goal.server_process;
+        let server = server.filter(|&id| alone || id != self.goal.client_process);
         self.received =
             server.and_then(|id| serve::received(self.world, self.goal, id, self.goal.end_ns));
         if self.received.is_some() && self.back()?.is_none() {
@@ -344,6 +351,7 @@ impl<'w> Walk<'w> {
     fn back(&mut self) -> Result<Option<(ThreadId, usize)>, NotYet> {
         self.out.clear();
         self.rule = Rule::End;
+        self.came_in = false;
         self.dead_ends.clear();
         self.crossed.clear();
         self.expected.clear();
@@ -354,6 +362,12 @@ impl<'w> Walk<'w> {
         self.members = [self.goal.client].into_iter().chain(child).collect();
         self.members.extend(self.received.map(|(reader, _)| reader));
         self.members.extend(self.goal.handed.map(|(reader, _)| reader));
+        if self.must_come_in() {
+            // Whom it woke after its read, it woke for the request, if it had not turned to others.
+            let server = self.goal.client_process;
+            let received = serve::received(self.world, self.goal, server, self.goal.end_ns);
+            self.members.extend(received.map(|(reader, _)| reader));
+        }
         let (mut thread, mut at_ns) = (self.goal.client, self.goal.end_ns);
         let mut joined_at = 0;
         while at_ns > self.goal.start_ns {
@@ -373,8 +387,22 @@ impl<'w> Walk<'w> {
                 Step::Nowhere => unreachable!("only while a waker is explored"),
             }
         }
-        let at_home = self.world.thread(thread).process == self.goal.client_process;
+        let at_home = match self.must_come_in() {
+            true => self.came_in,
+            false => self.world.thread(thread).process == self.goal.client_process,
+        };
         Ok((!at_home).then_some((thread, joined_at)))
+    }
+
+    /// Whether the request began as its bytes came to its server's socket: then only the read of those leads to its
+    /// begin.
+    fn must_come_in(&self) -> bool {
+        let arrived = |asked: &Message| {
+            let channel = self.world.channels.get(&asked.object)?;
+            channel.arrived_ns(asked.to.checked_sub(1)?)
+        };
+        self.goal.server_process == Some(self.goal.client_process)
+            && self.goal.messages.first().is_some_and(|asked| arrived(asked).is_some())
     }
 
     /// What led nowhere may lead to a thread that is new in the request.
@@ -403,7 +431,12 @@ impl<'w> Walk<'w> {
         for raw in &mut self.out[joined_at..] {
             raw.start_ns = raw.start_ns.max(read_ns);
             if raw.category == Category::Unattributed {
-                continue;
+                if raw.end_ns > self.world.thread(raw.thread).born_ns {
+                    continue;
+                }
+                // Whoever served it then was not there yet.
+                (raw.category, raw.rule) = (Category::QueueApp, Rule::InMemory);
+                raw.detail = Some(UNSERVED.into());
             }
             raw.evidence = Evidence::Modelled;
             raw.cause = Some(match raw.cause.take() {
@@ -817,6 +850,7 @@ impl<'w> Walk<'w> {
     ) -> Result<Option<(ThreadId, u64)>, NotYet> {
         let mark = self.out.len();
         let (through, expected) = (self.through.take(), self.expected.clone());
+        let came_in = self.came_in;
         let (mut thread, mut at_ns) = (waker, woken_ns);
         // Paths meet where a thread comes back on its CPU.
         let mut visited = vec![(waker, woken_ns)];
@@ -837,7 +871,7 @@ impl<'w> Walk<'w> {
             }
         }
         self.out.truncate(mark);
-        (self.through, self.expected) = (through, expected);
+        (self.through, self.expected, self.came_in) = (through, expected, came_in);
         self.dead_ends.extend(visited);
         Ok(None)
     }

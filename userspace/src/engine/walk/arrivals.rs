@@ -29,13 +29,17 @@ impl Walk<'_> {
         at_ns: u64,
     ) -> Result<Option<Step>, NotYet> {
         let Some(arrived) = self.arrived(call) else { return Ok(None) };
-        if arrived.at_ns >= call.enter_ns || piece_start_ns > call.enter_ns {
+        if arrived.at_ns >= call.enter_ns {
+            self.came_in |= self.is_question(&arrived);
+            return Ok(None);
+        }
+        if piece_start_ns > call.enter_ns {
             return Ok(None);
         }
         let t = self.world.thread(thread);
         let off = t.off_before(call.enter_ns).filter(|off| off.end_ns > arrived.at_ns);
         let woken = off.filter(|off| !self.moved_others(thread, off.end_ns, call.enter_ns));
-        if let Some(off) = woken.filter(|off| is_rest(off)) {
+        if let Some(off) = woken.filter(|off| is_rest(off) && off.start_ns <= arrived.at_ns) {
             if self.waited_only(thread, &arrived, off.start_ns) {
                 return Ok(None); // the sleep will tell
             }
@@ -93,6 +97,7 @@ impl Walk<'_> {
         if !self.waited_only(thread, &arrived, off.start_ns) {
             return Some(self.before_arrival(thread, &Arrived { at_ns: arrived_ns, ..arrived }));
         }
+        self.came_in |= self.is_question(&arrived);
         let begin_ns = off.start_ns.max(self.goal.start_ns);
         if begin_ns < arrived_ns {
             self.charge(thread, off, begin_ns, arrived_ns, None);
@@ -109,6 +114,10 @@ impl Walk<'_> {
         let of = self.goal.messages.iter().filter(|message| message.object == io.object);
         let from = of.map(|message| message.from.max(io.offset)).min()?;
         Some(Arrived { object: io.object, from, at_ns })
+    }
+
+    fn is_question(&self, arrived: &Arrived) -> bool {
+        self.goal.messages.first().is_some_and(|asked| asked.object == arrived.object)
     }
 
     /// Whether all that the thread did from when the request's last bytes before these were moved until
@@ -142,6 +151,7 @@ impl Walk<'_> {
     /// From the arrival to what the traced end did last before: it waited for its peer.
     fn before_arrival(&mut self, thread: ThreadId, arrived: &Arrived) -> Step {
         let start_ns = self.goal.start_ns;
+        self.came_in |= self.is_question(arrived);
         let before = self.moved_before(arrived);
         let before_ns =
             before.map_or(start_ns, |moved| moved.exit_ns.clamp(start_ns, arrived.at_ns));
