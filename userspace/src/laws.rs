@@ -8,6 +8,13 @@ use crate::model::{Kind, Request, Segment};
 /// Ancestors looked at.
 const MOST_ANCESTORS: usize = 64;
 
+/// What a request has for its own of a thread's time.
+struct Own<'a> {
+    start_ns: u64,
+    end_ns: u64,
+    request: &'a Request,
+}
+
 /// Law 6: CPU time of a thread is the own work of one request at a time, and through it of those for which that was
 /// made. Work that is told to be shared is nobody's own; kinds that are whole programs' lives are left out.
 ///
@@ -19,18 +26,19 @@ pub fn check_exclusive(all: &[(Request, Vec<Segment>)]) -> Result<(), String> {
     });
     let by_id: HashMap<u64, &Request> =
         all.iter().map(|(request, _)| (request.request_id, request)).collect();
-    let mut threads: BTreeMap<(u32, u32), Vec<(u64, u64, &Request)>> = BTreeMap::new();
+    let mut threads: BTreeMap<(u32, u32), Vec<Own<'_>>> = BTreeMap::new();
     for (request, segments) in own {
         let ran = segments.iter().filter(|s| s.category.is_on_cpu() && s.shared <= 1);
         for segment in ran {
             let spans = threads.entry((segment.pid, segment.tid)).or_default();
-            spans.push((segment.start_ns, segment.end_ns(), request));
+            let (start_ns, end_ns) = (segment.start_ns, segment.end_ns());
+            spans.push(Own { start_ns, end_ns, request });
         }
     }
     for ((_, tid), mut spans) in threads {
-        spans.sort_by_key(|(start_ns, end_ns, request)| (*start_ns, *end_ns, request.request_id));
+        spans.sort_by_key(|own| (own.start_ns, own.end_ns, own.request.request_id));
         let mut open: Vec<(u64, &Request)> = Vec::new();
-        for (start_ns, end_ns, request) in spans {
+        for Own { start_ns, end_ns, request } in spans {
             open.retain(|(until_ns, _)| *until_ns > start_ns);
             let other = open.iter().find(|(_, other)| !related(&by_id, request, other));
             if let Some((_, other)) = other {
