@@ -134,7 +134,14 @@ class Grpc:
 
     def client(self, connections, requests):
         command = ["h2load", "-t", "1", "-n", str(requests), "-c", str(connections), "-m", "10"]
-        command += ["-d", self.message, "-H", "content-type: application/grpc", "-H", "te: trailers"]
+        command += [
+            "-d",
+            self.message,
+            "-H",
+            "content-type: application/grpc",
+            "-H",
+            "te: trailers",
+        ]
         return [*command, f"http://127.0.0.1:{self.port}/greeter.Greeter/SayHello"]
 
     def made(self, said, _):
@@ -273,7 +280,9 @@ def attribute(out):
         # Not what wait4() says: that counts what this program had before the other one took its place.
         with contextlib.suppress(OSError):
             status = Path(f"/proc/{child.pid}/status").read_text()
-            peak_bytes = max([peak_bytes, *(int(kb) * 1024 for kb in re.findall(r"VmHWM:\s+(\d+)", status))])
+            peak_bytes = max(
+                [peak_bytes, *(int(kb) * 1024 for kb in re.findall(r"VmHWM:\s+(\d+)", status))]
+            )
         if child.poll() is not None:
             return time.monotonic() - begin, peak_bytes
         if time.monotonic() > until:
@@ -305,7 +314,9 @@ def row(name, ends, connections, requests):
             "traced": ends,
             "connections": connections,
             "made": made.requests,
-            "ledger": ledger(ask(LEDGER, {"threads": str(out / "threads.parquet")}).fetchall(), by_kernel),
+            "ledger": ledger(
+                ask(LEDGER, {"threads": str(out / "threads.parquet")}).fetchall(), by_kernel
+            ),
             "found": found,
             "lost": manifest["counts"]["records_lost"],
             "segments": segments / max(found, 1),
@@ -339,7 +350,9 @@ def ledger(accounts, ran_ns):
         return "WRONG"
     if not ran_ns:
         return ""
-    return f"{sum(cpu_ns for tid, cpu_ns, _ in accounts if tid in ran_ns) / sum(ran_ns.values()):.1%}"
+    return (
+        f"{sum(cpu_ns for tid, cpu_ns, _ in accounts if tid in ran_ns) / sum(ran_ns.values()):.1%}"
+    )
 
 
 def numbers(text):

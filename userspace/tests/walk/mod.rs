@@ -13,6 +13,7 @@ mod golden_modelled;
 mod golden_requests;
 mod golden_shared;
 mod golden_sockets;
+mod golden_turns;
 mod golden_unseen;
 mod hidden;
 mod hostile;

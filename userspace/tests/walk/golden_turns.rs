@@ -1,0 +1,126 @@
+//! Small traces of threads that serve several requests at once, with answers derived by hand: whose work it is.
+
+use rpcprobe::engine::event::TYPE_TCP;
+use rpcprobe::laws::check_exclusive;
+use rpcprobe::records::{WAKING_IN_SYSCALL, WAKING_SOFTIRQ};
+
+use super::connection::Connection;
+use super::story::*;
+
+/// The table of a client's request, of a story whose requests have no work in common.
+fn of(s: &Story, tid: u32) -> String {
+    let requests = s.requests();
+    check_exclusive(&requests).expect("law 6");
+    let is = |client: &rpcprobe::model::End| client.tid == tid;
+    let ours = requests.iter().find(|(request, _)| request.client.as_ref().is_some_and(is));
+    table(&ours.expect("a request").1)
+}
+
+/// A proxy of one thread, always awake: it asks for each of two requests, and hears and answers the later one
+/// first.
+#[test]
+fn a_proxy_works_for_whom_it_asks_and_hears() {
+    let mut s = Story::new();
+    let (c, other) = (Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP));
+    let (behind, behind_other) =
+        (Connection::numbered(3, TYPE_TCP), Connection::numbered(4, TYPE_TCP));
+    s.task(30, 30, "other");
+    for (cpu, tid) in [(0, 10), (1, 20), (2, 30)] {
+        s.switch(10, cpu, IDLE, tid, RUNNABLE);
+    }
+    c.asks(&mut s, 10, (0, 4), (100, 110));
+    s.sleep_in(112, 0, (10, IDLE), (RECVFROM, 111), c.sockets[0]);
+    s.moved(2, 30, (SENDTO, other.there, other.back), (0, 4), (115, 120));
+    s.sleep_in(122, 2, (30, IDLE), (RECVFROM, 121), other.sockets[0]);
+    c.hears(&mut s, 1, 20, (0, 4), (120, 125));
+    s.moved(1, 20, (SENDTO, behind.there, behind.back), (0, 4), (130, 135));
+    other.hears(&mut s, 1, 20, (0, 4), (140, 145));
+    s.moved(1, 20, (SENDTO, behind_other.there, behind_other.back), (0, 4), (150, 155));
+    s.moved(1, 20, (RECVFROM, behind_other.back, behind_other.there), (0, 4), (160, 165));
+    s.wake(172, 1, 20, 30, WAKING_SOFTIRQ | WAKING_IN_SYSCALL);
+    s.switch(174, 2, IDLE, 30, RUNNABLE);
+    other.answers(&mut s, 1, 20, (0, 4), (170, 175));
+    s.moved(2, 30, (RECVFROM, other.back, other.there), (0, 4), (121, 178));
+    s.moved(1, 20, (RECVFROM, behind.back, behind.there), (0, 4), (180, 185));
+    s.wake(195, 1, 20, 10, WAKING_SOFTIRQ | WAKING_IN_SYSCALL);
+    s.switch(198, 0, IDLE, 10, RUNNABLE);
+    c.answers(&mut s, 1, 20, (0, 4), (190, 200));
+    c.gets(&mut s, 10, (0, 4), (111, 205));
+    let answer = "
+        100-110 client kernel.tcp
+        110-120 server queue.socket (user)
+        120-125 server kernel.tcp
+        125-130 server user
+        130-135 server kernel.tcp
+        135-140 server user
+        140-175 server queue.app (kernel.tcp, user)
+        175-180 server user
+        180-185 server kernel.tcp
+        185-190 server user
+        190-195 server kernel.tcp
+        195-198 client runqueue.wakeup by idle
+        198-205 client kernel.tcp
+    ";
+    assert_eq!(of(&s, 10), expected(answer));
+    let answer = "
+        115-120 other kernel.tcp
+        120-140 server queue.socket (user, kernel.tcp)
+        140-145 server kernel.tcp
+        145-150 server user
+        150-155 server kernel.tcp
+        155-160 server user
+        160-165 server kernel.tcp
+        165-170 server user
+        170-172 server kernel.tcp
+        172-174 other runqueue.wakeup by idle
+        174-178 other kernel.tcp
+    ";
+    assert_eq!(of(&s, 30), expected(answer));
+}
+
+/// A helper that wakes two threads with one thing it did: nothing shows for which of them it was.
+#[test]
+fn what_two_come_to_is_the_first_ones() {
+    let mut s = Story::new();
+    let (c, other) = (Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP));
+    s.task(22, 20, "worker");
+    s.task(23, 20, "worker2");
+    s.task(30, 30, "other");
+    for (cpu, tid) in [(0, 10), (1, 22), (2, 23), (3, 21)] {
+        s.switch(10, cpu, IDLE, tid, RUNNABLE);
+    }
+    // Each is read by a thread of its own, which wakes the helper, and sleeps until that wakes it.
+    c.asks(&mut s, 10, (0, 4), (100, 110));
+    s.sleep_in(112, 0, (10, 30), (RECVFROM, 111), c.sockets[0]);
+    s.moved(0, 30, (SENDTO, other.there, other.back), (0, 4), (115, 120));
+    s.sleep_in(122, 0, (30, IDLE), (RECVFROM, 121), other.sockets[0]);
+    c.hears(&mut s, 1, 22, (0, 4), (110, 125));
+    other.hears(&mut s, 2, 23, (0, 4), (120, 126));
+    let condition = condition(0x100);
+    s.sleep_in(60, 3, (21, IDLE), (FUTEX, 50), condition);
+    s.wake(130, 1, 22, 21, 0);
+    s.switch(132, 3, IDLE, 21, RUNNABLE);
+    s.sleep_in(134, 1, (22, IDLE), (FUTEX, 133), condition);
+    s.sleep_in(136, 2, (23, IDLE), (FUTEX, 133), condition);
+    s.call(3, 21, FUTEX, (50, 133), 0);
+    s.wake(150, 3, 21, 22, 0);
+    s.switch(152, 1, IDLE, 22, RUNNABLE);
+    s.wake(155, 3, 21, 23, 0);
+    s.switch(157, 2, IDLE, 23, RUNNABLE);
+    s.call(1, 22, FUTEX, (133, 153), 0);
+    s.call(2, 23, FUTEX, (133, 158), 0);
+    s.call(3, 21, FUTEX, (148, 158), 2);
+    s.wake(165, 1, 22, 10, WAKING_SOFTIRQ | WAKING_IN_SYSCALL);
+    s.switch(166, 0, IDLE, 10, RUNNABLE);
+    c.answers(&mut s, 1, 22, (0, 4), (160, 168));
+    c.gets(&mut s, 10, (0, 4), (111, 170));
+    s.sleep_in(172, 0, (10, IDLE), (RECVFROM, 171), c.sockets[0]);
+    s.wake(185, 2, 23, 30, WAKING_SOFTIRQ | WAKING_IN_SYSCALL);
+    s.switch(186, 0, IDLE, 30, RUNNABLE);
+    other.answers(&mut s, 2, 23, (0, 4), (180, 188));
+    s.moved(0, 30, (RECVFROM, other.back, other.there), (0, 4), (121, 190));
+    let first = of(&s, 10);
+    assert!(first.contains("helper user"), "{first}");
+    let second = of(&s, 30);
+    assert!(!second.contains("helper user"), "{second}");
+}
