@@ -14,12 +14,13 @@ use super::{reason, Owner};
 
 /// The files of a capture, the one first that makes it whole; each can also exist with `.tmp`
 /// appended while it is being written.
-pub const CAPTURE_FILES: [&str; 6] = [
+pub const CAPTURE_FILES: [&str; 7] = [
     "manifest.json",
     "events.bin",
     "requests.parquet",
     "segments.parquet",
     "stacks.parquet",
+    "threads.parquet",
     "symbols.parquet",
 ];
 

@@ -63,7 +63,7 @@ pub fn report(out: &mut dyn Write, of: &Reported, all: bool, style: Style) -> Re
     for kind in &breakdown.kinds {
         section(out, kind, query, all, style)?;
     }
-    if !of.accounts.is_empty() {
+    if !of.accounts.is_empty() && !kinds.is_empty() {
         writeln!(out)?;
         ledger(out, of.accounts, all, style)?;
     }
