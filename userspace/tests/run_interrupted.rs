@@ -70,7 +70,7 @@ fn what_is_captured_is_whole_without_tables() {
     let output = attribute().output().unwrap();
     let (took, said) = (begin.elapsed(), text(&output.stderr));
     assert!(output.status.success(), "{said}");
-    assert_eq!(names(&at).len(), 4);
+    assert_eq!(names(&at).len(), 5);
     assert!(said.chars().all(|c| c == '\n' || !c.is_control()), "{said:?}");
     for line in said.lines() {
         let is_of = |work| line.starts_with(&format!("rpcprobe: {work}: "));

@@ -311,7 +311,10 @@ fn the_target_runs_as_the_user_asked_for_and_files_belong_to_who_asked() {
         names.push(entry.file_name().into_string().unwrap());
     }
     names.sort();
-    assert_eq!(names, ["events.bin", "manifest.json", "requests.parquet", "segments.parquet"]);
+    assert_eq!(
+        names,
+        ["events.bin", "manifest.json", "requests.parquet", "segments.parquet", "threads.parquet"]
+    );
     let found = fs::metadata(&path).unwrap();
     assert_eq!((found.uid(), found.gid()), (INVOKING, INVOKING));
     Capture::in_directory(parent, output).checked();

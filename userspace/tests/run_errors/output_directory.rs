@@ -30,7 +30,7 @@ fn a_capture_is_overwritten_only_by_force() {
     let output = try_run(parent.path(), &["--force", "--label", "run=second"], &["true"]);
     let capture = Capture::in_directory(parent, output).succeeded();
     assert_eq!(capture.manifest().labels.get("run").map(|label| &label[..]), Some("second"));
-    assert_eq!(contents(&at).len(), 4);
+    assert_eq!(contents(&at).len(), 5);
     capture.checked();
 }
 
@@ -109,12 +109,17 @@ fn only_the_owner_reads_a_capture_that_is_not_shared() {
         command.env("SUDO_UID", NOBODY.to_string()).env("SUDO_GID", NOBODY.to_string());
         let output = command.output().unwrap();
         assert!(output.status.success(), "{}", text(&output.stderr));
-        let expected: BTreeMap<String, u32> =
-            ["events.bin", "manifest.json", "requests.parquet", "segments.parquet"]
-                .map(|name| (name.to_owned(), file_mode))
-                .into_iter()
-                .chain([(".".to_owned(), directory_mode)])
-                .collect();
+        let expected: BTreeMap<String, u32> = [
+            "events.bin",
+            "manifest.json",
+            "requests.parquet",
+            "segments.parquet",
+            "threads.parquet",
+        ]
+        .map(|name| (name.to_owned(), file_mode))
+        .into_iter()
+        .chain([(".".to_owned(), directory_mode)])
+        .collect();
         assert_eq!(modes(&at), expected);
         let again = as_nobody(&program, &["attribute", "-q", at.to_str().unwrap()]).output();
         assert!(again.unwrap().status.success());
@@ -159,7 +164,9 @@ fn force_removes_planted_links_and_not_what_they_lead_to() {
     let (at, victim) = (parent.path().join(NAME), parent.path().join("victim"));
     fs::create_dir(&at).unwrap();
     fs::write(&victim, "precious").unwrap();
-    for name in ["manifest.json", "events.bin", "requests.parquet", "segments.parquet"] {
+    for name in
+        ["manifest.json", "events.bin", "requests.parquet", "segments.parquet", "threads.parquet"]
+    {
         symlink(&victim, at.join(name)).unwrap();
         symlink(&victim, at.join(format!("{name}.tmp"))).unwrap();
     }
@@ -169,7 +176,7 @@ fn force_removes_planted_links_and_not_what_they_lead_to() {
     for file in fs::read_dir(&at).unwrap().map(Result::unwrap) {
         assert!(file.file_type().unwrap().is_file(), "{file:?}");
     }
-    assert_eq!(contents(&at).len(), 4);
+    assert_eq!(contents(&at).len(), 5);
     capture.checked();
 }
 

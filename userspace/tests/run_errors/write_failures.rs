@@ -112,7 +112,7 @@ fn a_full_disk_spares_the_target_and_what_fits_is_kept() {
         }
     }
     let (events, manifest) = ("events.bin".to_owned(), "manifest.json".to_owned());
-    let tables = ["requests.parquet", "segments.parquet"].map(str::to_owned);
+    let tables = ["requests.parquet", "segments.parquet", "threads.parquet"].map(str::to_owned);
     let all = [&[events.clone(), manifest.clone()][..], &tables].concat();
     assert_eq!(kept, [vec![events.clone()], vec![events, manifest], all].into());
 }
