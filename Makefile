@@ -69,14 +69,14 @@ test-rust: build $(TEST_VENV)/ready
 	$(CARGO) test --locked --manifest-path userspace/Cargo.toml
 
 lint: deps-lint deps-build $(VENV)/bin/ruff
-	$(CARGO) fmt --check --manifest-path userspace/Cargo.toml
+	$(CARGO) fmt --all --check --manifest-path userspace/Cargo.toml
 	$(CARGO) clippy --locked --all-targets --manifest-path userspace/Cargo.toml -- -D warnings
 	clang-format-19 --dry-run -Werror $(C_SOURCES)
 	$(VENV)/bin/ruff check $(PYTHON_SOURCES)
 	$(VENV)/bin/ruff format --check $(PYTHON_SOURCES)
 
 fmt: deps-lint $(VENV)/bin/ruff
-	$(CARGO) fmt --manifest-path userspace/Cargo.toml
+	$(CARGO) fmt --all --manifest-path userspace/Cargo.toml
 	clang-format-19 -i $(C_SOURCES)
 	$(VENV)/bin/ruff format $(PYTHON_SOURCES)
 

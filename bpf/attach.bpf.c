@@ -31,8 +31,10 @@ int mark(struct bpf_iter__task *ctx)
     if (is_new) {
         state = begin_tracing(task, NR_UNSEEN, now_ns);
         bpf_seq_write(ctx->meta->seq, &tid, sizeof(tid));
-        if (!state)
+        if (!state) {
+            note_loss(now_ns);
             return 0;
+        }
     }
     bool is_asleep = !task->on_cpu && (task->__state & TASK_ASLEEP);
     if (!is_new && (!is_asleep || state->nr != NR_UNSEEN || state->sleep_told))
@@ -111,9 +113,10 @@ static __always_inline struct mid_life *mid_life_of(struct channel_key *key, voi
     struct mid_life *known = bpf_map_lookup_elem(&mid_lives, key);
     if (known || bpf_map_lookup_elem(counts, counts_key))
         return known; /* NULL: born since */
-    if (bpf_map_update_elem(&mid_lives, key, &life, BPF_NOEXIST) != 0)
+    if (ADD(TABLE_OLD_CHANNELS, &mid_lives, key, &life) != 0)
         return 0;
-    *is_new = bpf_map_update_elem(counts, counts_key, &bytes, BPF_NOEXIST) == 0;
+    *is_new = count_made(counts == &pipes ? TABLE_PIPES : TABLE_CHANNELS,
+                         bpf_map_update_elem(counts, counts_key, &bytes, BPF_NOEXIST)) == 0;
     return bpf_map_lookup_elem(&mid_lives, key);
 }
 
@@ -156,7 +159,7 @@ static __always_inline void learn_eventfd(struct file *file)
     struct channel_key key = {.number = BPF_CORE_READ(eventfd, id)};
     u64 unread = BPF_CORE_READ(eventfd, count);
     struct channel_bytes bytes = {.sent = unread > 0xffffffff ? 0 : unread};
-    bpf_map_update_elem(&pipes, &key, &bytes, BPF_NOEXIST);
+    ADD(TABLE_PIPES, &pipes, &key, &bytes);
 }
 
 static __always_inline void learn_unix(struct sock *sk, u32 tgid, u32 fd)

@@ -30,7 +30,7 @@ int HOOK(on_block_rq_insert, struct request *rq)
         .tid = (u32)bpf_get_current_pid_tgid(),
     };
     /* Not over an older entry: a requeued request has waited since its first insertion. */
-    bpf_map_update_elem(&requests_in_flight, &key, &times, BPF_NOEXIST);
+    ADD(TABLE_BLOCKS, &requests_in_flight, &key, &times);
     return 0;
 }
 
@@ -50,7 +50,7 @@ int HOOK(on_block_rq_issue, struct request *rq)
         .issued_ns = now_ns,
         .tid = (u32)bpf_get_current_pid_tgid(),
     };
-    bpf_map_update_elem(&requests_in_flight, &key, &times, BPF_ANY);
+    PUT(TABLE_BLOCKS, &requests_in_flight, &key, &times);
     return 0;
 }
 
@@ -86,7 +86,7 @@ int HOOK(on_block_rq_complete, struct request *rq, int error, unsigned int bytes
         r->op_flags = rq->cmd_flags;
     }
     if (known && bytes >= rq->__data_len)
-        bpf_map_delete_elem(&requests_in_flight, &key);
+        DROP(TABLE_BLOCKS, &requests_in_flight, &key);
     return 0;
 }
 
@@ -96,7 +96,7 @@ SEC("tp_btf/block_rq_merge")
 int HOOK(on_block_rq_merge, struct request *rq)
 {
     u64 key = (u64)rq;
-    bpf_map_delete_elem(&requests_in_flight, &key);
+    DROP(TABLE_BLOCKS, &requests_in_flight, &key);
     return 0;
 }
 

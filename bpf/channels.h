@@ -29,8 +29,9 @@ struct channel_bytes {
     u32 written; /* a write has been looked at: who reads need not look at the bytes. Until then it
                   * has to: it may answer before the call that asked is at its end */
     u32 unreadable; /* 1 << side: what that side moves has no framing we know */
-    u64 has_writer; /* TCP: a traced thread has written, so who reads knows since when it was there
+    u32 has_writer; /* TCP: a traced thread has written, so who reads knows since when it was there
                      */
+    u16 framed[2];  /* by side: FRAMED() of what was found out about its framing; 0: nothing yet */
 };
 
 /* Pipes, and eventfds: what goes through one is a count, and counts as bytes. Least recently used:

@@ -191,11 +191,11 @@ static __always_inline struct channel_bytes *learn_channel(const struct datagram
         /* One structure and one key for both maps: the stack of who calls is nearly full. */
         struct arrivals first = {.flow = {.channel = d->channel, .reverse = d->reverse}};
         u64 key = flow_key(&h->from, h->to.port, net);
-        bpf_map_update_elem(&flows, &key, &first.flow, BPF_ANY);
+        PUT(TABLE_FLOWS, &flows, &key, &first.flow);
         key = port_key(h->to.port, net);
         struct arrivals *known = bpf_map_lookup_elem(&ports, &key);
         if (!known)
-            bpf_map_update_elem(&ports, &key, &first, BPF_NOEXIST);
+            ADD(TABLE_PORTS, &ports, &key, &first);
         else if (known->flow.channel != d->channel)
             known->several = 1;
         name_endpoints(d->channel, &h->from, &h->to, OBJECT_UDP);
@@ -256,7 +256,7 @@ static __always_inline bool datagram_leaves(struct sk_buff *skb, struct sock *sk
     bool whole = skb->len >= h.bytes + UDP_HEADER_BYTES;
     if (!whole)
         key = fragments_key(d->channel, h.fragment);
-    bpf_map_update_elem(&datagrams, &key, d, BPF_ANY);
+    PUT(TABLE_DATAGRAMS, &datagrams, &key, d);
     return whole;
 }
 
@@ -278,7 +278,7 @@ static __always_inline void recognise_udp(struct sk_buff *skb, struct sock *sk, 
     if (sent && sent->channel == d->channel && sent->bytes == d->bytes) {
         d->offset = sent->offset;
         d->has_offset = true;
-        bpf_map_delete_elem(&datagrams, &key);
+        DROP(TABLE_DATAGRAMS, &datagrams, &key);
     }
     learn_channel(d, &h, net);
 }
@@ -305,7 +305,7 @@ static __always_inline void recognise_unix(struct sk_buff *skb, struct sock *sk,
         d->reverse = sent->reverse;
         d->offset = sent->offset;
         d->has_offset = true;
-        bpf_map_delete_elem(&datagrams, &key);
+        DROP(TABLE_DATAGRAMS, &datagrams, &key);
     }
     bool is_new;
     channel_state(d->channel, &is_new);
@@ -343,7 +343,10 @@ static __always_inline void look_at_head(struct sock *sk)
         d.object_type = known->object_type;
     }
     d.several = known && (known->several || (known->channel && known->channel != d.channel));
-    bpf_map_update_elem(&heads, &key, &d, BPF_ANY);
+    if (known)
+        bpf_map_update_elem(&heads, &key, &d, BPF_ANY);
+    else
+        ADD(TABLE_HEADS, &heads, &key, &d);
 }
 
 static __always_inline bool is_datagram(u16 object_type)
@@ -365,7 +368,7 @@ int HOOK(on_skb_copy_datagram_iovec, struct sk_buff *skb)
     else
         recognise_unix(skb, sk, &d);
     u64 thread = bpf_get_current_pid_tgid();
-    bpf_map_update_elem(&copied, &thread, &d, BPF_ANY);
+    PUT(TABLE_COPIED, &copied, &thread, &d);
     return 0;
 }
 
@@ -373,7 +376,7 @@ int HOOK(on_skb_copy_datagram_iovec, struct sk_buff *skb)
 static __noinline void await_datagram(struct task_state *state)
 {
     u64 thread = bpf_get_current_pid_tgid();
-    bpf_map_delete_elem(&copied, &thread); /* only peeked at */
+    DROP(TABLE_COPIED, &copied, &thread); /* only peeked at */
     if (state->object_type == OBJECT_UDP)
         look_at_head((struct sock *)state->sk);
 }
@@ -403,7 +406,7 @@ static __always_inline void unix_sent(struct task_state *state, struct sock *to)
     if (is_new)
         name_unix(d.channel, (struct unix_sock *)from, (struct unix_sock *)to, OBJECT_UNIX_DGRAM);
     number(state, &d, counted);
-    bpf_map_update_elem(&datagrams, &key, &d, BPF_ANY);
+    PUT(TABLE_DATAGRAMS, &datagrams, &key, &d);
     state->skb = key;
 }
 
@@ -508,7 +511,7 @@ static __noinline void datagram_received(struct task_state *state, struct sock *
     struct datagram *taken = bpf_map_lookup_elem(&copied, &thread);
     if (taken) {
         d = *taken;
-        bpf_map_delete_elem(&copied, &thread);
+        DROP(TABLE_COPIED, &copied, &thread);
     } else if (head && head->bytes) {
         d = *head;
     } else {

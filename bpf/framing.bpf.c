@@ -12,14 +12,21 @@
 #include "resp.h"
 #include "syscall_numbers.h"
 
-/* Of a call. A header takes about three, a line as many as it has 32 bytes. */
-#define MOST_STEPS 16384
+/*
+ * Of a call: more is a gap, and told. A frame takes one, a line as many as it has 32 bytes; a SET
+ * of Redis five, so that a thousand of them in one call (5,001) are followed. A step takes about 60
+ * ns, during which nobody else has the CPU.
+ */
+#define MOST_STEPS 6144
 #define TRIAL_STEPS 512
 /* Calls whose bytes make no sense before a stream is left alone. */
 #define MOST_TRIES 8
 
 /* Calls of several threads may be told in another order than that of their bytes. */
 #define LATE_BYTES (1 << 20)
+/* Between the bytes of a connection and those of the next one of the same ends: the kernel makes
+ * the first number of both from the same addresses and a clock of 64 ns, a second apart. */
+#define LEAST_APART (8 << 20)
 /* More can never be skipped unseen: sequence numbers have 32 bits. */
 #define MOST_GAP (1ULL << 31)
 
@@ -30,15 +37,24 @@ struct framer_key {
     u64 side;
 };
 
-/* By channel and by whether who writes or who reads is looked at. Least recently used. */
+/* Streams whose framing is followed, at most; user space makes it what the machine has room for. */
+const volatile u32 most_framers = 8192;
+
+/* Which of the framers is a stream's, by channel and by whether who writes or who reads is looked
+ * at. */
 struct {
-    __uint(type, BPF_MAP_TYPE_LRU_HASH);
-    __uint(max_entries, 8192); /* user space makes it what the machine has room for */
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 8192); /* most_framers, as below */
     __type(key, struct framer_key);
+    __type(value, u32);
+} framer_places SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 8192);
+    __type(key, u32);
     __type(value, struct framer);
 } framers SEC(".maps");
-
-static const struct framer new_framer = {.fresh = 1};
 
 /* struct user_msghdr and struct iovec, include/linux/socket.h, include/uapi/linux/uio.h */
 struct user_message {
@@ -60,7 +76,7 @@ struct user_buffer {
 static __always_inline bool begin(struct framer *f)
 {
     f->skip = 0;
-    f->frames = f->open_block = f->ended_stream = 0;
+    f->frames = f->open_block = f->ended_stream = f->headers_stream = f->evidence = 0;
     switch (f->protocol) {
     case PROTOCOL_HTTP2:
         http2_begin(f);
@@ -277,7 +293,9 @@ static long step(u32 index, struct steps *steps)
     u64 bytes = f->buffer_left < f->left ? f->buffer_left : f->left;
     if (f->skip) {
         skip(f, bytes);
-        return 0;
+        if (f->skip || !f->left || !f->buffer_left)
+            return 0;
+        bytes = f->buffer_left < f->left ? f->buffer_left : f->left;
     }
     if (f->mode == MODE_LINE ? read_line(f, bytes) : read_head(f, bytes))
         return 0;
@@ -285,30 +303,42 @@ static long step(u32 index, struct steps *steps)
     return 1;
 }
 
-/* Goes through the bytes of the call. Global, so that the verifier looks at it only once. */
+/* Goes through the bytes of the call; whether it came to an end, of them or of what makes sense.
+ * Global, so that the verifier looks at it only once. */
 __noinline int go_through(struct framer *f, u32 most)
 {
     struct steps steps = {.framer = f};
     if (!f)
         return 0;
-    bpf_loop(most, step, &steps, 0);
+    u32 made = bpf_loop(most, step, &steps, 0);
+    f->why = made < most ? GAP_SENSELESS : GAP_LONG;
     if (f->left)
         f->lost = 1;
-    return 0;
+    return made < most;
 }
 
-/* Whether the call's bytes are of the framer's protocol, from the first one on. */
-static __always_inline bool makes_sense(struct framer *f)
+/* At the begin of a message. */
+static __always_inline bool is_between(struct framer *f)
+{
+    return !f->skip && !f->have && f->state == 0;
+}
+
+/* Whether the call's bytes are of the framer's protocol, from the first one on. `first`: it is only
+ * supposed to be HTTP/2. */
+static __always_inline bool makes_sense(struct framer *f, bool first)
 {
     if (!begin(f))
         return false;
-    f->trial = 1;
+    f->trial = first ? TRIAL_FIRST : TRIAL_AGAIN;
     f->lost = 0;
-    go_through(f, TRIAL_STEPS);
-    f->trial = 0;
-    if (f->protocol == PROTOCOL_HTTP2 && f->frames >= 3)
-        return true;
-    return !f->lost && f->frames && !f->skip && !f->have && f->state == 0;
+    bool ended = go_through(f, TRIAL_STEPS);
+    f->trial = TRIAL_NONE;
+    bool whole = !f->lost && f->frames && is_between(f);
+    if (!first)
+        return whole || (f->protocol == PROTOCOL_HTTP2 && f->frames >= 3);
+    if (!whole)
+        f->opened = 0;
+    return !(f->lost && ended) && http2_proven(f, whole);
 }
 
 /* The first bytes of the call into `head`. */
@@ -351,14 +381,123 @@ static __always_inline void release(struct framer *f)
     *(volatile u32 *)&f->busy = 0;
 }
 
+/* When all framers are somebody's, the next stream gets that of one which was not used since the
+ * last look at it: a hand goes round. */
+static u64 framers_given;
+static u64 framers_hand;
+
+#define MOST_SPARED 96  /* framers in use that the hand passes by, */
+#define MOST_SOUGHT 128 /* of so many that it looks at */
+
+struct search {
+    u32 place; /* 0: none; or one more than the framer's, which is acquired */
+};
+
+static long seek(u32 index, struct search *search)
+{
+    u32 place = (u32)__sync_fetch_and_add(&framers_hand, 1) % most_framers;
+    struct framer *f = bpf_map_lookup_elem(&framers, &place);
+    if (!f)
+        return 1;
+    if (f->used && index < MOST_SPARED) {
+        f->used = 0;
+        return 0;
+    }
+    if (__sync_val_compare_and_swap(&f->busy, 0, 1))
+        return 0;
+    search->place = place + 1;
+    return 1;
+}
+
+static __always_inline u32 seek_place(void)
+{
+    struct search search = {};
+    if (*(volatile u64 *)&framers_given < most_framers) {
+        u32 place = __sync_fetch_and_add(&framers_given, 1);
+        struct framer *f = place < most_framers ? bpf_map_lookup_elem(&framers, &place) : 0;
+        if (f && !__sync_val_compare_and_swap(&f->busy, 0, 1))
+            return place + 1;
+    }
+    bpf_loop(MOST_SOUGHT, seek, &search, 0);
+    return search.place;
+}
+
+/* Where the next message of its stream begins is known. */
+static __always_inline bool is_followed(struct framer *f)
+{
+    return f->protocol != PROTOCOL_UNKNOWN && f->protocol != PROTOCOL_OTHER && !f->lost &&
+           !f->trial;
+}
+
+/* Takes a framer from the stream whose it was. If that is between two messages, the next framer
+ * goes on where this one ends: the stream's next call makes one. */
+static __always_inline void take_away(struct framer *f)
+{
+    struct framer_key former = {.channel = f->channel, .side = f->side};
+    if (!f->channel)
+        return;
+    DROP(TABLE_FRAMERS, &framer_places, &former);
+    struct channel_bytes *bytes = bpf_map_lookup_elem(&channels, &former.channel);
+    if (is_followed(f)) {
+        if (bytes && is_between(f))
+            bytes->framed[former.side & 1] = FRAMED(f->protocol, f->role) | FRAMED_BETWEEN;
+        else
+            tell_gap(f, GAP_FORGOTTEN);
+    }
+    f->channel = 0;
+}
+
+/* A new framer for a stream; 0: there is none. */
+static __noinline struct framer *make_framer(u64 channel, u64 side)
+{
+    struct framer_key key = {.channel = channel, .side = side};
+    u32 place = seek_place();
+    if (!place) {
+        count_refused(TABLE_FRAMERS);
+        return 0;
+    }
+    place--;
+    struct framer *f = bpf_map_lookup_elem(&framers, &place);
+    if (!f)
+        return 0;
+    take_away(f);
+    __builtin_memset(&f->next, 0, sizeof(*f) - __builtin_offsetof(struct framer, next));
+    f->side = side;
+    f->fresh = 1;
+    struct channel_bytes *bytes = bpf_map_lookup_elem(&channels, &channel);
+    u16 framed = bytes ? bytes->framed[side & 1] : 0;
+    if (framed) { /* in the middle of its life */
+        f->protocol = FRAMED_PROTOCOL(framed);
+        f->role = FRAMED_ROLE(framed);
+        f->noted = f->tries = f->piece_gap = 1;
+        f->fresh = framed & FRAMED_BETWEEN ? 1 : 0;
+        f->lost = !f->fresh && f->protocol != PROTOCOL_UNKNOWN && f->protocol != PROTOCOL_OTHER;
+        if (f->fresh)
+            begin(f);
+    }
+    f->used = 1;
+    f->channel = channel;
+    long error = ADD(TABLE_FRAMERS, &framer_places, &key, &place);
+    if (error)
+        f->channel = 0; /* another CPU was quicker, or there is no room */
+    release(f);
+    return error ? 0 : f;
+}
+
 static __always_inline struct framer *framer_of(u64 channel, u64 side)
 {
     struct framer_key key = {.channel = channel, .side = side};
-    struct framer *f = bpf_map_lookup_elem(&framers, &key);
-    if (f)
-        return f;
-    bpf_map_update_elem(&framers, &key, &new_framer, BPF_NOEXIST);
-    return bpf_map_lookup_elem(&framers, &key);
+    u32 *place = bpf_map_lookup_elem(&framer_places, &key);
+    if (!place) {
+        struct framer *f = make_framer(channel, side);
+        if (f)
+            return f;
+        place = bpf_map_lookup_elem(&framer_places, &key);
+        if (!place)
+            return 0;
+    }
+    u32 index = *place;
+    return bpf_map_lookup_elem(&framers, &index);
 }
 
 /* What comes back, on a channel whose own first bytes do not tell. Its framer is not acquired: were
@@ -368,7 +507,7 @@ __noinline int expect(u64 channel, u64 side, u32 protocol)
     struct framer *f = framer_of(channel, side);
     if (!f)
         return 0;
-    *(volatile u8 *)&f->expected = protocol;
+    *(volatile u64 *)&f->expected = EXPECTED(channel, protocol);
     struct channel_bytes *bytes = bpf_map_lookup_elem(&channels, &channel);
     if (bytes && (f->protocol == PROTOCOL_UNKNOWN || f->protocol == PROTOCOL_OTHER))
         bytes->unreadable = 0;
@@ -378,16 +517,29 @@ __noinline int expect(u64 channel, u64 side, u32 protocol)
 /* Takes over what the other direction told. */
 static __always_inline void take_expected(struct framer *f)
 {
-    u8 protocol = f->expected;
-    if (!protocol)
+    u64 expected = *(volatile u64 *)&f->expected;
+    if (!expected)
         return;
     f->expected = 0;
+    u8 protocol = EXPECTED_PROTOCOL(expected);
+    if (expected != EXPECTED(f->channel, protocol))
+        return;
+    if (f->trial == TRIAL_SERVER) {
+        f->trial = TRIAL_NONE;
+        if (protocol == PROTOCOL_HTTP2) { /* all of it so far has been followed */
+            f->role = UNIT_FROM_SERVER;
+            f->piece_begin = 1;
+            return;
+        }
+        f->protocol = PROTOCOL_UNKNOWN;
+    }
     if (f->protocol != PROTOCOL_UNKNOWN && f->protocol != PROTOCOL_OTHER)
         return;
     f->protocol = protocol;
     f->role = UNIT_FROM_SERVER;
     f->lost = !f->fresh;
     f->piece_begin = f->fresh;
+    f->noted = 0;
     begin(f);
 }
 
@@ -400,10 +552,6 @@ __noinline int protocol_of(struct framer *f, u32 first)
     u32 have = f->have;
     if (http2_preface(f->head, have)) {
         f->role = UNIT_FROM_CLIENT;
-        return PROTOCOL_HTTP2;
-    }
-    if (http2_settings(f->head, have)) {
-        f->role = UNIT_FROM_SERVER;
         return PROTOCOL_HTTP2;
     }
     if (http1_request(f->head, have) || http1_response(f->head, have))
@@ -427,11 +575,22 @@ static __always_inline bool close_gap(struct framer *f, u64 start)
     f->fresh = 0;
     if (f->next == start)
         return true;
-    if (start < f->next && f->next - start < LATE_BYTES)
-        return false; /* told late: later bytes have been seen */
     u64 gap = start - f->next;
-    if (f->skip < gap || f->skip > MOST_GAP) { /* perhaps another connection of the same ends */
+    if (!start) { /* its channel was forgotten, and is counted anew: bpf/channels.h */
+        if (f->followed)
+            tell_gap(f, GAP_FORGOTTEN);
+        f->followed = 0;
         f->lost = 1;
+        return true;
+    }
+    if (start < f->next && f->next - start < LATE_BYTES)
+        return false;                          /* told late: later bytes have been seen */
+    if (f->skip < gap || f->skip > MOST_GAP) { /* perhaps another connection of the same ends */
+        if (f->followed && f->skip <= MOST_GAP && gap < LEAST_APART)
+            tell_gap(f, GAP_UNSEEN);
+        f->followed = 0;
+        f->lost = 1;
+        f->opened = 0;
         return true;
     }
     f->skip -= gap;
@@ -458,6 +617,18 @@ static __always_inline void pass_over(struct framer *f, const struct socket_tran
         __sync_fetch_and_or(&bytes->unreadable, 1U << side);
 }
 
+/* Follows what may be the first words of a server of HTTP/2; false: they are not. */
+static __always_inline bool follow_server(struct framer *f)
+{
+    go_through(f, TRIAL_STEPS);
+    if (!f->lost)
+        return true;
+    f->trial = TRIAL_NONE;
+    f->protocol = PROTOCOL_UNKNOWN;
+    f->tries = 1;
+    return false;
+}
+
 /* With no message under way: whether one begins with the call's first byte. */
 static __always_inline bool find_begin(struct framer *f, const struct task_state *state,
                                        struct pt_regs *regs)
@@ -468,11 +639,21 @@ static __always_inline bool find_begin(struct framer *f, const struct task_state
     peek(f);
     u8 known = protocol_of(f, !attaching && !former && !f->tries);
     /* Only what is older than the capture can have a begin that nobody has seen. */
-    bool frames = attaching && http2_plausible(f->head, true);
+    bool frames = attaching && !former && http2_plausible(f->head, true);
+    bool settings = !former && !f->tries && http2_settings(f->head, f->have);
     f->protocol = known ? known : former ? former : frames ? PROTOCOL_HTTP2 : PROTOCOL_UNKNOWN;
     find_buffers(f, state, regs);
+    if (!known && settings) {
+        f->protocol = PROTOCOL_HTTP2;
+        f->trial = TRIAL_SERVER;
+        f->lost = 0;
+        begin(f);
+        if (!follow_server(f))
+            pass_over(f, t, side);
+        return false;
+    }
     if (!known) {
-        bool sense = f->protocol && makes_sense(f);
+        bool sense = f->protocol && makes_sense(f, frames);
         find_buffers(f, state, regs);
         if (!sense) {
             f->protocol = former;
@@ -482,6 +663,7 @@ static __always_inline bool find_begin(struct framer *f, const struct task_state
     }
     f->after_gap = f->piece_gap = !known || former;
     f->lost = 0;
+    f->followed = 1;
     begin(f);
     if (known == PROTOCOL_HTTP2) {
         f->piece_begin = 1;
@@ -499,11 +681,17 @@ static __always_inline void look_at(struct framer *f, const struct task_state *s
                                     struct pt_regs *regs)
 {
     const struct socket_transfer *t = &state->socket;
-    take_expected(f);
     if (!close_gap(f, t->end - t->bytes))
         return;
     if (!find_buffers(f, state, regs))
         return; /* a gap, for the next call to find */
+    if (f->trial) {
+        if (!f->lost && follow_server(f))
+            return;
+        f->trial = TRIAL_NONE;
+        f->protocol = PROTOCOL_UNKNOWN;
+        find_buffers(f, state, regs);
+    }
     if (f->protocol == PROTOCOL_UNKNOWN || f->lost) {
         if (!find_begin(f, state, regs))
             return;
@@ -522,8 +710,11 @@ static __always_inline void look_at(struct framer *f, const struct task_state *s
     if (f->protocol == PROTOCOL_OTHER)
         return;
     go_through(f, MOST_STEPS);
-    if (f->lost)
-        f->next = t->end;
+    if (!f->lost)
+        return;
+    if (f->followed)
+        tell_gap(f, f->why);
+    f->next = t->end;
 }
 
 /* A datagram is a message. */
@@ -532,7 +723,6 @@ static __always_inline void look_at_datagram(struct framer *f, const struct task
 {
     const struct socket_transfer *t = &state->socket;
     u64 side = !(t->flags & SYSCALL_WRITE);
-    take_expected(f);
     u8 former = f->protocol, type;
     bool status_known;
     if (former == PROTOCOL_OTHER || !find_buffers(f, state, regs))
@@ -541,7 +731,8 @@ static __always_inline void look_at_datagram(struct framer *f, const struct task
     f->protocol = former;
     if (f->have < ONCRPC_LEAST_BYTES ||
         !oncrpc_message(f->head, f->have, &f->id, &type, f->numbers, &status_known) ||
-        (type == UNIT_RESPONSE && former != PROTOCOL_ONCRPC)) {
+        (former != PROTOCOL_ONCRPC &&
+         (type == UNIT_RESPONSE || !oncrpc_typical(f->head, f->have)))) {
         pass_over(f, t, side);
         return;
     }
@@ -555,6 +746,19 @@ static __always_inline void look_at_datagram(struct framer *f, const struct task
     tell_unit(f, t->bytes, type, UNIT_LAST, 0, status_known);
 }
 
+/* The channel keeps what a framer has found out, should it have to be given to another. */
+static __always_inline void note_framer(struct framer *f, const struct socket_transfer *t, u64 side)
+{
+    bool is_known = f->protocol != PROTOCOL_UNKNOWN && !f->trial;
+    struct channel_bytes *bytes = bpf_map_lookup_elem(&channels, &t->channel);
+    if (!bytes)
+        return;
+    bytes->framed[side & 1] = is_known ? FRAMED(f->protocol, f->role) : FRAMED(PROTOCOL_UNKNOWN, 0);
+    if (!side)
+        bytes->written = 1;
+    f->noted = is_known ? 2 : 1;
+}
+
 /* Not inlined: what it needs of the stack is then its own. */
 static __noinline void follow_frames(struct task_state *state, struct pt_regs *regs,
                                      const struct rec_syscall *sys)
@@ -562,23 +766,33 @@ static __noinline void follow_frames(struct task_state *state, struct pt_regs *r
     const struct socket_transfer *t = &state->socket;
     u64 side = !(t->flags & SYSCALL_WRITE);
     struct framer *f = framer_of(t->channel, side);
-    if (!f || !acquire(f))
+    if (!f)
         return;
-    f->channel = t->channel;
+    if (!acquire(f)) {
+        /* The next call finds the gap, but there may be none. */
+        count_refused(TABLE_FRAMERS);
+        emit_gap(t->channel, t->reverse, t->end - t->bytes, gap_of(f, t->object_type, GAP_BUSY),
+                 sys->hdr.tid);
+        return;
+    }
+    if (f->channel != t->channel || f->side != side) {
+        count_refused(TABLE_FRAMERS); /* it has become another's since it was found */
+        release(f);
+        return;
+    }
+    if (!f->used)
+        f->used = 1;
     f->reverse = t->reverse;
     f->object_type = t->object_type;
-    f->side = side;
     f->now_ns = sys->hdr.ts_ns;
     f->tid = sys->hdr.tid;
+    take_expected(f);
+    f->followed = is_followed(f);
     if (t->object_type == OBJECT_UDP)
         look_at_datagram(f, state, regs);
     else
         look_at(f, state, regs);
-    if (!side && !f->known) {
-        struct channel_bytes *bytes = bpf_map_lookup_elem(&channels, &t->channel);
-        if (bytes)
-            bytes->written = 1;
-        f->known = 1;
-    }
+    if (f->noted < 1 + (f->protocol != PROTOCOL_UNKNOWN))
+        note_framer(f, t, side);
     release(f);
 }

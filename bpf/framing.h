@@ -12,8 +12,22 @@ enum framer_mode {
     MODE_LINE, /* collect the begin of a line, up to its end */
 };
 
+/* Looks whether the bytes make sense, and tells nothing. */
+enum framer_trial {
+    TRIAL_NONE,
+    TRIAL_AGAIN,  /* the protocol is known, and where a message begins is not */
+    TRIAL_FIRST,  /* not even the protocol is, as the stream is older than the capture */
+    TRIAL_SERVER, /* a server may have begun to speak HTTP/2; kept until its client has, too */
+};
+
+/* Its first fields are changed by whoever has it (`busy`), but for `used` and `expected`, and stay
+ * when it is given to another stream. */
 struct framer {
-    u64 next;  /* number of the byte that comes next */
+    u64 channel;  /* whose it is, with `side`; 0: nobody's */
+    u64 expected; /* EXPECTED(): the protocol, as the other direction tells */
+    u32 busy;
+    u32 used;  /* since it was last looked at who could do without theirs */
+    u64 next;  /* number of the byte that comes next: from here on all of it is the stream's */
     u64 skip;  /* so many bytes are not looked at */
     u64 unit;  /* number of the first byte of what is being read */
     u64 total; /* of it, as its protocol counts */
@@ -25,15 +39,18 @@ struct framer {
     u32 message_left; /* bytes of the present one, behind the present buffer */
     u32 iovecs_left;
     u32 left; /* of the bytes the call moved */
-    u32 busy;
     u32 id;
     u32 sequence; /* pieces sent */
     u32 pieces_left;
     u32 numbers[3];
-    u32 frames;       /* seen by a trial, as are the next two: */
-    u32 open_block;   /* the HTTP/2 stream whose headers go on in the next frame */
-    u32 ended_stream; /* the last one that ended */
-    u32 line_read;    /* bytes of the line that is being read */
+    u32 frames;         /* seen by a trial, as are the next ones: */
+    u32 open_block;     /* the HTTP/2 stream whose headers go on in the next frame */
+    u32 ended_stream;   /* the last one that ended */
+    u32 headers_stream; /* the last one that had headers */
+    u32 evidence;       /* of HTTP/2, in this call */
+    u32 opened_stream;  /* the last one that had headers in this call or one before */
+    u32 opened;         /* how many were opened one after the other, likewise */
+    u32 line_read;      /* bytes of the line that is being read */
     u8 protocol;
     u8 tries;
     u8 mode;
@@ -42,7 +59,7 @@ struct framer {
     u8 need;
     u8 type;
     u8 flags;
-    u8 trial;     /* looks whether the bytes make sense, and tells nothing */
+    u8 trial;     /* enum framer_trial */
     u8 lost;      /* where the next message begins is not known */
     u8 after_gap; /* not told yet */
     u8 piece_gap; /* likewise, of pieces */
@@ -50,11 +67,11 @@ struct framer {
     u8 role;     /* UNIT_FROM_* */
     u8 side;     /* 0: of who writes; 1: of who reads */
     u8 fresh;    /* has seen no call yet */
-    u8 known;    /* to its channel, as one of a writer */
+    u8 noted;    /* with its channel: there is one, and what it has found out */
     u8 words;    /* that may still be of the command's name */
-    u8 expected; /* the protocol, as the other direction tells; written without being `busy` */
+    u8 why;      /* it was lost: enum gap */
+    u8 followed; /* it was not, as the call began */
     u16 object_type;
-    u64 channel;
     u64 reverse;
     u64 now_ns;
     u32 tid;
@@ -65,6 +82,17 @@ struct framer {
         struct rec_line line;
     };
 };
+
+/* What a channel knows of a framer that it has had. FRAMED_BETWEEN: that was taken away between two
+ * messages. */
+#define FRAMED(protocol, role) (1 << 15 | (role) << 8 | (protocol))
+#define FRAMED_BETWEEN (1 << 14)
+#define FRAMED_ROLE(framed) ((framed) >> 8 & 0x3f)
+#define FRAMED_PROTOCOL(framed) ((framed) & 0xff)
+
+/* By the channel, as a framer may have become another's meanwhile. */
+#define EXPECTED(channel, protocol) ((channel) << 3 | (protocol))
+#define EXPECTED_PROTOCOL(expected) ((expected) & 7)
 
 /* The bytes of a message, numbered in the order of the network. */
 static __always_inline u32 be32(const u8 *bytes)
@@ -123,6 +151,36 @@ __noinline int emit_unit(struct framer *f, u64 bytes, u32 what)
         r->numbers[2] = f->numbers[2];
     }
     return 0;
+}
+
+/* Tells that the framing of a stream is lost. `what`: the object's type, the protocol, why, and the
+ * role. Global likewise. */
+__noinline int emit_gap(u64 channel, u64 reverse, u64 offset, u64 what, u32 tid)
+{
+    u64 now_ns = bpf_ktime_get_ns();
+    emit (rec_gap, r, now_ns) {
+        r->hdr = (struct rec_hdr){
+            .ts_ns = now_ns, .tid = tid, .kind = REC_GAP, .flags = (u8)(what >> 32)};
+        r->channel = channel;
+        r->reverse = reverse;
+        r->offset = offset;
+        r->object_type = what;
+        r->protocol = what >> 16;
+        r->why = what >> 24;
+        r->pad = 0;
+    }
+    return 0;
+}
+
+static __always_inline u64 gap_of(struct framer *f, u16 object_type, u8 why)
+{
+    return (u64)f->role << 32 | (u32)why << 24 | (u32)f->protocol << 16 | object_type;
+}
+
+static __always_inline void tell_gap(struct framer *f, u8 why)
+{
+    emit_gap(f->channel, f->reverse, f->next, gap_of(f, f->object_type, why), f->tid);
+    f->followed = 0;
 }
 
 /* Tells a unit of `bytes` bytes that began at `f->unit`. */

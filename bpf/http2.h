@@ -30,11 +30,33 @@ enum http2_state {
 /* Of one frame's headers. Longer ones have no names. */
 #define HTTP2_MOST_BLOCK_BYTES 16384
 
-/* "PRI * HTTP/2.0" */
+/* Of a frame, unless the peer has allowed more (SETTINGS_MAX_FRAME_SIZE). */
+#define HTTP2_USUAL_FRAME_BYTES 16384
+
+/* "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", of which a call may have moved the begin only. */
 static __always_inline bool http2_preface(const u8 *head, u32 have)
 {
-    return have >= 14 && be32(head) == 0x50524920 && be32(head + 4) == 0x2a204854 &&
-           be32(head + 8) == 0x54502f32 && head[12] == '.' && head[13] == '0';
+    if (have < 16 || be32(head) != 0x50524920 || be32(head + 4) != 0x2a204854 ||
+        be32(head + 8) != 0x54502f32 || be32(head + 12) != 0x2e300d0a)
+        return false;
+    return have < HTTP2_PREFACE_BYTES ||
+           (be32(head + 16) == 0x0d0a534d && be32(head + 20) == 0x0d0a0d0a);
+}
+
+/*
+ * Whether a frame is one that a stream of an unknown protocol may be known by: of the usual size, a
+ * client's stream, and not empty where only a mistake would leave it empty. Four bytes of length
+ * before a message of less than 256 bytes look like an empty frame.
+ */
+static __always_inline bool http2_typical(const u8 *head)
+{
+    u32 bytes = be32(head) >> 8, stream = be32(head + 5);
+    u8 type = head[3], flags = head[4];
+    if (bytes > HTTP2_USUAL_FRAME_BYTES || (stream && !(stream & 1)))
+        return false;
+    if (type == HTTP2_DATA)
+        return bytes || flags & HTTP2_END_STREAM;
+    return bytes || type == HTTP2_SETTINGS;
 }
 
 /* Whether a frame can begin so. `strict`: not even what peers would have to ignore. */
@@ -74,14 +96,16 @@ static __always_inline bool http2_plausible(const u8 *head, bool strict)
 #define HTTP2_LAST_SETTING 9
 #define HTTP2_GRPC_SETTINGS 0xfe
 
-/* A server's first words, if it speaks before its client. Nine bytes of an empty frame are also an
- * ordinary length with what follows it, so a setting that exists has to be there; servers that send
- * none are known by their clients' preface. */
+/* What a server may begin with before its client has said anything. Other protocols have messages
+ * that begin so, too: it takes the client's preface to know. */
 static __always_inline bool http2_settings(const u8 *head, u32 have)
 {
-    if (have < HTTP2_HEADER_BYTES + 6 || head[3] != HTTP2_SETTINGS || head[4] ||
-        be32(head) >> 8 > 6 * 32 || be32(head) >> 8 < 6 || !http2_plausible(head, true))
+    u32 bytes = be32(head) >> 8;
+    if (have < HTTP2_HEADER_BYTES || head[3] != HTTP2_SETTINGS || head[4] || bytes > 6 * 32 ||
+        !http2_plausible(head, true))
         return false;
+    if (!bytes || have < HTTP2_HEADER_BYTES + 2)
+        return true;
     u8 high = head[HTTP2_HEADER_BYTES], low = head[HTTP2_HEADER_BYTES + 1];
     return high == HTTP2_GRPC_SETTINGS || (!high && low && low <= HTTP2_LAST_SETTING);
 }
@@ -90,6 +114,9 @@ static __always_inline void http2_begin(struct framer *f)
 {
     next_head(f, HTTP2_FRAME, HTTP2_HEADER_BYTES);
 }
+
+/* Numbers of streams opened one after the other in one direction: no further apart. */
+#define HTTP2_MOST_APART 256
 
 /* Whether the frame may follow those before it (RFC 9113, 6.2 and 5.1), as far as a few numbers
  * tell: headers that have not ended go on in the next frame, and nobody speaks after END_STREAM. */
@@ -107,7 +134,27 @@ static __always_inline bool http2_in_order(struct framer *f)
         f->open_block = flags & HTTP2_END_HEADERS ? 0 : stream;
     if ((type == HTTP2_DATA || type == HTTP2_HEADERS) && flags & HTTP2_END_STREAM)
         f->ended_stream = stream;
+    if (f->trial != TRIAL_FIRST)
+        return true;
+    if (!http2_typical(f->head))
+        return false;
+    if (type == HTTP2_HEADERS) {
+        bool next = stream > f->opened_stream && stream - f->opened_stream < HTTP2_MOST_APART;
+        f->opened = next ? f->opened + 1 : 1;
+        f->opened_stream = f->headers_stream = stream;
+        f->evidence++;
+    } else if (stream && stream == f->headers_stream) {
+        f->evidence++;
+    }
     return true;
+}
+
+/* Whether the frames of a call are HTTP/2 for sure: headers and what follows them on their stream,
+ * or streams opened one after the other, perhaps by several calls, are what no other protocol has.
+ * `whole`: the frames are all of the call's bytes. */
+static __always_inline bool http2_proven(struct framer *f, bool whole)
+{
+    return (f->evidence >= 2 && (whole || f->frames >= 3)) || (whole && f->opened >= 3);
 }
 
 /* `need` bytes are there. Whether they make sense. */
@@ -129,6 +176,8 @@ static __always_inline bool http2_step(struct framer *f)
     }
     if (!http2_plausible(f->head, f->trial))
         return false;
+    if (f->trial == TRIAL_SERVER && be32(f->head + 5))
+        return false; /* it can have no stream yet */
     if (f->trial && !http2_in_order(f))
         return false;
     u32 bytes = be32(f->head) >> 8;

@@ -64,13 +64,31 @@ static __always_inline void oncrpc_begin(struct framer *f)
     next_head(f, ONCRPC_MARK, ONCRPC_MARK_BYTES);
 }
 
+/* Programs have numbers from there on (RFC 5531, section 13), and credentials these flavors: a call
+ * type of zero and a version of two alone are also two numbers of other protocols. */
+#define ONCRPC_FIRST_PROGRAM 100000
+#define ONCRPC_LAST_FLAVOR 7
+#define ONCRPC_FIRST_PSEUDO_FLAVOR 390000
+#define ONCRPC_LAST_PSEUDO_FLAVOR 390255
+
+/* Whether a call begins so, by which a stream or a sender of datagrams may be known; `have` bytes
+ * of it are there. */
+static __always_inline bool oncrpc_typical(const u8 *call, u32 have)
+{
+    if (have < ONCRPC_MESSAGE_BYTES + 4)
+        return false;
+    u32 flavor = be32(call + ONCRPC_MESSAGE_BYTES);
+    return be32(call + 4) == ONCRPC_CALL && be32(call + 8) == ONCRPC_VERSION &&
+           be32(call + 12) >= ONCRPC_FIRST_PROGRAM &&
+           (flavor <= ONCRPC_LAST_FLAVOR ||
+            (flavor >= ONCRPC_FIRST_PSEUDO_FLAVOR && flavor <= ONCRPC_LAST_PSEUDO_FLAVOR));
+}
+
 /* Whether a connection's first bytes are a call. */
 static __always_inline bool oncrpc_call(const u8 *head, u32 have)
 {
-    u32 mark = be32(head);
-    return have >= ONCRPC_MARK_BYTES + ONCRPC_MESSAGE_BYTES &&
-           (mark & ~ONCRPC_LAST) >= ONCRPC_MESSAGE_BYTES && be32(head + 8) == ONCRPC_CALL &&
-           be32(head + 12) == ONCRPC_VERSION;
+    return have >= ONCRPC_MARK_BYTES && (be32(head) & ~ONCRPC_LAST) >= ONCRPC_MESSAGE_BYTES + 4 &&
+           oncrpc_typical(head + ONCRPC_MARK_BYTES, have - ONCRPC_MARK_BYTES);
 }
 
 static __always_inline bool oncrpc_step(struct framer *f)

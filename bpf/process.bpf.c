@@ -19,7 +19,7 @@ int HOOK(on_sched_process_fork, struct task_struct *parent, struct task_struct *
         if (begin_tracing(child, NR_clone, now_ns))
             flags |= TASK_TRACED;
         else
-            note_loss(now_ns);
+            note_loss(now_ns); /* all that it would have told */
     }
     if (child->flags & PF_KTHREAD)
         flags |= TASK_KTHREAD;

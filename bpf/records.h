@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * The records the kernel side sends, and nothing else: kinds first, then one struct a kind, each
- * as large as its kind needs. userspace/src/records.rs mirrors this file; a test compares the
+ * as large as its kind needs. userspace/crates/record mirrors this file; a test compares the
  * two through the object's BTF.
  *
  * Append only: a new kind goes at the end of the list and gets a new struct.
@@ -59,6 +59,7 @@ enum record_kind {
     REC_STEAL = 40,         /* the hypervisor had taken a CPU's time */
     REC_UNSEEN_SWITCH = 41, /* a context switch had passed unseen */
     REC_MIGRATE = 42,       /* a traced thread was moved from one run queue to another */
+    REC_GAP = 43,           /* where messages begin on a channel is not known any more */
 };
 
 /* Every record: when, who was current, what. The CPU is that of the ring. */
@@ -387,6 +388,28 @@ struct rec_unit { /* hdr.ts_ns: end of the call that moved its first bytes */
     /* ONC RPC call: program, version, procedure. HTTP/1 response: status, bytes of its head;
      * request: its first four bytes. Else the status, if known. */
     u32 numbers[3];
+};
+
+/* rec_gap.why */
+enum gap {
+    GAP_UNSEEN = 1, /* bytes between two calls that were seen */
+    GAP_SENSELESS,  /* bytes that make no sense, or could not be read */
+    GAP_LONG,       /* more messages in a call than are looked at */
+    GAP_BUSY,       /* another CPU was at the same stream, and did not get done */
+    GAP_FORGOTTEN,  /* there is no room for so many streams */
+};
+
+/* hdr.flags: UNIT_FROM_*, if that is known. What was under way, and what came since the byte number
+ * `offset`, may lack messages; up to the next unit, which has UNIT_AFTER_GAP. */
+struct rec_gap {
+    struct rec_hdr hdr;
+    u64 channel;
+    u64 reverse;
+    u64 offset;
+    u16 object_type;
+    u8 protocol;
+    u8 why;
+    u32 pad;
 };
 
 #define PIECE_BYTES 256

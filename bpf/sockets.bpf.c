@@ -193,7 +193,7 @@ static __always_inline struct channel_bytes *channel_state(u64 channel, bool *is
     if (bytes)
         return bytes;
     struct channel_bytes none = {};
-    *is_new = bpf_map_update_elem(&channels, &channel, &none, BPF_NOEXIST) == 0;
+    *is_new = ADD(TABLE_CHANNELS, &channels, &channel, &none) == 0;
     return bpf_map_lookup_elem(&channels, &channel);
 }
 
@@ -452,7 +452,7 @@ int HOOK(on_inet_sock_set_state, const struct sock *sk, const int oldstate, cons
         return 0;
     u64 key = (u64)sk;
     struct unaccepted new = {.established_ns = bpf_ktime_get_ns()};
-    bpf_map_update_elem(&unaccepted, &key, &new, BPF_ANY);
+    PUT(TABLE_UNACCEPTED, &unaccepted, &key, &new);
     return 0;
 }
 
@@ -517,7 +517,7 @@ static __noinline u64 accepted(u64 sk_address)
         u64 none = 0;
         tell_arrival(in, extend(&none, new->sequence), new->arrived_ns);
     }
-    bpf_map_delete_elem(&unaccepted, &sk_address);
+    DROP(TABLE_UNACCEPTED, &unaccepted, &sk_address);
     return established_ns;
 }
 

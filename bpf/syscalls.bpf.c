@@ -218,7 +218,7 @@ static __noinline u64 count_in_table(u64 inode, u64 ino, u32 dev, bool is_write,
     struct channel_bytes *pipe = bpf_map_lookup_elem(&pipes, &key);
     if (!pipe) {
         struct channel_bytes none = {};
-        bpf_map_update_elem(&pipes, &key, &none, BPF_NOEXIST);
+        ADD(TABLE_PIPES, &pipes, &key, &none);
         pipe = bpf_map_lookup_elem(&pipes, &key);
         if (!pipe)
             return 0;
@@ -249,7 +249,7 @@ static __noinline void eventfd_born(struct task_state *state, struct task_struct
     struct channel_key key = {.number = state->ino, .dev = state->dev};
     struct channel_bytes bytes = {.sent = count};
     if (state->object_type == OBJECT_EVENTFD)
-        bpf_map_update_elem(&pipes, &key, &bytes, BPF_ANY);
+        PUT(TABLE_PIPES, &pipes, &key, &bytes);
 }
 
 static __always_inline void emit_moved(const struct rec_syscall *sys, struct task_state *state,

@@ -6,6 +6,7 @@
  */
 #pragma once
 #include "ring.h"
+#include "tables.h"
 
 const volatile bool can_cast = false; /* the kernel has bpf_rdonly_cast(): Linux 6.2 */
 
@@ -253,8 +254,10 @@ static __always_inline struct task_state *begin_tracing(struct task_struct *task
     if (bpf_map_pop_elem(&free_states, &index) != 0)
         index = __sync_fetch_and_add(&marks.fresh_state, 1) + 1;
     struct task_state *state = bpf_map_lookup_elem(&states, &index);
-    if (!index || !state)
+    if (!index || !state) {
+        count_refused(TABLE_THREADS);
         return 0;
+    }
     __builtin_memset(state, 0, sizeof(*state));
     state->enter_ns = enter_ns;
     state->nr = nr;
@@ -262,8 +265,10 @@ static __always_inline struct task_state *begin_tracing(struct task_struct *task
     struct task_mark mark = {.index = index};
     if (!bpf_task_storage_get(&tasks, task, &mark, BPF_LOCAL_STORAGE_GET_F_CREATE)) {
         bpf_map_push_elem(&free_states, &index, 0);
+        count_refused(TABLE_THREADS);
         return 0;
     }
+    count_made(TABLE_THREADS, 0);
     forget_cpu_tasks();
     return state;
 }
@@ -275,5 +280,6 @@ static __always_inline void end_tracing(struct task_struct *task)
     if (!index)
         return;
     forget_cpu_tasks();
+    count_dropped(TABLE_THREADS, 0);
     bpf_map_push_elem(&free_states, &index, 0);
 }

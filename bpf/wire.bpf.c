@@ -132,7 +132,7 @@ static __always_inline u32 device_of(struct sk_buff *skb)
 static __always_inline void note_queued(const struct packet_key *id, struct packet *p)
 {
     p->queued_ns = bpf_ktime_get_ns();
-    bpf_map_update_elem(&packets, id, p, BPF_ANY);
+    PUT(TABLE_PACKETS, &packets, id, p);
 }
 
 /* The device has a packet of TCP that ends there. */
@@ -172,7 +172,7 @@ static __always_inline void packet_queued(struct sk_buff *skb, struct sock *sk)
         return;
     u64 channel = direction(&h.from, &h.to, 0);
     if (!known) {
-        bpf_map_update_elem(&wired, &key, &channel, BPF_ANY);
+        PUT(TABLE_WIRED, &wired, &key, &channel);
         any_wired = true;
     }
     tcp_queued(skb, channel, &h, 0);
@@ -285,6 +285,6 @@ int HOOK(on_netif_receive_skb, struct sk_buff *skb)
     if (!p || !p->sent_ns)
         return 0;
     emit_packet(id.channel, p, bpf_ktime_get_ns());
-    bpf_map_delete_elem(&packets, &id);
+    DROP(TABLE_PACKETS, &packets, &id);
     return 0;
 }

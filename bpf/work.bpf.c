@@ -37,11 +37,11 @@ int HOOK(on_workqueue_queue_work, int req_cpu, void *pwq, void *item)
     /* An interrupt queues for whomever it serves, not for whom it hits. Nor is it then work of who
      * queued it before, and cancelled it. */
     if (!traced_current() || interrupt_context()) {
-        bpf_map_delete_elem(&queued_works, &key);
+        DROP(TABLE_QUEUED_WORKS, &queued_works, &key);
         return 0;
     }
     struct queued_work work = {.queued_ns = bpf_ktime_get_ns(), .work = key, .tid = task->pid};
-    bpf_map_update_elem(&queued_works, &key, &work, BPF_ANY);
+    PUT(TABLE_QUEUED_WORKS, &queued_works, &key, &work);
     return 0;
 }
 
@@ -54,9 +54,9 @@ int HOOK(on_workqueue_execute_start, void *item)
         return 0;
     struct queued_work work = *queued;
     work.started_ns = bpf_ktime_get_ns();
-    bpf_map_delete_elem(&queued_works, &key);
+    DROP(TABLE_QUEUED_WORKS, &queued_works, &key);
     u32 tid = bpf_get_current_task_btf()->pid;
-    bpf_map_update_elem(&running_works, &tid, &work, BPF_ANY);
+    PUT(TABLE_RUNNING_WORKS, &running_works, &tid, &work);
     return 0;
 }
 
@@ -75,6 +75,6 @@ int HOOK(on_workqueue_execute_end, void *item)
         r->queuer_tid = running->tid;
         r->pad = 0;
     }
-    bpf_map_delete_elem(&running_works, &tid);
+    DROP(TABLE_RUNNING_WORKS, &running_works, &tid);
     return 0;
 }

@@ -9,7 +9,8 @@ use std::io::{self, BufRead, BufReader, BufWriter, Write};
 
 use anyhow::{Context, Result};
 use rpcprobe::capture::reader::Reader;
-use rpcprobe::engine::event::{self, What};
+use rpcprobe::engine::decode::decode;
+use rpcprobe::engine::event::What;
 
 /// Off its CPU: asleep until `woken_ns`, then waiting for one.
 struct Off {
@@ -93,7 +94,7 @@ fn main() -> Result<()> {
     let file = std::fs::File::open(format!("{directory}/events.bin"))?;
     let mut reader = Reader::new(BufReader::new(file), true)?;
     while let Some(item) = reader.next_record()? {
-        let Some(event) = event::decode(item.cpu, item.record)? else {
+        let Some(event) = decode(item.cpu, item.record)? else {
             continue;
         };
         match &event.what {

@@ -4,7 +4,7 @@ mod ahead;
 mod behind;
 mod numbers;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read};
 use std::rc::Rc;
@@ -14,7 +14,8 @@ use anyhow::{ensure, Context, Result};
 
 use crate::capture::manifest::{Loss, Manifest};
 use crate::capture::reader::Reader;
-use crate::engine::event::{self, Event, What};
+use crate::engine::decode::decode;
+use crate::engine::event::{Event, What};
 use crate::engine::ledger::Account;
 use crate::engine::stacks::Stacks;
 use crate::engine::syscall;
@@ -137,26 +138,7 @@ fn write_tables(
         Ok(_) => Rc::new(output::read_symbols(&dir.path().join(SYMBOLS))?),
         Err(_) => Rc::default(),
     };
-    let calibration = &manifest.calibration;
-    let given = Given {
-        symbols: Some(&symbols),
-        rates: Rates {
-            copy_ns_per_byte: calibration.copy_ns_per_byte,
-            transfer_ns: calibration.transfer_ns as u64,
-            socket_copy_ns_per_byte: calibration.socket_copy_ns_per_byte,
-            socket_transfer_ns: calibration.socket_transfer_ns as u64,
-            fault_outside_ns: calibration.fault_outside_ns as u64,
-            fault_inside_ns: calibration.fault_inside_ns as u64,
-            call_outside_ns: calibration.call_outside_ns as u64,
-        },
-        losses: &manifest.losses,
-        whole_machine: manifest.options.scope == "machine",
-        target_pid: Some(manifest.command.pid).filter(|pid| *pid != 0),
-        attached_ns: manifest.command.attached.as_ref().map(|_| manifest.start_ns),
-        memory_bytes: memory::limit_bytes(),
-        requests: &manifest.options.requests,
-        allow_truncated,
-    };
+    let given = Given { symbols: Some(&symbols), allow_truncated, ..Given::of(manifest) };
     let passed = pass(input, &given, &mut sink);
     // First: why it could not be written is worth more than that it could not.
     let written = behind.finish().with_context(unwritten)?;
@@ -183,6 +165,8 @@ fn write_tables(
     counts.records_late = tally.late;
     counts.switches_missed = tally.switches_missed;
     counts.switches_restored = tally.switches_restored;
+    counts.framing_lost = tally.framing_lost;
+    counts.channels_forgotten = tally.channels_forgotten;
     counts.wakes_restored = tally.wakes_restored;
     counts.steal_unplaced_ns = tally.steal_unplaced_ns;
     counts.syscalls = tally.syscalls;
@@ -226,6 +210,8 @@ pub struct Tally {
     pub late: u64,
     pub switches_missed: u64,
     pub switches_restored: u64,
+    pub framing_lost: BTreeMap<String, u64>,
+    pub channels_forgotten: u64,
     pub wakes_restored: u64,
     pub steal_unplaced_ns: u64,
     pub syscalls: u64,
@@ -268,6 +254,33 @@ pub struct Given<'a> {
     pub allow_truncated: bool,
     /// What to look for.
     pub requests: &'a [Rule],
+    /// A rule of the walk to do without; for experiments and tests.
+    pub without: Option<crate::model::Rule>,
+}
+
+impl<'a> Given<'a> {
+    /// What the manifest of a capture tells, and how much memory there is.
+    pub fn of(manifest: &'a Manifest) -> Given<'a> {
+        let calibration = &manifest.calibration;
+        Given {
+            rates: Rates {
+                copy_ns_per_byte: calibration.copy_ns_per_byte,
+                transfer_ns: calibration.transfer_ns as u64,
+                socket_copy_ns_per_byte: calibration.socket_copy_ns_per_byte,
+                socket_transfer_ns: calibration.socket_transfer_ns as u64,
+                fault_outside_ns: calibration.fault_outside_ns as u64,
+                fault_inside_ns: calibration.fault_inside_ns as u64,
+                call_outside_ns: calibration.call_outside_ns as u64,
+            },
+            losses: &manifest.losses,
+            whole_machine: manifest.options.scope == "machine",
+            target_pid: Some(manifest.command.pid).filter(|pid| *pid != 0),
+            attached_ns: manifest.command.attached.as_ref().map(|_| manifest.start_ns),
+            memory_bytes: memory::limit_bytes(),
+            requests: &manifest.options.requests,
+            ..Given::default()
+        }
+    }
 }
 
 /// The losses that the records tell of.
@@ -279,7 +292,7 @@ pub fn losses(input: impl Read, allow_truncated: bool) -> Result<Vec<Loss>> {
     let mut losses = Vec::new();
     while let Some(item) = reader.next_record()? {
         if let Some(Event { cpu, what: What::Lost { count, first_ns, last_ns }, .. }) =
-            event::decode(item.cpu, item.record)?
+            decode(item.cpu, item.record)?
         {
             losses.push(Loss { cpu, count, first_ns, last_ns });
         }
@@ -312,6 +325,9 @@ pub fn pass(
         engine.attached_at(attached_ns);
     }
     engine.look_for(Wanted::new(given.requests));
+    if let Some(rule) = given.without {
+        engine.leave_out(rule);
+    }
     let mut tally = Tally::default();
     let end = thread::scope(|scope| -> Result<ahead::End> {
         let mut ahead = Ahead::start(scope, reader);
@@ -331,6 +347,9 @@ pub fn pass(
     tally.late = end.late;
     tally.switches_missed = engine.world.missed_switches;
     tally.switches_restored = engine.world.restored_switches;
+    let lost = engine.world.framing_lost.iter();
+    tally.framing_lost = lost.map(|(why, times)| (why.text().to_string(), *times)).collect();
+    tally.channels_forgotten = engine.world.channels_forgotten;
     tally.wakes_restored = engine.world.restored_wakes;
     tally.steal_unplaced_ns = engine.world.steal_unplaced_ns;
     tally.truncated_at = end.truncated_at;

@@ -1,31 +1,31 @@
 //! rpcprobe: where did this request's latency go?
 //!
-//! Data flows one way: [`probe`] (hooks, rings) -> [`capture`] (`events.bin`) -> [`engine`]
+//! Data flows one way, and the crates see to it: [`probe`] (hooks, rings) -> [`capture`] (`events.bin`) -> [`engine`]
 //! (timelines, messages, requests, walk) -> [`model`] (segments) -> [`output`] (Parquet) ->
 //! [`report`]. [`session`] runs the first part, [`attribute`] the rest.
 
 pub mod attribute;
-pub mod capture;
 pub mod cli;
 pub mod clock;
 pub mod commands;
 pub mod compare;
-pub mod engine;
 pub mod interrupt;
-pub mod laws;
 pub mod memory;
-pub mod methods;
-pub mod model;
-pub mod output;
 pub mod owner;
 pub mod probe;
 pub mod progress;
-pub mod records;
-pub mod report;
 pub mod select;
 pub mod session;
-pub mod stats;
 pub mod symbols;
 pub mod target;
-pub mod wanted;
-pub mod whatif;
+
+pub use rpcprobe_capture as capture;
+pub use rpcprobe_engine as engine;
+pub use rpcprobe_methods as methods;
+pub use rpcprobe_model as model;
+pub use rpcprobe_model::{laws, wanted};
+pub use rpcprobe_record as records;
+pub use rpcprobe_report as report;
+pub use rpcprobe_report::whatif;
+pub use rpcprobe_stats as stats;
+pub use rpcprobe_tables as output;

@@ -23,6 +23,7 @@ use crate::probe::calibrate::Calibrator;
 use crate::probe::files;
 use crate::probe::mappings::Mappings;
 use crate::probe::rings::Rings;
+use crate::probe::tables::Counted;
 use crate::probe::{snapshot, Config, Probe};
 use crate::records::{self, RecHdr, RecLost, REC_LOST};
 use crate::symbols;
@@ -88,6 +89,7 @@ pub fn record(
     let lost_before = untold_losses(&probe)?;
     manifest.programs = probe.program_runs()?.1;
     manifest.counts.runs_left_out = probe.runs_left_out()?;
+    let counted_before = probe.table_counts()?;
 
     // Nothing slow between this and the release: it stands for both.
     manifest.start_ns = clock::monotonic_ns();
@@ -95,6 +97,7 @@ pub fn record(
     let cpus = manifest.host.cpus;
     let mut sink = Sink::start(file, &known, cpus, manifest.start_ns, lost_before);
     sink.mappings = mappings;
+    sink.counted_before = counted_before;
     target.release().map_err(Refused::Target)?;
     // The program runs. Up to here a former capture had to stay: there might not have been another.
     let taken_over = take_over(dir);
@@ -252,6 +255,7 @@ fn conclude(
     manifest.programs = probe.program_runs()?.1.since(manifest.programs);
     manifest.counts.runs_left_out =
         probe.runs_left_out()?.saturating_sub(manifest.counts.runs_left_out);
+    manifest.tables = probe.tables(&sink.counted_before)?;
     let untold: Vec<Loss> =
         untold_losses(probe)?.into_iter().filter_map(|loss| sink.ours(loss)).collect();
     manifest.losses = std::mem::take(&mut sink.losses);
@@ -297,6 +301,8 @@ struct Sink {
     /// With `--stacks` only.
     mappings: Option<Mappings>,
     methods: Methods,
+    /// What the tables' programs had counted before the start.
+    counted_before: Counted,
 }
 
 impl Sink {
@@ -318,6 +324,7 @@ impl Sink {
             losses: Vec::new(),
             mappings: None,
             methods: Methods::default(),
+            counted_before: Counted::default(),
         };
         let started = Writer::new(file, cpus, start_ns).and_then(|mut writer| {
             writer.user_records(tasks.iter().map(|task| &task[..]))?;

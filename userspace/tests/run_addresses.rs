@@ -11,7 +11,8 @@ use common::capture::Capture;
 use common::{needs_kernel, peer_in_c, text};
 use rpcprobe::attribute::EVENTS;
 use rpcprobe::capture::reader::Reader;
-use rpcprobe::engine::event::{decode, What};
+use rpcprobe::engine::decode::decode;
+use rpcprobe::engine::event::What;
 use rpcprobe::records::*;
 use zerocopy::FromBytes;
 

@@ -340,6 +340,22 @@ fn what_only_looks_like_frames_is_turns() {
     }
 }
 
+/// Ordinary protocols on connections that are older than the capture.
+#[test]
+fn ordinary_streams_are_turns() {
+    let Some(_turn) = needs_kernel() else { return };
+    let load = Load::start(1, |log| {
+        let mut command = Command::new("python3");
+        command.args([&peer("streams_pair.py"), "loop"]).arg(log);
+        command
+    });
+    let (_, requests) = whole(&captured(by_pid(&load.pids())));
+    let others =
+        requests.iter().find(|(request, _)| !matches!(request.kind, Kind::Tcp | Kind::Unix));
+    assert_eq!(others, None);
+    assert!(requests.len() > 1000, "{}", requests.len());
+}
+
 /// In mid-connection the tables of header compression are not known: a method may be unknown, not wrong.
 #[test]
 fn grpc_calls_are_found_in_mid_connection() {

@@ -7,6 +7,7 @@ use std::process::Stdio;
 
 use common::capture::{time_in, Capture};
 use common::{needs_kernel, peer, peer_in_c, python, rpcprobe, text};
+use rpcprobe::capture::manifest::Manifest;
 use rpcprobe::model::{Category, Certainty, Kind, Request, Segment};
 
 type Requests = Vec<(Request, Vec<Segment>)>;
@@ -192,6 +193,93 @@ fn oncrpc_over_datagrams_is_one_request_however_often_it_is_sent() {
     assert!(share_of(Category::Unattributed, &requests) <= 0.01);
 }
 
+/// A capture with tables of so many elements.
+fn with_tables(tables: &str, command: &[&str]) -> (Requests, Manifest, String) {
+    let parent = tempfile::TempDir::new().expect("a temporary directory");
+    let mut run = rpcprobe(["run", "-o"]);
+    run.arg(parent.path().join("capture")).arg("--").args(command);
+    run.env("RPCPROBE_TABLES", tables);
+    let output = run.output().expect("rpcprobe runs");
+    let said = text(&output.stderr);
+    let capture = Capture::in_directory(parent, output).succeeded();
+    (capture.checked(), capture.manifest(), said)
+}
+
+/// More connections in the middle of a message than are followed at a time: what cannot be told says so.
+#[test]
+fn connections_beyond_those_that_are_followed_are_told() {
+    const CONNECTIONS: usize = 100;
+    let Some(_turn) = needs_kernel() else { return };
+    let command = [python(), &peer("flood_pair.py"), "connections", &CONNECTIONS.to_string()];
+    let (requests, manifest, _) = with_tables("", &command);
+    assert_eq!(found(Kind::Http1, &requests), [("GET /".to_string(), 4 * CONNECTIONS)].into());
+    assert_eq!(manifest.counts.framing_lost, [].into());
+
+    let (requests, manifest, said) = with_tables("framers=64", &command);
+    let of_kind: Vec<_> =
+        requests.iter().map(|(r, _)| r).filter(|r| r.kind == Kind::Http1).collect();
+    assert_eq!(of_kind.len(), 4 * CONNECTIONS);
+    let why = "there are more connections than can be followed";
+    let told = manifest.counts.framing_lost.get(why).copied().unwrap_or(0);
+    let torn =
+        of_kind.iter().filter(|r| r.reason.as_ref().is_some_and(|r| r.contains(why))).count();
+    // Of those in the middle of an answer 64 framers, of three or four a connection, are left.
+    assert!(told as usize >= CONNECTIONS - 64 && torn >= CONNECTIONS - 64, "{told} {torn}");
+    assert!(said.contains("messages could not be followed inside a connection"), "{said}");
+    let framers =
+        manifest.tables.iter().find(|table| table.name == "framers").expect("it is there");
+    assert_eq!(framers.bound, 64);
+    assert!(framers.let_go >= told, "{framers:?}");
+    // Who is between two messages loses nothing: those of the last round.
+    let complete = of_kind.iter().filter(|request| request.complete).count();
+    assert!(complete >= CONNECTIONS, "{complete}");
+}
+
+/// A connection that the kernel side has forgotten is counted anew: what is whose is not known then.
+#[test]
+fn forgotten_channels_are_told() {
+    const CONNECTIONS: usize = 300;
+    let Some(_turn) = needs_kernel() else { return };
+    let command = [python(), &peer("flood_pair.py"), "connections", &CONNECTIONS.to_string()];
+    let (requests, manifest, said) = with_tables("channels=128", &command);
+    assert!(manifest.counts.channels_forgotten > 0);
+    assert!(said.contains("fell out of a full table of the kernel side and came back"), "{said}");
+    let table = manifest.tables.iter().find(|table| table.name == "channels").expect("it is there");
+    assert!(table.let_go > CONNECTIONS as u64, "{table:?}");
+    let of_kind: Vec<_> = requests.iter().filter(|(r, _)| r.kind == Kind::Http1).collect();
+    assert_eq!(of_kind.len(), 4 * CONNECTIONS);
+    let whys =
+        ["its channel had fallen out of a full table", "its connection could not be followed"];
+    let told = |reason: &String| whys.iter().any(|why| reason.starts_with(why));
+    let others = of_kind.iter().find(|(request, _)| !request.reason.as_ref().is_some_and(told));
+    println!("{others:?}");
+    let told = of_kind.iter().filter(|(request, _)| request.reason.as_ref().is_some_and(told));
+    // Those of the first round were answered before they were forgotten.
+    assert!(told.count() >= 3 * CONNECTIONS, "{others:?}");
+}
+
+/// What a call moves is followed up to a bound.
+#[test]
+fn a_long_pipeline_is_a_gap_and_told() {
+    let Some(_turn) = needs_kernel() else { return };
+    let of = |commands: usize| {
+        let commands = commands.to_string();
+        with_tables("", &[python(), &peer("flood_pair.py"), "pipeline", &commands])
+    };
+    let (requests, manifest, _) = of(1000);
+    assert_eq!(found(Kind::Resp, &requests), [("PING".to_string(), 1000 + 20)].into());
+    assert_eq!(manifest.counts.framing_lost, [].into());
+
+    let (requests, manifest, said) = of(5000);
+    let why = "a call moved more messages than are looked at";
+    assert_eq!(manifest.counts.framing_lost, [(why.to_string(), 1)].into());
+    assert!(said.contains("messages could not be followed inside a connection"), "{said}");
+    let requests: Vec<_> = requests.iter().filter(|(r, _)| r.kind == Kind::Resp).collect();
+    assert!((1000..5000).contains(&requests.len()), "{}", requests.len());
+    // It rests before each of the last: then they are followed again.
+    assert!(requests.iter().rev().take(19).all(|(request, _)| request.complete));
+}
+
 /// Runs redis-server and redis-benchmark, which are to exchange so many commands of each name.
 fn redis(arguments: &str, commands: &[(&str, usize)]) -> Requests {
     let directory = tempfile::TempDir::new().expect("a temporary directory");
@@ -259,6 +347,17 @@ fn what_has_its_length_before_it_is_turns() {
     let turns = requests.iter().filter(|(request, _)| request.kind == Kind::Tcp).count();
     let others = requests.iter().find(|(request, _)| request.kind != Kind::Tcp);
     assert_eq!((turns, others), (wanted, None));
+}
+
+/// Ordinary protocols, as their messages are laid out.
+#[test]
+fn ordinary_streams_are_turns() {
+    let Some(_turn) = needs_kernel() else { return };
+    let (requests, said) = captured(&[], &[python(), &peer("streams_pair.py"), "ask", "2"]);
+    let wanted: usize = said.trim().parse().expect("how many it made");
+    let turn = |request: &Request| matches!(request.kind, Kind::Tcp | Kind::Unix);
+    let others = requests.iter().find(|(request, _)| !turn(request));
+    assert_eq!((requests.len(), others), (wanted, None));
 }
 
 /// What a connection speaks is seen, unless the user says otherwise; also when it is attributed again.

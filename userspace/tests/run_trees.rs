@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use common::capture::Capture;
 use common::{needs_kernel, text};
-use rpcprobe::model::Request;
+use rpcprobe::model::{Kind, Request};
 
 /// Three servers in a row, each a process of its own that asks the next for every request of its own;
 /// a thread a connection, and each such thread has its own connection to the next server. Two clients
@@ -74,6 +74,129 @@ for pid in (front, middle, back):
     os.waitpid(pid, 0)
 print(len(answers), front, middle, back)
 "#;
+
+/// A proxy of one thread that polls, with four clients on connections of their own, each of whose requests it sends on,
+/// twice, over one of its connections to the server behind it; HTTP/1, so that what is asked tells for whom. Prints how
+/// many answers the clients got.
+const PROXY: &str = r#"
+import os, selectors, socket, threading
+
+def head(data):
+    return data.split(b" ", 2)[1].decode()
+
+def question(path):
+    return f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+def connect(port):
+    sock = socket.create_connection(("127.0.0.1", port))
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
+
+def behind(listener):
+    ready = selectors.DefaultSelector()
+    ready.register(listener, selectors.EVENT_READ)
+    while True:
+        for key, _ in ready.select():
+            if key.fileobj is listener:
+                ready.register(listener.accept()[0], selectors.EVENT_READ)
+            elif key.fileobj.recv(1000):
+                key.fileobj.sendall(ANSWER)
+            else:
+                ready.unregister(key.fileobj)
+                key.fileobj.close()
+
+def proxy(listener, port):
+    ready = selectors.DefaultSelector()
+    ready.register(listener, selectors.EVENT_READ)
+    idle, busy = [connect(port) for _ in range(4)], {}
+    for sock in idle:
+        ready.register(sock, selectors.EVENT_READ)
+    while True:
+        for key, _ in ready.select():
+            sock = key.fileobj
+            if sock is listener:
+                ready.register(listener.accept()[0], selectors.EVENT_READ)
+                continue
+            data = sock.recv(1000)
+            if sock in busy:
+                client, path, again = busy.pop(sock)
+                if again:
+                    sock.sendall(question(path + "/b"))
+                    busy[sock] = client, path, False
+                else:
+                    idle.append(sock)
+                    client.sendall(ANSWER)
+            elif data:
+                onward = idle.pop(0)
+                path = head(data)
+                onward.sendall(question(path + "/a"))
+                busy[onward] = sock, path, True
+            else:
+                ready.unregister(sock)
+                sock.close()
+
+def start(serve, *arguments):
+    listener = socket.create_server(("127.0.0.1", 0))
+    pid = os.fork()
+    if pid == 0:
+        serve(listener, *arguments)
+    port = listener.getsockname()[1]
+    os.close(listener.detach())
+    return pid, port
+
+answers = []
+def ask(port, who):
+    sock = connect(port)
+    for number in range(100):
+        sock.sendall(question(f"/{who}.{number}"))
+        answers.append(sock.recv(1000))
+
+last, last_port = start(behind)
+first, first_port = start(proxy, last_port)
+threads = [threading.Thread(target=ask, args=(first_port, who)) for who in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+for pid in first, last:
+    os.kill(pid, 9)
+    os.waitpid(pid, 0)
+print(len(answers))
+"#;
+
+/// Under a script, whose programs are requests, too.
+#[test]
+fn what_an_event_loop_asks_is_for_whom_it_serves() {
+    let Some(_turn) = needs_kernel() else { return };
+    let script = "python3 -c \"$0\"; true";
+    let capture = Capture::of(&[], &["sh", "-c", script, PROXY], Stdio::null()).succeeded();
+    assert_eq!(text(&capture.output.stdout).trim(), "400");
+    let requests: Vec<Request> =
+        capture.checked().into_iter().map(|(request, _)| request).collect();
+    let by_id: HashMap<u64, &Request> =
+        requests.iter().map(|request| (request.request_id, request)).collect();
+    let (mut children, mut right) = (0, 0);
+    for request in requests.iter().filter(|request| request.kind == Kind::Http1) {
+        let path = request.method.as_deref().expect("a method");
+        let parent = request.parent_request_id.map(|id| by_id[&id]);
+        let parent = parent.unwrap_or_else(|| panic!("at least the program: {request:?}"));
+        let Some(asked) = path.strip_suffix("/a").or(path.strip_suffix("/b")) else {
+            assert_eq!(parent.kind, Kind::Exec, "{request:?}");
+            continue;
+        };
+        children += 1;
+        if parent.kind != Kind::Exec {
+            assert_eq!(parent.method.as_deref(), Some(asked), "{request:?}");
+            assert!(!request.detached, "{request:?}");
+            right += 1;
+        }
+    }
+    assert_eq!(children, 800);
+    // Questions that come together are taken in one by one, and sent on at once.
+    assert_eq!(right, children);
+}
 
 #[test]
 fn three_tiers_are_linked() {

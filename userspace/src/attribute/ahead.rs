@@ -7,7 +7,8 @@ use std::thread::{Scope, ScopedJoinHandle};
 use anyhow::Result;
 
 use crate::capture::reader::Reader;
-use crate::engine::event::{self, Event};
+use crate::engine::decode::decode;
+use crate::engine::event::Event;
 
 /// Events handed over at once, and how many such batches may lie ready.
 const BATCH_EVENTS: usize = 1024;
@@ -58,7 +59,7 @@ fn read<R: Read>(mut reader: Reader<R>, sender: &SyncSender<Vec<Event>>) -> Resu
     let mut outcome = Ok(());
     while listening {
         let event = match reader.next_record() {
-            Ok(Some(item)) => event::decode(item.cpu, item.record),
+            Ok(Some(item)) => decode(item.cpu, item.record),
             Ok(None) => break,
             Err(error) => Err(error),
         };

@@ -7,13 +7,14 @@ use rustc_hash::FxHashMap;
 
 use crate::engine::requests::is_ahead;
 use crate::model::Request;
+use crate::output::ParentRow;
 
 /// Numbers given so far.
 #[derive(Debug, Default)]
 pub struct Numbers {
     given: u64,
     /// By the engine's ids, of those that others may name.
-    of_parents: FxHashMap<u64, u64>,
+    of_parents: FxHashMap<u64, ParentRow>,
     /// Whether any request names a parent.
     pub any_parent: bool,
 }
@@ -23,14 +24,16 @@ impl Numbers {
     pub fn number(&mut self, request: &mut Request) {
         self.given += 1;
         if is_ahead(request.request_id) {
-            self.of_parents.insert(request.request_id, self.given);
+            let (start_ns, number) = (request.start_ns, self.given);
+            let end_ns = start_ns.saturating_add(request.latency_ns);
+            self.of_parents.insert(request.request_id, ParentRow { number, start_ns, end_ns });
         }
         request.request_id = self.given;
         self.any_parent |= request.parent_request_id.is_some();
     }
 
-    /// The number of the request with that id, if it has a row.
-    pub fn of_parent(&self, id: u64) -> Option<u64> {
+    /// The row of the request with that id, if it has one.
+    pub fn of_parent(&self, id: u64) -> Option<ParentRow> {
         self.of_parents.get(&id).copied()
     }
 }

@@ -10,6 +10,7 @@ mod perf_event;
 pub mod rings;
 pub mod running;
 pub mod snapshot;
+pub mod tables;
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -103,7 +104,7 @@ impl Probe {
         let layout = Layout::new(cpus, config.ring_bytes_per_cpu, random()?);
         set_options(&mut open, config, layout, &btf)?;
         make_rings(&mut open, layout)?;
-        make_streams(&mut open)?;
+        tables::make(&mut open, memory_bytes())?;
         if let Ok(mut last) = LAST_MESSAGE.lock() {
             last.clear();
         }
@@ -368,6 +369,7 @@ fn set_options(
         ("ring_pieces", layout.pieces.to_ne_bytes().to_vec()),
         ("ring_bytes", layout.bytes.to_ne_bytes().to_vec()),
         ("ring_secret", layout.secret.to_ne_bytes().to_vec()),
+        ("most_framers", tables::most_framers(memory_bytes()).to_ne_bytes().to_vec()),
     ];
     let mut rodata = open
         .maps_mut()
@@ -428,20 +430,10 @@ fn make_rings(open: &mut OpenObject, layout: Layout) -> Result<()> {
     rings.set_max_entries(layout.entries()).context("the rings are too large")
 }
 
-/// Streams whose framing is followed at least and at most, and memory of the machine for each: a connection has up
-/// to four, of about 250 bytes.
-const STREAMS: std::ops::RangeInclusive<u64> = 8192..=131_072;
-const BYTES_A_STREAM: u64 = 64 << 10;
-
-/// Makes room for as many streams as the machine's memory allows.
-fn make_streams(open: &mut OpenObject) -> Result<()> {
-    let memory_bytes = crate::memory::limit_bytes().unwrap_or(0);
-    let streams = (memory_bytes / BYTES_A_STREAM).clamp(*STREAMS.start(), *STREAMS.end());
-    let mut framers = open
-        .maps_mut()
-        .find(|map| map.name() == "framers")
-        .context("the BPF object has no map `framers`")?;
-    framers.set_max_entries(streams as u32).context("there are too many streams")
+/// What there is for tables; where nobody says, they are as small as they may be.
+fn memory_bytes() -> u64 {
+    static BYTES: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
+    *BYTES.get_or_init(|| crate::memory::limit_bytes().unwrap_or(0))
 }
 
 fn random() -> Result<u32> {

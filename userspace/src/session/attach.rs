@@ -65,12 +65,14 @@ pub fn attach(
     let lost_before = untold_losses(&probe)?;
     manifest.programs = probe.program_runs()?.1;
     manifest.counts.runs_left_out = probe.runs_left_out()?;
+    let counted_before = probe.table_counts()?;
     probe.tell_listening(select::listening_ports(pids()))?;
     let mut interrupts = Interrupts::receive()?;
 
     let records_from_ns = clock::monotonic_ns();
     let mut sink = Sink::start(file, &known, manifest.host.cpus, records_from_ns, lost_before);
     sink.mappings = mappings;
+    sink.counted_before = counted_before;
     let former_nice = renice(-10);
     // First: a channel that is not known when bytes of it are seen is taken for a new one.
     learn(&probe, &selected)?;

@@ -6,7 +6,8 @@ use std::io::Read;
 use anyhow::Result;
 
 use crate::capture::reader::Reader;
-use crate::engine::event::{self, Module, What};
+use crate::engine::decode::decode;
+use crate::engine::event::{Module, What};
 use crate::engine::forget::Held;
 use crate::engine::stacks::Frame;
 use crate::engine::world::World;
@@ -39,7 +40,7 @@ pub fn places(input: impl Read) -> Result<Places> {
     let mut places = Places::new();
     let mut events = 0_u64;
     while let Some(item) = reader.next_record()? {
-        let Some(event) = event::decode(item.cpu, item.record)? else { continue };
+        let Some(event) = decode(item.cpu, item.record)? else { continue };
         let stack = match &event.what {
             What::Stack { kernel, .. } => world.stacks.frames(None, kernel, &[]),
             What::Sample { tid, kernel, user, .. } => {

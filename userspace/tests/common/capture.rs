@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use rpcprobe::capture::manifest::Manifest;
-use rpcprobe::laws::check_exclusive;
+use rpcprobe::laws::{check_exclusive, check_parents};
 use rpcprobe::model::{category_ns, check_conservation, Category, Kind, Request, Segment};
 use rpcprobe::output::{self, RequestRow};
 use tempfile::TempDir;
@@ -92,6 +92,16 @@ impl Capture {
 
     /// Checks what holds for every capture, and returns requests with their segments.
     pub fn checked(&self) -> Vec<(Request, Vec<Segment>)> {
+        let accounts = output::read_threads(&self.file("threads.parquet"));
+        for account in accounts.expect("threads.parquet") {
+            let booked_ns = account.own_ns + account.shared_ns;
+            assert!(booked_ns <= account.cpu_ns, "more is booked than it ran: {account:?}");
+        }
+        self.checked_requests()
+    }
+
+    /// The same but for the ledger: a damaged file may say that it begins in the middle of what it tells.
+    pub fn checked_requests(&self) -> Vec<(Request, Vec<Segment>)> {
         check_numbers(self);
         let rows = self.rows();
         let mut segments = self.segments();
@@ -110,6 +120,7 @@ impl Capture {
         let incomplete = checked.iter().filter(|(request, _)| !request.complete).count();
         assert_eq!(counts.requests_incomplete, incomplete as u64);
         check_exclusive(&checked).expect("law 6");
+        check_parents(checked.iter().map(|(request, _)| request)).expect("parents");
         checked
     }
 }

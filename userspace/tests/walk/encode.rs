@@ -1,4 +1,4 @@
-//! Events as the records the kernel side would have sent: the reverse of `event::decode`.
+//! Events as the records the kernel side would have sent: the reverse of `decode::decode`.
 
 use rpcprobe::engine::event::{
     Call, Event, FileId, Io, Method, Object, Packet, Protocol, Unit, What, TYPE_EVENTFD, TYPE_UDP,
@@ -192,6 +192,18 @@ pub fn record(event: &Event) -> Vec<u8> {
             .to_vec()
         }
         What::Unit(unit) => self::unit(unit, |flags| hdr(0, REC_UNIT, flags, 0)),
+        What::Gap { channel, why } => RecGap {
+            hdr: hdr(0, REC_GAP, 0, 0),
+            channel: channel.ino,
+            reverse: 0,
+            offset: 0,
+            object_type: channel.type_bits,
+            protocol: 0,
+            why: *why as u8 + 1,
+            pad: 0,
+        }
+        .as_bytes()
+        .to_vec(),
         What::Method(method) => self::method(method, |flags| hdr(0, REC_METHOD, flags, 0)),
         What::Stack { tid, kernel } => {
             let fixed = RecStack { hdr: hdr(*tid, REC_STACK, 0, kernel.len() as u16) };

@@ -12,7 +12,8 @@ use rpcprobe::attribute::{losses, pass, Given};
 use rpcprobe::capture::format::{BlockHeader, FileHeader, CPU_USER};
 use rpcprobe::capture::reader::Reader;
 use rpcprobe::capture::writer::Writer;
-use rpcprobe::engine::event::{self, Object, What, TYPE_FIFO, TYPE_UNIX};
+use rpcprobe::engine::decode::decode;
+use rpcprobe::engine::event::{Event, Object, What, TYPE_FIFO, TYPE_UNIX};
 use rpcprobe::engine::Rates;
 use rpcprobe::model::check_conservation;
 use zerocopy::{FromBytes, IntoBytes};
@@ -195,7 +196,7 @@ fn encoded(trace: &super::programs::Trace) -> Records {
 
 /// The trace, its pipes taken for the directions of connections: of numbers that differ in the last
 /// bit.
-fn over_sockets(mut trace: super::programs::Trace) -> super::programs::Trace {
+pub fn over_sockets(mut trace: super::programs::Trace) -> super::programs::Trace {
     for event in &mut trace.events {
         let What::Call { call, .. } = &mut event.what else { continue };
         let Some(io) = call.io.as_mut().filter(|io| io.object.type_bits == TYPE_FIFO) else {
@@ -207,7 +208,7 @@ fn over_sockets(mut trace: super::programs::Trace) -> super::programs::Trace {
     trace
 }
 
-fn event_cpu(event: &event::Event) -> u32 {
+fn event_cpu(event: &Event) -> u32 {
     match event.what {
         What::Task { .. } => CPU_USER,
         _ => event.cpu,
@@ -265,6 +266,7 @@ fn hostile_event_files_do_no_harm() {
                 allow_truncated,
                 memory_bytes: None,
                 requests: &[],
+                without: None,
             };
             let outcome = pass(&events[..], &given, &mut sink);
             let [ended, refused] = read.get();
@@ -295,7 +297,7 @@ proptest! {
     fn events_survive_being_records(numbers in numbers()) {
         let (pipes, sockets) = (simulate(numbers.clone()), over_sockets(simulate(numbers)));
         for event in pipes.events.into_iter().chain(sockets.events) {
-            let decoded = event::decode(event.cpu, &encode::record(&event)).unwrap();
+            let decoded = decode(event.cpu, &encode::record(&event)).unwrap();
             prop_assert_eq!(decoded, Some(event));
         }
     }

@@ -7,6 +7,7 @@ use rpcprobe::engine::event::{Call, Exec, Io, Object, What};
 use rpcprobe::model::{Category, Kind};
 use rpcprobe::records::{FAULT_KERNEL, FAULT_MAJOR, TASK_THREAD, TASK_TRACED, WAKING_NEW};
 
+use super::load::net::{NetMoved, NetOp, NetUntil};
 use super::machine::{Going, Machine, Queue, State, Task};
 use super::programs::Act;
 use super::story;
@@ -32,6 +33,7 @@ pub enum Until {
     Token(usize),
     Zombie,
     Journal,
+    Net(NetUntil),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +56,7 @@ pub enum Moved {
         is_write: bool,
     },
     Path,
+    Net(NetMoved),
 }
 
 /// A new task.
@@ -118,6 +121,8 @@ pub enum Op {
     },
     /// Serves the request whose bytes the last read brought, or ends at the end of the pipe.
     ServeRead,
+    /// Of sockets and semaphores.
+    Net(NetOp),
 }
 
 impl Machine {
@@ -134,6 +139,7 @@ impl Machine {
                 self.zombies.iter().any(|(parent, _)| *parent == mine)
             }
             Until::Journal => !self.commits.is_empty(),
+            Until::Net(until) => self.net_met(task, until),
         }
     }
 
@@ -147,6 +153,7 @@ impl Machine {
             Until::Token(token) => vec![Queue::Token(token)],
             Until::Zombie => vec![Queue::Children(self.tasks[task].tgid)],
             Until::Journal => vec![Queue::Journal],
+            Until::Net(until) => self.net_queues(until),
         }
     }
 
@@ -321,6 +328,7 @@ impl Machine {
                 }
             }
             Op::ServeRead => self.serve_read(no),
+            Op::Net(op) => self.perform_net(cpu, no, op),
         }
     }
 
@@ -330,7 +338,7 @@ impl Machine {
 
     // ---- system calls -------------------------------------------------------------------------
 
-    fn enter(&mut self, no: TaskNo, sys: Sys) {
+    pub fn enter(&mut self, no: TaskNo, sys: Sys) {
         self.truth.calls.push(truth::Call {
             task: no,
             category: sys.category,
@@ -353,7 +361,7 @@ impl Machine {
         self.truth.calls[call].exit_ns = now_ns;
         let count = self.tasks[no].moved;
         let mut io = None;
-        let mut path = None;
+        let (mut path, mut accepted_of_ns) = (None, None);
         let ret = match *moved {
             Moved::Nothing(ret) => ret,
             Moved::Counted => count,
@@ -390,9 +398,15 @@ impl Machine {
                 path = Some("/etc/hosts".into());
                 3
             }
+            Moved::Net(moved) => {
+                let told = self.net_moved(cpu, no, moved);
+                (io, accepted_of_ns) = (told.io, told.accepted_of_ns);
+                told.ret
+            }
         };
         if self.tasks[no].traced {
-            let call = rpc_call(&sys, self.truth.calls[call].enter_ns, now_ns, ret, io, path);
+            let enter_ns = self.truth.calls[call].enter_ns;
+            let call = Call { accepted_of_ns, ..rpc_call(&sys, enter_ns, now_ns, ret, io, path) };
             let tid = self.tasks[no].tid;
             self.emit(cpu, What::Call { tid, call: Box::new(call) });
         }
@@ -499,6 +513,7 @@ impl Machine {
         let tgid = if birth.thread { self.tasks[parent].tgid } else { tid };
         let mut task = Task::new(tid, tgid, birth.comm);
         task.cpu = cpu;
+        task.traced = self.tasks[parent].traced;
         task.acts = birth.acts;
         if !birth.thread {
             task.parent_tgid = self.tasks[parent].tgid;
@@ -519,6 +534,7 @@ impl Machine {
             self.plan.threads.push(child);
         } else {
             self.plan.children.push((child, enter_ns, false));
+            self.net.plan.born(child, birth.comm);
             if birth.comm == "server0" {
                 self.plan.server_tgid = tid;
             }
@@ -535,7 +551,8 @@ impl Machine {
             parent: self.tasks[parent].tid,
             child: tid,
             child_tgid: tgid,
-            flags: TASK_TRACED | if birth.thread { TASK_THREAD } else { 0 },
+            flags: if self.tasks[child].traced { TASK_TRACED } else { 0 }
+                | if birth.thread { TASK_THREAD } else { 0 },
             enter_ns,
             comm: birth.comm.into(),
         };
@@ -568,8 +585,11 @@ impl Machine {
         let (tid, tgid) = (self.tasks[no].tid, self.tasks[no].tgid);
         let mut record = rpc_call(&sys, self.truth.calls[call].enter_ns, now_ns, 0, None, None);
         record.unfinished = true;
-        self.emit(cpu, What::Call { tid, call: Box::new(record) });
-        self.emit(cpu, What::Exit { tid, tgid, code: 0, traced: true });
+        let traced = self.tasks[no].traced;
+        if traced {
+            self.emit(cpu, What::Call { tid, call: Box::new(record) });
+        }
+        self.emit(cpu, What::Exit { tid, tgid, code: 0, traced });
         let gone = self.tasks[no].gone;
         let mut ops = vec![Op::Run(self.tape.length(3))];
         if let Some(token) = self.tasks[no].vfork {

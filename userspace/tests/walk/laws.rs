@@ -54,7 +54,13 @@ pub fn check_segments(request: &Request, segments: &[Segment]) -> Result<(), Str
         return Err(format!("categories add up to {sum} ns of {}", request.latency_ns));
     }
     let mislabelled = segments.iter().find(|segment| match segment.category {
+        // That who had its CPU works for the request is inferred from who woke it.
+        _ if segment.rule == Some(Rule::Helper) => segment.evidence == Evidence::Sampled,
         Category::Copy => segment.evidence != Evidence::Modelled,
+        // What is no lock by its convention may be one; who works for a request meanwhile may not show.
+        Category::Lock | Category::QueueApp if segment.rule != Some(Rule::Claimed) => {
+            segment.evidence == Evidence::Sampled
+        }
         Category::Fault => segment.evidence == Evidence::Sampled,
         _ if segment.cause.as_ref().is_some_and(|cause| cause.ends_with(HANDED_UNSEEN)) => {
             segment.evidence != Evidence::Modelled

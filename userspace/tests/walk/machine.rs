@@ -10,6 +10,7 @@ use rpcprobe::records::{
 };
 
 use super::kernel::{Op, Sys};
+use super::load::net::{Net, NetQueue};
 use super::programs::{Act, Plan};
 use super::tape::Tape;
 use super::truth::{
@@ -18,7 +19,7 @@ use super::truth::{
 
 pub const START_NS: u64 = 1_000;
 /// By now every program has long come to its end.
-const LAST_NS: u64 = 60_000;
+pub const LAST_NS: u64 = 60_000;
 
 /// What tasks can sleep on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,6 +33,7 @@ pub enum Queue {
     Token(usize),
     Children(u32),
     Journal,
+    Net(NetQueue),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -86,6 +88,8 @@ pub struct Task {
     pub gone: usize,
     /// Fired when its parent in vfork() may go on.
     pub vfork: Option<usize>,
+    /// For which requests it works: a number of [`super::load::facts::Facts::whose`].
+    pub whose: u32,
 }
 
 impl Task {
@@ -111,11 +115,18 @@ impl Task {
             futex_woken: false,
             gone: 0,
             vfork: None,
+            whose: 0,
         }
     }
 
     pub fn is_in(&self, what: Doing) -> bool {
         self.levels.iter().any(|(level, _)| *level == what)
+    }
+
+    /// Whether it is in a call that works on a socket.
+    fn is_on_socket(&self) -> bool {
+        let object = self.call.as_ref().and_then(|(_, sys)| sys.object);
+        object.is_some_and(|(object, _)| object.is_socket())
     }
 
     /// Puts operations before all others, the first of them first.
@@ -170,6 +181,7 @@ pub struct Machine {
     /// Ended and not yet waited for, by parent.
     pub zombies: Vec<(u32, TaskNo)>,
     pub commits: Vec<usize>,
+    pub net: Net,
     pub plan: Plan,
     pub events: Vec<Event>,
     pub truth: Truth,
@@ -192,6 +204,7 @@ impl Machine {
             tokens: Vec::new(),
             zombies: Vec::new(),
             commits: Vec::new(),
+            net: Net::default(),
             plan: Plan::default(),
             events: Vec::new(),
             truth: Truth { start_ns: START_NS, ..Truth::default() },
@@ -205,7 +218,7 @@ impl Machine {
     /// Adds a task that exists from now on.
     pub fn add(&mut self, mut task: Task) -> TaskNo {
         task.gone = self.token();
-        let unborn = Tick { doing: Doing::Unborn, call: None };
+        let unborn = Tick { doing: Doing::Unborn, call: None, whose: 0 };
         self.truth.tasks.push(truth::Task {
             tid: task.tid,
             tgid: task.tgid,
@@ -231,7 +244,7 @@ impl Machine {
     pub fn run_to_end(&mut self) {
         loop {
             for cpu in 0..self.cpus.len() {
-                self.serve(cpu);
+                self.serve_cpu(cpu);
             }
             if self.tasks.iter().all(|task| !task.traced || task.state == State::Dead) {
                 return;
@@ -244,7 +257,7 @@ impl Machine {
     }
 
     /// Everything a CPU does without time passing.
-    fn serve(&mut self, cpu: usize) {
+    pub fn serve_cpu(&mut self, cpu: usize) {
         loop {
             if self.interrupted(cpu) {
                 continue;
@@ -274,21 +287,8 @@ impl Machine {
     }
 
     /// Lets time pass until the next thing happens.
-    fn advance(&mut self) {
-        let mut next_ns = self.interrupts.iter().map(|i| i.at_ns.max(self.now_ns + 1)).min();
-        let mut sooner = |ns: u64| next_ns = Some(next_ns.map_or(ns, |next| next.min(ns)));
-        for (cpu, &current) in self.cpus.iter().enumerate() {
-            match self.tasks[current].ops.front() {
-                Some(Op::Run(left)) if current != IDLE_TASK => sooner(self.now_ns + left),
-                _ => {}
-            }
-            for task in self.tasks.iter().filter(|task| task.cpu == cpu) {
-                if let (State::Ready { at_ns }, IDLE_TASK) = (task.state, current) {
-                    sooner(at_ns.max(self.now_ns + 1));
-                }
-            }
-        }
-        let next_ns = next_ns.unwrap_or_else(|| self.deadlock());
+    pub fn advance(&mut self) {
+        let next_ns = self.next_ns().unwrap_or_else(|| self.deadlock());
         let passed = (next_ns - self.now_ns) as usize;
         for cpu in 0..self.cpus.len() {
             let current = self.cpus[cpu];
@@ -306,13 +306,32 @@ impl Machine {
                 Some(away) => Doing::Away(away),
                 None => task.levels.last().expect("user mode at least").0,
             };
-            let tick = Tick { doing, call: task.call.as_ref().map(|(call, _)| *call) };
+            let call = task.call.as_ref().map(|(call, _)| *call);
+            let tick = Tick { doing, call, whose: task.whose };
             self.truth.tasks[no].ticks.extend(std::iter::repeat_n(tick, passed));
         }
         self.now_ns = next_ns;
     }
 
-    fn deadlock(&self) -> ! {
+    /// When the next thing happens, if anything still does.
+    pub fn next_ns(&self) -> Option<u64> {
+        let mut next_ns = self.interrupts.iter().map(|i| i.at_ns.max(self.now_ns + 1)).min();
+        let mut sooner = |ns: u64| next_ns = Some(next_ns.map_or(ns, |next| next.min(ns)));
+        for (cpu, &current) in self.cpus.iter().enumerate() {
+            match self.tasks[current].ops.front() {
+                Some(Op::Run(left)) if current != IDLE_TASK => sooner(self.now_ns + left),
+                _ => {}
+            }
+            for task in self.tasks.iter().filter(|task| task.cpu == cpu) {
+                if let (State::Ready { at_ns }, IDLE_TASK) = (task.state, current) {
+                    sooner(at_ns.max(self.now_ns + 1));
+                }
+            }
+        }
+        next_ns
+    }
+
+    pub fn deadlock(&self) -> ! {
         for task in self.tasks.iter().filter(|task| task.state != State::Dead) {
             let next: Vec<_> = task.ops.iter().take(2).collect();
             eprintln!("{} {} is {:?}, next {next:?}", task.tid, task.comm, task.state);
@@ -516,6 +535,8 @@ impl Machine {
 
     pub fn fire(&mut self, cpu: usize, token: usize) {
         self.tokens[token] = true;
+        let (flags, own) = self.context(cpu);
+        self.take_effect(cpu, token, (flags, own));
         self.wake_all(cpu, Queue::Token(token));
     }
 
@@ -562,6 +583,7 @@ impl Machine {
                 self.tokens[token] = true;
                 let flags =
                     if interrupt.softirq.is_some() { WAKING_SOFTIRQ } else { WAKING_HARDIRQ };
+                self.take_effect(cpu, token, (flags, false));
                 for task in self.waiters.get(&Queue::Token(token)).cloned().unwrap_or_default() {
                     self.wake_as(cpu, task, flags, false);
                 }
@@ -577,6 +599,8 @@ impl Machine {
             || task.is_in(Doing::Hardirq)
             || matches!(task.going, Going::Leaving { .. })
             || (interrupt.softirq.is_some() && task.is_in(Doing::Softirq))
+            || (interrupt.token.is_some_and(|token| self.net.is_awaited(token))
+                && task.is_on_socket())
         {
             return false;
         }

@@ -7,6 +7,7 @@ use rpcprobe::engine::event::{Event, Exec, Object, What};
 use rpcprobe::model::Category;
 
 use super::kernel::{Birth, Moved, Op, Stage, Sys, Until};
+use super::load::steps::Step;
 use super::machine::{eventfd_object, pipe_object, Machine, Pipe, Queue, State, Task};
 use super::story::{
     condition, mutex, CLONE, EXECVE, EXIT_GROUP, FUTEX, MUTEX_LOCKED, NANOSLEEP, POLL, READ, WAIT4,
@@ -75,6 +76,8 @@ pub enum Act {
     Respond(usize),
     Noise,
     Journal,
+    /// Of the programs in [`super::load`].
+    Load(Step),
 }
 
 #[derive(Clone, Debug, Default)]
@@ -345,12 +348,12 @@ impl Machine {
         self.tasks[no].ran_ns = 0;
     }
 
-    fn run(&mut self, longest: u64) -> Op {
+    pub fn run(&mut self, longest: u64) -> Op {
         Op::Run(self.tape.length(longest))
     }
 
     /// A call: entry, some work, what it does, some work, exit, and back in user mode.
-    fn call(&mut self, sys: Sys, does: Vec<Op>, moved: Moved) -> Vec<Op> {
+    pub fn call(&mut self, sys: Sys, does: Vec<Op>, moved: Moved) -> Vec<Op> {
         let mut ops = vec![self.run(3), Op::Enter(sys), self.run(5)];
         ops.extend(does);
         ops.extend([self.run(4), Op::Leave(moved), self.run(2), Op::Resched]);
@@ -509,6 +512,7 @@ impl Machine {
                     Op::TakeJournal,
                 ]
             }
+            Act::Load(step) => self.load_ops(no, step),
             act => {
                 let acts = self.several(no, &act);
                 for act in acts.into_iter().rev() {
@@ -715,7 +719,7 @@ impl Machine {
     }
 }
 
-fn plain(nr: u16, category: Category) -> Sys {
+pub fn plain(nr: u16, category: Category) -> Sys {
     Sys { nr, object: None, category }
 }
 
@@ -741,7 +745,7 @@ fn on_condition(number: usize) -> Sys {
 }
 
 /// FUTEX_WAKE of one.
-fn wakes(address: u64) -> Sys {
+pub fn wakes(address: u64) -> Sys {
     on(FUTEX, Object { dev: 128 | 1, ..mutex(address) }, 1, Category::KernelFutex)
 }
 

@@ -539,15 +539,7 @@ impl<'t> Walk<'t> {
     /// What the task did on its CPU between a wake-up and its switch-out.
     fn last_steps(&mut self, task: TaskNo, from_ns: u64, to_ns: u64) {
         for at_ns in (from_ns + 1..=to_ns).rev() {
-            let tick = self.truth.before(task, at_ns);
-            let category = match (tick.doing, tick.call) {
-                (Doing::Call, Some(call)) if self.copies(&self.truth.calls[call], at_ns) => {
-                    Category::Copy
-                }
-                (Doing::Call, Some(call)) => self.truth.calls[call].category,
-                (Doing::Fault, _) => Category::Fault,
-                other => unreachable!("{other:?} on the way to sleep"),
-            };
+            let category = self.did(task, at_ns);
             self.say(task, 1, category);
         }
     }
@@ -637,7 +629,7 @@ impl<'t> Walk<'t> {
             Why::Disk { iowait: true } => Category::BlockIo,
             Why::Timer => Category::Sleep,
             Why::Condition if !wakeup.own => Category::Sleep,
-            Why::Mutex | Why::Condition => Category::Lock,
+            Why::Mutex | Why::SemaphoreLock | Why::Condition => Category::Lock,
             Why::Readiness if !wakeup.own => Category::Sleep,
             // A full pipe whose reader does something else.
             Why::Pipe if wakeup.own && self.truth.tasks[wakeup.waker].traced && writes => {
@@ -659,7 +651,58 @@ impl<'t> Walk<'t> {
     ) {
         for at_ns in (from_ns..to_ns).rev() {
             let by = self.truth.cpus[away.queue_at(at_ns)][(at_ns - self.truth.start_ns) as usize];
-            self.said.push(Said { task, category, by });
+            let preempts = category == Category::RunqueuePreempted;
+            match by.filter(|&by| preempts && by != task && self.helps(by, at_ns + 1, task)) {
+                Some(helper) => {
+                    let call = self.truth.before(helper, at_ns + 1).call;
+                    let exit_ns = call.map(|call| self.truth.calls[call].exit_ns);
+                    // Of what ends at the same moment the record may come later.
+                    self.saw_unended |= exit_ns.is_some_and(|ns| ns >= self.asked.end_ns);
+                    let category = self.did(helper, at_ns + 1);
+                    self.say(helper, 1, category);
+                }
+                None => self.said.push(Said { task, category, by }),
+            }
+        }
+    }
+
+    /// Whether a task that had the CPU of another was woken out of its last sleep by that one, or by one that was, since
+    /// the request began.
+    fn helps(&self, by: TaskNo, at_ns: u64, preempted: TaskNo) -> bool {
+        let task = &self.truth.tasks[by];
+        let aways = task.aways.iter().map(|&away| &self.truth.aways[away]);
+        let goes_on =
+            |why: Why| matches!(why, Why::Preempted | Why::Mutex | Why::Disk { .. } | Why::Other);
+        let slept = aways.rev().find(|away| away.from_ns < at_ns && !goes_on(away.why));
+        let Some(wakeup) = slept.and_then(|away| away.wakeup) else { return false };
+        let for_it = wakeup.own
+            && wakeup.at_ns >= self.asked.start_ns
+            && wakeup.waker != by
+            && !self.unasked(wakeup.waker, wakeup.at_ns);
+        task.traced
+            && by != IDLE_TASK
+            && for_it
+            && (wakeup.waker == preempted || self.helps(wakeup.waker, wakeup.at_ns, preempted))
+    }
+
+    /// What a task did on its CPU just before that time.
+    fn did(&mut self, task: TaskNo, at_ns: u64) -> Category {
+        let tick = self.truth.before(task, at_ns);
+        match (tick.doing, tick.call) {
+            (Doing::User, _) => Category::User,
+            (Doing::Call, Some(call)) if self.copies(&self.truth.calls[call], at_ns) => {
+                Category::Copy
+            }
+            (Doing::Call, Some(call)) => self.truth.calls[call].category,
+            (Doing::Fault, _) => {
+                self.saw_unended |= !self.ends_in_time(task, at_ns);
+                Category::Fault
+            }
+            (Doing::Softirq | Doing::Hardirq, _) => {
+                self.saw_unended |= !self.ends_in_time(task, at_ns);
+                Category::Interrupt
+            }
+            other => unreachable!("{other:?} on a CPU"),
         }
     }
 }

@@ -27,6 +27,8 @@ pub struct Tick {
     pub doing: Doing,
     /// The system call it was in, whatever ran on top of it.
     pub call: Option<CallNo>,
+    /// For which requests: a number of [`super::load::facts::Facts::whose`].
+    pub whose: u32,
 }
 
 /// Why a task was off the CPU.
@@ -37,6 +39,8 @@ pub enum Why {
     Dead,
     Timer,
     Mutex,
+    /// A semaphore that is used as a lock.
+    SemaphoreLock,
     /// A condition variable, the end of a thread, ...: any other futex.
     Condition,
     /// poll() and eventfds.

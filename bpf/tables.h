@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * What is remembered lies in maps of bounded size. Some of them let go of what was used least
+ * recently, without a word. So every new element is counted, and every one that is taken out: the
+ * rest, less what is there at the end, has fallen out. An element that finds no room is counted,
+ * too. User space reads the counts (userspace/src/probe/tables.rs, which has the same list) and
+ * makes the maps as large as the machine's memory allows.
+ */
+#pragma once
+#include "kernel_types.h"
+#include <bpf/bpf_helpers.h>
+#include "cpu.h"
+
+enum table {
+    TABLE_PIPES,
+    TABLE_CHANNELS,
+    TABLE_FRAMERS,
+    TABLE_OLD_CHANNELS, /* mid_lives */
+    TABLE_THREADS,      /* states */
+    TABLE_UNACCEPTED,
+    TABLE_DATAGRAMS,
+    TABLE_HEADS,
+    TABLE_COPIED,
+    TABLE_FLOWS,
+    TABLE_PORTS,
+    TABLE_WIRED,
+    TABLE_PACKETS,
+    TABLE_BLOCKS, /* requests_in_flight */
+    TABLE_QUEUED_WORKS,
+    TABLE_RUNNING_WORKS,
+    TABLES,
+};
+
+/* Of a CPU, as some tables have a new element with each packet. */
+struct table_counts {
+    u64 made[TABLES];
+    u64 dropped[TABLES];
+    u64 refused[TABLES];
+};
+struct table_counts table_counts[MAX_CPUS];
+
+#define EEXIST 17 /* include/uapi/asm-generic/errno-base.h */
+
+static __always_inline void count_refused(enum table table)
+{
+    __sync_fetch_and_add(&table_counts[this_cpu()].refused[table], 1);
+}
+
+/* The result of an update with BPF_NOEXIST is counted. */
+static __always_inline long count_made(enum table table, long error)
+{
+    if (!error)
+        __sync_fetch_and_add(&table_counts[this_cpu()].made[table], 1);
+    else if (error != -EEXIST)
+        count_refused(table);
+    return error;
+}
+
+static __always_inline void count_dropped(enum table table, long error)
+{
+    if (!error)
+        __sync_fetch_and_add(&table_counts[this_cpu()].dropped[table], 1);
+}
+
+/* Adds an element that is not there; 0: it is there now. */
+#define ADD(table, map, key, value)                                                                \
+    count_made(table, bpf_map_update_elem(map, key, value, BPF_NOEXIST))
+
+/* Adds an element or puts it in the place of the one that is there. */
+#define PUT(table, map, key, value)                                                                \
+    do {                                                                                           \
+        if (ADD(table, map, key, value) == -EEXIST)                                                \
+            bpf_map_update_elem(map, key, value, BPF_ANY);                                         \
+    } while (0)
+
+#define DROP(table, map, key) count_dropped(table, bpf_map_delete_elem(map, key))

@@ -1,0 +1,117 @@
+"""What is observed: each a script for a shell, whose children are the threads that are compared."""
+
+import contextlib
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+TARGETS = Path(__file__).resolve().parents[2] / "targets"
+DISK_BYTES = 256 << 20
+WORK_BYTES = 64 << 20
+PORT = 6405
+
+# 20,000 GETs on 50 connections.
+REDIS = """
+redis-server --port {port} --save '' --dir {folder} --loglevel warning > /dev/null & server=$!
+until redis-cli -p {port} ping > /dev/null 2>&1; do sleep 0.2; done
+redis-benchmark -p {port} -t get -c 50 -n {requests} --csv > /dev/null; status=$?
+kill $server; wait $server; exit $status
+"""
+# Two that write and sync at the same time, and between them programs that make files.
+DISK = """
+for i in 1 2; do
+    dd if=/dev/zero of={disk}/$i bs=16k count={writes} oflag=dsync 2> /dev/null & writers="$writers $!"
+done
+{measure} -m 2 -e {folder}/expressions --dir {disk} --results /dev/null --errors /dev/null 2> /dev/null
+status=$?
+wait $writers || status=1
+exit $status
+"""
+# Three that only calculate, on whatever CPUs there are.
+WORK = """
+for i in 1 2 3; do sha256sum {file} {file} {file} > /dev/null & workers="$workers $!"; done
+wait $workers
+"""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """`script` is given the folder it may write into."""
+
+    name: str
+    script: Callable[[Path], str]
+    needs: tuple = ()
+
+    def missing(self):
+        absent = [program for program in self.needs if not shutil.which(program)]
+        return f"{', '.join(absent)} not installed" if absent else None
+
+
+def expressions(path, count):
+    lines = (TARGETS / "frpc/expressions.txt").read_text().splitlines()
+    whole = lines * (count // len(lines) + 1)
+    path.write_text("\n".join(whole[:count]) + "\n")
+    return path
+
+
+def pipe(folder):
+    """10,000 round trips over two pipes, one client."""
+    questions = expressions(folder / "expressions", 10_000)
+    return f"{TARGETS}/frpc/frpc -m 3 < {shlex.quote(str(questions))} > /dev/null; exit $?"
+
+
+def work(folder):
+    file = folder / "zeros"
+    with file.open("wb") as zeros:
+        zeros.truncate(WORK_BYTES)
+    return WORK.format(file=shlex.quote(str(file)))
+
+
+def redis(folder):
+    return REDIS.format(port=PORT, folder=shlex.quote(str(folder)), requests=20_000)
+
+
+def disk(folder):
+    expressions(folder / "expressions", 40)
+    return DISK.format(
+        disk=shlex.quote(str(folder / "disk")),
+        folder=shlex.quote(str(folder)),
+        measure=f"{TARGETS}/frpc/measure",
+        writes=300,
+    )
+
+
+@contextlib.contextmanager
+def ext4(folder):
+    """A file system of its own on a loop device."""
+    image, where = folder / "image", folder / "disk"
+    where.mkdir()
+    with image.open("wb") as file:
+        file.truncate(DISK_BYTES)
+    subprocess.run(["mkfs.ext4", "-q", "-F", image], check=True)
+    subprocess.run(["mount", "-o", "loop", image, where], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", where], check=True)
+
+
+WORKLOADS = {
+    one.name: one
+    for one in (
+        Workload("work", work, ("sha256sum",)),
+        Workload("pipe", pipe),
+        Workload("redis", redis, ("redis-server", "redis-benchmark", "redis-cli")),
+        Workload("disk", disk, ("mkfs.ext4",)),
+    )
+}
+
+
+@contextlib.contextmanager
+def prepared(workload, folder):
+    """The script, with what it needs in place while this lasts."""
+    with ext4(folder) if workload.name == "disk" else contextlib.nullcontext():
+        yield workload.script(folder)

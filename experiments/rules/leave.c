@@ -1,0 +1,19 @@
+// A program that another thread than its first ends, while that one is at work on another CPU.
+#include <pthread.h>
+#include <unistd.h>
+
+static void *leave(void *unused)
+{
+    (void)unused;
+    usleep(2000);
+    _exit(0);
+}
+
+int main(void)
+{
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, leave, NULL) != 0)
+        return 1;
+    for (volatile long i = 0;; i++) {
+    }
+}

@@ -1,0 +1,347 @@
+//! `manifest.json`: what a capture is, how it was taken, and what it lost.
+//!
+//! Written by rename once the events are whole, so a directory with a manifest can be attributed; and
+//! again, with figures, when it has been.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use rpcprobe_model::wanted::Rule;
+pub use rpcprobe_model::Loss;
+
+/// Version of the layout of a capture directory.
+pub const FORMAT_VERSION: u32 = 1;
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Manifest {
+    pub format_version: u32,
+    /// Version of the program that took the capture.
+    pub rpcprobe_version: String,
+    pub host: Host,
+    pub command: Command,
+    pub labels: BTreeMap<String, String>,
+    /// CLOCK_MONOTONIC when the target was released, or all that runs of it was known; the same instant
+    /// in UTC.
+    pub start_ns: u64,
+    pub start_utc: String,
+    pub duration_ns: u64,
+    pub options: Options,
+    pub hooks: Vec<Hook>,
+    /// The program that took the capture, while it did.
+    #[serde(default)]
+    pub probe: ProbeProcess,
+    pub counts: Counts,
+    pub losses: Vec<Loss>,
+    pub calibration: Calibration,
+    /// In traced threads' time.
+    #[serde(default)]
+    pub programs: ProgramRuns,
+    /// What the kernel side remembers, and what of it fell out or found no room.
+    #[serde(default)]
+    pub tables: Vec<TableUse>,
+    /// What made the capture end before the target did, or left part of it out; empty when whole.
+    pub warnings: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Host {
+    pub name: String,
+    pub kernel: String,
+    pub machine: String,
+    pub cpus: u32,
+    /// The clock of every `_ns` field, and the hardware behind it.
+    pub clock: String,
+    pub clock_source: String,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Command {
+    pub argv: Vec<String>,
+    pub pid: u32,
+    /// As wait(2) reports it; `None` when the capture ended first.
+    pub wait_status: Option<i32>,
+    /// The target ran already: `argv` then says how it was selected, and `pid` is 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attached: Option<Attached>,
+}
+
+/// The process that took a capture. Inside a PID namespace its numbers are not those of the records: then
+/// there are none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProbeProcess {
+    pub pid: u32,
+    pub tids: Vec<u32>,
+}
+
+/// What a capture was attached to.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Attached {
+    pub processes: Vec<Process>,
+    /// Threads of theirs when the capture began.
+    pub threads: u64,
+    /// Why it ended.
+    pub ended: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    pub pid: u32,
+    pub comm: String,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Options {
+    /// `machine` or `target`: whose scheduler records were kept.
+    pub scope: String,
+    pub paths: bool,
+    #[serde(default)]
+    pub methods: bool,
+    pub ring_bytes_per_cpu: u64,
+    /// Which stacks were taken; `None`: none.
+    #[serde(default)]
+    pub stacks: Option<Stacks>,
+    /// The requests that were looked for; none: all kinds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requests: Vec<Rule>,
+}
+
+/// Which stacks are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stacks {
+    /// Samples a second on each CPU; 0: none.
+    pub sample_hz: u32,
+    pub sleeps: Sleeps,
+}
+
+/// Sleeps of which the kernel stack is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Sleeps {
+    /// None
+    None,
+    /// Only those that no signal ends: waits for devices, pages and kernel locks
+    Uninterruptible,
+    /// Every sleep
+    All,
+}
+
+/// One hook: a place in the kernel, and how (or why not) it is attached.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Hook {
+    pub name: String,
+    /// `tp_btf`, `perf_event`, ...; `None` when not attached.
+    pub attached_as: Option<String>,
+    pub why_not: Option<String>,
+    /// What cannot be told without it.
+    pub purpose: String,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Counts {
+    pub records: u64,
+    pub records_lost: u64,
+    pub raw_bytes: u64,
+    pub stored_bytes: u64,
+    /// Records of traced threads, by what they cost: see [`Calibration`].
+    pub syscalls: u64,
+    pub switches: u64,
+    pub wakings: u64,
+    pub faults: u64,
+    pub interrupts: u64,
+    /// Filled in by attribution.
+    pub requests: u64,
+    pub requests_incomplete: u64,
+    pub requests_by_kind: BTreeMap<String, u64>,
+    /// Records that arrived too late to be put in order.
+    pub records_late: u64,
+    /// Runs of our programs that the kernel left out: each would have left a record, or part of what one says.
+    #[serde(default)]
+    pub runs_left_out: u64,
+    /// How often it was not known any more where messages begin on a connection, by why.
+    #[serde(default)]
+    pub framing_lost: BTreeMap<String, u64>,
+    /// Pipes and connections that fell out of the kernel side's tables and came back: what is counted of their
+    /// bytes begins anew.
+    #[serde(default)]
+    pub channels_forgotten: u64,
+    /// Context switches that left no record although none was lost.
+    #[serde(default)]
+    pub switches_missed: u64,
+    /// Those that left none either, but are known from the scheduler's own account.
+    #[serde(default)]
+    pub switches_restored: u64,
+    /// Wake-ups of traced threads, likewise: when is known, and not by whom.
+    #[serde(default)]
+    pub wakes_restored: u64,
+    /// Time the hypervisor took from traced threads that could not be given to an instant.
+    #[serde(default)]
+    pub steal_unplaced_ns: u64,
+    /// Kernel stacks of sleeps, and samples; and the interrupts that took the samples.
+    #[serde(default)]
+    pub sleep_stacks: u64,
+    #[serde(default)]
+    pub samples: u64,
+    #[serde(default)]
+    pub sampling_ns: u64,
+}
+
+/// A table of the kernel side.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableUse {
+    pub name: String,
+    /// What an element is.
+    pub holds: String,
+    /// Elements at one time.
+    pub bound: u64,
+    /// How long at most an element is of use, as a rule.
+    pub use_ns: u64,
+    /// Elements that were added.
+    pub made: u64,
+    /// Those that were put out for others, of which many may have been of no use any more.
+    pub let_go: u64,
+    /// What found no room, or was busy.
+    pub refused: u64,
+}
+
+/// What the programs on the kernel side took, found out while they ran (bpf/cost.h). Those of page faults
+/// are not in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProgramRuns {
+    pub runs: u64,
+    /// Some of these were timed: how many, and what they took.
+    pub timed: u64,
+    pub timed_ns: u64,
+}
+
+impl ProgramRuns {
+    /// What has been added since `earlier`.
+    pub fn since(self, earlier: ProgramRuns) -> ProgramRuns {
+        ProgramRuns {
+            runs: self.runs.saturating_sub(earlier.runs),
+            timed: self.timed.saturating_sub(earlier.timed),
+            timed_ns: self.timed_ns.saturating_sub(earlier.timed_ns),
+        }
+    }
+
+    /// Of a run; 0 when none was timed.
+    pub fn mean_ns(&self) -> f64 {
+        match self.timed {
+            0 => 0.0,
+            timed => self.timed_ns as f64 / timed as f64,
+        }
+    }
+}
+
+/// Costs measured on this machine just before the capture.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Calibration {
+    /// Added to one system call of a traced thread.
+    pub syscall_ns: f64,
+    /// Added by a run of a program besides what the program itself takes: to call it, and for what it
+    /// displaces. From round trips of a byte over pipes.
+    #[serde(default, alias = "dispatch_ns")]
+    pub around_run_ns: f64,
+    /// What a program took there.
+    #[serde(default)]
+    pub run_ns: f64,
+    /// Added to one context switch with its wake-up.
+    pub switch_ns: f64,
+    /// Added to one page fault of a traced thread.
+    pub fault_ns: f64,
+    /// Copying one byte through a pipe, one way: the rate behind modelled `copy` segments.
+    pub copy_ns_per_byte: f64,
+    /// A call that moves one byte through a pipe, from its entry to its exit as recorded.
+    #[serde(default)]
+    pub transfer_ns: f64,
+    /// The same two through a stream socket.
+    #[serde(default)]
+    pub socket_copy_ns_per_byte: f64,
+    #[serde(default)]
+    pub socket_transfer_ns: f64,
+    /// From the recorded end of a page fault to the recorded begin of the next one where a loop does
+    /// nothing but touch pages: entry, return and our own hooks, which no hook can bracket.
+    #[serde(default)]
+    pub fault_outside_ns: f64,
+    /// What those faults took from their recorded begin to their end.
+    #[serde(default)]
+    pub fault_inside_ns: f64,
+    /// The same from the exit of a system call to the entry of the next.
+    #[serde(default)]
+    pub call_outside_ns: f64,
+}
+
+impl Manifest {
+    /// The probe's own cost on the target over the whole capture: what its programs took in traced
+    /// threads' time, by those runs of them that were timed, and what is calibrated to go with it;
+    /// page faults as calibrated; and the interrupts that took samples, as measured.
+    ///
+    /// What a run takes longer than in the tight loop of the calibration are misses of its own in the
+    /// caches, and each line it brings in there puts out another, which whoever goes on has to bring
+    /// back: it counts twice. experiments/overhead compares with what is lost.
+    pub fn probe_cost_ns(&self) -> u64 {
+        let c = &self.calibration;
+        let n = &self.counts;
+        let programs = &self.programs;
+        let programs_ns = match programs.runs {
+            // A capture of a version that did not time them: events x calibrated cost.
+            0 => {
+                n.syscalls.saturating_add(n.interrupts) as f64 * c.syscall_ns
+                    + n.switches as f64 * c.switch_ns
+            }
+            runs => {
+                let mean_ns = programs.mean_ns();
+                let misses_ns = if c.run_ns > 0.0 { (mean_ns - c.run_ns).max(0.0) } else { 0.0 };
+                runs as f64 * (mean_ns + misses_ns + c.around_run_ns)
+            }
+        };
+        (programs_ns + n.faults as f64 * c.fault_ns) as u64 + n.sampling_ns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_probe_cost_is_what_its_programs_took() {
+        let counts = Counts {
+            syscalls: 100,
+            interrupts: 5,
+            switches: 7,
+            faults: 3,
+            sampling_ns: 11,
+            ..Counts::default()
+        };
+        let calibration = Calibration {
+            syscall_ns: 10.0,
+            switch_ns: 1_000.0,
+            fault_ns: 10_000.0,
+            around_run_ns: 50.0,
+            run_ns: 120.0,
+            ..Calibration::default()
+        };
+        let before = Manifest { counts, calibration, ..Manifest::default() };
+        assert_eq!(before.probe_cost_ns(), 105 * 10 + 7_000 + 30_000 + 11);
+        let earlier = ProgramRuns { runs: 1_000, timed: 10, timed_ns: 9_000 };
+        let later = ProgramRuns { runs: 1_200, timed: 14, timed_ns: 9_600 };
+        let now = Manifest { programs: later.since(earlier), ..before };
+        assert_eq!(now.probe_cost_ns(), 200 * (150 + 30 + 50) + 30_000 + 11);
+    }
+
+    #[test]
+    fn losses_before_the_start_are_none_of_the_captures() {
+        let loss = |count, first_ns, last_ns| Loss { cpu: 1, count, first_ns, last_ns };
+        let before = [Loss { cpu: 0, ..loss(40, 700, 900) }, loss(30, 800, 900)];
+        let since = |loss: Loss| loss.since(1_000, &before);
+        assert_eq!(since(loss(30, 800, 900)), None);
+        assert_eq!(since(loss(5, 800, 999)), None);
+        assert_eq!(since(loss(5, 1_000, 1_000)), Some(loss(5, 1_000, 1_000)));
+        assert_eq!(since(loss(5, 1_100, 1_200)), Some(loss(5, 1_100, 1_200)));
+        // Begun before: what had been counted then is not ours.
+        assert_eq!(since(loss(34, 800, 1_200)), Some(loss(4, 1_000, 1_200)));
+        assert_eq!(since(loss(30, 800, 1_000)), Some(loss(1, 1_000, 1_000)));
+        // Another one of which nothing is known: all of it may be ours.
+        assert_eq!(since(loss(34, 700, 1_200)), Some(loss(34, 1_000, 1_200)));
+    }
+}

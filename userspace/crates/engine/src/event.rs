@@ -1,0 +1,470 @@
+//! What the engine works on.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+pub use super::object::*;
+use super::unsent::Unsent;
+use rpcprobe_model::Kind;
+use rpcprobe_record::*;
+
+/// A system call under way: known when its thread leaves the CPU inside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenCall {
+    pub nr: u16,
+    pub enter_ns: u64,
+    pub object: Option<Object>,
+    /// The descriptor; for a futex the value it was expected to have.
+    pub fd: i32,
+}
+
+impl OpenCall {
+    /// What kind of lock the thread waits for; `None`: for a condition variable, semaphore or the like.
+    ///
+    /// By convention of glibc (lll_lock_wait) and Go, 2 in the word means "locked, and somebody waits", and
+    /// the wait is a plain FUTEX_WAIT. (Waits with a bitset for a 2 may be of Rust's mutexes, or of
+    /// condition variables.) glibc's rwlocks wait with a bitset for a 3 to change
+    /// (pthread_rwlock_common.c: 1 | PTHREAD_RWLOCK_FUTEX_USED). PI futexes are always locks
+    /// (include/uapi/linux/futex.h).
+    pub fn lock(&self) -> Option<&'static str> {
+        const FUTEX_WAIT: u32 = 0;
+        const FUTEX_LOCK_PI: u32 = 6;
+        const FUTEX_WAIT_BITSET: u32 = 9;
+        const FUTEX_LOCK_PI2: u32 = 13;
+        let object = self.object.filter(|object| object.type_bits == TYPE_FUTEX)?;
+        match (object.dev & 0x7f, self.fd) {
+            (FUTEX_WAIT, 2) => Some("mutex"),
+            (FUTEX_WAIT_BITSET, 3) => Some("rwlock"),
+            (FUTEX_LOCK_PI | FUTEX_LOCK_PI2, _) => Some("mutex"),
+            _ => None,
+        }
+    }
+}
+
+/// Bytes moved by a system call through a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Io {
+    pub object: Object,
+    /// Of a [`TYPE_SHARED_WORD`] the value it was expected to have, and a write is a wake-up.
+    pub fd: i32,
+    pub is_write: bool,
+    /// For channels: the number of the first byte moved.
+    pub offset: u64,
+    pub bytes: u64,
+    /// For connections: the channel of the other direction.
+    pub reverse: Option<Object>,
+    /// A datagram without payload: what it moved is its one byte of the channel.
+    pub empty: bool,
+    /// For connections: the inode of the socket; 0: not known.
+    pub socket: u32,
+    /// Of a write to a TCP connection.
+    pub unsent: Unsent,
+}
+
+impl Io {
+    /// Whether it moved bytes through a channel.
+    pub fn is_transfer(&self) -> bool {
+        self.object.is_channel() && self.bytes > 0
+    }
+}
+
+/// A finished system call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    pub nr: u16,
+    pub enter_ns: u64,
+    pub exit_ns: u64,
+    pub ret: i64,
+    /// The thread exited inside it; `ret` means nothing.
+    pub unfinished: bool,
+    /// `ret` is the pid a waitid() collected.
+    pub reaped: bool,
+    pub io: Option<Io>,
+    /// What it moved before `io`: several datagrams, or the other side of a splice.
+    pub more: Box<[Io]>,
+    /// It accepted the connection whose socket is `io`'s object, which came to be then (0: not known).
+    pub accepted_of_ns: Option<u64>,
+    /// What it opened.
+    pub opened: Option<FileId>,
+    /// What it named or, of `io`'s object, the name by which that was opened, if known.
+    pub path: Option<Arc<str>>,
+}
+
+impl Call {
+    /// What it moved through channels, in order.
+    pub fn transfers(&self) -> impl DoubleEndedIterator<Item = &Io> + Clone {
+        let all = self.more.iter().chain(&self.io);
+        all.filter(|io| io.is_transfer() && !self.unfinished)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum What {
+    Lost {
+        count: u64,
+        first_ns: u64,
+        last_ns: u64,
+    },
+    Switch {
+        prev: u32,
+        next: u32,
+        /// For the CPU, `next`, by the scheduler's account.
+        waited_ns: Option<u32>,
+        state: u16,
+        preempt: bool,
+        iowait: bool,
+        call: Option<OpenCall>,
+    },
+    /// `block`: number of the block request whose completion caused it, or 0.
+    Waking {
+        waker: u32,
+        wakee: u32,
+        flags: u8,
+        block: u32,
+    },
+    Fork {
+        parent: u32,
+        child: u32,
+        child_tgid: u32,
+        flags: u8,
+        enter_ns: u64,
+        comm: Box<str>,
+    },
+    Exec(Box<Exec>),
+    Exit {
+        tid: u32,
+        tgid: u32,
+        code: i32,
+        traced: bool,
+    },
+    Rename {
+        tid: u32,
+        comm: Box<str>,
+    },
+    Call {
+        tid: u32,
+        call: Box<Call>,
+    },
+    /// What a call moved besides what its own record, still to come, tells.
+    Transfer {
+        tid: u32,
+        io: Io,
+    },
+    /// Bytes up to `end` of a channel are in the socket of who reads it, since `arrived_ns`, and nobody traced
+    /// has written them.
+    Arrival {
+        object: Object,
+        end: u64,
+        arrived_ns: u64,
+    },
+    /// A packet of a traced sender was given to its device's driver, or came out of another here.
+    Packet {
+        object: Object,
+        packet: Packet,
+    },
+    Fault {
+        tid: u32,
+        enter_ns: u64,
+        ip: u64,
+        flags: u8,
+    },
+    Irq {
+        tid: u32,
+        enter_ns: u64,
+        hard: bool,
+        number: u16,
+    },
+    Task {
+        tid: u32,
+        tgid: u32,
+        kthread: bool,
+        comm: Box<str>,
+    },
+    Block(Box<Block>),
+    Journal {
+        tid: u32,
+        dev: u32,
+        transaction: u32,
+        phase: u16,
+    },
+    Contention {
+        tid: u32,
+        enter_ns: u64,
+        flags: u16,
+    },
+    Throttle {
+        tid: u32,
+    },
+    /// A kernel worker has done what a traced thread had queued.
+    Work {
+        tid: u32,
+        queuer: u32,
+        queued_ns: u64,
+        started_ns: u64,
+    },
+    /// What people call a connection's direction.
+    Channel {
+        object: Object,
+        name: Box<str>,
+        /// Of the network: from where to where it leads.
+        ends: Option<[SocketAddr; 2]>,
+    },
+    /// A thread that runs already is traced from now on. It sleeps, in that state, maybe in a call.
+    Marked {
+        tid: u32,
+        tgid: u32,
+        asleep: Option<u16>,
+        call: Option<OpenCall>,
+    },
+    /// A file that was open before the capture.
+    File {
+        file: FileId,
+        path: Arc<str>,
+    },
+    /// Who asks on channels that are older than the capture.
+    Role {
+        asked: Option<Object>,
+        answer: Option<Object>,
+    },
+    /// The kernel stack with which the thread leaves the CPU to sleep, at the time of its switch.
+    Stack {
+        tid: u32,
+        kernel: Box<[u64]>,
+    },
+    /// Where the CPU clock found a thread.
+    Sample {
+        tid: u32,
+        interrupted_ns: u64,
+        kernel: Box<[u64]>,
+        user: Box<[u64]>,
+    },
+    Mapping(Box<Mapping>),
+    /// The hypervisor took that much of a thread's time on its CPU, in `[since_ns, until_ns)`.
+    Steal {
+        tid: u32,
+        since_ns: u64,
+        until_ns: u64,
+        taken_ns: u64,
+    },
+    /// A thread had got its CPU unseen, at `arrived_ns` (0: not known); the last switch seen there,
+    /// at `since_ns`, had given it to `last`.
+    UnseenSwitch {
+        tid: u32,
+        last: u32,
+        since_ns: u64,
+        arrived_ns: u64,
+        waited_ns: Option<u32>,
+    },
+    /// A runnable thread was moved from the run queue of one CPU to that of another.
+    Migrate {
+        tid: u32,
+        from_cpu: u32,
+        to_cpu: u32,
+    },
+    /// A frame or a message's head inside a byte stream.
+    Unit(Box<Unit>),
+    /// Where messages begin on a channel is not known any more.
+    Gap {
+        channel: Object,
+        why: GapWhy,
+    },
+    /// What a unit's message calls, or how its request ended.
+    Method(Box<Method>),
+}
+
+/// What a byte stream speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Protocol {
+    Http2,
+    OncRpc,
+    Http1,
+    Resp,
+}
+
+impl Protocol {
+    /// What its requests are called.
+    pub fn kind(self) -> Kind {
+        match self {
+            Protocol::Http2 => Kind::Http2,
+            Protocol::OncRpc => Kind::OncRpc,
+            Protocol::Http1 => Kind::Http1,
+            Protocol::Resp => Kind::Resp,
+        }
+    }
+}
+
+/// Bytes `[from, to)` of a channel that are one frame or (part of) one message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unit {
+    pub channel: Object,
+    pub reverse: Object,
+    pub from: u64,
+    pub to: u64,
+    pub protocol: Protocol,
+    /// Stream or XID.
+    pub id: u32,
+    /// `UNIT_*`, or of HTTP/2 that of the frame.
+    pub kind: u8,
+    /// Likewise.
+    pub flags: u8,
+    /// Bytes before it could not be followed.
+    pub after_gap: bool,
+    /// A [`Method`] of the same offset follows.
+    pub named: bool,
+    /// Whether the channel is known to be the client's, or known not to be.
+    pub from_client: Option<bool>,
+    pub numbers: [u32; 3],
+    pub status_known: bool,
+}
+
+impl Unit {
+    /// Whether a question or an answer begins with it.
+    pub fn begins_message(&self) -> bool {
+        /// HEADERS, RFC 9113, section 6.2
+        const HEADERS: u8 = 1;
+        match self.protocol {
+            Protocol::Http2 => self.kind == HEADERS,
+            _ => matches!(self.kind, UNIT_REQUEST | UNIT_RESPONSE),
+        }
+    }
+}
+
+/// Why the framing of a stream was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum GapWhy {
+    Unseen,
+    Senseless,
+    Long,
+    Busy,
+    Forgotten,
+}
+
+impl GapWhy {
+    pub fn text(self) -> &'static str {
+        match self {
+            GapWhy::Unseen => "bytes moved unseen",
+            GapWhy::Senseless => "bytes made no sense or could not be read",
+            GapWhy::Long => "a call moved more messages than are looked at",
+            GapWhy::Busy => "two CPUs were at it at once",
+            GapWhy::Forgotten => "there are more connections than can be followed",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Method {
+    pub channel: Object,
+    /// Where its unit begins.
+    pub offset: u64,
+    /// Stream.
+    pub id: u32,
+    /// Whether a request says so, or a response; `None`: neither is known.
+    pub asks: Option<bool>,
+    pub path: Option<Box<str>>,
+    /// `:status`
+    pub status: Option<i32>,
+    /// `grpc-status`
+    pub result: Option<i32>,
+}
+
+/// Code that appears in a process, or (`code` is `None`) a new, empty address space.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    pub tgid: u32,
+    pub code: Option<Code>,
+}
+
+/// Bytes of a file at `[start, end)`, from `file_offset` on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Code {
+    pub start: u64,
+    pub end: u64,
+    pub file_offset: u64,
+    pub module: Module,
+}
+
+/// A file with code: which one, and what its path was in the process that mapped it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Module {
+    pub path: Box<str>,
+    /// `build-id:HEX` or `inode:MAJOR:MINOR:NUMBER`.
+    pub identity: Box<str>,
+}
+
+/// A packet with bytes `[from, end)` of a channel on its way from one device to the next: when the first got it,
+/// began to send it, and when it was received, if that was on this machine. There are as many as it passes
+/// devices that send it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet {
+    pub from: u64,
+    pub end: u64,
+    pub queued_ns: u64,
+    pub sent_ns: u64,
+    pub received_ns: Option<u64>,
+    /// The bytes had been sent before.
+    pub again: bool,
+    /// A router on this machine handed it on.
+    pub forwarded: bool,
+    /// Tells the devices apart that hand it on.
+    pub device: u32,
+}
+
+/// A block request, told at its completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    pub number: u32,
+    pub queued_ns: u64,
+    pub issued_ns: u64,
+    pub done_ns: u64,
+    pub sector: u64,
+    pub bytes: u32,
+    /// major << 20 | minor
+    pub dev: u32,
+    /// REQ_OP_*, include/linux/blk_types.h
+    pub op: u16,
+    /// Who was current at its issue.
+    pub tid: u32,
+}
+
+impl std::fmt::Display for Block {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let op = match self.op {
+            0 => "read",
+            1 => "write",
+            3 => "discard",
+            _ => "request",
+        };
+        let (major, minor) = (self.dev >> 20, self.dev & 0xf_ffff);
+        match self.bytes {
+            0 => write!(f, "flush of {major}:{minor}"),
+            bytes => {
+                write!(f, "{op} of {bytes} bytes at sector {} of {major}:{minor}", self.sector)
+            }
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Exec {
+    pub tid: u32,
+    pub old_tid: u32,
+    pub traced: bool,
+    /// First instruction of the program, and base of its dynamic loader (0: static).
+    pub entry: u64,
+    pub interp_base: u64,
+    pub comm: Box<str>,
+    pub path: Option<Box<str>>,
+}
+
+/// One thing that happened: on `cpu`, at `ts_ns` (for calls, faults and interrupts their end).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    pub ts_ns: u64,
+    pub cpu: u32,
+    pub what: What,
+}
+
+/// The bytes in hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

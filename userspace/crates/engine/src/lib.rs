@@ -1,0 +1,536 @@
+//! From events to segments: timelines and messages ([`world`]), requests ([`requests`]), the walk
+//! ([`walk`]). Streaming: one pass, and what no open request can reach is forgotten.
+
+mod certainty;
+mod claims;
+pub mod decode;
+pub mod event;
+pub mod forget;
+pub mod ledger;
+mod lives;
+mod locks;
+pub mod losses;
+pub mod marks;
+mod moved;
+pub mod object;
+mod recent;
+pub mod requests;
+pub mod serve;
+pub mod space;
+pub mod stacks;
+pub mod sums;
+pub mod symbols;
+pub mod syscall;
+pub mod tile;
+pub mod unsent;
+pub mod wait;
+pub mod walk;
+pub mod world;
+
+use std::collections::VecDeque;
+
+use anyhow::Result;
+
+use claims::{Claimant, Claims};
+use event::Event;
+use forget::Held;
+use ledger::Ledger;
+use requests::{Detector, Found, KnownTarget};
+use rpcprobe_model::wanted::Wanted;
+use rpcprobe_model::{Category, Kind, Request, Rule, Segment};
+pub use walk::Rates;
+use walk::{Goal, NotYet, Settings};
+use world::{Channel, ThreadId, World};
+
+/// Events between two rounds of forgetting.
+const FORGET_EVERY: u64 = 1 << 16;
+/// History kept whatever the open requests: a write under way may turn out to begin one. So long, or, where
+/// more happens, so many events.
+const KEEP_NS: u64 = 1_000_000_000;
+const KEEP_EVENTS: u64 = 1 << 18;
+
+/// Most events kept for a request that stays open: what runs for hours must not take all memory.
+const MOST_HISTORY_EVENTS: u64 = 1 << 23;
+/// What an event takes while it is kept, with the segments of a request that is as long as the capture (a program's life
+/// around 180,000 of redis-benchmark's: 1 KB); and of the memory there is, what that may come to.
+const EVENT_BYTES: u64 = 1000;
+const HISTORY_PART: u64 = 4;
+
+/// A found request whose walk waits for a record of a thread.
+struct Waiting {
+    found: Found,
+    on: ThreadId,
+}
+
+/// A request of a kind that is given only where there are no others.
+struct HeldBack {
+    request: Request,
+    segments: Vec<Segment>,
+    threads: Vec<ThreadId>,
+    claimant: Claimant,
+}
+
+/// Takes events in time order, hands out explained requests.
+pub struct Engine {
+    pub world: World,
+    detector: Detector,
+    waiting: Vec<Waiting>,
+    claims: Claims,
+    pub ledger: Ledger,
+    settings: Settings,
+    events: u64,
+    most_history_events: u64,
+    /// How many events there had been, and when, at each round of forgetting that still counts.
+    rounds: VecDeque<(u64, u64)>,
+    /// What was before had to be forgotten although requests were open.
+    given_up_ns: u64,
+    /// Requests that began before are not seen whole.
+    attached_ns: u64,
+    /// Stdin/stdout turns already explained, held until it is known that nothing better comes.
+    held: Vec<HeldBack>,
+}
+
+impl Engine {
+    pub fn new(cpus: u32, start_ns: u64, rates: Rates) -> Engine {
+        Engine {
+            world: World::new(cpus, start_ns),
+            detector: Detector::default(),
+            waiting: Vec::new(),
+            claims: Claims::default(),
+            ledger: Ledger::default(),
+            settings: Settings { rates, no_more_records: false, without: None },
+            events: 0,
+            most_history_events: MOST_HISTORY_EVENTS,
+            rounds: VecDeque::new(),
+            given_up_ns: 0,
+            attached_ns: 0,
+            held: Vec::new(),
+        }
+    }
+
+    /// Looks for certain requests only.
+    pub fn look_for(&mut self, wanted: Wanted) {
+        self.detector.wanted = wanted;
+    }
+
+    /// Tells the target's pid beforehand: it was released when the capture began.
+    pub fn expect_target(&mut self, pid: u32) {
+        self.detector.target = Some(KnownTarget { pid, released_ns: self.world.start_ns });
+    }
+
+    /// The target ran already, and from then on all of it is known: requests that began before are
+    /// incomplete, those that also ended before are left out.
+    pub fn attached_at(&mut self, attached_ns: u64) {
+        self.attached_ns = attached_ns;
+        self.detector.attached = true;
+    }
+
+    /// Attributes as if the engine did not have this rule, so that one can see what the rule is worth. What it would
+    /// have decided the other rules decide. `end`, `run-queue`, `charge` and `lost` are what remains without
+    /// any rule: leaving them out changes nothing.
+    pub fn leave_out(&mut self, rule: Rule) {
+        self.settings.without = Some(rule);
+        self.claims.left_out = rule == Rule::Claimed;
+    }
+
+    /// Keeps no more events for any request than fit into their part of so much memory.
+    pub fn limit_memory(&mut self, bytes: u64) {
+        let events = bytes / HISTORY_PART / EVENT_BYTES;
+        self.limit_history(events.clamp(KEEP_EVENTS, MOST_HISTORY_EVENTS));
+    }
+
+    /// Keeps no more events than that for any request.
+    pub fn limit_history(&mut self, events: u64) {
+        self.most_history_events = events;
+    }
+
+    /// Takes the next event.
+    ///
+    /// # Errors
+    /// Whatever `sink` returns.
+    pub fn push(
+        &mut self,
+        event: &Event,
+        sink: &mut impl FnMut(Request, Vec<Segment>) -> Result<()>,
+    ) -> Result<()> {
+        let settled = self.world.apply(event);
+        self.detector.observe(&self.world, event);
+        if let Some(thread) = settled {
+            if self.waiting.iter().any(|waiting| waiting.on == thread) {
+                let (ready, waiting) = std::mem::take(&mut self.waiting)
+                    .into_iter()
+                    .partition(|waiting| waiting.on == thread);
+                self.waiting = waiting;
+                for Waiting { found, .. } in ready {
+                    self.explain(found, sink)?;
+                }
+            }
+        }
+        for found in std::mem::take(&mut self.detector.found) {
+            self.explain(found, sink)?;
+        }
+        for found in std::mem::take(&mut self.detector.fallback) {
+            self.hold(found);
+        }
+        if self.detector.has_primary() && !self.held.is_empty() {
+            self.held.clear();
+        }
+        self.events += 1;
+        if self.events.is_multiple_of(FORGET_EVERY) {
+            self.forget();
+        }
+        Ok(())
+    }
+
+    /// No more events: explains what is left.
+    ///
+    /// # Errors
+    /// Whatever `sink` returns.
+    pub fn finish(
+        &mut self,
+        end_ns: Option<u64>,
+        sink: &mut impl FnMut(Request, Vec<Segment>) -> Result<()>,
+    ) -> Result<()> {
+        self.settings.no_more_records = true;
+        if let Some(end_ns) = end_ns {
+            self.world.now_ns = self.world.now_ns.max(end_ns);
+        }
+        self.detector.finish(&self.world);
+        for Waiting { found, .. } in std::mem::take(&mut self.waiting) {
+            self.explain(found, sink)?;
+        }
+        for found in std::mem::take(&mut self.detector.found) {
+            self.explain(found, sink)?;
+        }
+        if !self.detector.has_primary() {
+            for found in std::mem::take(&mut self.detector.fallback) {
+                self.hold(found);
+            }
+            let mut held = std::mem::take(&mut self.held);
+            held.sort_by_key(|HeldBack { request, .. }| {
+                (request.start_ns, u64::MAX - request.latency_ns)
+            });
+            for HeldBack { mut request, segments, threads, claimant } in held {
+                request.request_id = self.detector.new_id();
+                let claimant = Claimant { id: request.request_id, ..claimant };
+                let segments = self.claimed(claimant, segments, &threads);
+                sink(request, segments)?;
+            }
+        }
+        self.claims.book_before(u64::MAX, &mut self.ledger);
+        self.ledger.count(&self.world, self.world.now_ns);
+        Ok(())
+    }
+
+    fn explain(
+        &mut self,
+        found: Found,
+        sink: &mut impl FnMut(Request, Vec<Segment>) -> Result<()>,
+    ) -> Result<()> {
+        if found.goal.end_ns < self.attached_ns || !self.detector.wants(&found.request) {
+            return Ok(());
+        }
+        // Who asks may not have been known before.
+        let known = found.goal.start_ns >= self.attached_ns;
+        for (index, message) in found.goal.messages.iter().enumerate().filter(|_| known) {
+            if let Some(channel) = self.world.channels.get_mut(&message.object) {
+                channel.carries_requests = true;
+                channel.answers |= index > 0;
+            }
+        }
+        match self.walked(&found) {
+            Ok((segments, threads)) => {
+                let segments = self.claimed(claimant(&found), segments, &threads);
+                let request = self.completed(found);
+                sink(request, segments)
+            }
+            Err(NotYet(on)) => {
+                self.waiting.push(Waiting { found, on });
+                Ok(())
+            }
+        }
+    }
+
+    fn hold(&mut self, found: Found) {
+        if found.goal.end_ns < self.attached_ns || !self.detector.wants(&found.request) {
+            return;
+        }
+        if let Ok((segments, threads)) = self.walked(&found) {
+            let claimant = claimant(&found);
+            let request = self.completed(found);
+            self.held.push(HeldBack { request, segments, threads, claimant });
+        }
+    }
+
+    fn walked(&self, found: &Found) -> Result<(Vec<Segment>, Vec<ThreadId>), NotYet> {
+        if found.goal.end_ns <= found.goal.start_ns {
+            return Ok(Default::default());
+        }
+        let mut settings = self.settings;
+        // An incomplete request is explained as far as it is known.
+        settings.no_more_records |= !found.request.complete;
+        walk::walk(&self.world, &found.goal, settings)
+    }
+
+    /// The segments without work that is another request's own.
+    fn claimed(
+        &mut self,
+        claimant: Claimant,
+        segments: Vec<Segment>,
+        threads: &[ThreadId],
+    ) -> Vec<Segment> {
+        let world = &self.world;
+        let ran = |segment: &Segment, thread: ThreadId| {
+            let runs = || {
+                let off = world.thread(thread).off_before(segment.end_ns());
+                off.is_none_or(|off| off.end_ns < segment.end_ns())
+            };
+            // A packet's way in the thread's own call.
+            let way = segment.category == Category::WireStack && runs();
+            segment.category.is_on_cpu() || way
+        };
+        self.claims.settle(claimant, segments, threads, ran)
+    }
+
+    /// A request with what else is known of it.
+    fn completed(&self, found: Found) -> Request {
+        let mut request = self.judged(found.request);
+        self.judge_channels(&mut request, &found.goal);
+        request.certainty = certainty::of(&self.world, &found.goal, &request);
+        [request.client_moved, request.server_moved] =
+            moved::moved(&self.world, &found.goal, &self.settings.rates);
+        request
+    }
+
+    /// Marks a request over a channel whose bytes are counted anew since then or before.
+    fn judge_channels(&self, request: &mut Request, goal: &Goal) {
+        let end_ns = request.start_ns + request.latency_ns;
+        let forgotten = |channel: &Channel| channel.forgotten_ns.is_some_and(|ns| ns <= end_ns);
+        let mut channels =
+            goal.messages.iter().filter_map(|message| self.world.channels.get(&message.object));
+        if request.complete && channels.any(forgotten) {
+            request.complete = false;
+            request.reason = Some(FORGOTTEN.into());
+        }
+    }
+
+    /// Marks a request that lost records touch, or that outlived what could be kept.
+    fn judged(&self, mut request: Request) -> Request {
+        if request.start_ns < self.given_up_ns && request.complete {
+            request.complete = false;
+            let most = self.most_history_events;
+            request.reason =
+                Some(format!("its begin was forgotten, more than {most} events before"));
+        }
+        if request.start_ns < self.attached_ns {
+            request.complete = false;
+            request.reason = Some("it began before the capture".into());
+        }
+        let end_ns = request.start_ns + request.latency_ns;
+        let lost = self.world.losses.count(request.start_ns, end_ns);
+        request.records_lost = lost;
+        if lost > 0 && request.complete {
+            request.complete = false;
+            request.reason = Some("records were lost while it was under way".into());
+        }
+        request
+    }
+
+    fn forget(&mut self) {
+        self.rounds.push_back((self.events, self.world.now_ns));
+        while let Some(&(events, at_ns)) = self.rounds.front() {
+            if events + self.most_history_events >= self.events {
+                break;
+            }
+            self.given_up_ns = at_ns;
+            self.rounds.pop_front();
+        }
+        let enough = |(events, _): &&(u64, u64)| events + KEEP_EVENTS <= self.events;
+        let busy_ns = self.rounds.iter().rev().find(enough).map_or(0, |(_, at_ns)| *at_ns);
+        let goals = || self.waiting.iter().map(|waiting| &waiting.found.goal);
+        let waiting = goals().map(|goal| goal.start_ns).min();
+        let horizon_ns = self
+            .detector
+            .horizon_ns(self.world.now_ns, busy_ns)
+            .min(waiting.unwrap_or(u64::MAX))
+            .min(self.world.now_ns.saturating_sub(KEEP_NS).max(busy_ns))
+            .min(self.world.oldest_write_under_way_ns())
+            .max(self.given_up_ns);
+        let mut held = Held::default();
+        self.detector.hold(&mut held);
+        for goal in goals() {
+            held.threads.insert(goal.client);
+            held.processes.insert(goal.client_process);
+            held.processes.extend(goal.server_process.into_iter().chain(goal.child));
+            held.channels.extend(goal.messages.iter().map(|message| message.object));
+        }
+        held.threads.extend(self.waiting.iter().map(|waiting| waiting.on));
+        self.claims.book_before(horizon_ns, &mut self.ledger);
+        self.ledger.count(&self.world, horizon_ns);
+        self.world.forget_before(horizon_ns, held);
+        self.detector.forget(&self.world, horizon_ns);
+    }
+}
+
+const FORGOTTEN: &str =
+    "its channel had fallen out of a full table: which bytes are whose is not known since";
+
+fn claimant(Found { request, goal }: &Found) -> Claimant {
+    Claimant {
+        id: request.request_id,
+        parent: request.parent_request_id,
+        start_ns: goal.start_ns,
+        end_ns: goal.end_ns,
+        client: request.client.as_ref().map(|_| goal.client_process),
+        server: goal.server_process,
+        encloses: matches!(request.kind, Kind::Exec | Kind::Process | Kind::Stdio),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::event::{Call, Io, Object, What};
+    use super::*;
+    use rpcprobe_model::Kind;
+    use rpcprobe_model::Loss;
+    use rpcprobe_record::TASK_TRACED;
+
+    fn request(start_ns: u64, latency_ns: u64) -> Request {
+        Request { request_id: 1, ..Request::new(Kind::Pipe, start_ns, start_ns + latency_ns) }
+    }
+
+    /// However many records: the same reason, so that reports can group by it.
+    #[test]
+    fn lost_records_are_a_reason_and_a_number() {
+        let mut engine = Engine::new(2, 0, Rates::default());
+        let loss = |cpu, count, first_ns, last_ns| Loss { cpu, count, first_ns, last_ns };
+        engine.world.losses = vec![loss(0, 7, 100, 110), loss(1, 5, 105, 200)].into();
+        let judged = |start_ns, latency_ns| {
+            let request = engine.judged(request(start_ns, latency_ns));
+            (request.complete, request.reason, request.records_lost)
+        };
+        let reason = Some("records were lost while it was under way".to_owned());
+        assert_eq!(judged(90, 9), (true, None, 0));
+        assert_eq!(judged(90, 10), (false, reason.clone(), 7));
+        assert_eq!(judged(100, 10), (false, reason.clone(), 12));
+        assert_eq!(judged(200, 10), (false, reason, 5));
+        assert_eq!(judged(201, 10), (true, None, 0));
+
+        // A better reason stays; the number is told all the same.
+        let unanswered = Request {
+            complete: false,
+            reason: Some("its server ended".into()),
+            ..request(100, 10)
+        };
+        let judged = engine.judged(unanswered);
+        assert_eq!((judged.reason.as_deref(), judged.records_lost), (Some("its server ended"), 12));
+    }
+
+    /// A pipe whose bytes are counted from the first one on again: which are whose is not known since.
+    #[test]
+    fn requests_over_a_pipe_that_was_forgotten_are_incomplete() {
+        let mut engine = Engine::new(1, 0, Rates::default());
+        let mut found = Vec::new();
+        let mut push = |engine: &mut Engine, ts_ns: u64, what: What| {
+            let mut sink = |request: Request, _: Vec<Segment>| {
+                found.push((request.start_ns, request.reason));
+                Ok(())
+            };
+            engine.push(&Event { ts_ns, cpu: 0, what }, &mut sink).unwrap();
+        };
+        for tid in [10, 20] {
+            let task = What::Task { tid, tgid: tid, kthread: false, comm: "x".into() };
+            push(&mut engine, 0, task);
+        }
+        // Questions of 10 bytes, each with its answer, the last two at the first bytes again.
+        for (round, offset) in [0, 10, 20, 0, 10].into_iter().enumerate() {
+            let at_ns = 1_000 * (round as u64 + 1);
+            let moves =
+                [(10, 1, true, 0), (20, 1, false, 20), (20, 2, true, 40), (10, 2, false, 60)];
+            for (tid, ino, is_write, after_ns) in moves {
+                let io = Io {
+                    object: Object { dev: 9, ino, type_bits: event::TYPE_FIFO },
+                    fd: 3,
+                    is_write,
+                    offset,
+                    bytes: 10,
+                    reverse: None,
+                    empty: false,
+                    unsent: unsent::Unsent::default(),
+                    socket: 0,
+                };
+                let call = Call {
+                    nr: u16::from(is_write),
+                    enter_ns: at_ns + after_ns,
+                    exit_ns: at_ns + after_ns + 10,
+                    ret: 10,
+                    unfinished: false,
+                    reaped: false,
+                    io: Some(io),
+                    more: Box::default(),
+                    accepted_of_ns: None,
+                    opened: None,
+                    path: None,
+                };
+                let ended_ns = call.exit_ns;
+                push(&mut engine, ended_ns, What::Call { tid, call: Box::new(call) });
+            }
+        }
+        let mut sink = |request: Request, _: Vec<Segment>| {
+            found.push((request.start_ns, request.reason));
+            Ok(())
+        };
+        engine.finish(Some(1_000_000_000), &mut sink).unwrap();
+        assert_eq!(engine.world.channels_forgotten, 2, "one a direction");
+        found
+            .retain(|(_, reason)| reason.as_deref() != Some("the capture ended before the answer"));
+        let forgotten = || Some(FORGOTTEN.to_string());
+        assert_eq!(
+            found,
+            [
+                (1_000, None),
+                (2_000, None),
+                (3_000, None),
+                (4_000, forgotten()),
+                (5_000, forgotten())
+            ]
+        );
+    }
+
+    /// Where much happens: a worker, forked and never running a program of its own, keeps no more than that.
+    #[test]
+    fn a_forked_worker_does_not_keep_what_is_past() {
+        let mut engine = Engine::new(1, 0, Rates::default());
+        let mut sink = |_: Request, _: Vec<Segment>| Ok(());
+        let mut push = |engine: &mut Engine, ts_ns: u64, what: What| {
+            engine.push(&Event { ts_ns, cpu: 0, what }, &mut sink).unwrap();
+        };
+        let (parent, child, flags) = (10, 20, TASK_TRACED);
+        let comm = "worker".into();
+        let fork = What::Fork { parent, child, child_tgid: child, flags, enter_ns: 50, comm };
+        push(&mut engine, 100, fork);
+        let kept = |engine: &Engine| {
+            engine.world.thread_by_tid(child).map_or(0, |id| engine.world.thread(id).calls.len())
+        };
+        let mut most = 0;
+        for number in 0..3 * KEEP_EVENTS {
+            let ts_ns = 1000 + 10 * number;
+            let call = Call {
+                nr: 39,
+                enter_ns: ts_ns - 5,
+                exit_ns: ts_ns,
+                ret: 1,
+                unfinished: false,
+                reaped: false,
+                io: None,
+                more: Box::default(),
+                accepted_of_ns: None,
+                opened: None,
+                path: None,
+            };
+            push(&mut engine, ts_ns, What::Call { tid: child, call: Box::new(call) });
+            most = most.max(kept(&engine));
+        }
+        assert!(most as u64 <= KEEP_EVENTS + 2 * FORGET_EVERY, "{most}");
+    }
+}

@@ -1,0 +1,102 @@
+//! Kernel objects that calls move bytes through, wait on or name.
+
+/// `S_IFIFO >> 12`, `S_IFSOCK >> 12`: values of [`Object::type_bits`].
+pub const TYPE_FIFO: u16 = 1;
+pub const TYPE_CHAR: u16 = 2;
+pub const TYPE_DIRECTORY: u16 = 4;
+pub const TYPE_BLOCK: u16 = 6;
+pub const TYPE_FILE: u16 = 8;
+pub const TYPE_SOCKET: u16 = 12;
+/// Stream sockets by what they speak. As a channel (see [`Object::is_channel`]) `dev` is 0 and `ino`
+/// a number of one direction of the connection; else they are the socket's inode.
+pub const TYPE_UNIX: u16 = TYPE_SOCKET | 1 << 8;
+pub const TYPE_TCP: u16 = TYPE_SOCKET | 2 << 8;
+/// Sockets for datagrams; of Unix sockets also those for sequenced packets. Every datagram takes at
+/// least one byte of its channel.
+pub const TYPE_UDP: u16 = TYPE_SOCKET | 3 << 8;
+pub const TYPE_UNIX_DGRAM: u16 = TYPE_SOCKET | 4 << 8;
+/// An eventfd: `ino` is its number, and what goes through it are counts.
+pub const TYPE_EVENTFD: u16 = 1 << 8;
+/// A futex: `ino` is its address, `dev` the operation; see [`OpenCall::lock`].
+pub const TYPE_FUTEX: u16 = 15;
+/// A futex in memory that processes share: `dev` and the upper half of `ino` are those of the memory's
+/// file, the lower half is where in it.
+pub const TYPE_SHARED_WORD: u16 = TYPE_FUTEX | 1 << 8;
+
+/// A kernel object behind a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Object {
+    pub dev: u32,
+    pub ino: u64,
+    /// `S_IFMT >> 12` of the inode, or one of the constants above.
+    pub type_bits: u16,
+}
+
+/// A file of a file system: the device and the number of its inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileId {
+    pub dev: u32,
+    pub ino: u64,
+}
+
+impl Object {
+    pub fn is_socket(&self) -> bool {
+        self.type_bits & 0xff == TYPE_SOCKET
+    }
+
+    /// Whether it is a socket for a stream of bytes, not one of its directions.
+    pub fn is_stream(&self) -> bool {
+        matches!(self.type_bits, TYPE_TCP | TYPE_UNIX) && !self.is_channel()
+    }
+
+    /// Which file it is, if it is what programs open by a name.
+    pub fn file(&self) -> Option<FileId> {
+        matches!(self.type_bits, TYPE_FILE | TYPE_CHAR | TYPE_DIRECTORY | TYPE_BLOCK)
+            .then_some(FileId { dev: self.dev, ino: self.ino })
+    }
+
+    pub fn is_datagram(&self) -> bool {
+        matches!(self.type_bits, TYPE_UDP | TYPE_UNIX_DGRAM)
+    }
+
+    /// Whether bytes take their way through the network stack.
+    pub fn is_network(&self) -> bool {
+        matches!(self.type_bits, TYPE_TCP | TYPE_UDP)
+    }
+
+    /// Whether it carries something from thread to thread, in one direction: a pipe, half of a
+    /// connection, an eventfd.
+    pub fn is_channel(&self) -> bool {
+        matches!(self.type_bits, TYPE_FIFO | TYPE_EVENTFD) || (self.is_socket() && self.dev == 0)
+    }
+}
+
+impl std::fmt::Display for Object {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.type_bits == TYPE_FUTEX {
+            return write!(f, "{:#x}", self.ino);
+        }
+        if self.type_bits == TYPE_SHARED_WORD {
+            return write!(f, "shm:[{}]+{:#x}", self.ino >> 32, self.ino & 0xffff_ffff);
+        }
+        let kind = match self.type_bits {
+            TYPE_FIFO => "pipe",
+            TYPE_EVENTFD => "eventfd",
+            TYPE_CHAR => "char",
+            TYPE_FILE => "file",
+            TYPE_UNIX if self.is_channel() => return write!(f, "unix"),
+            TYPE_TCP if self.is_channel() => return write!(f, "tcp"),
+            TYPE_UDP if self.is_channel() => return write!(f, "udp"),
+            TYPE_UNIX_DGRAM if self.is_channel() => return write!(f, "unix"),
+            TYPE_UNIX | TYPE_UNIX_DGRAM => "unix",
+            TYPE_TCP => "tcp",
+            TYPE_UDP => "udp",
+            TYPE_SOCKET => "socket",
+            0 => "anon", // eventfd, epoll, timerfd, ...
+            TYPE_DIRECTORY => "dir",
+            TYPE_BLOCK => "block",
+            _ => "object",
+        };
+        write!(f, "{kind}:[{}]", self.ino)
+    }
+}

@@ -1,0 +1,55 @@
+//! Searching histories from their end: what is asked for is nearly always among the latest.
+
+use std::collections::{vec_deque, VecDeque};
+use std::iter::Rev;
+
+/// How many items at the front of `list` satisfy `is_before`, as
+/// [`partition_point`](VecDeque::partition_point) says it; quicker the closer that is to the end.
+pub fn count_before<T>(list: &VecDeque<T>, is_before: impl Fn(&T) -> bool) -> usize {
+    let (mut high, mut step) = (list.len(), 1);
+    let mut low = loop {
+        let probe = high.saturating_sub(step);
+        if high == 0 || is_before(&list[probe]) {
+            break probe + usize::from(high > 0);
+        }
+        (high, step) = (probe, step * 2);
+    };
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if is_before(&list[middle]) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    low
+}
+
+/// The last item of `list` that satisfies `is_before`; see [`count_before`].
+pub fn last_before<T>(list: &VecDeque<T>, is_before: impl Fn(&T) -> bool) -> Option<&T> {
+    list.get(count_before(list, is_before).checked_sub(1)?)
+}
+
+/// The items of `list` that satisfy `is_before`, latest first; see [`count_before`].
+pub fn latest_before<T>(
+    list: &VecDeque<T>,
+    is_before: impl Fn(&T) -> bool,
+) -> Rev<vec_deque::Iter<'_, T>> {
+    list.range(..count_before(list, is_before)).rev()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_counts_what_partition_point_counts() {
+        for length in 0..40u32 {
+            let list: VecDeque<u32> = (0..length).map(|n| n / 3).collect();
+            for limit in 0..16 {
+                let expected = list.partition_point(|n| *n < limit);
+                assert_eq!(count_before(&list, |n| *n < limit), expected, "{length} {limit}");
+            }
+        }
+    }
+}

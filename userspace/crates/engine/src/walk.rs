@@ -1,0 +1,499 @@
+//! The backward walk: from the moment the client has the answer to the moment it began to ask.
+//!
+//! State `(thread, time)`. Each step emits what the thread was doing just before that time and moves
+//! back, or crosses an edge to the thread that made it wait. Every step lowers the time or uses up
+//! an edge, so the walk ends; segments are emitted back to back, so they tile the request.
+
+mod accept;
+mod arrivals;
+mod doubts;
+mod goal;
+mod helpers;
+mod messages;
+mod off_cpu;
+mod on_cpu;
+mod queue;
+mod rates;
+mod run_queue;
+mod segments;
+mod turns;
+mod wire;
+mod workers;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::event::{Call, Io, Object, OpenCall, TYPE_EVENTFD, TYPE_FIFO};
+use super::recent::{count_before, last_before, latest_before};
+use super::serve;
+use super::sums::{stretch_before, Doing};
+use super::syscall::{waits, waits_for_writeback, Waits, SOFTIRQ_NET_RX};
+use super::tile::{self, InCall, Level};
+use super::wait;
+use super::world::{
+    Channel, Off, ProcessId, Thread, ThreadId, Transfer, Wake, Why, Work, World, IDLE,
+};
+pub use goal::{Goal, Message, NotYet, Settings};
+pub use rates::Rates;
+use rpcprobe_model::{Category, Evidence, Rule, Segment, Side};
+use turns::Turn;
+
+/// `detail` of a `queue.pipe` segment.
+const UNREAD: &str = "bytes ready, not yet read";
+
+/// `detail` of a `queue.app` segment inside a server.
+const UNSERVED: &str = "received, not yet served";
+
+/// `detail` of a `queue.app` segment inside a thread that has the request and others.
+const OTHERS_TURN: &str = "received, others are served";
+
+/// `cause` of what a thread did that got the request from another one, nobody saw when.
+pub const HANDED_UNSEEN: &str = "handed over in memory, unseen";
+
+/// `phase` of what lies between the end of the read and the thread it was read for.
+pub const HAND_OVER: &str = "hand-over";
+
+/// Hand-offs followed one inside another before a wait is charged as it is.
+const MAX_DEPTH: usize = 64;
+/// Steps spent on one request before the rest is given up as unattributed.
+const MAX_STEPS: usize = 4_000_000;
+
+/// Threads of a process that are looked at for who ran while another served others.
+const MOST_THREADS: usize = 64;
+
+/// Followed wake-ups taken back, one by one, when the walk does not come out at the client; and the
+/// steps spent on that.
+const MOST_REFUSED: usize = 256;
+const MOST_STEPS_REFUSING: usize = 200_000;
+
+/// A segment before it gets its names; `[start_ns, end_ns)`.
+struct Raw {
+    start_ns: u64,
+    end_ns: u64,
+    thread: ThreadId,
+    category: Category,
+    detail: Option<String>,
+    cause: Option<String>,
+    by: Option<ThreadId>,
+    cpu: Option<u32>,
+    evidence: Evidence,
+    rule: Rule,
+    /// By how many requests the work is shared.
+    shared: u32,
+}
+
+struct Walk<'w> {
+    world: &'w World,
+    goal: &'w Goal,
+    settings: Settings,
+    /// Latest first.
+    out: Vec<Raw>,
+    /// Threads whose work for this request is established.
+    members: FxHashSet<ThreadId>,
+    /// Whence nothing leads into the request: (thread, time).
+    dead_ends: FxHashSet<(ThreadId, u64)>,
+    /// Reads whose message was crossed already, by thread and entry: once is enough.
+    crossed: FxHashSet<(ThreadId, u64)>,
+    /// Where a thread's first read of a message found the bytes ready while it was being woken
+    /// for them: the sleep to look out for, by thread.
+    expected: FxHashMap<ThreadId, (Object, Transfer)>,
+    /// The read (thread, entry) the walk is on its way back through, from a time when its bytes had
+    /// begun to come.
+    through: Option<(ThreadId, u64)>,
+    steps: usize,
+    /// Wake-ups (who was woken, when, by whom) the path itself followed; and those not to be.
+    followed: Vec<(ThreadId, u64, ThreadId)>,
+    refused: FxHashSet<(ThreadId, u64)>,
+    /// At first: who looks like a lock's holder that lets go is not followed ([`Walk::is_lock`]), nor anybody who
+    /// ended a wait for a futex back through answers to others ([`Walk::doubts`]). What that leaves without a
+    /// way to the client gets another try without.
+    strict: bool,
+    /// Waits for futexes, one inside another, whose wakers are being explored.
+    futexes: usize,
+    /// Once nothing else leads to the client: see [`Walk::take_over`].
+    received: Option<(ThreadId, u64)>,
+    /// By how many requests the work being looked at is shared.
+    shared: u32,
+    /// That it is the request's is inferred, where the thread has others, too.
+    likely: bool,
+    /// How the walk came to the thread it is in; and what makes the next segment a wait, if its category does
+    /// not tell.
+    rule: Rule,
+    wait_rule: Option<Rule>,
+    /// The way back has come to the arrival of the request's bytes.
+    came_in: bool,
+}
+
+/// Where a step leads.
+enum Step {
+    /// Same walk, new state.
+    Go(ThreadId, u64),
+    /// Crossed into a thread that already works for the request (or over one of its messages).
+    Joined(ThreadId, u64),
+    /// What a waker did from here on was for others.
+    Nowhere,
+}
+
+/// The segments of a request, in order of time, and the thread of each.
+///
+/// # Errors
+/// [`NotYet`]: try again when that thread has been heard of.
+pub fn walk(
+    world: &World,
+    goal: &Goal,
+    settings: Settings,
+) -> Result<(Vec<Segment>, Vec<ThreadId>), NotYet> {
+    let mut walk = Walk {
+        world,
+        goal,
+        settings,
+        out: Vec::with_capacity(32),
+        members: FxHashSet::default(),
+        dead_ends: FxHashSet::default(),
+        crossed: FxHashSet::default(),
+        expected: FxHashMap::default(),
+        through: None,
+        steps: 0,
+        followed: Vec::new(),
+        refused: FxHashSet::default(),
+        strict: true,
+        futexes: 0,
+        received: None,
+        shared: 1,
+        likely: false,
+        rule: Rule::End,
+        wait_rule: None,
+        came_in: false,
+    };
+    walk.run()?;
+    let mut segments: Vec<Segment> = Vec::with_capacity(walk.out.len());
+    let mut threads: Vec<ThreadId> = Vec::new();
+    while let Some(raw) = walk.out.pop() {
+        let thread = raw.thread;
+        let segment = walk.name(raw);
+        match segments.last_mut() {
+            Some(last) if joins(last, &segment) => last.duration_ns += segment.duration_ns,
+            _ => {
+                segments.push(segment);
+                threads.push(thread);
+            }
+        }
+    }
+    if world.stacks.any() {
+        for (segment, &thread) in segments.iter_mut().zip(&threads) {
+            let (start_ns, end_ns) = (segment.start_ns, segment.end_ns());
+            segment.stack = world.stack_of(thread, segment.category, start_ns, end_ns);
+            if segment.category == Category::Interrupt
+                && world.stacks.sampled_by_interrupt_at(thread, start_ns)
+            {
+                let detail = segment.detail.get_or_insert_default();
+                detail.push_str(", taking a sample");
+            }
+        }
+    }
+    Ok((segments, threads))
+}
+
+/// Whether two neighbours differ in nothing but time.
+pub(super) fn joins(a: &Segment, b: &Segment) -> bool {
+    a.tid == b.tid
+        && a.category == b.category
+        && a.cpu == b.cpu
+        && a.phase == b.phase
+        && a.detail == b.detail
+        && a.cause == b.cause
+        && a.by == b.by
+        && a.evidence == b.evidence
+        && a.rule == b.rule
+        && a.shared == b.shared
+}
+
+impl<'w> Walk<'w> {
+    /// Whether the walk goes by this rule. Asked where the rule decides.
+    fn applies(&self, rule: Rule) -> bool {
+        self.settings.without != Some(rule)
+    }
+
+    fn run(&mut self) -> Result<(), NotYet> {
+        // Its thread may look at the word before it sleeps.
+        self.received = self.goal.passed.filter(|_| self.applies(Rule::InMemory));
+        loop {
+            // The request began in its client: elsewhere, the walk has lost the thread. One that once
+            // worked for the request wakes others for other reasons, too: the last wake-up that was
+            // followed is kept as a wait instead.
+            let lost = self.back()?.is_some();
+            if lost && std::mem::take(&mut self.strict) {
+                // One of those handed the request on, after all.
+                continue;
+            }
+            let followed = if lost { self.followed.last().copied() } else { self.bypassing() };
+            let go_on = self.refused.len() < MOST_REFUSED && self.steps < MOST_STEPS_REFUSING;
+            // Where the read is known that brought it, its thread is where it was handed on from.
+            let go_on = go_on && !self.must_come_in();
+            match followed.filter(|_| go_on) {
+                Some((thread, at_ns, _)) => self.refused.insert((thread, at_ns)),
+                None if lost => return self.run_without_a_trace(),
+                None => return Ok(()),
+            };
+        }
+    }
+
+    /// The way back came to the client by the accept() of the request's connection, but when the server's
+    /// thread read what was asked, it was in another thread of the server, though later it had been in that
+    /// one. Whoever of the server woke that thread did so for something else: the acceptor, say, that let
+    /// go of a lock. The wake-up that was followed there.
+    fn bypassing(&self) -> Option<(ThreadId, u64, ThreadId)> {
+        let asked = self.goal.messages.first().filter(|_| !self.followed.is_empty())?;
+        let channel = self.world.channels.get(&asked.object)?;
+        let process = |thread: ThreadId| self.world.thread(thread).process;
+        let thread_at = |at_ns: u64| {
+            let raw = self.out.iter().find(|raw| raw.start_ns < at_ns && at_ns <= raw.end_ns);
+            raw.map(|raw| raw.thread)
+        };
+        let accepted = channel.accepted?;
+        if thread_at(accepted.exit_ns) != Some(accepted.thread) {
+            return None;
+        }
+        let left = |read: &Transfer| {
+            let then = thread_at(read.exit_ns)?;
+            if then == read.thread || process(then) != process(read.thread) {
+                return None;
+            }
+            // For good.
+            let left = self.followed.iter().rev().find(|(thread, ..)| *thread == read.thread)?;
+            let (_, at_ns, waker) = *left;
+            let by_own = process(waker) == process(read.thread) && read.exit_ns < at_ns;
+            by_own.then_some(*left)
+        };
+        let mut reads = Channel::overlapping(&channel.reads, asked.from, asked.to);
+        // What it read in pieces it may have handed over with any of them.
+        let first = reads.next().and_then(left)?;
+        reads.all(|read| left(read).is_some()).then_some(first)
+    }
+
+    /// No wake-up that was followed is to blame: perhaps the request was handed over without any.
+    fn run_without_a_trace(&mut self) -> Result<(), NotYet> {
+        self.refused.clear();
+        self.steps = 0;
+        let alone = self.must_come_in();
+        let server = self.goal.server_process;
+        let server = server.filter(|&id| alone || id != self.goal.client_process);
+        let server = server.filter(|_| self.applies(Rule::InMemory));
+        self.received =
+            server.and_then(|id| serve::received(self.world, self.goal, id, self.goal.end_ns));
+        if self.received.is_some() && self.back()?.is_none() {
+            return Ok(());
+        }
+        self.received = None;
+        if let Some((thread, joined_at)) = self.back()? {
+            self.out.truncate(joined_at);
+            let end_ns = self.out.last().map_or(self.goal.end_ns, |raw| raw.start_ns);
+            self.give_up(thread, end_ns, "nothing shows how the request reached this thread");
+        }
+        Ok(())
+    }
+
+    /// The whole way back. If it does not end in the client's process: in which thread it does, and how
+    /// much had been emitted when it last joined one.
+    fn back(&mut self) -> Result<Option<(ThreadId, usize)>, NotYet> {
+        self.out.clear();
+        self.rule = Rule::End;
+        self.came_in = false;
+        self.dead_ends.clear();
+        self.crossed.clear();
+        self.expected.clear();
+        self.through = None;
+        self.followed.clear();
+        // The child whose life the request is does not have to be explored first.
+        let child = self.goal.child.map(|child| self.world.processes[child as usize].leader);
+        self.members = [self.goal.client].into_iter().chain(child).collect();
+        self.members.extend(self.received.map(|(reader, _)| reader));
+        self.members.extend(self.goal.handed.map(|(reader, _)| reader));
+        if self.goal.server_process == Some(self.goal.client_process) {
+            // Whom it woke after its read, it woke for the request, if it had not turned to others.
+            let server = self.goal.client_process;
+            let received = serve::received(self.world, self.goal, server, self.goal.end_ns);
+            self.members.extend(received.map(|(reader, _)| reader));
+        }
+        let (mut thread, mut at_ns) = (self.goal.client, self.goal.end_ns);
+        let mut joined_at = 0;
+        while at_ns > self.goal.start_ns {
+            if self.steps > MAX_STEPS {
+                self.give_up(thread, at_ns, "too many steps to explain");
+                return Ok(None);
+            }
+            let step = self.step(thread, at_ns, 0)?;
+            match self.take_over(thread, at_ns, joined_at).unwrap_or(step) {
+                Step::Go(t, ns) => (thread, at_ns) = (t, ns),
+                Step::Joined(t, ns) => {
+                    self.join(t);
+                    self.through = None;
+                    joined_at = self.out.len();
+                    (thread, at_ns) = (t, ns);
+                }
+                Step::Nowhere => unreachable!("only while a waker is explored"),
+            }
+        }
+        let at_home = match self.must_come_in() {
+            true => self.came_in,
+            false => self.world.thread(thread).process == self.goal.client_process,
+        };
+        Ok((!at_home).then_some((thread, joined_at)))
+    }
+
+    /// Whether the request began as its bytes came to its server's socket: then only the read of those leads to its
+    /// begin.
+    fn must_come_in(&self) -> bool {
+        let arrived = |asked: &Message| {
+            let channel = self.world.channels.get(&asked.object)?;
+            channel.arrived_ns(asked.to.checked_sub(1)?)
+        };
+        self.applies(Rule::Arrival)
+            && self.goal.server_process == Some(self.goal.client_process)
+            && self.goal.messages.first().is_some_and(|asked| arrived(asked).is_some())
+    }
+
+    /// What led nowhere may lead to a thread that is new in the request.
+    fn join(&mut self, thread: ThreadId) {
+        if self.members.insert(thread) {
+            self.dead_ends.clear();
+        }
+    }
+
+    /// A server's thread that works for the request since before it was received has got it from the
+    /// one that received it, without a trace: threads that look for work before they sleep (Go's, gRPC's)
+    /// take it from memory. Somewhen since then; what it did is taken for the request's, modelled.
+    ///
+    /// To be called after a step from `(thread, at_ns)`: if that went too far, takes back what is
+    /// too much and leads to the receiver.
+    fn take_over(&mut self, thread: ThreadId, at_ns: u64, joined_at: usize) -> Option<Step> {
+        let (reader, read_ns) = self.received?;
+        let begun_ns = self.out.last()?.start_ns;
+        let in_server = Some(self.world.thread(thread).process) == self.goal.server_process;
+        if !in_server || thread == reader || at_ns <= read_ns || begun_ns > read_ns {
+            return None;
+        }
+        while self.out.last().is_some_and(|raw| raw.end_ns <= read_ns) {
+            self.out.pop();
+        }
+        for raw in &mut self.out[joined_at..] {
+            raw.start_ns = raw.start_ns.max(read_ns);
+            if raw.category == Category::Unattributed {
+                if raw.end_ns > self.world.thread(raw.thread).born_ns {
+                    continue;
+                }
+                // Whoever served it then was not there yet.
+                (raw.category, raw.rule) = (Category::QueueApp, Rule::InMemory);
+                raw.detail = Some(UNSERVED.into());
+            }
+            raw.evidence = Evidence::Modelled;
+            raw.cause = Some(match raw.cause.take() {
+                Some(cause) => format!("{cause}; {HANDED_UNSEEN}"),
+                None => HANDED_UNSEEN.into(),
+            });
+        }
+        self.rule = Rule::InMemory;
+        Some(Step::Joined(reader, read_ns))
+    }
+
+    /// One step back from `(thread, at_ns)`.
+    fn step(&mut self, thread: ThreadId, at_ns: u64, depth: usize) -> Result<Step, NotYet> {
+        self.steps += 1;
+        let t = self.world.thread(thread);
+        let start_ns = self.goal.start_ns;
+        (self.shared, self.likely) = (1, false);
+        match self.turn(thread, at_ns) {
+            Some(Turn::Others { .. }) if depth > 0 && self.strict => return Ok(Step::Nowhere),
+            Some(Turn::Others { from_ns }) => {
+                let from_ns = from_ns.max(start_ns);
+                self.others_turn(thread, from_ns, at_ns);
+                return Ok(Step::Go(thread, from_ns));
+            }
+            Some(Turn::Shared { by }) => self.shared = by,
+            Some(Turn::Likely) => self.likely = true,
+            _ => {}
+        }
+        let off = t.off_before(at_ns);
+        if let Some(off) = off.filter(|off| off.end_ns >= at_ns) {
+            return self.off_cpu(thread, off, at_ns, depth);
+        }
+        let mut floor_ns = off.map_or(0, |off| off.end_ns).max(start_ns);
+        // A thread that another's exit_group() ended: what it did before has nothing to do with it.
+        let group_exit = self.world.process_of(thread).group_exit;
+        if let Some((ended_ns, by)) = group_exit.filter(|_| self.applies(Rule::GroupExit)) {
+            if by != thread && t.exited_ns.is_some_and(|exited_ns| exited_ns >= ended_ns) {
+                if at_ns == ended_ns {
+                    self.rule = Rule::GroupExit;
+                    return Ok(Step::Go(by, ended_ns));
+                }
+                if at_ns > ended_ns {
+                    floor_ns = floor_ns.max(ended_ns);
+                }
+            }
+        }
+        if at_ns <= t.known_from_ns {
+            self.give_up(thread, at_ns, "before anything is known of this thread");
+            return Ok(Step::Go(thread, start_ns));
+        }
+        let floor_ns = floor_ns.max(t.known_from_ns.min(at_ns - 1));
+        let no_more = self.settings.no_more_records;
+        let Some(piece) = tile::piece_before(t, at_ns, floor_ns, no_more) else {
+            return Err(NotYet(thread));
+        };
+        // A read that found its bytes ready is where a message came in.
+        if let Level::Call(call) = piece.level {
+            let read = (thread, call.enter_ns);
+            if !self.crossed.contains(&read) {
+                if let Some(step) = self.read_without_sleep(thread, call, piece.start_ns, at_ns) {
+                    self.crossed.insert(read);
+                    return Ok(step);
+                }
+                if let Some(step) = self.arrived_before(thread, call, piece.start_ns, at_ns)? {
+                    self.crossed.insert(read);
+                    return Ok(step);
+                }
+            }
+            if let Some(step) = self.accept_without_sleep(thread, call, piece.start_ns, at_ns) {
+                return Ok(step);
+            }
+            if let Some(step) = self.wait_without_sleep(thread, call, &piece, at_ns)? {
+                return Ok(step);
+            }
+            // A waker that is explored and answers others there need not have had this request.
+            let followed = depth == 0 || self.doubts();
+            let taken = match followed && self.applies(Rule::InMemory) {
+                true => serve::waiting_inside(self.world, self.goal, thread, call),
+                false => None,
+            };
+            if let Some((reader, read_ns)) = taken.filter(|(_, read_ns)| *read_ns < at_ns) {
+                if depth > 0 {
+                    return Ok(Step::Nowhere);
+                }
+                self.queue(thread, (read_ns, at_ns), Category::QueueApp, UNSERVED, Rule::InMemory);
+                self.rule = Rule::InMemory;
+                return Ok(Step::Joined(reader, read_ns));
+            }
+        }
+        self.on_cpu(thread, &piece, at_ns);
+        Ok(Step::Go(thread, piece.start_ns))
+    }
+}
+
+/// Whether a sleep can be the wait for a message: those can be interrupted, unlike the waits for pages
+/// that reading it may bring.
+fn waits_for_bytes(off: &Off) -> bool {
+    matches!(off.why, Why::Slept { uninterruptible: false, .. })
+}
+
+/// What it is called when bytes wait in a channel.
+fn queue_category(object: Object) -> Category {
+    match object.type_bits {
+        TYPE_FIFO => Category::QueuePipe,
+        TYPE_EVENTFD => Category::QueueApp,
+        _ => Category::QueueSocket,
+    }
+}
+
+/// Whether an instant lies in the call that made the transfer.
+fn within(at_ns: u64, transfer: &Transfer) -> bool {
+    (transfer.enter_ns..=transfer.exit_ns).contains(&at_ns)
+}

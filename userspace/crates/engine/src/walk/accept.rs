@@ -1,0 +1,183 @@
+//! Connections that wait to be accepted.
+
+use super::*;
+use crate::world::Opening;
+
+/// `detail` of a `queue.accept` segment.
+pub(super) const UNACCEPTED: &str = "connected, not yet accepted";
+
+impl Walk<'_> {
+    /// How the request's connection was opened and accepted, as far as it is known.
+    fn openings(&self) -> Option<(Opening, Option<Opening>)> {
+        if !self.applies(Rule::Accept) {
+            return None;
+        }
+        let asked = self.goal.messages.first()?;
+        let channel = self.world.channels.get(&asked.object)?;
+        Some((channel.accepted?, channel.connected))
+    }
+
+    /// A read found the request ready that had come before its connection was accepted: it has waited
+    /// for that. `Some(None)`: the thread's own way leads to the accept.
+    pub(super) fn came_unaccepted(
+        &mut self,
+        thread: ThreadId,
+        call: &Call,
+        write: &Transfer,
+        (piece_start_ns, at_ns): (u64, u64),
+    ) -> Option<Option<Step>> {
+        let (accepted, connected) = self.openings()?;
+        let t = self.world.thread(thread);
+        let same_process = self.world.thread(accepted.thread).process == t.process;
+        // Where packets are told of, what is still on its way waits for nobody to accept it.
+        let (object, until_ns) = (self.goal.messages.first()?.object, call.enter_ns);
+        let last = self.last_of(call, object);
+        let received_ns = self.received_ns(object, last, until_ns).unwrap_or(write.exit_ns);
+        let there_ns = received_ns.clamp(write.exit_ns, until_ns.max(write.exit_ns));
+        if !same_process || accepted.exit_ns <= there_ns || accepted.exit_ns > call.enter_ns {
+            return None;
+        }
+        // What led to the accept is of the request only if the connection was opened for it.
+        let opened_for_it = connected.is_some_and(|c| c.enter_ns >= self.goal.start_ns);
+        if !opened_for_it {
+            if piece_start_ns > call.enter_ns {
+                return Some(None);
+            }
+            let piece = tile::Piece { start_ns: call.enter_ns, level: Level::Call(call) };
+            self.on_cpu(thread, &piece, at_ns);
+            let accepted_ns = accepted.exit_ns;
+            let read = (accepted_ns, call.enter_ns);
+            self.queue(thread, read, Category::QueueSocket, UNREAD, Rule::Ready);
+            let waits = (there_ns, accepted_ns);
+            self.queue(thread, waits, Category::QueueAccept, UNACCEPTED, Rule::Accept);
+            self.rule = Rule::Ready;
+            if write.exit_ns < there_ns {
+                self.wire(thread, object, last, (write.exit_ns, there_ns));
+            }
+            return Some(Some(Step::Joined(write.thread, write.exit_ns)));
+        }
+        let leads_there = match accepted.thread == thread {
+            true => !self.read_others(t, accepted.exit_ns, call),
+            false => self.told_by_acceptor(t, &accepted, call),
+        };
+        // It may have been woken for something else: the walk was there already, and found nothing.
+        let leads_there = leads_there && self.received.is_none();
+        if leads_there || piece_start_ns > call.enter_ns {
+            return Some(None);
+        }
+        let piece = tile::Piece { start_ns: call.enter_ns, level: Level::Call(call) };
+        self.on_cpu(thread, &piece, at_ns);
+        let span = (accepted.exit_ns, call.enter_ns);
+        self.queue(thread, span, Category::QueueSocket, UNREAD, Rule::Ready);
+        self.rule = Rule::Accept;
+        Some(Some(Step::Joined(accepted.thread, accepted.exit_ns)))
+    }
+
+    /// Whether whoever accepted the request's connection woke the thread to take it up. Not if it had gone
+    /// on to another connection by then, or if the thread did so before it came to this one: such a
+    /// wake-up was for something else, a lock that both use.
+    fn told_by_acceptor(&self, t: &Thread, accepted: &Opening, call: &Call) -> bool {
+        let acceptor = self.world.thread(accepted.thread);
+        let next = count_before(&acceptor.calls, |other| other.enter_ns < accepted.exit_ns);
+        let mut next = acceptor.calls.range(next..).filter(|other| other.accepted_of_ns.is_some());
+        let accepts_ns = next.next().map_or(u64::MAX, |other| other.exit_ns);
+        let first = count_before(&acceptor.off, |off| off.start_ns < accepted.exit_ns);
+        let waits_ns = { acceptor.off.range(first..) }
+            .find(|off| {
+                off.call.is_some_and(|call| {
+                    matches!(waits(call.nr, call.object), Waits::Peer | Waits::Readiness)
+                })
+            })
+            .map_or(u64::MAX, |off| off.start_ns);
+        let until_ns = accepts_ns.min(waits_ns);
+        let mut sleeps = latest_before(&t.off, |off| off.end_ns <= call.enter_ns)
+            .take_while(|off| off.end_ns > accepted.exit_ns);
+        sleeps.any(|off| {
+            off.wake.is_some_and(|wake| {
+                wake.waker == accepted.thread && (accepted.exit_ns..until_ns).contains(&wake.at_ns)
+            }) && !self.read_others(t, off.end_ns, call)
+                && !self.answered_others(t, off.end_ns, call)
+        })
+    }
+
+    /// The thread reaches back, awake, through the call that accepted the request's connection. `None`:
+    /// what it did before leads to the client by itself.
+    pub(super) fn accept_without_sleep(
+        &mut self,
+        thread: ThreadId,
+        call: &Call,
+        piece_start_ns: u64,
+        at_ns: u64,
+    ) -> Option<Step> {
+        call.accepted_of_ns?;
+        let (accepted, connected) = self.openings()?;
+        let connected = connected?;
+        let is_it = accepted.thread == thread && accepted.enter_ns == call.enter_ns;
+        if !is_it || connected.enter_ns < self.goal.start_ns {
+            return None;
+        }
+        // Unix sockets do not tell: it came to be as connect() returned, at the latest.
+        let established_ns = accepted.established_ns.unwrap_or(connected.exit_ns);
+        let t = self.world.thread(thread);
+        let sleeps = latest_before(&t.off, |off| off.start_ns < call.exit_ns);
+        let mut sleeps = sleeps.filter(|off| matches!(off.why, Why::Slept { .. }));
+        if sleeps.clone().take_while(|off| off.start_ns >= call.enter_ns).next().is_some() {
+            return None;
+        }
+        if accepted.established_ns.is_some() && established_ns >= call.enter_ns {
+            // It came to be while the call was on its way.
+            if piece_start_ns > established_ns {
+                return None;
+            }
+            let there_ns = established_ns.min(at_ns);
+            let piece = tile::Piece { start_ns: there_ns, level: Level::Call(call) };
+            self.on_cpu(thread, &piece, at_ns);
+            self.rule = Rule::Accept;
+            return Some(Step::Joined(connected.thread, there_ns));
+        }
+        if established_ns >= call.enter_ns || piece_start_ns > call.enter_ns {
+            return None;
+        }
+        // Woken by this connection, in poll(): the sleep will tell.
+        let by_it = |wake: &Wake| {
+            wake.by_waker()
+                && wake.waker == connected.thread
+                && (connected.enter_ns..=connected.exit_ns).contains(&wake.at_ns)
+        };
+        let woken = sleeps.find(|off| waits_for_bytes(off) && off.wake.as_ref().is_some_and(by_it));
+        let from_ns = woken.map_or(established_ns, |off| off.end_ns);
+        if woken.is_some() && !self.read_others(t, from_ns, call) {
+            return None;
+        }
+        let piece = tile::Piece { start_ns: call.enter_ns, level: Level::Call(call) };
+        self.on_cpu(thread, &piece, at_ns);
+        let span = (from_ns, call.enter_ns);
+        self.queue(thread, span, Category::QueueAccept, UNACCEPTED, Rule::Accept);
+        if woken.is_none() {
+            self.rule = Rule::Accept;
+        }
+        Some(match woken {
+            Some(_) => Step::Go(thread, from_ns),
+            None => Step::Joined(connected.thread, established_ns),
+        })
+    }
+
+    /// The sleep in the accept() that returned the request's connection, which another connection's
+    /// coming had ended, if that was so: a listener wakes its thread once, and whichever is first in its
+    /// queue is accepted. Who opened the connection, and since when it was there.
+    pub(super) fn accepted_in_anothers_stead(
+        &self,
+        thread: ThreadId,
+        off: &Off,
+        wake: Wake,
+    ) -> Option<(ThreadId, u64)> {
+        let (accepted, connected) = self.openings()?;
+        let connected = connected.filter(|c| c.enter_ns >= self.goal.start_ns)?;
+        let there_ns = accepted.established_ns?;
+        let woken_by_it = wake.by_waker() && wake.waker == connected.thread;
+        let asleep_then = (off.start_ns..off.end_ns).contains(&there_ns);
+        let in_it = off.call.is_some_and(|call| call.enter_ns == accepted.enter_ns);
+        (accepted.thread == thread && in_it && asleep_then && !woken_by_it)
+            .then_some((connected.thread, there_ns))
+    }
+}

@@ -1,0 +1,204 @@
+//! Messages that nobody traced has written: they came to a socket, and waited there for their reader.
+//!
+//! What a thread did before such bytes arrived has nothing to do with them, and what it did until it
+//! read them was for others, unless it had just been woken for them.
+
+use super::*;
+use crate::marks::is_rest;
+
+/// `detail` of an `idle.peer` segment that ends with an arrival.
+const AWAITED: &str = "not yet arrived";
+const REST_AWAITED: &str = "the rest had not arrived";
+
+/// Bytes of the request that a thread reads, as far as their way to its socket matters.
+struct Arrived {
+    object: Object,
+    /// Number of the first byte the call reads of the request's.
+    from: u64,
+    at_ns: u64,
+}
+
+impl Walk<'_> {
+    /// The thread reaches back, awake, through a read of bytes that had arrived before. `None`: it was not
+    /// such a read, or the walk goes on in it.
+    pub(super) fn arrived_before(
+        &mut self,
+        thread: ThreadId,
+        call: &Call,
+        piece_start_ns: u64,
+        at_ns: u64,
+    ) -> Result<Option<Step>, NotYet> {
+        let Some(arrived) = self.arrived(call) else { return Ok(None) };
+        if arrived.at_ns >= call.enter_ns {
+            self.came_in |= self.is_question(&arrived);
+            return Ok(None);
+        }
+        if piece_start_ns > call.enter_ns {
+            return Ok(None);
+        }
+        let t = self.world.thread(thread);
+        let off = t.off_before(call.enter_ns).filter(|off| off.end_ns > arrived.at_ns);
+        let woken = off.filter(|off| !self.moved_others(thread, off.end_ns, call.enter_ns));
+        if let Some(off) = woken.filter(|off| is_rest(off) && off.start_ns <= arrived.at_ns) {
+            if self.waited_only(thread, &arrived, off.start_ns) {
+                return Ok(None); // the sleep will tell
+            }
+        }
+        let piece = tile::Piece { start_ns: call.enter_ns, level: Level::Call(call) };
+        self.on_cpu(thread, &piece, at_ns);
+        let read_ns = match woken {
+            Some(off) => {
+                self.awake(thread, off.end_ns, call.enter_ns)?;
+                let runnable_ns = off.runnable_ns().unwrap_or(off.end_ns);
+                let runnable_ns = runnable_ns.clamp(arrived.at_ns, off.end_ns);
+                let category = match off.why {
+                    Why::Preempted => Category::RunqueuePreempted,
+                    _ => Category::RunqueueWakeup,
+                };
+                self.run_queue(thread, off, runnable_ns, off.end_ns, category)?;
+                runnable_ns
+            }
+            None => call.enter_ns,
+        };
+        let category = queue_category(arrived.object);
+        self.queue(thread, (arrived.at_ns, read_ns), category, UNREAD, Rule::Arrival);
+        Ok(Some(self.before_arrival(thread, &arrived)))
+    }
+
+    /// The thread slept, until `woken_ns`, in the read or in a poll before it, when bytes of the request
+    /// arrived that nobody traced has written.
+    pub(super) fn slept_for_arrival(
+        &mut self,
+        thread: ThreadId,
+        off: &Off,
+        woken_ns: u64,
+    ) -> Option<Step> {
+        if !waits_for_bytes(off) {
+            return None;
+        }
+        let t = self.world.thread(thread);
+        let InCall::Closed(slept_in) = tile::call_at(t, off.end_ns) else { return None };
+        let call = match waits(slept_in.nr, None) == Waits::Readiness {
+            true => {
+                let next = count_before(&t.calls, |call| call.enter_ns <= slept_in.enter_ns);
+                t.calls
+                    .range(next..)
+                    .find(|call| call.transfers().any(|io| io.reverse.is_some()))?
+            }
+            false => slept_in,
+        };
+        let arrived = self.arrived(call)?;
+        if !(off.start_ns..=off.end_ns).contains(&arrived.at_ns) {
+            return None;
+        }
+        let arrived_ns = arrived.at_ns.min(woken_ns);
+        let category = queue_category(arrived.object);
+        self.queue(thread, (arrived_ns, woken_ns), category, UNREAD, Rule::Arrival);
+        if !self.waited_only(thread, &arrived, off.start_ns) {
+            return Some(self.before_arrival(thread, &Arrived { at_ns: arrived_ns, ..arrived }));
+        }
+        self.came_in |= self.is_question(&arrived);
+        let begin_ns = off.start_ns.max(self.goal.start_ns);
+        if begin_ns < arrived_ns {
+            self.charge(thread, off, begin_ns, arrived_ns, None);
+        }
+        Some(Step::Go(thread, begin_ns.min(arrived_ns)))
+    }
+
+    /// When the last byte of the request's that the call reads arrived, if nobody traced has written it.
+    fn arrived(&self, call: &Call) -> Option<Arrived> {
+        if !self.applies(Rule::Arrival) {
+            return None;
+        }
+        let mut reads = call.transfers().rev().filter(|io| !io.is_write);
+        let io = reads.find(|io| self.goal.has(io))?;
+        let channel = self.world.channels.get(&io.object)?;
+        let at_ns = channel.arrived_ns(self.goal.last_of(io)?)?.max(self.goal.start_ns);
+        let of = self.goal.messages.iter().filter(|message| message.object == io.object);
+        let from = of.map(|message| message.from.max(io.offset)).min()?;
+        Some(Arrived { object: io.object, from, at_ns })
+    }
+
+    fn is_question(&self, arrived: &Arrived) -> bool {
+        self.goal.messages.first().is_some_and(|asked| asked.object == arrived.object)
+    }
+
+    /// Whether all that the thread did from when the request's last bytes before these were moved until
+    /// `until_ns` was to go and wait for these.
+    fn waited_only(&self, thread: ThreadId, arrived: &Arrived, until_ns: u64) -> bool {
+        match self.moved_before(arrived) {
+            None => true,
+            Some(before) => {
+                before.thread == thread && !self.moved_others(thread, before.exit_ns, until_ns)
+            }
+        }
+    }
+
+    /// The last call of the traced end's that moved bytes of the request before these arrived: of the same
+    /// message, or of what it answers.
+    fn moved_before(&self, arrived: &Arrived) -> Option<Transfer> {
+        let mut last: Option<Transfer> = None;
+        for message in &self.goal.messages {
+            let Some(channel) = self.world.channels.get(&message.object) else { continue };
+            let (list, to) = match message.object == arrived.object {
+                true => (&channel.reads, message.to.min(arrived.from)),
+                false => (&channel.writes, message.to),
+            };
+            let before = Channel::overlapping(list, message.from, to);
+            let before = before.filter(|moved| moved.enter_ns < arrived.at_ns);
+            last = before.chain(last.as_ref()).max_by_key(|moved| moved.exit_ns).copied();
+        }
+        last
+    }
+
+    /// From the arrival to what the traced end did last before: it waited for its peer.
+    fn before_arrival(&mut self, thread: ThreadId, arrived: &Arrived) -> Step {
+        let start_ns = self.goal.start_ns;
+        self.came_in |= self.is_question(arrived);
+        let before = self.moved_before(arrived);
+        let before_ns =
+            before.map_or(start_ns, |moved| moved.exit_ns.clamp(start_ns, arrived.at_ns));
+        let detail = match before
+            .and_then(|moved| self.world.channels.get(&arrived.object).map(|c| (c, moved)))
+        {
+            Some((channel, moved)) if Channel::find(&channel.reads, moved.from) == Some(&moved) => {
+                REST_AWAITED
+            }
+            _ => AWAITED,
+        };
+        let peer = self.world.channels.get(&arrived.object).and_then(|channel| channel.ends);
+        let detail = match peer {
+            Some([from, _]) => format!("{detail}, peer {from}"),
+            None => detail.to_string(),
+        };
+        let (category, evidence) = (Category::IdlePeer, Evidence::Measured);
+        self.wait_rule = Some(Rule::Arrival);
+        self.emit(
+            thread,
+            before_ns,
+            arrived.at_ns,
+            category,
+            Some(detail),
+            None,
+            None,
+            None,
+            evidence,
+        );
+        match before {
+            Some(moved) => {
+                self.rule = Rule::Arrival;
+                Step::Joined(moved.thread, before_ns)
+            }
+            None => Step::Go(thread, start_ns),
+        }
+    }
+
+    /// Whether the thread moved bytes of other requests' connections in `[from_ns, to_ns)`.
+    fn moved_others(&self, thread: ThreadId, from_ns: u64, to_ns: u64) -> bool {
+        let calls = &self.world.thread(thread).calls;
+        let before = count_before(calls, |call| call.enter_ns < to_ns);
+        let within = calls.range(..before).rev().take_while(|call| call.enter_ns >= from_ns);
+        let others = |io: &Io| io.reverse.is_some() && !self.goal.has(io);
+        { within }.any(|call| call.transfers().any(others))
+    }
+}

@@ -1,0 +1,77 @@
+//! What a walk explains.
+
+use super::*;
+
+/// What to explain.
+#[derive(Clone, Debug)]
+pub struct Goal {
+    pub start_ns: u64,
+    pub end_ns: u64,
+    /// The thread that had the answer at `end_ns`.
+    pub client: ThreadId,
+    pub client_process: ProcessId,
+    pub server_process: Option<ProcessId>,
+    /// Bytes of this request on its channels; empty when it is not made of messages.
+    pub messages: Vec<Message>,
+    /// The child whose collection ended the request.
+    pub child: Option<ProcessId>,
+    /// Which other thread of the client had read the answer, and had it when, if one had.
+    pub handed: Option<(ThreadId, u64)>,
+    /// Who told the server by a word in shared memory that it was its turn, and when, if that is how it
+    /// was told.
+    pub passed: Option<(ThreadId, u64)>,
+}
+
+impl Goal {
+    /// One of which nothing else is known; `client`: the thread that had the answer, and the process that
+    /// asked.
+    pub fn new(start_ns: u64, end_ns: u64, client: (ThreadId, ProcessId)) -> Goal {
+        Goal {
+            start_ns,
+            end_ns,
+            client: client.0,
+            client_process: client.1,
+            server_process: None,
+            messages: Vec::new(),
+            child: None,
+            handed: None,
+            passed: None,
+        }
+    }
+
+    /// Whether bytes of the request's messages were moved.
+    pub fn has(&self, io: &Io) -> bool {
+        let end = io.offset.saturating_add(io.bytes);
+        let overlaps = |m: &Message| m.object == io.object && m.from < end && io.offset < m.to;
+        self.messages.iter().any(overlaps)
+    }
+
+    /// Number of the last byte of the request's that were moved, if any were.
+    pub fn last_of(&self, io: &Io) -> Option<u64> {
+        let end = io.offset.saturating_add(io.bytes);
+        let of = self.messages.iter().filter(|m| m.object == io.object);
+        let overlapping = of.filter(|m| m.from < end && io.offset < m.to);
+        overlapping.map(|m| m.to.min(end) - 1).max()
+    }
+}
+
+/// Bytes `[from, to)` of a channel that belong to the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message {
+    pub object: Object,
+    pub from: u64,
+    pub to: u64,
+}
+
+/// The walk needs a record of this thread that has not come yet.
+#[derive(Debug, PartialEq, Eq)]
+pub struct NotYet(pub ThreadId);
+
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    pub rates: Rates,
+    /// The capture is over: what is not known will never be.
+    pub no_more_records: bool,
+    /// The walk does without this rule: see [`super::Engine::leave_out`].
+    pub without: Option<Rule>,
+}

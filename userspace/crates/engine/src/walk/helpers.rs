@@ -1,0 +1,67 @@
+//! A thread of the request off its CPU because another one that works for the same request has it.
+//!
+//! On one CPU, who is woken may run at once, in place of who woke it. What looks like a preemption is then the
+//! request's own work, done by the other thread. That one works for the request if the preempted thread woke it out of
+//! its sleep for the request's sake, or another such helper did, and if neither had turned to another request. A wait for a lock
+//! does not count as sleep: whoever ends that hands on no work. All that is inferred, and told so: it is modelled.
+
+use super::*;
+use crate::marks::rested_ns;
+
+/// Helpers that woke each other, one after the other, from the one that is looked at.
+const MOST_HELPERS: usize = 64;
+/// Times off the CPU looked at between a thread's wake-up and what it does.
+const MOST_SLEEPS: usize = 64;
+
+impl Walk<'_> {
+    /// Whether `who`, which had the CPU of `preempted` at that time, worked for the request.
+    pub(super) fn helps(&self, who: ThreadId, at_ns: u64, preempted: ThreadId) -> bool {
+        if !self.applies(Rule::Helper) {
+            return false;
+        }
+        let (mut who, mut at_ns) = (who, at_ns);
+        for _ in 0..MOST_HELPERS {
+            let Some(wake) = self.woken_to_help(who, at_ns) else { return false };
+            if self.works_for_others(wake.waker, wake.at_ns) {
+                return false;
+            }
+            if wake.waker == preempted {
+                return true;
+            }
+            (who, at_ns) = (wake.waker, wake.at_ns);
+        }
+        false
+    }
+
+    /// The wake-up since which a thread does what it does, if it may be for the request.
+    fn woken_to_help(&self, who: ThreadId, at_ns: u64) -> Option<Wake> {
+        let t = self.world.thread(who);
+        if !t.traced || who == IDLE || self.works_for_others(who, at_ns) {
+            return None;
+        }
+        let latest = latest_before(&t.off, |off| off.start_ns < at_ns).take(MOST_SLEEPS);
+        // After a wait for a lock, or for a page, it goes on with what it did.
+        let slept = { latest }.find(|off| match off.why {
+            Why::Preempted | Why::Slept { uninterruptible: true, .. } => false,
+            _ => !self.waited_for_lock(who, off),
+        })?;
+        let wake = slept.wake.filter(|wake| wake.by_waker() && wake.at_ns >= self.goal.start_ns)?;
+        (wake.waker != who && !self.before_asked(wake.waker, wake.at_ns)).then_some(wake)
+    }
+
+    fn waited_for_lock(&self, who: ThreadId, off: &Off) -> bool {
+        let futex =
+            || off.call.zip(off.wake).is_some_and(|(call, wake)| self.is_lock(who, &call, &wake));
+        futex() || wait::kernel_lock(self.world, who, off).is_some()
+    }
+
+    /// Whether the thread's messages show that it worked for another request then.
+    fn works_for_others(&self, thread: ThreadId, at_ns: u64) -> bool {
+        if let Some(Turn::Others { .. }) = self.turn(thread, at_ns) {
+            return true;
+        }
+        let t = self.world.thread(thread);
+        let last = last_before(&t.marks.list, |mark| mark.exit_ns <= at_ns);
+        last.is_some_and(|mark| rested_ns(t, mark.exit_ns, at_ns).is_none() && !self.of_goal(mark))
+    }
+}

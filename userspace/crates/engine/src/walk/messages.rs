@@ -1,0 +1,228 @@
+//! Message edges: bytes that one thread wrote and another read.
+
+use super::*;
+
+impl Walk<'_> {
+    /// The thread reaches back, awake, through a read of bytes a message brought. `None`: the read
+    /// is the thread's own business and the walk goes on in it.
+    pub(super) fn read_without_sleep(
+        &mut self,
+        thread: ThreadId,
+        call: &Call,
+        piece_start_ns: u64,
+        at_ns: u64,
+    ) -> Option<Step> {
+        if !self.applies(Rule::Ready) {
+            return None;
+        }
+        let (object, write) = self.writer_of(call)?;
+        let t = self.world.thread(thread);
+        // Slept for the bytes inside the read: the sleep will tell.
+        let slept = latest_before(&t.off, |off| off.start_ns < call.exit_ns)
+            .take_while(|off| off.start_ns >= call.enter_ns)
+            .any(waits_for_bytes);
+        if slept {
+            return None;
+        }
+        let ours = self.is_ours(call);
+        // Bytes of other messages matter only on the way back from a thread being explored.
+        let returns = self.members.contains(&write.thread)
+            && !self.members.contains(&thread)
+            && !self.before_asked(write.thread, write.exit_ns);
+        let others = self.doubts() && self.answers_another(write.thread, write.enter_ns, thread);
+        if !ours && (!returns || others) {
+            return None;
+        }
+        if write.thread == thread || write.enter_ns < self.goal.start_ns {
+            return None;
+        }
+        if ours && self.read_before(thread, object, call) {
+            return None; // already at work on this message
+        }
+        if ours && self.goal.messages.first().is_some_and(|m| m.object == object) {
+            let from = (piece_start_ns, at_ns);
+            if let Some(step) = self.came_unaccepted(thread, call, &write, from) {
+                return step;
+            }
+        }
+        // Woken for these bytes, in poll() or an earlier read: the sleep will tell.
+        let before = latest_before(&t.off, |off| off.end_ns <= call.enter_ns);
+        let woken = before.take_while(|off| off.end_ns >= write.enter_ns).find(|off| {
+            waits_for_bytes(off)
+                && off.wake.is_some_and(|wake| {
+                    wake.by_waker() && wake.waker == write.thread && within(wake.at_ns, &write)
+                })
+        });
+        if let Some(off) = woken {
+            self.expected.insert(thread, (object, write));
+            if !ours || piece_start_ns > call.enter_ns || !self.read_others(t, off.end_ns, call) {
+                return None;
+            }
+            // It had a CPU, and began with others' messages.
+            let piece = tile::Piece { start_ns: call.enter_ns, level: Level::Call(call) };
+            self.on_cpu(thread, &piece, at_ns);
+            let span = (off.end_ns, call.enter_ns);
+            self.queue(thread, span, queue_category(object), UNREAD, Rule::Ready);
+            return Some(Step::Go(thread, off.end_ns));
+        }
+        // When the bytes were there at the latest; a write still under way when the read began
+        // handed them over during the read.
+        let read = (thread, call.enter_ns);
+        if write.exit_ns > call.enter_ns {
+            let begun_ns = write.enter_ns.max(call.enter_ns);
+            if begun_ns >= at_ns && self.through != Some(read) {
+                // The walk came to the thread, which woke somebody, while it still waited.
+                return None;
+            }
+            self.through = Some(read);
+            if begun_ns < piece_start_ns {
+                return None; // an interrupt or fault splits the read: take the pieces first
+            }
+            // Written while it had no CPU, or in this piece.
+            let begun_ns = begun_ns.min(at_ns);
+            if begun_ns < at_ns {
+                let piece = tile::Piece { start_ns: begun_ns, level: Level::Call(call) };
+                self.on_cpu(thread, &piece, at_ns);
+            }
+            let handed_ns = self.handed_by(&write, begun_ns);
+            let last = self.last_of(call, object);
+            self.unread(thread, object, last, (handed_ns, begun_ns));
+            self.rule = Rule::Ready;
+            return Some(Step::Joined(write.thread, handed_ns));
+        }
+        if piece_start_ns > call.enter_ns {
+            return None; // an interrupt or fault splits the read: take the pieces first
+        }
+        let piece = tile::Piece { start_ns: call.enter_ns, level: Level::Call(call) };
+        self.on_cpu(thread, &piece, at_ns);
+        let last = self.last_of(call, object);
+        self.unread(thread, object, last, (write.exit_ns, call.enter_ns));
+        self.rule = Rule::Ready;
+        Some(Step::Joined(write.thread, write.exit_ns))
+    }
+
+    /// `[sent_ns, read_ns)`: bytes up to `last` were on their way, as far as their packets tell, and then lay unread.
+    fn unread(
+        &mut self,
+        thread: ThreadId,
+        object: Object,
+        last: u64,
+        (sent_ns, read_ns): (u64, u64),
+    ) {
+        let received_ns = self.received_ns(object, last, read_ns);
+        let there_ns = received_ns.map_or(sent_ns, |ns| ns.clamp(sent_ns, read_ns));
+        self.queue(thread, (there_ns, read_ns), queue_category(object), UNREAD, Rule::Ready);
+        if sent_ns < there_ns {
+            self.wire(thread, object, last, (sent_ns, there_ns));
+        }
+    }
+
+    /// The sleep ended because bytes of this request reached the thread: on which channel, who sent
+    /// them, and when.
+    pub(super) fn message_edge(
+        &mut self,
+        thread: ThreadId,
+        off: &Off,
+        wake: Wake,
+        at_ns: u64,
+    ) -> Option<(Object, ThreadId, u64)> {
+        let Wake { at_ns: woken_ns, waker, .. } = wake;
+        let by_waker = wake.by_waker();
+        if !waits_for_bytes(off) || !self.applies(Rule::Message) {
+            return None; // a fault or the like on the way
+        }
+        if let Some((object, write)) = self.expected.get(&thread).copied() {
+            if by_waker && write.thread == waker && within(woken_ns, &write) {
+                self.expected.remove(&thread);
+                return Some((object, waker, woken_ns));
+            }
+        }
+        let t = self.world.thread(thread);
+        let InCall::Closed(call) = tile::call_at(t, off.end_ns.min(self.goal.end_ns)) else {
+            return None;
+        };
+        let (object, write) = self.writer_of(call)?;
+        if !self.is_ours(call) || write.thread == thread {
+            return None;
+        }
+        if write.enter_ns < self.goal.start_ns {
+            return None;
+        }
+        let handed_ns = if by_waker && write.thread == waker && within(woken_ns, &write) {
+            woken_ns
+        } else if write.enter_ns >= at_ns {
+            return None; // an earlier, vain wake-up
+        } else if write.enter_ns > woken_ns {
+            // Woken in vain, it had not come to a CPU when they came.
+            write.exit_ns.min(at_ns)
+        } else {
+            write.exit_ns.min(woken_ns.max(write.enter_ns))
+        };
+        Some((object, write.thread, self.handed_by(&write, handed_ns)))
+    }
+
+    /// When a write handed its bytes over, if not after `latest_ns`: a writer that is off its CPU
+    /// then had done so before it left.
+    fn handed_by(&self, write: &Transfer, latest_ns: u64) -> u64 {
+        let away = self.world.thread(write.thread).off_before(latest_ns);
+        match away.filter(|off| off.end_ns >= latest_ns && off.start_ns > write.enter_ns) {
+            Some(off) => off.start_ns,
+            None => latest_ns,
+        }
+    }
+
+    /// For a read from a channel: the write that brought its last byte (the last of the request, if it
+    /// has any: others' may have come later), when its writer is traced.
+    fn writer_of(&self, call: &Call) -> Option<(Object, Transfer)> {
+        // Of several datagrams, the last of the request.
+        let mut reads = call.transfers().rev().filter(|io| !io.is_write);
+        let first = reads.clone().next();
+        let io = reads.find(|io| self.goal.has(io)).or(first)?;
+        let channel = self.world.channels.get(&io.object)?;
+        let last = self.goal.last_of(io).unwrap_or(io.offset.saturating_add(io.bytes) - 1);
+        // Bytes of writers that race may be counted to the wrong one; never to a later one.
+        Channel::find(&channel.writes, last)
+            .filter(|write| write.enter_ns < call.exit_ns)
+            .map(|write| (io.object, *write))
+    }
+
+    /// Whether the thread read messages that are not the request's, from `from_ns` until the call.
+    pub(super) fn read_others(&self, thread: &Thread, from_ns: u64, call: &Call) -> bool {
+        let before = count_before(&thread.calls, |other| other.enter_ns < call.enter_ns);
+        (thread.calls.range(..before).rev())
+            .take_while(|other| other.enter_ns >= from_ns)
+            .any(|other| self.writer_of(other).is_some_and(|_| !self.is_ours(other)))
+    }
+
+    /// Whether the thread answered other requests, from `from_ns` until the call.
+    pub(super) fn answered_others(&self, thread: &Thread, from_ns: u64, call: &Call) -> bool {
+        let before = count_before(&thread.calls, |other| other.enter_ns < call.enter_ns);
+        (thread.calls.range(..before).rev())
+            .take_while(|other| other.enter_ns >= from_ns)
+            .any(|other| !self.is_ours(other) && serve::answers(self.world, other))
+    }
+
+    /// Whether the call's bytes belong to the request's messages.
+    pub(super) fn is_ours(&self, call: &Call) -> bool {
+        call.transfers().any(|io| self.goal.has(io))
+    }
+
+    /// Whether the thread is one that read the request, and had not begun to: what it did until then
+    /// was for others.
+    pub(super) fn before_asked(&self, thread: ThreadId, at_ns: u64) -> bool {
+        let Some(asked) = self.goal.messages.first() else { return false };
+        let Some(channel) = self.world.channels.get(&asked.object) else { return false };
+        let mut reads = Channel::overlapping(&channel.reads, asked.from, asked.to);
+        reads.find(|read| read.thread == thread).is_some_and(|read| at_ns <= read.enter_ns)
+    }
+
+    /// Whether the thread had read earlier bytes of the request on this channel before this call.
+    fn read_before(&self, thread: ThreadId, object: Object, call: &Call) -> bool {
+        let ours = |io: &&Io| io.object == object && !io.is_write && self.goal.has(io);
+        let Some(io) = call.transfers().find(ours) else { return false };
+        let Some(channel) = self.world.channels.get(&object) else { return false };
+        let of = self.goal.messages.iter().filter(|m| m.object == object && m.from < io.offset);
+        of.flat_map(|m| Channel::overlapping(&channel.reads, m.from, m.to.min(io.offset)))
+            .any(|read| read.thread == thread)
+    }
+}

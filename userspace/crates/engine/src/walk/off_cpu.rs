@@ -1,0 +1,250 @@
+//! A thread off its CPU: why, who ended that, and whether the way leads there.
+
+use super::*;
+
+impl<'w> Walk<'w> {
+    pub(super) fn off_cpu(
+        &mut self,
+        thread: ThreadId,
+        off: &Off,
+        at_ns: u64,
+        depth: usize,
+    ) -> Result<Step, NotYet> {
+        let begin_ns = off.start_ns.max(self.goal.start_ns);
+        match off.why {
+            Why::Preempted => {
+                self.run_queue(thread, off, begin_ns, at_ns, Category::RunqueuePreempted)?;
+                return Ok(Step::Go(thread, begin_ns));
+            }
+            Why::Dead | Why::Unseen => {
+                let detail = Some("a context switch was not recorded".to_string());
+                let category = Category::Unattributed;
+                let evidence = Evidence::Measured;
+                self.emit(thread, begin_ns, at_ns, category, detail, None, None, None, evidence);
+                return Ok(Step::Go(thread, begin_ns));
+            }
+            Why::Slept { .. } | Why::Born => {}
+        }
+        let Some(wake) = off.wake else {
+            let reason = "asleep, and no wake-up was seen";
+            self.charge(thread, off, begin_ns, at_ns, Some(reason));
+            return Ok(Step::Go(thread, begin_ns));
+        };
+        let accepted = self.accepted_in_anothers_stead(thread, off, wake);
+        if let Some((opener, there_ns)) = accepted.filter(|(_, ns)| *ns < at_ns) {
+            let woken_ns = wake.at_ns.clamp(there_ns, at_ns);
+            self.run_queue(thread, off, woken_ns, at_ns, Category::RunqueueWakeup)?;
+            let span = (there_ns, woken_ns);
+            self.queue(thread, span, Category::QueueAccept, accept::UNACCEPTED, Rule::Accept);
+            self.rule = Rule::Accept;
+            return Ok(Step::Joined(opener, there_ns));
+        }
+        let woken_ns = wake.at_ns.max(off.start_ns).clamp(begin_ns, at_ns);
+        let message = self.message_edge(thread, off, wake, at_ns);
+        if let Some((_, sender, handed_ns)) = message.filter(|(.., ns)| *ns > wake.at_ns) {
+            // It had been woken for something else, and was still waiting for a CPU.
+            let handed_ns = handed_ns.max(begin_ns);
+            self.run_queue(thread, off, handed_ns, at_ns, Category::RunqueueWakeup)?;
+            self.rule = Rule::Message;
+            return Ok(Step::Joined(sender, handed_ns));
+        }
+        self.run_queue(thread, off, woken_ns, at_ns, Category::RunqueueWakeup)?;
+
+        // A wake-up that came before the switch-out found the thread on its way to sleep: its last
+        // steps are its own, and what it crosses to is the moment of the wake-up.
+        let edge_ns = wake.at_ns.clamp(self.goal.start_ns, woken_ns);
+
+        // A message of this request, or a thread already at work for it.
+        if let Some((object, sender, handed_ns)) = message {
+            self.awake(thread, edge_ns, woken_ns)?;
+            let handed_ns = handed_ns.min(edge_ns);
+            match object.is_network() && self.applies(Rule::Wire) {
+                true => {
+                    let last = self.last_byte(thread, off, object);
+                    let (sender, sent_ns) = self.link_bound(object, last, (sender, handed_ns));
+                    self.wire(thread, object, last, (sent_ns, edge_ns));
+                    self.rule = Rule::Message;
+                    return Ok(Step::Joined(sender, sent_ns));
+                }
+                false => {
+                    let span = (handed_ns, edge_ns);
+                    self.queue(thread, span, queue_category(object), UNREAD, Rule::Message);
+                }
+            }
+            self.rule = Rule::Message;
+            return Ok(Step::Joined(sender, handed_ns));
+        }
+        if let Some(step) = self.slept_for_arrival(thread, off, woken_ns) {
+            return Ok(step);
+        }
+        if self.waits_for_wire(thread, off, woken_ns) {
+            return Ok(Step::Go(thread, begin_ns));
+        }
+        if let Some(last) = self.slept_on(thread, off) {
+            // Woken for nothing: one wait with the sleep after it, and for what ended that.
+            let merged = Off { wake: last.wake, ..off.clone() };
+            self.charge(thread, &merged, begin_ns, woken_ns, None);
+            return Ok(Step::Go(thread, begin_ns));
+        }
+        if wake.by_waker() && edge_ns > self.goal.start_ns {
+            let mark = self.out.len();
+            self.awake(thread, edge_ns, woken_ns)?;
+            if let Some((t, ns)) = self.work_edge(off, wake.waker, edge_ns, depth)? {
+                return Ok(Step::Joined(t, ns));
+            }
+            let answered = thread == self.goal.client && self.passes_turn(wake.waker);
+            // A lock convoy is contention, not delegation, even if we woke the holder earlier.
+            let lock = off.call.is_some_and(|call| !answered && self.is_lock(thread, &call, &wake))
+                || wait::kernel_lock(self.world, thread, off).is_some()
+                || wait::throttled(self.world, thread, off);
+            let asked = !self.before_asked(wake.waker, edge_ns);
+            let refused = self.refused.contains(&(thread, edge_ns));
+            let others = self.doubts() && self.answers_another(wake.waker, edge_ns, thread);
+            let may_lead = asked && !lock && !refused && !others && self.applies(Rule::WakeUp);
+            if may_lead && self.world.thread(wake.waker).traced {
+                let mut joined = None;
+                let known = answered || self.members.contains(&wake.waker);
+                let rule = std::mem::replace(&mut self.rule, Rule::WakeUp);
+                if wake.waker != thread && known {
+                    joined = Some((wake.waker, edge_ns));
+                } else if depth < MAX_DEPTH {
+                    let futex = off.call.is_some_and(|c| waits(c.nr, c.object) == Waits::Futex);
+                    self.futexes += usize::from(futex);
+                    let found = self.explore(wake.waker, edge_ns, depth + 1);
+                    self.futexes -= usize::from(futex);
+                    joined = found?;
+                }
+                if let Some((t, ns)) = joined {
+                    self.members.insert(wake.waker);
+                    if depth == 0 {
+                        self.followed.push((thread, edge_ns, wake.waker));
+                    }
+                    return Ok(Step::Joined(t, ns));
+                }
+                self.rule = rule;
+            }
+            self.out.truncate(mark);
+        }
+        let mark = self.out.len();
+        self.charge(thread, off, begin_ns, woken_ns, None);
+        let was_idle = self.out[mark..].iter().any(|raw| raw.category == Category::IdlePeer);
+        if was_idle && self.doubts() && wake.by_waker() && self.world.thread(wake.waker).traced {
+            // Whoever ended that, it was not for this request.
+            return Ok(Step::Nowhere);
+        }
+        Ok(Step::Go(thread, begin_ns))
+    }
+
+    /// Whether a thread is of the server whose only way to its client is a word in shared memory.
+    pub(super) fn passes_turn(&self, thread: ThreadId) -> bool {
+        self.goal.passed.is_some()
+            && Some(self.world.thread(thread).process) == self.goal.server_process
+    }
+
+    /// The last sleep in the call of `off`, if there is a later one and the call has one thing only to
+    /// wait for. (A read or write may have got some of its bytes in between.)
+    pub(super) fn slept_on(&self, thread: ThreadId, off: &Off) -> Option<&'w Off> {
+        let call = off.call?;
+        if !matches!(waits(call.nr, call.object), Waits::Futex | Waits::Readiness | Waits::Child) {
+            return None;
+        }
+        let t = self.world.thread(thread);
+        let record = last_before(&t.calls, |known| known.enter_ns <= call.enter_ns);
+        let record = record.filter(|known| known.enter_ns == call.enter_ns);
+        let exit_ns = record.map_or(u64::MAX, |known| known.exit_ns);
+        latest_before(&t.off, |later| later.start_ns < exit_ns)
+            .take_while(|later| later.start_ns >= off.end_ns)
+            .find(|later| waits_for_bytes(later) && later.call.is_some_and(|c| c == call))
+    }
+
+    /// What `thread` did on its CPU in `[from_ns, to_ns)`.
+    pub(super) fn awake(
+        &mut self,
+        thread: ThreadId,
+        from_ns: u64,
+        to_ns: u64,
+    ) -> Result<(), NotYet> {
+        let t = self.world.thread(thread);
+        let mut at_ns = to_ns;
+        while at_ns > from_ns {
+            let no_more = self.settings.no_more_records;
+            let Some(piece) = tile::piece_before(t, at_ns, from_ns, no_more) else {
+                return Err(NotYet(thread));
+            };
+            self.on_cpu(thread, &piece, at_ns);
+            at_ns = piece.start_ns;
+        }
+        Ok(())
+    }
+
+    /// Follows a waker back. If its path returns to a thread already in the request, keeps what it
+    /// emitted and says where it came out; else leaves no trace.
+    pub(super) fn explore(
+        &mut self,
+        waker: ThreadId,
+        woken_ns: u64,
+        depth: usize,
+    ) -> Result<Option<(ThreadId, u64)>, NotYet> {
+        let mark = self.out.len();
+        let (through, expected) = (self.through.take(), self.expected.clone());
+        let came_in = self.came_in;
+        let (mut thread, mut at_ns) = (waker, woken_ns);
+        // Paths meet where a thread comes back on its CPU.
+        let mut visited = vec![(waker, woken_ns)];
+        while at_ns > self.goal.start_ns && self.steps <= MAX_STEPS {
+            if self.dead_ends.contains(&(thread, at_ns)) {
+                break;
+            }
+            match self.step(thread, at_ns, depth)? {
+                Step::Go(t, ns) => (thread, at_ns) = (t, ns),
+                Step::Nowhere => break,
+                Step::Joined(t, ns) => {
+                    self.join(waker);
+                    return Ok(Some((t, ns)));
+                }
+            }
+            if self.world.thread(thread).off_before(at_ns).is_some_and(|off| off.end_ns == at_ns) {
+                visited.push((thread, at_ns));
+            }
+        }
+        self.out.truncate(mark);
+        (self.through, self.expected, self.came_in) = (through, expected, came_in);
+        self.dead_ends.extend(visited);
+        Ok(None)
+    }
+
+    /// The wait `[from_ns, to_ns)` of `thread`, kept as one wait; see [`wait::explain`].
+    pub(super) fn charge(
+        &mut self,
+        thread: ThreadId,
+        off: &Off,
+        from_ns: u64,
+        to_ns: u64,
+        unexplained: Option<&str>,
+    ) {
+        let parts = wait::explain(self.world, thread, off, from_ns, to_ns, unexplained);
+        for mut part in parts.into_iter().rev() {
+            if part.category == Category::IdlePeer && part.cause.is_none() {
+                part.cause = self.held_back(thread, off).map(|why| format!("at first {why}"));
+            }
+            // That a futex is a lock is inferred, unless it says so by its convention.
+            let futex = off.call.filter(|call| waits(call.nr, call.object) == Waits::Futex);
+            let inferred = futex.is_some_and(|call| call.lock().is_none());
+            let evidence = match part.category == Category::Lock && inferred {
+                true => Evidence::Modelled,
+                false => Evidence::Measured,
+            };
+            self.emit(
+                thread,
+                part.from_ns,
+                part.to_ns,
+                part.category,
+                Some(part.detail),
+                part.cause,
+                part.by,
+                off.cpu,
+                evidence,
+            );
+        }
+    }
+}

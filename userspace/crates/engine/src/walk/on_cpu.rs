@@ -1,0 +1,94 @@
+//! What a thread did on its CPU.
+
+use super::*;
+
+impl Walk<'_> {
+    pub(super) fn on_cpu(&mut self, thread: ThreadId, piece: &tile::Piece<'_>, end_ns: u64) {
+        let (mut category, mut detail) = tile::describe(&piece.level);
+        if let Level::Softirq(span) = piece.level {
+            let t = self.world.thread(thread);
+            let received = span.number == SOFTIRQ_NET_RX && self.applies(Rule::Wire);
+            if received && tile::in_network_call(t, span.end_ns) {
+                // Its own packet, on its way to the socket's other end.
+                category = Category::WireStack;
+                detail = Some("receive stack".into());
+            }
+        }
+        let t = self.world.thread(thread);
+        let (rates, mut outside) = (self.settings.rates, None);
+        if let Level::User | Level::Call(_) = piece.level {
+            // Entry and return cannot be bracketed: they count from the end on.
+            let fault = last_before(&t.faults, |span| span.start_ns < piece.start_ns);
+            let ended = fault.filter(|fault| fault.end_ns == piece.start_ns);
+            if let Some(fault) = ended {
+                let inside_ns = fault.end_ns - fault.start_ns;
+                outside = Some((rates.outside_fault_ns(inside_ns), Category::Fault));
+            } else if t.call_before(piece.start_ns).is_some_and(|c| c.exit_ns == piece.start_ns) {
+                outside = Some((rates.call_outside_ns, Category::KernelOther));
+            }
+        }
+        let copy = match piece.level {
+            Level::Call(call) => rates.copied(t, call),
+            _ => None,
+        };
+        let (outside_ns, around) = outside.unwrap_or((0, Category::User));
+        let inside_from = end_ns.min(piece.start_ns.saturating_add(outside_ns));
+        let (copy_from, copy_to) = match copy {
+            Some((from, to)) => (from.clamp(inside_from, end_ns), to.clamp(inside_from, end_ns)),
+            None => (end_ns, end_ns),
+        };
+        let outside_detail = (inside_from > piece.start_ns).then(|| "entry and return".to_string());
+        for (from_ns, to_ns, category, detail, evidence) in [
+            (copy_to, end_ns, category, &detail, Evidence::Measured),
+            (copy_from, copy_to, Category::Copy, &detail, Evidence::Modelled),
+            (inside_from, copy_from, category, &detail, Evidence::Measured),
+            (piece.start_ns, inside_from, around, &outside_detail, Evidence::Modelled),
+        ] {
+            if from_ns < to_ns {
+                let detail = detail.clone();
+                self.emit(thread, from_ns, to_ns, category, detail, None, None, None, evidence);
+            }
+        }
+    }
+
+    /// The request's child had ended before its parent waited for it.
+    pub(super) fn wait_without_sleep(
+        &mut self,
+        thread: ThreadId,
+        call: &Call,
+        piece: &tile::Piece<'_>,
+        at_ns: u64,
+    ) -> Result<Option<Step>, NotYet> {
+        let child = self.goal.child.filter(|_| self.applies(Rule::Child));
+        let Some(child) = child else { return Ok(None) };
+        if call.exit_ns != self.goal.end_ns || thread != self.goal.client {
+            return Ok(None);
+        }
+        let t = self.world.thread(thread);
+        let slept = latest_before(&t.off, |off| off.start_ns < call.exit_ns)
+            .take_while(|off| off.start_ns >= call.enter_ns)
+            .any(|off| matches!(off.why, Why::Slept { .. }));
+        if slept || piece.start_ns > call.enter_ns {
+            return Ok(None);
+        }
+        let Some(last) = self.world.processes[child as usize].last_exited else { return Ok(None) };
+        let dead = self.world.thread(last);
+        // Its last context switch comes a little after the moment it could be collected.
+        let gone = dead.off.back().filter(|off| off.why == Why::Dead);
+        let ended_ns = match (gone, dead.exited_ns) {
+            (Some(off), _) => off.start_ns,
+            (None, _) if !self.settings.no_more_records => return Err(NotYet(last)),
+            (None, Some(exited_ns)) => exited_ns,
+            (None, None) => return Ok(None),
+        }
+        .min(call.enter_ns);
+        if ended_ns <= self.goal.start_ns {
+            return Ok(None);
+        }
+        self.on_cpu(thread, piece, at_ns);
+        let detail = "child ended, not yet waited for";
+        self.queue(thread, (ended_ns, call.enter_ns), Category::QueueApp, detail, Rule::Child);
+        self.rule = Rule::Child;
+        Ok(Some(Step::Joined(last, ended_ns)))
+    }
+}

@@ -1,0 +1,84 @@
+//! Waits in queues: what was there and not asked for, and whose turn it was meanwhile.
+
+use super::*;
+
+impl Walk<'_> {
+    /// `[from_ns, to_ns)`: it was there and `thread` had not asked for it; `cause` says what the thread did
+    /// instead, most first.
+    pub(super) fn queue(
+        &mut self,
+        thread: ThreadId,
+        (from_ns, to_ns): (u64, u64),
+        category: Category,
+        detail: &str,
+        rule: Rule,
+    ) {
+        let from_ns = from_ns.max(self.goal.start_ns);
+        if from_ns >= to_ns {
+            return;
+        }
+        let t = self.world.thread(thread);
+        let cause = match stretch_before(t, to_ns, from_ns) {
+            (start_ns, doing) if start_ns <= from_ns => self.one_thing(t, doing, from_ns, to_ns),
+            _ => self.world.sums.spent(thread, t, from_ns, to_ns).in_words(),
+        };
+        let evidence = match rule == Rule::Turn && self.others_ran(thread, from_ns, to_ns) {
+            true => Evidence::Modelled,
+            false => Evidence::Measured,
+        };
+        let detail = Some(detail.to_string());
+        self.wait_rule = Some(rule);
+        self.emit(thread, from_ns, to_ns, category, detail, Some(cause), None, None, evidence);
+    }
+
+    /// `[from_ns, to_ns)`: the thread, which has the request, served others. If it rested after that, the request
+    /// waited meanwhile for what ended that rest.
+    pub(super) fn others_turn(&mut self, thread: ThreadId, from_ns: u64, to_ns: u64) {
+        let rested = self.out.last().filter(|raw| {
+            let rests = matches!(raw.category, Category::IdlePeer | Category::Sleep);
+            raw.thread == thread && raw.start_ns == to_ns && rests
+        });
+        match rested.map(|raw| (raw.category, raw.detail.clone(), raw.cause.clone(), raw.by)) {
+            Some((category, detail, cause, by)) => {
+                let evidence = Evidence::Measured;
+                self.emit(thread, from_ns, to_ns, category, detail, cause, by, None, evidence);
+            }
+            None => {
+                let span = (from_ns, to_ns);
+                self.queue(thread, span, Category::QueueApp, OTHERS_TURN, Rule::Turn);
+            }
+        }
+    }
+
+    /// Whether other threads of its process ran meanwhile, which may have worked for the request unseen.
+    pub(super) fn others_ran(&self, thread: ThreadId, from_ns: u64, to_ns: u64) -> bool {
+        let threads = &self.world.process_of(thread).threads;
+        let asleep = |id: ThreadId| {
+            let t = self.world.thread(id);
+            let off = t.off_before(to_ns);
+            off.is_some_and(|off| off.start_ns <= from_ns && off.end_ns >= to_ns)
+                || t.born_ns >= to_ns
+                || t.exited_ns.is_some_and(|exited_ns| exited_ns <= from_ns)
+        };
+        let mut others = threads.iter().filter(|&&id| id != thread);
+        threads.len() > MOST_THREADS || others.any(|&id| !asleep(id))
+    }
+
+    /// What a thread did all the time.
+    pub(super) fn one_thing(
+        &self,
+        thread: &Thread,
+        doing: Doing,
+        from_ns: u64,
+        to_ns: u64,
+    ) -> String {
+        let piece = match doing {
+            Doing::Ran(_) => tile::piece_before(thread, to_ns, from_ns, true),
+            _ => None,
+        };
+        match piece.map(|piece| tile::describe(&piece.level)) {
+            Some((category, Some(detail))) => format!("{category}: {detail}"),
+            _ => doing.name().to_string(),
+        }
+    }
+}

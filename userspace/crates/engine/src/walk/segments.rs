@@ -1,0 +1,103 @@
+//! What the walk emits, and its names.
+
+use super::*;
+
+impl Walk<'_> {
+    /// All the rest of the request, unexplained.
+    pub(super) fn give_up(&mut self, thread: ThreadId, end_ns: u64, why: &str) {
+        let start_ns = self.goal.start_ns;
+        let category = Category::Unattributed;
+        let detail = Some(why.to_string());
+        let evidence = Evidence::Measured;
+        self.emit(thread, start_ns, end_ns, category, detail, None, None, None, evidence);
+    }
+
+    #[allow(clippy::too_many_arguments)] // the columns of a segment
+    pub(super) fn emit(
+        &mut self,
+        thread: ThreadId,
+        start_ns: u64,
+        end_ns: u64,
+        category: Category,
+        detail: Option<String>,
+        cause: Option<String>,
+        by: Option<ThreadId>,
+        cpu: Option<u32>,
+        evidence: Evidence,
+    ) {
+        let start_ns = start_ns.max(self.goal.start_ns);
+        let wait_rule = self.wait_rule.take();
+        if start_ns < end_ns {
+            let rule = wait_rule.unwrap_or(match category {
+                Category::RunqueueWakeup | Category::RunqueuePreempted => Rule::RunQueue,
+                Category::WireQdisc | Category::WireLink | Category::WireStack => Rule::Wire,
+                Category::Unattributed => Rule::Lost,
+                category if category.is_on_cpu() || category == Category::Steal => self.rule,
+                _ => Rule::Charge,
+            });
+            let shared = if category.is_on_cpu() { self.shared } else { 1 };
+            let evidence = match self.likely && category.is_on_cpu() {
+                true => Evidence::Modelled,
+                false => evidence,
+            };
+            let cpu = cpu.or_else(|| self.world.thread(thread).cpu_at(end_ns - 1));
+            self.out.push(Raw {
+                start_ns,
+                end_ns,
+                thread,
+                category,
+                detail,
+                cause,
+                by,
+                cpu,
+                evidence,
+                rule,
+                shared,
+            });
+        }
+    }
+
+    pub(super) fn name(&self, raw: Raw) -> Segment {
+        let thread = self.world.thread(raw.thread);
+        let process = self.world.process_of(raw.thread);
+        let side = if thread.kthread {
+            Side::Kernel
+        } else if Some(thread.process) == self.goal.server_process {
+            // First: a request without a client has its server at both ends.
+            Side::Server
+        } else if thread.process == self.goal.client_process {
+            Side::Client
+        } else {
+            Side::Middle
+        };
+        Segment {
+            start_ns: raw.start_ns,
+            duration_ns: raw.end_ns - raw.start_ns,
+            category: raw.category,
+            side,
+            pid: process.tgid,
+            tid: thread.tid,
+            comm: thread.name_at(raw.start_ns),
+            cpu: raw.cpu,
+            phase: match self.goal.handed {
+                Some((_, had_ns)) if raw.start_ns >= had_ns => Some(HAND_OVER),
+                _ => self.world.phase_at(raw.thread, raw.start_ns),
+            },
+            detail: raw.detail,
+            cause: raw.cause,
+            by: raw.by.map(|by| {
+                let by_thread = self.world.thread(by);
+                let name = by_thread.name_at(raw.end_ns);
+                if by == IDLE {
+                    name.to_string()
+                } else {
+                    format!("{name}/{}", by_thread.tid)
+                }
+            }),
+            evidence: raw.evidence,
+            rule: Some(raw.rule),
+            shared: raw.shared,
+            stack: None,
+        }
+    }
+}

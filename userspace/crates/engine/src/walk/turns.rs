@@ -1,0 +1,205 @@
+//! Whose turn it is on a thread that serves several requests.
+//!
+//! A server's thread that has taken a request up works for others before it answers it. Their work is none of
+//! this request's: meanwhile it waits for its turn. What its marks say (see [`crate::marks`]):
+//! - from where it takes the request in, or goes on with it, until it turns to another, it works for it;
+//! - before it answers it, since it last answered another or rested, likewise;
+//! - between taking in the last of several and the first thing it does for any, it may work for all of them;
+//! - the rest is the others'.
+
+use std::collections::VecDeque;
+
+use super::*;
+use crate::marks::{batch_begin, is_rest, rested_ns, Mark, MarkKind, Question};
+
+/// For whom a thread works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// For others, since then.
+    Others { from_ns: u64 },
+    /// For so many, the request among them.
+    Shared { by: u32 },
+    /// For the request, as it seems: the thread had taken others' in, too, and nothing but the order of its
+    /// messages tells.
+    Likely,
+}
+
+/// Whose what lies between two marks is, whoever asks.
+struct Gap {
+    /// The request's, perhaps with others.
+    ours: bool,
+    /// How many requests it is for; 0: nothing tells.
+    count: u32,
+    /// It is known by what lies on one side only.
+    likely: bool,
+}
+
+impl Walk<'_> {
+    /// Whether the thread, just before `at_ns`, worked for others than the request, or for several; `None`: for it,
+    /// or its messages do not tell.
+    pub(super) fn turn(&self, thread: ThreadId, at_ns: u64) -> Option<Turn> {
+        let t = self.world.thread(thread);
+        if t.marks.list.is_empty() || !self.applies(Rule::Turn) {
+            return None;
+        }
+        let marks = &t.marks.list;
+        let next = count_before(marks, |mark| mark.exit_ns < at_ns);
+        let inside = marks.get(next).is_some_and(|mark| mark.enter_ns < at_ns);
+        if t.off_before(at_ns).is_some_and(|off| off.end_ns >= at_ns && is_rest(off)) {
+            return None;
+        }
+        if inside {
+            let (all, ours) = self.one_call(marks, next);
+            if ours {
+                return (all > 1).then_some(Turn::Shared { by: all });
+            }
+        }
+        if Some(t.process) != self.goal.server_process {
+            return None;
+        }
+        let last = next.checked_sub(1)?;
+        let own = self.own_mark(thread, at_ns).filter(|own| *own <= last)?;
+        if !inside {
+            match self.gap(t, (own, last), at_ns) {
+                Gap { ours: true, count: 1, likely: true } => return Some(Turn::Likely),
+                Gap { count: 0, .. } | Gap { ours: true, count: 1, .. } => return None,
+                Gap { ours: true, count, .. } => return Some(Turn::Shared { by: count }),
+                Gap { ours: false, .. } if last == own => {
+                    return Some(Turn::Others { from_ns: marks[own].exit_ns });
+                }
+                Gap { ours: false, .. } => {}
+            }
+        }
+        // Since it turned to the first of the others, or rested; but for what it did for all that it had taken
+        // in together with the request.
+        let rested_ns = rested_ns(t, marks[own].exit_ns, at_ns);
+        let mut from_ns = marks[own + 1].enter_ns.max(rested_ns.unwrap_or(0));
+        if marks[own].kind == MarkKind::Takes {
+            let first = count_before(marks, |mark| mark.turns <= marks[own].turns);
+            let first = marks.get(first).filter(|mark| mark.rests == marks[own].rests);
+            if let Some(first) = first.filter(|mark| mark.enter_ns < at_ns) {
+                from_ns = from_ns.max(first.enter_ns);
+            }
+        }
+        (from_ns < at_ns).then_some(Turn::Others { from_ns })
+    }
+
+    /// What the thread did between its mark `last` and the next, at that time.
+    fn gap(&self, t: &Thread, (own, last): (usize, usize), at_ns: u64) -> Gap {
+        let marks = &t.marks.list;
+        let before = &marks[last];
+        let rested = rested_ns(t, before.exit_ns, at_ns).is_some();
+        let after = marks.get(last + 1).filter(|mark| rested_ns(t, at_ns, mark.enter_ns).is_none());
+        let gives = after.filter(|mark| mark.kind != MarkKind::Takes);
+        let begin = batch_begin(marks, last);
+        let taken = match rested || before.kind != MarkKind::Takes {
+            true => 0,
+            false => last + 1 - begin,
+        };
+        let alone = |mark: &Mark, likely: bool| {
+            let (ours, count) = (self.of_goal(mark), self.messages(mark));
+            Gap { ours, count, likely }
+        };
+        let sure = |ours: bool, count: u32| Gap { ours, count, likely: false };
+        match (taken, gives) {
+            // It goes on with what it has asked for; or is woken for whatever comes next.
+            (0, None) => match before.kind {
+                MarkKind::Asks | MarkKind::Hears if !rested && before.of.is_some() => {
+                    alone(before, after.is_some())
+                }
+                _ => match (rested, after) {
+                    (true, Some(after)) => alone(after, false),
+                    (true, None) => sure(false, 0),
+                    (false, _) => sure(false, 1),
+                },
+            },
+            (0, Some(_)) => {
+                let (count, ours) = self.one_call(marks, last + 1);
+                // Woken, with others at hand: by what it gives next.
+                Gap { ours, count, likely: rested && last != own }
+            }
+            // What it has just read is what it begins with.
+            (_, None) if taken == 1 || after.is_some() => alone(before, after.is_some()),
+            (_, None) => sure(own >= begin, number(taken)),
+            (_, Some(gives)) => {
+                let (answers, ours) = self.one_call(marks, last + 1);
+                let given: Vec<&Mark> = same_call(marks, last + 1).collect();
+                if given.len() == 1 && gives.of == Some(before.moved) {
+                    return sure(ours || self.of_goal(before), self.messages(before));
+                }
+                let among = |mark: &&&Mark| {
+                    let taken = marks.range(begin..=last);
+                    { taken }.any(|taken| mark.of == Some(taken.moved))
+                };
+                let others = given.iter().filter(|mark| !among(mark)).count();
+                let count = number(taken).max(answers).saturating_add(number(others));
+                let taken_together = marks[own].kind == MarkKind::Takes && own >= begin;
+                sure(ours || taken_together, count)
+            }
+        }
+    }
+
+    /// How many messages the call of that mark moved, and whether one is of the request.
+    fn one_call(&self, marks: &VecDeque<Mark>, first: usize) -> (u32, bool) {
+        same_call(marks, first).fold((0, false), |(all, ours), mark| {
+            (self.messages(mark).saturating_add(all), ours || self.of_goal(mark))
+        })
+    }
+
+    /// How many messages a mark is of.
+    fn messages(&self, mark: &Mark) -> u32 {
+        let channel = self.world.channels.get(&mark.moved.object);
+        channel.map_or(1, |channel| channel.messages(mark.moved.from, mark.moved.to))
+    }
+
+    /// The last mark of the thread's before that is of the request.
+    fn own_mark(&self, thread: ThreadId, at_ns: u64) -> Option<usize> {
+        let marks = &self.world.thread(thread).marks.list;
+        let by_it = |moved: &&Transfer| moved.thread == thread && moved.exit_ns <= at_ns;
+        let mut last_ns = None;
+        for message in &self.goal.messages {
+            let Some(channel) = self.world.channels.get(&message.object) else { continue };
+            for list in [&channel.reads, &channel.writes] {
+                let moved = Channel::overlapping(list, message.from, message.to);
+                last_ns = last_ns.max(moved.filter(by_it).map(|moved| moved.exit_ns).max());
+            }
+        }
+        let asked = self.goal.messages.first()?;
+        let channel = self.world.channels.get(&asked.object)?;
+        let sakes =
+            channel.sakes.range(..count_before(&channel.sakes, |sake| sake.exit_ns <= at_ns));
+        let since = sakes.rev().take_while(|sake| Some(sake.exit_ns) > last_ns);
+        let mut since = since.filter(|sake| sake.thread == thread);
+        let last_ns = since
+            .find(|sake| asked.from < sake.of.to && sake.of.from < asked.to)
+            .map(|sake| sake.exit_ns)
+            .or(last_ns)?;
+        let first = count_before(marks, |mark| mark.exit_ns < last_ns);
+        let same = marks.range(first..).take_while(|mark| mark.exit_ns == last_ns);
+        { same }.position(|mark| self.of_goal(mark)).map(|at| first + at)
+    }
+
+    /// Whether a mark is of the request: its own messages, or what was asked for its sake.
+    pub(super) fn of_goal(&self, mark: &Mark) -> bool {
+        let is = |question: &Question| {
+            let overlaps = |m: &Message| {
+                m.object == question.object && m.from < question.to && question.from < m.to
+            };
+            self.goal.messages.iter().any(overlaps)
+        };
+        match mark.kind {
+            MarkKind::Takes | MarkKind::Answers => is(&mark.moved),
+            MarkKind::Asks | MarkKind::Hears => is(&mark.moved) || mark.of.as_ref().is_some_and(is),
+        }
+    }
+}
+
+/// The marks of one call, from that one on.
+fn same_call(marks: &VecDeque<Mark>, first: usize) -> impl Iterator<Item = &Mark> {
+    let enter_ns = marks[first].enter_ns;
+    marks.range(first..).take_while(move |mark| mark.enter_ns == enter_ns)
+}
+
+fn number(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}

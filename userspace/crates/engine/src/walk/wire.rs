@@ -1,0 +1,273 @@
+//! The way of bytes through the network: queued at the sender's device, under way, received.
+
+use super::*;
+use crate::event::Packet;
+
+const HANDED: &str = "TCP hands the device the next packet";
+const PACED: &str = "the device is still busy with the packet before";
+
+/// Packets of one connection that are looked at as being on a link at once.
+const MOST_UNDER_WAY: usize = 4096;
+
+/// Where a connection's packets are at an instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// In the queue of the sender's device.
+    Queued,
+    /// In that of a router's.
+    Forwarded,
+    /// Not there yet, but kept by what the link was still busy with: see [`between`].
+    Paced,
+    /// Not there yet: TCP was about to hand it over.
+    Handed,
+    /// Between the devices.
+    Link,
+    /// Anywhere else.
+    Elsewhere,
+}
+
+/// What was on between two packets of a message that kept a link busy, where the second came to the
+/// device's queue only after the first had left; `None`: the sender may have been what was slow.
+///
+/// A sender keeps few of a connection's packets in that queue (TCP small queues, `tcp_small_queue_check()`
+/// in net/ipv4/tcp_output.c), and gives it the next one when one has left. A device that is limited by its
+/// rate goes on paying for the former meanwhile: had the second come at once, it would have left no
+/// earlier, if it waited there for at least as long as it came late. One that did not wait was late by what
+/// TCP took; that is believed where the first had waited for longer than that.
+fn between(before: &Packet, packet: &Packet) -> Option<Place> {
+    let late_ns = packet.queued_ns.checked_sub(before.sent_ns).filter(|ns| *ns > 0)?;
+    let waited = |packet: &Packet| packet.sent_ns.saturating_sub(packet.queued_ns) >= late_ns;
+    match (before.again || packet.again, waited(packet), waited(before)) {
+        (false, true, _) => Some(Place::Paced),
+        (false, false, true) => Some(Place::Handed),
+        _ => None,
+    }
+}
+
+impl Walk<'_> {
+    /// Who put the bytes up to `last` on their way, and when. While a link is never idle, what its sender
+    /// does beside it delays nothing: of a message in several packets it is then the first that counts,
+    /// or the first after which the link had always something to send. `latest`: otherwise.
+    pub(super) fn link_bound(
+        &self,
+        object: Object,
+        last: u64,
+        latest: (ThreadId, u64),
+    ) -> (ThreadId, u64) {
+        let Some(channel) = self.world.channels.get(&object) else { return latest };
+        let message =
+            self.goal.messages.iter().find(|m| m.object == object && m.from <= last && last < m.to);
+        let Some(message) = message else { return latest };
+        // They are in order of sending. Not what a router does with them later.
+        let ours = channel.packets.iter().rev().take_while(|p| p.sent_ns >= self.goal.start_ns);
+        let packets: Vec<&Packet> = ours.filter(|packet| !packet.forwarded).collect();
+        let has_it = |p: &&Packet| p.from <= last && last < p.end;
+        // The one with the last byte may have been queued by an interrupt, after the write.
+        let in_time = packets.iter().position(|p| has_it(p) && p.queued_ns <= latest.1);
+        let Some(awaited) = in_time.or_else(|| packets.iter().position(has_it)) else {
+            return latest;
+        };
+        let mut at = awaited;
+        while let Some(before) = packets.get(at + 1) {
+            let packet = packets[at];
+            let queued = packet.queued_ns <= before.sent_ns && !packet.again && !before.again;
+            if before.end <= message.from || !(queued || between(before, packet).is_some()) {
+                break;
+            }
+            at += 1;
+        }
+        if at == awaited {
+            return latest;
+        }
+        let first = packets[at];
+        let write = Channel::find(&channel.writes, first.from.max(message.from));
+        match write.filter(|write| (write.enter_ns..latest.1).contains(&first.queued_ns)) {
+            Some(write) => (write.thread, first.queued_ns.max(self.goal.start_ns)),
+            None => latest,
+        }
+    }
+
+    /// `[from_ns, to_ns)`: a message whose last byte is `last` was sent and had not been delivered. The
+    /// reader waited for the packet with that byte, and so for those before it.
+    pub(super) fn wire(
+        &mut self,
+        thread: ThreadId,
+        object: Object,
+        last: u64,
+        (from_ns, to_ns): (u64, u64),
+    ) {
+        let awaited = self.packet_with(object, last, to_ns);
+        let again = awaited.is_some_and(|packet| packet.again);
+        let received_ns = awaited.and_then(|packet| packet.received_ns).unwrap_or(to_ns);
+        let received_ns = received_ns.clamp(from_ns, to_ns);
+        let held = self.world.channels.get(&object).and_then(|channel| {
+            let write = Channel::find(&channel.writes, last)?;
+            let unsent_from = write.to.saturating_sub(write.unsent.bytes);
+            write.unsent.reason().filter(|_| unsent_from <= last)
+        });
+        let under_way = held.unwrap_or("sent, not yet delivered");
+        let stack = Some(if received_ns < to_ns { "receive stack" } else { under_way });
+        self.wire_piece(thread, received_ns, to_ns, Category::WireStack, stack);
+        for (start_ns, end_ns, place) in self.places(object, from_ns, received_ns) {
+            let (category, detail) = match place {
+                Place::Queued => (Category::WireQdisc, "queued at the sender's device"),
+                Place::Forwarded => (Category::WireQdisc, "queued at a router's device"),
+                Place::Paced => (Category::WireQdisc, PACED),
+                Place::Handed => (Category::WireStack, HANDED),
+                Place::Link if again => (Category::WireLink, "under way, sent again"),
+                Place::Link => (Category::WireLink, "under way"),
+                Place::Elsewhere => (Category::WireStack, under_way),
+            };
+            self.wire_piece(thread, start_ns, end_ns, category, Some(detail));
+        }
+    }
+
+    /// Of a wait of the client's for a server elsewhere: why not all of the request had been sent when it
+    /// began to wait.
+    pub(super) fn held_back(&self, thread: ThreadId, off: &Off) -> Option<&'static str> {
+        if thread != self.goal.client || self.goal.server_process.is_some() {
+            return None;
+        }
+        let asked = self.goal.messages.first()?;
+        let channel = self.world.channels.get(&asked.object)?;
+        let write = Channel::find(&channel.writes, asked.to.checked_sub(1)?)?;
+        let call = off.call.filter(|call| call.enter_ns >= write.exit_ns)?;
+        let before = count_before(&self.world.thread(thread).calls, |c| c.enter_ns < call.enter_ns);
+        let last = self.world.thread(thread).calls.get(before.checked_sub(1)?)?;
+        // Straight after the write: later, more may have been sent.
+        write.unsent.reason().filter(|_| last.exit_ns == write.exit_ns)
+    }
+
+    /// A sleep in a call that sends through the network: it waited for room while the bytes before were
+    /// on their way. False if nothing is known of their packets.
+    pub(super) fn waits_for_wire(&mut self, thread: ThreadId, off: &Off, to_ns: u64) -> bool {
+        if !self.applies(Rule::Wire) {
+            return false;
+        }
+        let t = self.world.thread(thread);
+        let InCall::Closed(call) = tile::call_at(t, off.end_ns) else { return false };
+        let sent = call.transfers().rev().find(|io| io.is_write && io.object.is_network());
+        let Some(object) = sent.map(|io| io.object) else { return false };
+        let from_ns = off.start_ns.max(self.goal.start_ns);
+        let places = self.places(object, from_ns, to_ns);
+        if places.iter().all(|(.., place)| *place == Place::Elsewhere) {
+            return false;
+        }
+        for (start_ns, end_ns, place) in places {
+            let (category, detail) = match place {
+                Place::Queued | Place::Forwarded => {
+                    (Category::WireQdisc, "socket buffer full, device's queue")
+                }
+                Place::Paced => (Category::WireQdisc, PACED),
+                Place::Handed => (Category::WireStack, HANDED),
+                Place::Link => (Category::WireLink, "socket buffer full, under way"),
+                Place::Elsewhere => (Category::QueueSocket, "socket buffer full"),
+            };
+            self.wire_piece(thread, start_ns, end_ns, category, Some(detail));
+        }
+        true
+    }
+
+    /// The packet, the last one sent by then, with that byte.
+    fn packet_with(&self, object: Object, byte: u64, until_ns: u64) -> Option<Packet> {
+        let packets = &self.world.channels.get(&object)?.packets;
+        let mut with_it = packets.iter().rev().filter(|p| p.from <= byte && byte < p.end);
+        with_it.find(|packet| packet.queued_ns <= until_ns).copied()
+    }
+
+    /// When the byte was received, if that is known.
+    pub(super) fn received_ns(&self, object: Object, byte: u64, until_ns: u64) -> Option<u64> {
+        if !self.applies(Rule::Wire) {
+            return None;
+        }
+        self.packet_with(object, byte, until_ns)?.received_ns
+    }
+
+    /// The last byte of the request that a read takes from a channel; 0: none.
+    pub(super) fn last_of(&self, call: &Call, object: Object) -> u64 {
+        let mut reads = call.transfers().rev().filter(|io| !io.is_write && io.object == object);
+        let read = reads.find(|io| self.goal.has(io));
+        read.map_or(0, |io| io.offset.saturating_add(io.bytes).saturating_sub(1))
+    }
+
+    /// The same for the read that a sleep led to.
+    pub(super) fn last_byte(&self, thread: ThreadId, off: &Off, object: Object) -> u64 {
+        let calls = &self.world.thread(thread).calls;
+        let next = count_before(calls, |call| call.exit_ns < off.end_ns);
+        calls.range(next..).map(|call| self.last_of(call, object)).find(|at| *at > 0).unwrap_or(0)
+    }
+
+    fn wire_piece(
+        &mut self,
+        thread: ThreadId,
+        start_ns: u64,
+        end_ns: u64,
+        category: Category,
+        detail: Option<&str>,
+    ) {
+        let evidence = match detail {
+            Some(PACED | HANDED) => Evidence::Modelled,
+            _ => Evidence::Measured,
+        };
+        let detail = detail.map(str::to_string);
+        self.emit(thread, start_ns, end_ns, category, detail, None, None, None, evidence);
+    }
+
+    /// Where a channel's packets are in `[from_ns, to_ns)`, latest first: a packet in the device's queue
+    /// tells more than one under way.
+    fn places(&self, object: Object, from_ns: u64, to_ns: u64) -> Vec<(u64, u64, Place)> {
+        let clip = |at_ns: u64| at_ns.clamp(from_ns, to_ns);
+        let mut changes: Vec<(u64, [i64; 5])> = Vec::new();
+        let channel = self.world.channels.get(&object);
+        let Some(packets) = channel.map(|channel| &channel.packets) else {
+            return vec![(from_ns, to_ns, Place::Elsewhere)];
+        };
+        // They are in order of sending; those under way at the beginning had been sent before.
+        let first = count_before(packets, |packet| packet.sent_ns < from_ns);
+        let packets = packets.range(first.saturating_sub(MOST_UNDER_WAY)..);
+        let mut before: FxHashMap<u32, &Packet> = FxHashMap::default();
+        for packet in packets {
+            let Packet { queued_ns, sent_ns, received_ns, forwarded, .. } = *packet;
+            if let Some(before) = before.insert(packet.device, packet) {
+                let change = match between(before, packet) {
+                    Some(Place::Paced) => [0, 0, 0, 1, 0],
+                    Some(_) => [0, 0, 0, 0, 1],
+                    None => [0; 5],
+                };
+                changes.push((clip(before.sent_ns), change));
+                changes.push((clip(queued_ns), change.map(|one: i64| -one)));
+            }
+            if queued_ns >= to_ns {
+                break;
+            }
+            let ended_ns = received_ns.unwrap_or(sent_ns);
+            let (sender, router) = if forwarded { (0, 1) } else { (1, 0) };
+            changes.push((clip(queued_ns), [sender, router, 0, 0, 0]));
+            changes.push((clip(sent_ns), [-sender, -router, 1, 0, 0]));
+            changes.push((clip(ended_ns), [0, 0, -1, 0, 0]));
+        }
+        changes.sort_unstable();
+        let mut places: Vec<(u64, u64, Place)> = Vec::new();
+        let (mut at_ns, mut now) = (from_ns, [0i64; 5]);
+        for (change_ns, change) in changes.into_iter().chain([(to_ns, [0; 5])]) {
+            if change_ns > at_ns {
+                let place = match now.map(|count| count > 0) {
+                    [true, ..] => Place::Queued,
+                    [_, true, ..] => Place::Forwarded,
+                    [_, _, true, ..] => Place::Link,
+                    [_, _, _, true, _] => Place::Paced,
+                    [_, _, _, _, true] => Place::Handed,
+                    _ => Place::Elsewhere,
+                };
+                match places.last_mut() {
+                    Some(last) if last.2 == place => last.1 = change_ns,
+                    _ => places.push((at_ns, change_ns, place)),
+                }
+                at_ns = change_ns;
+            }
+            (0..now.len()).for_each(|i| now[i] += change[i]);
+        }
+        places.reverse();
+        places
+    }
+}

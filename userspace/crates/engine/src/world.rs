@@ -1,0 +1,681 @@
+//! Timelines: what every thread and CPU did, kept for as long as an open request may need it.
+
+mod channel;
+mod switches;
+mod thread;
+mod transfers;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::event::{
+    Block, Call, Event, FileId, GapWhy, Io, Object, OpenCall, Packet, What, TYPE_FIFO, TYPE_TCP,
+};
+use super::lives::Lives;
+use super::locks::Futexes;
+use super::losses::Losses;
+use super::marks::{Marks, Question, Sake};
+use super::recent::{count_before, last_before};
+use super::stacks::Stacks;
+use super::sums::Sums;
+use super::syscall;
+use super::unsent::Unsent;
+use rpcprobe_model::Loss;
+use rpcprobe_record::{
+    FAULT_KERNEL, FAULT_MAJOR, JOURNAL_CHECKPOINT, TASK_KTHREAD, TASK_THREAD, TASK_TRACED,
+    WAKING_HARDIRQ, WAKING_IN_SYSCALL, WAKING_NMI, WAKING_SOFTIRQ,
+};
+
+pub use channel::{Carries, Channel, Opening, Transfer};
+use thread::WAKING_UNSEEN;
+pub use thread::{Move, Off, Span, Thread, Wake, Why, Work};
+
+/// Index of a thread's life: a tid that is reused gets a new one.
+pub type ThreadId = u32;
+/// Index of a process's life.
+pub type ProcessId = u32;
+
+/// The idle task of every CPU.
+pub const IDLE: ThreadId = 0;
+
+/// "Not yet": the end of a span that is still open.
+pub const NEVER: u64 = u64::MAX;
+
+/// Transfers of one call that are kept: most that recvmmsg() moves, and one.
+const MOST_TRANSFERS: usize = 1025;
+
+/// Arrivals on a channel that wait for their reader: more than a socket's buffer holds of full packets.
+const MOST_ARRIVALS: usize = 4096;
+
+/// A thread's last context switch comes soon after its exit, if its record is not lost.
+const LAST_STEPS_NS: u64 = 1_000_000_000;
+
+/// A program in a process: since when, and where its code begins.
+#[derive(Clone, Debug)]
+pub struct Program {
+    pub exec_ns: u64,
+    pub entry: u64,
+    pub interp_base: u64,
+    /// When the dynamic loader handed over to the program.
+    pub loaded_ns: Option<u64>,
+    pub path: Option<Box<str>>,
+}
+
+#[derive(Debug, Default)]
+pub struct Process {
+    pub tgid: u32,
+    pub parent: Option<ProcessId>,
+    pub programs: VecDeque<Program>,
+    /// When its main thread exited, and with what status any did last.
+    pub exited_ns: Option<u64>,
+    pub exit_code: Option<i32>,
+    /// The thread that exited last.
+    pub last_exited: Option<ThreadId>,
+    /// Who ended all its threads by exit_group(), and when.
+    pub group_exit: Option<(u64, ThreadId)>,
+    pub traced: bool,
+    /// The thread whose tid is the tgid.
+    pub leader: ThreadId,
+    /// All of them, in the order in which they were seen.
+    pub threads: Vec<ThreadId>,
+    /// How its threads use their futexes.
+    pub futexes: Futexes,
+}
+
+/// What a jbd2 thread has been doing.
+#[derive(Debug, Default)]
+pub struct Journal {
+    /// major << 20 | minor
+    pub dev: u32,
+    /// From when, which transaction, which phase (`enum journal_phase`).
+    pub phases: VecDeque<(u64, u32, u16)>,
+}
+
+impl Journal {
+    /// Whether a commit was under way: locking, flushing or logging.
+    pub fn commits_at(&self, at_ns: u64) -> bool {
+        let last = last_before(&self.phases, |(since_ns, ..)| *since_ns <= at_ns);
+        last.is_some_and(|(_, _, phase)| matches!(phase, 1..=4))
+    }
+}
+
+pub struct World {
+    pub threads: Lives<Thread>,
+    pub processes: Lives<Process>,
+    pub(super) by_tid: FxHashMap<u32, ThreadId>,
+    pub(super) by_tgid: FxHashMap<u32, ProcessId>,
+    /// Who ran on each CPU: from when, who.
+    pub cpus: Vec<VecDeque<(u64, ThreadId)>>,
+    pub channels: FxHashMap<Object, Channel>,
+    /// The names by which files were opened last.
+    files: FxHashMap<FileId, Arc<str>>,
+    /// Connections opened and accepted that nothing has been sent or read on yet, by socket.
+    pub(super) connected: FxHashMap<u64, Opening>,
+    pub(super) accepted: FxHashMap<u64, Opening>,
+    /// Known beforehand, or told of so far.
+    pub losses: Losses,
+    /// Switches of all threads are recorded, so a gap in a CPU's chain is a missed one.
+    pub whole_machine: bool,
+    /// Context switches that left no record; see `check_switch_chain`.
+    pub missed_switches: u64,
+    /// How often the framing of a stream was lost, by why.
+    pub framing_lost: BTreeMap<GapWhy, u64>,
+    /// Channels that the kernel side had forgotten when they were used again.
+    pub channels_forgotten: u64,
+    /// Those that left none either, but are known from the scheduler's own account.
+    pub restored_switches: u64,
+    /// Wake-ups of traced threads, likewise.
+    pub restored_wakes: u64,
+    /// What the hypervisor took from traced threads, nobody knows when.
+    pub steal_unplaced_ns: u64,
+    /// Completed block requests by number.
+    pub blocks: FxHashMap<u32, Block>,
+    /// Commits of each journal, by its thread.
+    pub journals: FxHashMap<ThreadId, Journal>,
+    /// Where threads slept and ran, if that was captured.
+    pub stacks: Stacks,
+    /// What threads did, added up.
+    pub sums: Sums,
+    /// Time of the latest event.
+    pub now_ns: u64,
+    pub start_ns: u64,
+}
+
+/// Kernel task states, include/linux/sched.h.
+const TASK_UNINTERRUPTIBLE: u16 = 0x02;
+const EXIT_DEAD_OR_ZOMBIE: u16 = 0x10 | 0x20 | 0x80;
+
+/// Names of files that are kept; with more, all of them are forgotten.
+const MOST_FILES: usize = 1 << 16;
+
+impl World {
+    pub fn new(cpus: u32, start_ns: u64) -> World {
+        let mut world = World {
+            threads: Lives::default(),
+            processes: Lives::default(),
+            by_tid: FxHashMap::default(),
+            by_tgid: FxHashMap::from_iter([(0, 0)]),
+            cpus: vec![VecDeque::new(); cpus as usize],
+            channels: FxHashMap::default(),
+            files: FxHashMap::default(),
+            connected: FxHashMap::default(),
+            accepted: FxHashMap::default(),
+            blocks: FxHashMap::default(),
+            journals: FxHashMap::default(),
+            stacks: Stacks::default(),
+            sums: Sums::default(),
+            losses: Losses::default(),
+            whole_machine: true,
+            missed_switches: 0,
+            framing_lost: BTreeMap::new(),
+            channels_forgotten: 0,
+            restored_switches: 0,
+            restored_wakes: 0,
+            steal_unplaced_ns: 0,
+            now_ns: start_ns,
+            start_ns,
+        };
+        world.processes.push(Process::default());
+        world.threads.push(Thread {
+            names: VecDeque::from([(0, "idle".into())]),
+            kthread: true,
+            gone_ns: NEVER,
+            ..Thread::default()
+        });
+        world.by_tid.insert(0, IDLE);
+        world
+    }
+
+    pub fn thread(&self, id: ThreadId) -> &Thread {
+        &self.threads[id as usize]
+    }
+
+    pub fn process_of(&self, id: ThreadId) -> &Process {
+        &self.processes[self.thread(id).process as usize]
+    }
+
+    /// The present owner of a tid; made up when it was never announced (its record was lost).
+    pub fn thread_of_tid(&mut self, tid: u32) -> ThreadId {
+        if let Some(&id) = self.by_tid.get(&tid) {
+            return id;
+        }
+        self.add_thread(tid, tid, "?", self.now_ns, false)
+    }
+
+    pub fn is_traced_tid(&self, tid: u32) -> bool {
+        self.thread_by_tid(tid).is_some_and(|id| self.thread(id).traced)
+    }
+
+    /// The present owner of a tid, if known.
+    pub fn thread_by_tid(&self, tid: u32) -> Option<ThreadId> {
+        self.by_tid.get(&tid).copied()
+    }
+
+    /// The first owner of a tid that is not forgotten, alive or not.
+    pub fn first_thread_of_tid(&self, tid: u32) -> Option<ThreadId> {
+        let owners = self.threads.iter().filter(|(_, thread)| thread.tid == tid);
+        owners.min_by_key(|(_, thread)| thread.born_ns).map(|(id, _)| id as ThreadId)
+    }
+
+    /// Entry of the oldest call some traced thread sleeps in that may be sending.
+    pub fn oldest_write_under_way_ns(&self) -> u64 {
+        // write, pwrite64, writev, sendfile, sendto, sendmsg, pwritev, sendmmsg, pwritev2
+        // splice, tee, vmsplice; connect, with which a request may begin
+        let writes = [1, 18, 20, 40, 42, 44, 46, 275, 276, 278, 296, 307, 328];
+        (self.threads.iter())
+            .filter_map(|(_, thread)| thread.open_call)
+            .filter(|call| writes.contains(&call.nr))
+            .map(|call| call.enter_ns)
+            .min()
+            .unwrap_or(NEVER)
+    }
+
+    pub fn process_of_tgid(&self, tgid: u32) -> Option<ProcessId> {
+        self.by_tgid.get(&tgid).copied()
+    }
+
+    fn add_thread(
+        &mut self,
+        tid: u32,
+        tgid: u32,
+        comm: &str,
+        now_ns: u64,
+        new_process: bool,
+    ) -> ThreadId {
+        let id = self.threads.next() as ThreadId;
+        let process = match self.by_tgid.get(&tgid) {
+            Some(&process) if !new_process => process,
+            _ => {
+                let process = self.processes.next() as ProcessId;
+                self.processes.push(Process { tgid, leader: id, ..Process::default() });
+                self.by_tgid.insert(tgid, process);
+                process
+            }
+        };
+        self.processes[process as usize].threads.push(id);
+        if tid == tgid {
+            self.processes[process as usize].leader = id;
+        }
+        self.threads.push(Thread {
+            tid,
+            process,
+            names: VecDeque::from([(0, comm.into())]),
+            born_ns: now_ns,
+            known_from_ns: now_ns,
+            settled_ns: now_ns,
+            gone_ns: NEVER,
+            ..Thread::default()
+        });
+        self.give_tid(tid, id);
+        id
+    }
+
+    /// Whoever had the tid so far is dead.
+    fn give_tid(&mut self, tid: u32, id: ThreadId) {
+        if let Some(former) = self.by_tid.insert(tid, id).filter(|former| *former != id) {
+            let former = &mut self.threads[former as usize];
+            former.gone_ns = former.gone_ns.min(self.now_ns);
+        }
+    }
+
+    /// Applies one event; returns the thread whose past it settled, if any.
+    pub fn apply(&mut self, event: &Event) -> Option<ThreadId> {
+        self.now_ns = self.now_ns.max(event.ts_ns);
+        let ts_ns = event.ts_ns;
+        match &event.what {
+            What::Lost { count, first_ns, last_ns } => {
+                let (cpu, count) = (event.cpu, *count);
+                self.losses.add(Loss { cpu, count, first_ns: *first_ns, last_ns: *last_ns });
+                None
+            }
+            What::Switch { prev, next, waited_ns, state, preempt, iowait, call } => {
+                let prev = self.thread_of_tid(*prev);
+                let next = self.thread_of_tid(*next);
+                self.check_switch_chain(event.cpu, prev, ts_ns);
+                let why = match *state {
+                    _ if *preempt => Why::Preempted,
+                    0 => Why::Preempted,
+                    s if s & EXIT_DEAD_OR_ZOMBIE != 0 => Why::Dead,
+                    s => Why::Slept {
+                        uninterruptible: s & TASK_UNINTERRUPTIBLE != 0,
+                        iowait: *iowait,
+                    },
+                };
+                let settled = self.switch_out(prev, ts_ns, why, *call);
+                self.restore_wake(next, ts_ns, *waited_ns);
+                self.switch_in(next, ts_ns, event.cpu);
+                if let Some(runs) = self.cpus.get_mut(event.cpu as usize) {
+                    runs.push_back((ts_ns, next));
+                }
+                settled.then_some(prev)
+            }
+            What::Waking { waker, wakee, flags, block } => {
+                let waker = self.thread_of_tid(*waker);
+                let wakee = self.thread_of_tid(*wakee);
+                let wake = Wake { at_ns: ts_ns, waker, flags: *flags, block: *block };
+                let thread = &mut self.threads[wakee as usize];
+                match thread.off.back_mut() {
+                    Some(off) if off.end_ns == NEVER => {
+                        let waits = matches!(off.why, Why::Slept { .. } | Why::Born);
+                        if waits && off.wake.is_none_or(|w| w.at_ns < off.start_ns) {
+                            off.wake = Some(wake);
+                        } else {
+                            // It may have come back unseen, and be about to sleep again.
+                            thread.early_wake = Some(wake);
+                        }
+                    }
+                    _ => thread.early_wake = Some(wake),
+                }
+                None
+            }
+            What::Fork { parent, child, child_tgid, flags, comm, .. } => {
+                let parent = self.thread_of_tid(*parent);
+                let own_process = flags & TASK_THREAD == 0;
+                let id = self.add_thread(*child, *child_tgid, comm, ts_ns, own_process);
+                let parent_process = self.thread(parent).process;
+                let thread = &mut self.threads[id as usize];
+                thread.traced = flags & TASK_TRACED != 0;
+                thread.kthread = flags & TASK_KTHREAD != 0;
+                thread.off.push_back(Off {
+                    start_ns: ts_ns,
+                    end_ns: NEVER,
+                    why: Why::Born,
+                    wake: None,
+                    cpu: None,
+                    call: None,
+                });
+                if own_process {
+                    let process = &mut self.processes[thread.process as usize];
+                    process.parent = Some(parent_process);
+                    process.traced = thread.traced;
+                    self.stacks.forked(parent_process, thread.process);
+                }
+                None
+            }
+            What::Exec(exec) => {
+                let id = self.thread_of_tid(exec.old_tid);
+                if exec.old_tid != exec.tid {
+                    // A thread other than the leader called exec: it takes over the leader's tid.
+                    self.give_tid(exec.tid, id);
+                    self.threads[id as usize].tid = exec.tid;
+                }
+                let thread = &mut self.threads[id as usize];
+                thread.names.push_back((ts_ns, exec.comm.as_ref().into()));
+                thread.traced |= exec.traced;
+                let traced = thread.traced;
+                let process = &mut self.processes[thread.process as usize];
+                process.leader = id;
+                process.traced |= traced;
+                if traced {
+                    process.programs.push_back(Program {
+                        exec_ns: ts_ns,
+                        entry: exec.entry,
+                        interp_base: exec.interp_base,
+                        loaded_ns: None,
+                        path: exec.path.clone(),
+                    });
+                }
+                None
+            }
+            What::Exit { tid, tgid, code, traced } => {
+                let id = self.thread_of_tid(*tid);
+                let thread = &mut self.threads[id as usize];
+                thread.exited_ns = Some(ts_ns);
+                thread.gone_ns = ts_ns.saturating_add(LAST_STEPS_NS);
+                thread.settled_ns = thread.settled_ns.max(ts_ns);
+                let process = &mut self.processes[thread.process as usize];
+                if tid == tgid {
+                    process.exited_ns = Some(ts_ns);
+                }
+                process.exit_code = Some(*code);
+                process.last_exited = Some(id);
+                traced.then_some(id)
+            }
+            What::Rename { tid, comm } => {
+                let id = self.thread_of_tid(*tid);
+                self.threads[id as usize].names.push_back((ts_ns, comm.as_ref().into()));
+                None
+            }
+            What::Call { tid, call } => {
+                let id = self.thread_of_tid(*tid);
+                let thread = &mut self.threads[id as usize];
+                thread.traced = true;
+                thread.settled_ns = thread.settled_ns.max(ts_ns);
+                thread.open_call = None;
+                thread.early_wake = None;
+                self.call_began(id, call.enter_ns);
+                let mut call = call.as_ref().clone();
+                let thread = &mut self.threads[id as usize];
+                call.more = std::mem::take(&mut thread.moved).into();
+                self.renumber(&mut call);
+                if let (Some(file), Some(path)) = (call.opened, &call.path) {
+                    self.name_file(file, path.clone());
+                } else if let Some(file) = call.io.and_then(|io| io.object.file()) {
+                    call.path = self.files.get(&file).cloned();
+                }
+                self.record_opening(id, &call);
+                self.record_transfers(id, &call);
+                let thread = &mut self.threads[id as usize];
+                let process = &mut self.processes[thread.process as usize];
+                if call.unfinished && call.nr == syscall::NR_EXIT_GROUP {
+                    // The others end inside whatever they were doing; the earliest call did it.
+                    let this = (call.enter_ns, id);
+                    let former = process.group_exit.get_or_insert(this);
+                    *former = (*former).min(this);
+                }
+                thread.calls.push_back(call);
+                Some(id)
+            }
+            What::Arrival { object, end, arrived_ns } => {
+                self.channels.entry(*object).or_default().arrive(*end, *arrived_ns);
+                None
+            }
+            What::Packet { object, packet } => {
+                let packets = &mut self.channels.entry(*object).or_default().packets;
+                let sent = packets
+                    .iter_mut()
+                    .rev()
+                    .find(|sent| sent.end == packet.end && sent.sent_ns == packet.sent_ns);
+                match sent {
+                    Some(sent) => *sent = *packet,
+                    None => packets.push_back(*packet),
+                }
+                None
+            }
+            What::Transfer { tid, io } => {
+                let id = self.thread_of_tid(*tid);
+                let moved = &mut self.threads[id as usize].moved;
+                if moved.len() < MOST_TRANSFERS {
+                    moved.push(*io);
+                }
+                if io.is_transfer() {
+                    self.channels.entry(io.object).or_default().note(io.is_write);
+                }
+                None
+            }
+            What::Fault { tid, enter_ns, ip, flags } => {
+                let id = self.thread_of_tid(*tid);
+                let thread = &mut self.threads[id as usize];
+                let span = Span {
+                    start_ns: (*enter_ns).min(ts_ns),
+                    end_ns: ts_ns,
+                    number: u16::from(flags & (FAULT_MAJOR | FAULT_KERNEL)),
+                };
+                thread.faults.push_back(span);
+                let process = thread.process as usize;
+                if let Some(program) = self.processes[process].programs.back_mut() {
+                    // The first instruction of the program is on a page nobody has touched yet
+                    // in this address space: its fault marks the hand-over.
+                    let page = |address: u64| address & !0xfff;
+                    let user = flags & FAULT_KERNEL == 0;
+                    if user && program.loaded_ns.is_none() && page(*ip) == page(program.entry) {
+                        program.loaded_ns = Some(span.start_ns);
+                    }
+                }
+                None
+            }
+            What::Irq { tid, enter_ns, hard, number } => {
+                let id = self.thread_of_tid(*tid);
+                let thread = &mut self.threads[id as usize];
+                let span =
+                    Span { start_ns: (*enter_ns).min(ts_ns), end_ns: ts_ns, number: *number };
+                if *hard { &mut thread.hardirqs } else { &mut thread.softirqs }.push_back(span);
+                None
+            }
+            What::Steal { tid, since_ns, until_ns, taken_ns } => {
+                let window = (*since_ns, (*until_ns).min(ts_ns));
+                self.steal(event.cpu, *tid, window, *taken_ns);
+                None
+            }
+            What::Migrate { tid, from_cpu, to_cpu } => {
+                let id = self.thread_of_tid(*tid);
+                let (from_cpu, to_cpu) = (*from_cpu, *to_cpu);
+                self.threads[id as usize].moves.push_back(Move { at_ns: ts_ns, from_cpu, to_cpu });
+                None
+            }
+            What::UnseenSwitch { tid, last, since_ns, arrived_ns, waited_ns } => {
+                let arrived_ns = (*arrived_ns).min(ts_ns);
+                let (arrived, left) = (self.thread_of_tid(*tid), self.thread_of_tid(*last));
+                if arrived != IDLE && arrived_ns >= *since_ns {
+                    self.restore_wake(arrived, arrived_ns, *waited_ns);
+                    self.restore_switch(event.cpu, (left, *since_ns), (arrived, arrived_ns));
+                } // else left to `check_switch_chain`
+                None
+            }
+            What::Block(block) => {
+                self.blocks.insert(block.number, **block);
+                None
+            }
+            What::Journal { tid, phase: JOURNAL_CHECKPOINT, .. } => {
+                let id = self.thread_of_tid(*tid);
+                self.threads[id as usize].checkpoints.push_back(ts_ns);
+                None
+            }
+            What::Journal { tid, dev, transaction, phase } => {
+                let id = self.thread_of_tid(*tid);
+                let journal = self.journals.entry(id).or_default();
+                journal.dev = *dev;
+                journal.phases.push_back((ts_ns, *transaction, *phase));
+                None
+            }
+            What::Contention { tid, enter_ns, flags } => {
+                let id = self.thread_of_tid(*tid);
+                self.threads[id as usize].contentions.push_back(Span {
+                    start_ns: (*enter_ns).min(ts_ns),
+                    end_ns: ts_ns,
+                    number: *flags,
+                });
+                None
+            }
+            What::Throttle { tid } => {
+                let id = self.thread_of_tid(*tid);
+                self.threads[id as usize].throttles.push_back(ts_ns);
+                None
+            }
+            What::Work { tid, queuer, queued_ns, started_ns } => {
+                let worker = self.thread_of_tid(*tid);
+                let queuer = self.thread_of_tid(*queuer);
+                self.threads[worker as usize].works.push_back(Work {
+                    queued_ns: *queued_ns,
+                    started_ns: (*started_ns).max(*queued_ns),
+                    ended_ns: ts_ns,
+                    queuer,
+                });
+                None
+            }
+            What::Channel { object, name, ends } => {
+                let channel = self.channels.entry(*object).or_default();
+                // It is named when it is new to the kernel side.
+                if channel.name.replace(name.as_ref().into()).is_some() {
+                    self.channels_forgotten += 1;
+                    channel.begin_anew(*object, ts_ns);
+                }
+                channel.ends = *ends;
+                None
+            }
+            What::Marked { tid, tgid, asleep, call } => {
+                let id = match self.by_tid.get(tid) {
+                    Some(&id) => id,
+                    None => self.add_thread(*tid, *tgid, "?", ts_ns, false),
+                };
+                let thread = &mut self.threads[id as usize];
+                if !std::mem::replace(&mut thread.traced, true) {
+                    // Its calls before then left no record.
+                    thread.known_from_ns = thread.known_from_ns.max(ts_ns);
+                }
+                self.processes[thread.process as usize].traced = true;
+                asleep.is_some_and(|state| self.found_asleep(id, ts_ns, state, *call)).then_some(id)
+            }
+            What::File { file, path } => {
+                if !path.is_empty() {
+                    self.name_file(*file, path.clone());
+                }
+                None
+            }
+            What::Role { asked, answer } => {
+                let known = [(asked, Carries::Requests, 0), (answer, Carries::Answers, NEVER)];
+                for (object, role, first_write_ns) in known {
+                    let Some(object) = object else { continue };
+                    let channel = self.channels.entry(*object).or_default();
+                    channel.role = Some(role);
+                    // Requests came first, long ago.
+                    channel.first_write_ns = Some(first_write_ns);
+                    channel.maybe_written_ns = Some(first_write_ns);
+                }
+                None
+            }
+            What::Unit(unit) => {
+                if unit.begins_message() {
+                    let from = unit.from.saturating_add(self.base(unit.channel));
+                    let heads = &mut self.channels.entry(unit.channel).or_default().heads;
+                    // Told by who wrote and by who read.
+                    if heads.back().is_none_or(|last| *last < from) {
+                        heads.push_back(from);
+                    }
+                }
+                None
+            }
+            What::Gap { why, .. } => {
+                *self.framing_lost.entry(*why).or_default() += 1;
+                None
+            }
+            What::Method(_) => None, // requests only
+            // Of a thread nobody has heard of, no segment will want them.
+            What::Stack { tid, kernel } => {
+                if let Some(id) = self.thread_by_tid(*tid) {
+                    self.stacks.slept(id, ts_ns, kernel);
+                }
+                None
+            }
+            What::Sample { tid, interrupted_ns, kernel, user } => {
+                if let Some(id) = self.thread_by_tid(*tid) {
+                    let process = self.thread(id).process;
+                    self.stacks.sampled(id, process, *interrupted_ns, kernel, user);
+                }
+                None
+            }
+            What::Mapping(mapping) => {
+                if let Some(process) = self.process_of_tgid(mapping.tgid) {
+                    self.stacks.mapped(process, mapping.code.as_ref());
+                }
+                None
+            }
+            What::Task { tid, tgid, kthread, comm } => {
+                if !self.by_tid.contains_key(tid) {
+                    let id = self.add_thread(*tid, *tgid, comm, self.start_ns, false);
+                    self.threads[id as usize].kthread = *kthread;
+                }
+                None
+            }
+        }
+    }
+
+    /// Part of a process's life the thread was in at that time, by what it ran.
+    pub fn phase_at(&self, id: ThreadId, at_ns: u64) -> Option<&'static str> {
+        let thread = self.thread(id);
+        if thread.kthread {
+            return None;
+        }
+        let in_call = |nrs: &[u16]| {
+            let closed = thread.call_before(at_ns + 1).filter(|call| call.exit_ns > at_ns);
+            let nr = match (closed, thread.open_call) {
+                (Some(call), _) => Some(call.nr),
+                (None, Some(open)) if open.enter_ns <= at_ns => Some(open.nr),
+                _ => None,
+            };
+            nr.is_some_and(|nr| nrs.contains(&nr))
+        };
+        if thread.exited_ns.is_some_and(|exited| at_ns >= exited)
+            || in_call(&[syscall::NR_EXIT, syscall::NR_EXIT_GROUP])
+        {
+            return Some("exit");
+        }
+        if in_call(&[syscall::NR_EXECVE, syscall::NR_EXECVEAT]) {
+            return Some("exec");
+        }
+        const FORKS: &[u16] = &[syscall::NR_CLONE, 57, 58, 435];
+        if in_call(FORKS) {
+            return Some("fork");
+        }
+        if in_call(&[syscall::NR_WAIT4, syscall::NR_WAITID]) {
+            return Some("wait");
+        }
+        let process = &self.processes[thread.process as usize];
+        let begun = count_before(&process.programs, |program| program.exec_ns <= at_ns);
+        match begun.checked_sub(1).map(|index| &process.programs[index]) {
+            // Forked and not yet exec'd: still setting up the new program.
+            None if process.parent.is_some() && !process.programs.is_empty() => Some("fork"),
+            // A child that goes on in its parent's program.
+            None => process.parent.and(Some("program")),
+            Some(program) if program.interp_base == 0 => Some("program"),
+            Some(program) => match program.loaded_ns {
+                Some(loaded_ns) if at_ns >= loaded_ns => Some("program"),
+                Some(_) => Some("dynamic linking"),
+                None => Some("program"),
+            },
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! What requests call: the header blocks and request lines that the kernel side sends become a path
+//! and a status, while the capture runs. Nothing else of them is kept.
+//!
+//! The pieces of a connection's header blocks must be decoded in order (HPACK refers to what was sent
+//! before) but may come from the rings of several CPUs. One that is ahead of its turn waits, and its
+//! CPU's watermark with it, until all that is older has been taken out of every ring; if its
+//! predecessor has not come by then, it is lost. (A drain of each is not enough: where a program is
+//! preempted while it fills a record, what others put behind that one cannot be taken yet.)
+
+mod blocks;
+mod command;
+mod headers;
+mod inflate;
+mod line;
+
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashMap;
+use zerocopy::IntoBytes;
+
+use blocks::{Blocks, Whole};
+use headers::{Headers, Table};
+use rpcprobe_record::{
+    self as records, RecHdr, RecHeaderBlock, RecLine, RecMethod, METHOD_REQUEST, PATH_BYTES,
+    PIECE_AFTER_GAP, PIECE_BEGIN, PIECE_READER, PROTOCOL_RESP, REC_HEADER_BLOCK, REC_LINE,
+    REC_METHOD,
+};
+
+/// Connections whose directions are decoded at a time: beyond, the one that rests longest is forgotten.
+const MOST_STREAMS: usize = 4096;
+/// Pieces that wait for their turn, of one direction.
+const MOST_AHEAD: usize = 4096;
+
+/// Decodes while a capture runs.
+#[derive(Default)]
+pub struct Methods {
+    /// By channel and by side that saw it.
+    streams: FxHashMap<(u64, bool), Stream>,
+    done: Vec<(u32, Vec<u8>)>,
+    /// Of those that hold pieces ahead of their turn.
+    holding: Vec<(u64, bool)>,
+    round: u64,
+}
+
+/// One direction of a connection, as one side saw it.
+#[derive(Default)]
+struct Stream {
+    table: Table,
+    blocks: Blocks,
+    /// Sequence number of the next piece.
+    next: u32,
+    ahead: BTreeMap<u32, Piece>,
+    used_round: u64,
+}
+
+/// A piece of a header block, and where it came from.
+struct Piece {
+    cpu: u32,
+    record: RecHeaderBlock,
+    bytes: Box<[u8]>,
+}
+
+impl Methods {
+    /// Takes a record if it is of the kinds that are not kept.
+    pub fn take(&mut self, cpu: u32, record: &[u8]) -> bool {
+        let Some((hdr, _)) = records::read::<RecHdr>(record) else { return false };
+        match hdr.kind {
+            REC_HEADER_BLOCK => self.piece(cpu, record),
+            REC_LINE => self.line(cpu, record),
+            _ => return false,
+        }
+        true
+    }
+
+    /// The rings have been drained once more, and all records before `complete_ns` taken out of each:
+    /// the records that came of it.
+    pub fn drained(&mut self, complete_ns: u64) -> Vec<(u32, Vec<u8>)> {
+        self.round += 1;
+        for key in std::mem::take(&mut self.holding) {
+            let Some(stream) = self.streams.get_mut(&key) else { continue };
+            while let Some((&first, piece)) = stream.ahead.first_key_value() {
+                // Who sent it, or read it, had the connection from who did so with the one before: that
+                // one's record was whole by then.
+                if piece.record.hdr.ts_ns >= complete_ns {
+                    self.holding.push(key);
+                    break;
+                }
+                stream.skip_to(first, &mut self.done);
+            }
+        }
+        std::mem::take(&mut self.done)
+    }
+
+    /// No more will come: what is left.
+    pub fn finish(&mut self) -> Vec<(u32, Vec<u8>)> {
+        for key in std::mem::take(&mut self.holding) {
+            let Some(stream) = self.streams.get_mut(&key) else { continue };
+            while let Some((&first, _)) = stream.ahead.first_key_value() {
+                stream.skip_to(first, &mut self.done);
+            }
+        }
+        std::mem::take(&mut self.done)
+    }
+
+    /// Time of the oldest record of that CPU that is still to come.
+    pub fn held_ns(&self, cpu: u32) -> u64 {
+        let held = self.holding.iter().filter_map(|key| self.streams.get(key));
+        let pieces = held.flat_map(|stream| stream.ahead.values());
+        let times = pieces.filter(|piece| piece.cpu == cpu).map(|piece| piece.record.hdr.ts_ns);
+        times.min().unwrap_or(u64::MAX)
+    }
+
+    fn piece(&mut self, cpu: u32, record: &[u8]) {
+        let Some((record, rest)) = records::read::<RecHeaderBlock>(record) else { return };
+        let Some(bytes) = rest.get(..record.piece_bytes as usize) else { return };
+        let key = (record.channel, record.hdr.flags & PIECE_READER != 0);
+        if !self.streams.contains_key(&key) && self.streams.len() >= MOST_STREAMS {
+            self.forget_one();
+        }
+        let round = self.round;
+        // Of one that was forgotten, or began before the capture, the first pieces never come: then
+        // nothing is known of its table.
+        let stream = self.streams.entry(key).or_default();
+        stream.used_round = round;
+        if record.sequence < stream.next {
+            // The kernel side has forgotten it and begun again.
+            *stream = Stream { used_round: round, ..Stream::default() };
+        }
+        let sequence = record.sequence;
+        stream.ahead.insert(sequence, Piece { cpu, record, bytes: bytes.into() });
+        stream.go_on(&mut self.done);
+        if stream.ahead.len() > MOST_AHEAD {
+            let first = stream.ahead.first_key_value().map_or(0, |(first, _)| *first);
+            stream.skip_to(first, &mut self.done);
+        }
+        if !stream.ahead.is_empty() && !self.holding.contains(&key) {
+            self.holding.push(key);
+        }
+    }
+
+    fn forget_one(&mut self) {
+        let oldest = self.streams.iter().min_by_key(|(_, stream)| stream.used_round);
+        if let Some(key) = oldest.map(|(key, _)| *key) {
+            self.streams.remove(&key);
+        }
+    }
+
+    fn line(&mut self, cpu: u32, record: &[u8]) {
+        let Some((record, rest)) = records::read::<RecLine>(record) else { return };
+        let Some(bytes) = rest.get(..record.line_bytes as usize) else { return };
+        let path = match record.protocol {
+            PROTOCOL_RESP => command::name(bytes),
+            _ => line::method(bytes),
+        };
+        let method = RecMethod {
+            hdr: RecHdr { kind: REC_METHOD, flags: METHOD_REQUEST, ..record.hdr },
+            channel: record.channel,
+            offset: record.offset,
+            id: 0,
+            status: 0,
+            path_bytes: 0,
+            object_type: record.object_type,
+            pad: 0,
+        };
+        self.done.push((cpu, encode(method, &path.unwrap_or_default())));
+    }
+}
+
+impl Stream {
+    /// Decodes the pieces whose turn it is.
+    fn go_on(&mut self, done: &mut Vec<(u32, Vec<u8>)>) {
+        while let Some(piece) = self.ahead.remove(&self.next) {
+            self.next = self.next.wrapping_add(1);
+            if piece.record.hdr.flags & PIECE_AFTER_GAP != 0 {
+                self.lose();
+            }
+            if piece.record.hdr.flags & PIECE_BEGIN != 0 {
+                self.blocks = Blocks::default();
+                self.table = Table::default();
+            }
+            match self.blocks.push(&piece.record, &piece.bytes) {
+                Whole::NotYet => {}
+                Whole::Broken => self.table = Table::unknown(),
+                Whole::Block { offset, id, bytes } => {
+                    let headers = self.table.decode(&bytes).unwrap_or_default();
+                    done.push((piece.cpu, told(&piece.record, offset, id, &headers)));
+                }
+            }
+        }
+    }
+
+    /// What lies before piece `first` will not come.
+    fn skip_to(&mut self, first: u32, done: &mut Vec<(u32, Vec<u8>)>) {
+        self.lose();
+        self.next = first;
+        self.go_on(done);
+    }
+
+    fn lose(&mut self) {
+        self.blocks = Blocks::default();
+        self.table = Table::unknown();
+    }
+}
+
+fn told(last: &RecHeaderBlock, offset: u64, id: u32, headers: &Headers) -> Vec<u8> {
+    let (flags, status) = headers.flags_and_status();
+    let method = RecMethod {
+        hdr: RecHdr { kind: REC_METHOD, flags, ..last.hdr },
+        channel: last.channel,
+        offset,
+        id,
+        status,
+        path_bytes: 0,
+        object_type: last.object_type,
+        pad: 0,
+    };
+    encode(method, headers.path.as_deref().unwrap_or_default())
+}
+
+/// The record with its path, which ends at the query.
+fn encode(mut method: RecMethod, path: &[u8]) -> Vec<u8> {
+    let path = path.split(|&b| b == b'?').next().unwrap_or_default();
+    let path = &path[..path.len().min(PATH_BYTES)];
+    method.path_bytes = path.len() as u32;
+    [method.as_bytes(), path].concat()
+}
+
+#[cfg(test)]
+mod tests;

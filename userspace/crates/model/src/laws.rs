@@ -1,0 +1,147 @@
+//! Checks on what was written: law 6 ([`check_exclusive`]), and what holds of parents ([`check_parents`]). (Law 1 is
+//! [`check_conservation`](crate::check_conservation).)
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::{Kind, Request, Segment};
+
+/// Ancestors looked at.
+const MOST_ANCESTORS: usize = 64;
+
+/// What a request has for its own of a thread's time.
+struct Own<'a> {
+    start_ns: u64,
+    end_ns: u64,
+    request: &'a Request,
+}
+
+/// Law 6: CPU time of a thread is the own work of one request at a time, and through it of those for which that was
+/// made. Work that is told to be shared is nobody's own; kinds that are whole programs' lives are left out.
+///
+/// # Errors
+/// Says which two requests have the same work for their own, on which thread and when.
+pub fn check_exclusive(all: &[(Request, Vec<Segment>)]) -> Result<(), String> {
+    let own = all.iter().filter(|(request, _)| {
+        !matches!(request.kind, Kind::Exec | Kind::Process | Kind::Stdio) && request.complete
+    });
+    let by_id: HashMap<u64, &Request> =
+        all.iter().map(|(request, _)| (request.request_id, request)).collect();
+    let mut threads: BTreeMap<(u32, u32), Vec<Own<'_>>> = BTreeMap::new();
+    for (request, segments) in own {
+        let ran = segments.iter().filter(|s| s.category.is_on_cpu() && s.shared <= 1);
+        for segment in ran {
+            let spans = threads.entry((segment.pid, segment.tid)).or_default();
+            let (start_ns, end_ns) = (segment.start_ns, segment.end_ns());
+            spans.push(Own { start_ns, end_ns, request });
+        }
+    }
+    for ((_, tid), mut spans) in threads {
+        spans.sort_by_key(|own| (own.start_ns, own.end_ns, own.request.request_id));
+        let mut open: Vec<(u64, &Request)> = Vec::new();
+        for Own { start_ns, end_ns, request } in spans {
+            open.retain(|(until_ns, _)| *until_ns > start_ns);
+            let other = open.iter().find(|(_, other)| !related(&by_id, request, other));
+            if let Some((_, other)) = other {
+                return Err(format!(
+                    "requests {} and {} both have thread {tid}'s work at {start_ns} ns for their own",
+                    other.request_id, request.request_id
+                ));
+            }
+            open.push((end_ns, request));
+        }
+    }
+    Ok(())
+}
+
+/// Every parent has a row, and its children begin within it; what ends later than its parent is marked as detached. A
+/// parent that is served is served by the process that asks for the child. The rest, that the child begins after the
+/// server has the parent's question and before it answers, is not in the table; the engine sees to it.
+///
+/// # Errors
+/// Says which request has a parent that cannot be its.
+pub fn check_parents<'a>(all: impl IntoIterator<Item = &'a Request>) -> Result<(), String> {
+    let all: HashMap<u64, &Request> =
+        all.into_iter().map(|request| (request.request_id, request)).collect();
+    let end_ns = |request: &Request| request.start_ns.saturating_add(request.latency_ns);
+    for (id, child) in &all {
+        let Some(parent) = child.parent_request_id else {
+            if child.detached {
+                return Err(format!("request {id} is detached from no parent"));
+            }
+            continue;
+        };
+        let Some(parent) = all.get(&parent) else {
+            return Err(format!("the parent of request {id}, {parent}, has no row"));
+        };
+        let said =
+            |what: &str| Err(format!("request {id} {what} its parent {}", parent.request_id));
+        if child.start_ns < parent.start_ns || end_ns(parent) < child.start_ns {
+            return said("does not begin within");
+        }
+        if end_ns(parent) < end_ns(child) && !child.detached {
+            return said("ends after");
+        }
+        let lives = matches!(parent.kind, Kind::Exec | Kind::Process | Kind::Stdio);
+        if let (Some(client), Some(server), false) = (&child.client, &parent.server, lives) {
+            if client.pid != server.pid {
+                return said("is asked by another process than serves");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether one was made for the other: it says so; or nobody is known to have asked for it, and it lies within the
+/// other, whose server asked.
+fn related(by_id: &HashMap<u64, &Request>, a: &Request, b: &Request) -> bool {
+    [(a, b), (b, a)].into_iter().any(|(child, parent)| {
+        let mut at = child.parent_request_id;
+        for _ in 0..MOST_ANCESTORS {
+            match at {
+                Some(id) if id == parent.request_id => return true,
+                Some(id) => at = by_id.get(&id).and_then(|request| request.parent_request_id),
+                None => break,
+            }
+        }
+        let asked = match (&child.client, &parent.server) {
+            (Some(client), Some(server)) => client.pid == server.pid,
+            _ => false,
+        };
+        let end_ns = |request: &Request| request.start_ns + request.latency_ns;
+        asked && parent.start_ns <= child.start_ns && end_ns(child) <= end_ns(parent)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::End;
+
+    fn request(request_id: u64, parent: Option<u64>, start_ns: u64, end_ns: u64) -> Request {
+        let end = |pid| Some(End { pid, tid: pid, comm: "x".into() });
+        Request {
+            request_id,
+            parent_request_id: parent,
+            client: end(request_id as u32),
+            server: end(request_id as u32 + 1),
+            ..Request::new(Kind::Tcp, start_ns, end_ns)
+        }
+    }
+
+    #[test]
+    fn children_begin_within_their_parents() {
+        let parent = request(1, None, 100, 200);
+        let child = |start_ns, end_ns| request(2, Some(1), start_ns, end_ns);
+        let check = |child: &Request| check_parents([&parent, child]);
+        assert_eq!(check(&child(100, 200)), Ok(()));
+        assert_eq!(check(&child(200, 200)), Ok(()));
+        assert!(check(&child(99, 150)).unwrap_err().contains("does not begin within"));
+        assert!(check(&child(201, 250)).unwrap_err().contains("does not begin within"));
+        assert!(check(&child(150, 201)).unwrap_err().contains("ends after"));
+        assert_eq!(check(&Request { detached: true, ..child(150, 201) }), Ok(()));
+        let stranger = Request { client: parent.client.clone(), ..child(150, 160) };
+        assert!(check(&stranger).unwrap_err().contains("another process"));
+        assert!(check(&request(2, Some(3), 150, 160)).unwrap_err().contains("no row"));
+        assert!(check(&Request { detached: true, ..request(2, None, 1, 2) }).is_err());
+    }
+}

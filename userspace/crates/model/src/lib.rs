@@ -1,0 +1,414 @@
+//! What the engine produces: requests, and the segments that tile them.
+//!
+//! The names here are the stable ones of the files and reports; see `docs/design.md`.
+
+pub mod laws;
+pub mod wanted;
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! named {
+    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        pub enum $name { $($(#[$vdoc])* #[serde(rename = $text)] $variant),+ }
+
+        impl $name {
+            /// Every value, in the order reports show them.
+            pub const ALL: &'static [$name] = &[$($name::$variant),+];
+
+            /// The stable name.
+            pub fn name(self) -> &'static str {
+                match self { $($name::$variant => $text),+ }
+            }
+
+            /// The value of that name, if there is one.
+            pub fn from_name(text: &str) -> Option<$name> {
+                match text { $($text => Some($name::$variant),)+ _ => None }
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(self.name())
+            }
+        }
+    };
+}
+
+named! {
+    /// Where a piece of latency went. A segment has exactly one.
+    Category {
+        /// On CPU in user mode.
+        User = "user",
+        KernelPipe = "kernel.pipe",
+        KernelUnix = "kernel.unix",
+        KernelTcp = "kernel.tcp",
+        KernelUdp = "kernel.udp",
+        KernelVfs = "kernel.vfs",
+        KernelExec = "kernel.exec",
+        KernelMm = "kernel.mm",
+        KernelFutex = "kernel.futex",
+        KernelPoll = "kernel.poll",
+        KernelSched = "kernel.sched",
+        KernelOther = "kernel.other",
+        /// Moving payload between user and kernel memory.
+        Copy = "copy",
+        /// Page-fault handling on CPU.
+        Fault = "fault",
+        /// Runnable after a wake-up, not yet running.
+        RunqueueWakeup = "runqueue.wakeup",
+        /// Runnable after losing the CPU.
+        RunqueuePreempted = "runqueue.preempted",
+        /// Hard and soft interrupts on behalf of others.
+        Interrupt = "interrupt",
+        /// Time the hypervisor took.
+        Steal = "steal",
+        Lock = "lock",
+        Journal = "journal",
+        BlockIo = "block_io",
+        Writeback = "writeback",
+        QueueAccept = "queue.accept",
+        QueueSocket = "queue.socket",
+        QueuePipe = "queue.pipe",
+        QueueApp = "queue.app",
+        WireQdisc = "wire.qdisc",
+        WireLink = "wire.link",
+        WireStack = "wire.stack",
+        /// A timer the program asked for.
+        Sleep = "sleep",
+        /// Waiting for a peer outside the capture.
+        IdlePeer = "idle.peer",
+        /// None of the above could be shown; the reason is in `detail`.
+        Unattributed = "unattributed",
+    }
+}
+
+impl Category {
+    /// Whether the thread has a CPU meanwhile, and the time is not taken from it.
+    pub fn is_on_cpu(self) -> bool {
+        use Category::*;
+        match self {
+            User | KernelPipe | KernelUnix | KernelTcp | KernelUdp | KernelVfs | KernelExec
+            | KernelMm | KernelFutex | KernelPoll | KernelSched | KernelOther | Copy | Fault
+            | Interrupt => true,
+            RunqueueWakeup | RunqueuePreempted | Steal | Lock | Journal | BlockIo | Writeback
+            | QueueAccept | QueueSocket | QueuePipe | QueueApp | WireQdisc | WireLink
+            | WireStack | Sleep | IdlePeer | Unattributed => false,
+        }
+    }
+}
+
+named! {
+    /// How a segment is known.
+    Evidence {
+        /// Bracketed by hooks.
+        Measured = "measured",
+        Sampled = "sampled",
+        Modelled = "modelled",
+    }
+}
+
+named! {
+    /// By which rule of `docs/design.md` the walk came to what a segment shows: for work, how it came to the
+    /// thread; for a wait, what made it one.
+    Rule {
+        /// The thread had the answer at the end of the request.
+        End = "end",
+        /// Woken by the message's sender.
+        Message = "message",
+        /// A read found its bytes ready.
+        Ready = "ready",
+        /// Bytes of an untraced peer came to the socket.
+        Arrival = "arrival",
+        /// A connection waited to be accepted, or was.
+        Accept = "accept",
+        /// Woken by a thread whose own way leads into the request.
+        WakeUp = "wake-up",
+        /// It had the CPU of a thread that had woken it for the request.
+        Helper = "helper",
+        /// Work that was queued for a kernel worker.
+        WorkQueue = "work-queue",
+        /// A child had ended, or was waited for.
+        Child = "child",
+        /// Ended by another thread's exit_group().
+        GroupExit = "group-exit",
+        /// Taken from memory, unseen, after an answer to another request.
+        InMemory = "in-memory",
+        /// The thread served others meanwhile.
+        Turn = "turn",
+        /// Its work is another request's own already.
+        Claimed = "claimed",
+        /// Runnable, behind whoever had the CPU.
+        RunQueue = "run-queue",
+        /// On its way through the network.
+        Wire = "wire",
+        /// A wait kept as it is.
+        Charge = "charge",
+        /// Nothing shows how the walk goes on.
+        Lost = "lost",
+    }
+}
+
+named! {
+    /// Whose time a segment is.
+    Side {
+        Client = "client",
+        Server = "server",
+        Middle = "middle",
+        Kernel = "kernel",
+        Device = "device",
+        Network = "network",
+    }
+}
+
+named! {
+    /// What made two messages, or a fork and a wait, one request.
+    Kind {
+        Exec = "exec",
+        Pipe = "pipe",
+        Unix = "unix",
+        Tcp = "tcp",
+        Udp = "udp",
+        Http1 = "http1",
+        Http2 = "http2",
+        OncRpc = "oncrpc",
+        Resp = "resp",
+        File = "file",
+        /// Turns passed by a futex in shared memory.
+        Shm = "shm",
+        Span = "span",
+        /// Input read on descriptor 0 to output written on descriptor 1.
+        Stdio = "stdio",
+        /// The whole life of the target.
+        Process = "process",
+    }
+}
+
+named! {
+    /// How sure it is that a request is one, of that kind.
+    Certainty {
+        /// Its begin and end are told by what cannot be mistaken: a framing known from a connection's first
+        /// bytes, a reply's number, a fork and a wait.
+        Sure = "sure",
+        /// By the order of messages, or a framing that was taken up in mid-connection.
+        Likely = "likely",
+        /// Which end asks is not known.
+        Guessed = "guessed",
+    }
+}
+
+/// A piece of a request's latency: `[start_ns, start_ns + duration_ns)`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Segment {
+    /// CLOCK_MONOTONIC.
+    pub start_ns: u64,
+    /// Never 0.
+    pub duration_ns: u64,
+    pub category: Category,
+    pub side: Side,
+    pub pid: u32,
+    pub tid: u32,
+    /// Shared: most segments are of few threads.
+    pub comm: Arc<str>,
+    /// Where the thread ran, or for a wait where it ran next; `None` when unknown.
+    pub cpu: Option<u32>,
+    /// Part of a process's life (`exec`, `dynamic linking`, `program`, ...), where known.
+    pub phase: Option<&'static str>,
+    /// The system call and its object, the fault, the interrupt, or why it is unattributed.
+    pub detail: Option<String>,
+    /// For waits: what the thread or device waited for did meanwhile.
+    pub cause: Option<String>,
+    /// For waits: the thread that had the CPU, the lock, or the answer (`comm/tid`).
+    pub by: Option<String>,
+    pub evidence: Evidence,
+    /// `None`: in captures of before rules had names.
+    pub rule: Option<Rule>,
+    /// By how many requests this work is shared, as far as can be seen: 1, it is the request's alone.
+    pub shared: u32,
+    /// Where the thread was, if stacks were taken.
+    #[serde(skip)]
+    pub stack: Option<StackUse>,
+}
+
+/// A stack shown with a segment: detail, on which no duration and no category rests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StackUse {
+    /// Its number in `stacks.parquet`.
+    pub stack_id: u64,
+    pub taken: Taken,
+}
+
+/// How a stack was come by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// When the thread went to sleep: where it was all the while.
+    AtSleep,
+    /// By sampling: `all` samples fell into the segment, `same` of them found these functions.
+    Sampled { same: u64, all: u64 },
+}
+
+impl Segment {
+    /// First nanosecond after the segment.
+    pub fn end_ns(&self) -> u64 {
+        self.start_ns + self.duration_ns
+    }
+}
+
+/// A thread as an end of a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct End {
+    pub pid: u32,
+    pub tid: u32,
+    pub comm: String,
+}
+
+/// One request: `[start_ns, start_ns + latency_ns)`, tiled by its segments when complete.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Request {
+    pub request_id: u64,
+    /// The request this one was made for: this one began while its server served that one.
+    pub parent_request_id: Option<u64>,
+    /// Its parent was answered before it was: what it took after that is no part of its parent's latency.
+    pub detached: bool,
+    pub kind: Kind,
+    pub certainty: Certainty,
+    /// CLOCK_MONOTONIC.
+    pub start_ns: u64,
+    /// For an incomplete request a lower bound.
+    pub latency_ns: u64,
+    pub complete: bool,
+    /// Why it is incomplete.
+    pub reason: Option<String>,
+    /// Records lost while it was under way. A loss touches every request it overlaps, so these are
+    /// not to be added up over requests.
+    pub records_lost: u64,
+    pub client: Option<End>,
+    pub server: Option<End>,
+    pub channel: Option<String>,
+    pub stream_id: Option<u64>,
+    pub xid: Option<u32>,
+    /// How often an `oncrpc` call was sent again, with the same XID.
+    pub retransmissions: Option<u32>,
+    pub method: Option<String>,
+    /// Exit status for `exec` and `process`, as wait(2) encodes it; else the protocol's own.
+    pub status: Option<i32>,
+    pub request_bytes: Option<u64>,
+    pub response_bytes: Option<u64>,
+    /// What its ends moved for it; `None`: not traced, or it is not made of messages.
+    pub client_moved: Option<Moved>,
+    pub server_moved: Option<Moved>,
+}
+
+/// What one end of a request moved by system calls for it, on the request's way or beside it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Moved {
+    /// Written and read.
+    pub bytes: u64,
+    /// CPU time of those calls, without interrupts and page faults: measured.
+    pub cpu_ns: u64,
+    /// Of it, what copying took: modelled.
+    pub copy_ns: u64,
+    /// Samples of those calls, if any were taken: how much of `cpu_ns` was copying by these.
+    pub samples: Samples,
+}
+
+/// Samples of a thread in system calls that moved bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Samples {
+    pub all: u64,
+    /// Those that found the kernel copying.
+    pub copying: u64,
+}
+
+impl Request {
+    /// One that is complete, and of which nothing else is known.
+    pub fn new(kind: Kind, start_ns: u64, end_ns: u64) -> Request {
+        Request {
+            request_id: 0,
+            parent_request_id: None,
+            detached: false,
+            kind,
+            certainty: Certainty::Likely,
+            start_ns,
+            latency_ns: end_ns.saturating_sub(start_ns),
+            complete: true,
+            reason: None,
+            records_lost: 0,
+            client: None,
+            server: None,
+            channel: None,
+            stream_id: None,
+            xid: None,
+            retransmissions: None,
+            method: None,
+            status: None,
+            request_bytes: None,
+            response_bytes: None,
+            client_moved: None,
+            server_moved: None,
+        }
+    }
+}
+
+/// Sum of the segments of each category, indexed as [`Category::ALL`].
+pub fn category_ns(segments: &[Segment]) -> [u64; Category::ALL.len()] {
+    let mut sums = [0; Category::ALL.len()];
+    for segment in segments {
+        sums[segment.category as usize] += segment.duration_ns;
+    }
+    sums
+}
+
+/// Law 1: the segments tile `[start_ns, start_ns + latency_ns)` in order, without gap or overlap.
+///
+/// # Errors
+/// Says where the first gap, overlap or empty segment is.
+pub fn check_conservation(request: &Request, segments: &[Segment]) -> Result<(), String> {
+    let mut at_ns = request.start_ns;
+    for (seq, segment) in segments.iter().enumerate() {
+        if segment.duration_ns == 0 {
+            return Err(format!("request {}: segment {seq} is empty", request.request_id));
+        }
+        if segment.start_ns != at_ns {
+            return Err(format!(
+                "request {}: segment {seq} starts at {} ns, the one before ends at {at_ns} ns",
+                request.request_id, segment.start_ns
+            ));
+        }
+        at_ns = segment.end_ns();
+    }
+    let end_ns = request.start_ns + request.latency_ns;
+    if at_ns != end_ns {
+        return Err(format!(
+            "request {}: segments end at {at_ns} ns, the request at {end_ns} ns",
+            request.request_id
+        ));
+    }
+    Ok(())
+}
+/// Records lost on one CPU between two instants.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Loss {
+    pub cpu: u32,
+    pub count: u64,
+    pub first_ns: u64,
+    pub last_ns: u64,
+}
+
+impl Loss {
+    /// The part of this loss that belongs to a capture that began at `start_ns`, if any. `before`:
+    /// losses that the kernel side had counted by then and not yet told of.
+    pub fn since(self, start_ns: u64, before: &[Loss]) -> Option<Loss> {
+        if self.last_ns < start_ns {
+            return None;
+        }
+        // One that was being counted at the start has gone on: the same CPU, and the same begin.
+        let begun = before.iter().find(|b| (b.cpu, b.first_ns) == (self.cpu, self.first_ns));
+        // Something was lost at last_ns, which is since the start.
+        let count = self.count.saturating_sub(begun.map_or(0, |begun| begun.count)).max(1);
+        Some(Loss { count, first_ns: self.first_ns.max(start_ns), ..self })
+    }
+}

@@ -1,0 +1,656 @@
+//! `explain`: the time line of one request.
+
+use std::io::Write;
+
+use anyhow::Result;
+use comfy_table::Cell;
+
+use super::layout::wrap;
+use super::requests::{bytes, latency};
+use super::stacks::{stack, summary, Last, ShownStacks};
+use super::text::{alarm, bold, end, escape, evidence_mark, indented, marks, table, tinted};
+use super::units::{count, format_at, format_exact, format_ns, format_share, format_start};
+use super::Style;
+use rpcprobe_capture::manifest::Manifest;
+use rpcprobe_model::{
+    check_conservation, Category, Certainty, Evidence, Kind, Moved, Request, Segment, Taken,
+};
+
+/// Lines at most, unless all segments are wanted.
+const MAX_LINES: usize = 60;
+/// Of requests with more, the longest lines that are kept: with the groups between them fewer than
+/// [`MAX_LINES`].
+const LONGEST_KEPT: usize = 25;
+/// Adjacent segments of one thread share a line where each is shorter than one in so many of the request:
+/// on a CPU, and of any other category.
+const CRUMBS_ON_CPU: u64 = 20;
+const CRUMBS: u64 = 200;
+/// Categories named for a group.
+const GROUP_CATEGORIES: usize = 4;
+
+/// Cells of a bar at least and at most.
+const BAR: std::ops::RangeInclusive<usize> = 10..=60;
+/// Room for the text at the end of a line; with less it gets a line of its own.
+const DETAIL_CELLS: usize = 32;
+
+/// Whether, and why not, the parts of a request add up to it.
+pub(super) struct Sum {
+    pub(super) sum_ns: u128,
+    /// `None` when the segments tile the request exactly.
+    pub(super) fault: Option<String>,
+}
+
+/// Adds up the segments and compares with the request.
+pub(super) fn sum(request: &Request, segments: &[Segment]) -> Sum {
+    let sum_ns = segments.iter().map(|segment| u128::from(segment.duration_ns)).sum();
+    let fault = check_conservation(request, segments).err();
+    Sum { sum_ns, fault }
+}
+
+/// Writes one request's time line. Short segments of a thread that follow each other share a line; of what still has more than 60 lines the longest are kept, and those between are put together.
+/// With `all` every segment has its own.
+///
+/// # Errors
+/// When `out` cannot be written.
+pub fn explain(
+    out: &mut dyn Write,
+    manifest: &Manifest,
+    request: &Request,
+    segments: &[Segment],
+    stacks: &ShownStacks,
+    all: bool,
+    style: Style,
+) -> Result<()> {
+    heading(out, manifest, request, style)?;
+    writeln!(out)?;
+    let lines = if all { singles(segments) } else { lines(request, segments) };
+    let last = Last::default();
+    let more = |out: &mut dyn Write, line: &[Segment]| match line {
+        [one] => stack(out, one, stacks, all, &last),
+        _ => Ok(()),
+    };
+    time_line(out, request, &lines, (&more, all), style)?;
+    total(out, request, segments, style)?;
+    if lines.len() < segments.len() {
+        writeln!(
+            out,
+            "{} in {} lines; --all shows each",
+            count(segments.len() as u64, "segment"),
+            lines.len()
+        )?;
+    }
+    summary(out, segments, stacks)?;
+    let any = |evidence| segments.iter().any(|segment| segment.evidence == evidence);
+    if any(Evidence::Modelled) {
+        writeln!(out, "~ in whole or in part modelled, not measured")?;
+    }
+    let sampled = |s: &Segment| matches!(s.stack, Some(used) if used.taken != Taken::AtSleep);
+    if any(Evidence::Sampled) || segments.iter().any(sampled) {
+        writeln!(out, "* in whole or in part sampled, not measured")?;
+    }
+    if segments.iter().any(sampled) {
+        writeln!(
+            out,
+            "  callers by frame pointers: of code built without them, some or all are missing"
+        )?;
+    }
+    Ok(())
+}
+
+fn heading(
+    out: &mut dyn Write,
+    manifest: &Manifest,
+    request: &Request,
+    style: Style,
+) -> Result<()> {
+    let title =
+        format!("request {} ({}), {}", request.request_id, request.kind, latency(request, false));
+    let text = format!(
+        "{title} = {} ns, at {} of the capture",
+        format_exact(request.latency_ns),
+        format_start(request.start_ns, manifest.start_ns)
+    );
+    write!(out, "{}", wrap(&text, "  ", style).replacen(&title, &bold(&title, style), 1))?;
+    if !request.complete {
+        let reason = escape(request.reason.as_deref().unwrap_or("no reason given"));
+        let text = format!("incomplete: {reason}; the latency is a lower bound");
+        for line in wrap(&text, "  ", style).lines() {
+            writeln!(out, "{}", alarm(line, style))?;
+        }
+    }
+    let ends = [end(request.client.as_ref()), end(request.server.as_ref())];
+    let mut facts = vec![format!("client {} · server {}", ends[0], ends[1])];
+    if request.certainty != Certainty::Sure {
+        facts.push(format!("{} a {} request", request.certainty, request.kind));
+    }
+    facts.extend(request.channel.as_deref().map(|text| format!("channel {}", escape(text))));
+    facts.extend(request.stream_id.map(|id| format!("stream {id}")));
+    facts.extend(request.xid.map(|xid| format!("xid {xid:#x}")));
+    let again = request.retransmissions.filter(|&times| times > 0);
+    facts.extend(again.map(|times| format!("sent {times} more times")));
+    facts.extend(request.method.as_deref().map(|text| format!("method {}", escape(text))));
+    facts.extend(request.status.map(|status| match request.kind {
+        Kind::Exec | Kind::Process => super::text::wait_status(status),
+        _ => format!("status {status}"),
+    }));
+    if request.request_bytes.is_some() || request.response_bytes.is_some() {
+        facts.push(format!("bytes {} (request/response)", bytes(request)));
+    }
+    if request.records_lost > 0 {
+        facts.push(format!("{} lost meanwhile", count(request.records_lost, "record")));
+    }
+    facts.extend(request.parent_request_id.map(|id| match request.detached {
+        true => format!("begun by request {id}, which did not wait for it"),
+        false => format!("part of request {id}"),
+    }));
+    write!(out, "{}", wrap(&facts.join(" · "), "  ", style))?;
+    let ends = [("client", request.client_moved), ("server", request.server_moved)];
+    let told = ends.into_iter().filter_map(|(who, moved)| {
+        let Moved { bytes, cpu_ns, copy_ns, samples } = moved?;
+        let (cpu, copy) = (format_ns(cpu_ns), format_ns(copy_ns));
+        let sampled = match samples.all {
+            0 => String::new(),
+            all => format!(" ({} of {} there)", samples.copying, count(all, "sample")),
+        };
+        let bytes = count(bytes, "byte");
+        Some(format!("the {who} {bytes} in calls of {cpu} CPU, ~{copy} of it copying{sampled}"))
+    });
+    let told: Vec<String> = told.collect();
+    if !told.is_empty() {
+        write!(out, "{}", wrap(&format!("moved: {}", told.join("; ")), "  ", style))?;
+    }
+    Ok(())
+}
+
+fn singles(segments: &[Segment]) -> Vec<&[Segment]> {
+    segments.chunks(1).collect()
+}
+
+/// Neighbouring segments that share a line: crumbs of one thread; and where there still are too many
+/// lines, all between the longest.
+fn lines<'s>(request: &Request, segments: &'s [Segment]) -> Vec<&'s [Segment]> {
+    let is_crumb = |segment: &Segment| {
+        let so_many = if segment.category.is_on_cpu() { CRUMBS_ON_CPU } else { CRUMBS };
+        segment.duration_ns.saturating_mul(so_many) < request.latency_ns
+    };
+    let folded: Vec<&[Segment]> = segments
+        .chunk_by(|a, b| {
+            (a.tid, a.side, a.phase) == (b.tid, b.side, b.phase) && is_crumb(a) && is_crumb(b)
+        })
+        .collect();
+    if folded.len() <= MAX_LINES {
+        return folded;
+    }
+    let duration_ns =
+        |line: &[Segment]| line.iter().map(|s| u128::from(s.duration_ns)).sum::<u128>();
+    let mut longest: Vec<usize> = (0..folded.len()).collect();
+    longest.sort_by_key(|i| std::cmp::Reverse(duration_ns(folded[*i])));
+    longest.truncate(LONGEST_KEPT);
+    longest.sort_unstable();
+    let mut lines = Vec::new();
+    let (mut from, mut at) = (0, 0);
+    for (i, line) in folded.iter().enumerate() {
+        let to = at + line.len();
+        if longest.binary_search(&i).is_ok() {
+            if from < at {
+                lines.push(&segments[from..at]);
+            }
+            lines.push(line);
+            from = to;
+        }
+        at = to;
+    }
+    if from < segments.len() {
+        lines.push(&segments[from..]);
+    }
+    lines
+}
+
+/// One line of the time line, as text.
+struct Line {
+    start_ns: u64,
+    duration_ns: u128,
+    category: Category,
+    at: String,
+    lasts: String,
+    share: String,
+    what: String,
+    side: String,
+    thread: String,
+    cpu: String,
+    detail: String,
+}
+
+fn line(request: &Request, segments: &[Segment], rules: bool) -> Option<Line> {
+    let first = segments.first()?;
+    let duration_ns = segments.iter().map(|segment| u128::from(segment.duration_ns)).sum();
+    let longest = segments.iter().max_by_key(|segment| segment.duration_ns)?;
+    let same = |text: &dyn Fn(&Segment) -> String| {
+        let one = text(first);
+        if segments.iter().all(|segment| text(segment) == one) {
+            one
+        } else {
+            "…".to_owned()
+        }
+    };
+    let (what, detail) = match segments {
+        [one] => (format!("{}{}", one.category, evidence_mark(one.evidence)), detail(one, rules)),
+        _ => {
+            let any = |evidence| segments.iter().any(|segment| segment.evidence == evidence);
+            let marks = marks(any(Evidence::Modelled), any(Evidence::Sampled));
+            let on_cpu = segments.iter().all(|segment| segment.category.is_on_cpu());
+            let what = if on_cpu { "on CPU " } else { "" };
+            (format!("{what}({} segments){marks}", segments.len()), group_detail(segments))
+        }
+    };
+    Some(Line {
+        start_ns: first.start_ns,
+        duration_ns,
+        category: longest.category,
+        at: format_at(first.start_ns.saturating_sub(request.start_ns), request.latency_ns),
+        lasts: format_ns(duration_ns),
+        share: format_share(duration_ns, request.latency_ns),
+        what,
+        side: same(&|segment| segment.side.to_string()),
+        thread: same(&|segment| format!("{}/{}", escape(&segment.comm), segment.tid)),
+        cpu: same(&|segment| segment.cpu.map_or("-".to_owned(), |cpu| cpu.to_string())),
+        detail,
+    })
+}
+
+fn detail(segment: &Segment, rules: bool) -> String {
+    let mut parts = Vec::new();
+    parts.extend(segment.phase.map(|phase| format!("[{}]", escape(phase))));
+    parts.extend(segment.detail.as_deref().map(escape));
+    parts.extend(segment.by.as_deref().map(|by| format!("by {}", escape(by))));
+    parts.extend(segment.cause.as_deref().map(|cause| format!("because: {}", escape(cause))));
+    parts.extend((segment.shared > 1).then(|| format!("shared by {}", segment.shared)));
+    parts.extend(segment.rule.filter(|_| rules).map(|rule| format!("rule: {rule}")));
+    parts.join(" · ")
+}
+
+fn group_detail(segments: &[Segment]) -> String {
+    let mut sums = [(0_u128, false, false); Category::ALL.len()];
+    for segment in segments {
+        let (ns, modelled, sampled) = &mut sums[segment.category as usize];
+        *ns += u128::from(segment.duration_ns);
+        *modelled |= segment.evidence == Evidence::Modelled;
+        *sampled |= segment.evidence == Evidence::Sampled;
+    }
+    let mut sums: Vec<_> = Category::ALL.iter().zip(sums).filter(|(_, (ns, ..))| *ns > 0).collect();
+    sums.sort_by_key(|(_, (ns, ..))| std::cmp::Reverse(*ns));
+    let rest_ns: u128 = sums.iter().skip(GROUP_CATEGORIES).map(|(_, (ns, ..))| ns).sum();
+    // A rest is modelled when any of it is.
+    let rest = sums.iter().skip(GROUP_CATEGORIES);
+    let (rest_modelled, rest_sampled) = rest
+        .fold((false, false), |(m, s), (_, (_, modelled, sampled))| (m | modelled, s | sampled));
+    let mut parts: Vec<_> = sums
+        .iter()
+        .take(GROUP_CATEGORIES)
+        .map(|(category, (ns, modelled, sampled))| {
+            format!("{category}{} {}", marks(*modelled, *sampled), format_ns(*ns))
+        })
+        .collect();
+    if rest_ns > 0 {
+        parts.push(format!("other{} {}", marks(rest_modelled, rest_sampled), format_ns(rest_ns)));
+    }
+    parts.join(", ")
+}
+
+/// Writes what follows the line of these segments.
+type More<'m> = &'m dyn Fn(&mut dyn Write, &[Segment]) -> Result<()>;
+
+fn time_line(
+    out: &mut dyn Write,
+    request: &Request,
+    parts: &[&[Segment]],
+    (more, rules): (More<'_>, bool),
+    style: Style,
+) -> Result<()> {
+    let lines: Vec<Line> = parts.iter().filter_map(|part| line(request, part, rules)).collect();
+    if lines.is_empty() {
+        writeln!(out, "  (no segments)")?;
+        return Ok(());
+    }
+    let header = ["at", "lasts", "share", "where", "category", "side", "thread", "cpu"];
+    let right = [0, 1, 2, 7];
+    let mut rows: Vec<Vec<Cell>> = lines.iter().map(|line| cells(line, style)).collect();
+    // Once without the bars, to see what room they have.
+    let mut probe = table(&header, &right, style);
+    probe.add_rows(rows.clone());
+    let widths = probe.column_max_content_widths();
+    let cells_of = |columns: usize| -> usize {
+        let all = widths.iter().take(columns).map(|width| usize::from(*width) + 2).sum::<usize>();
+        all - usize::from(widths[3]) - 2
+    };
+    let others = cells_of(header.len());
+    let (columns, bar, place) = match style.width.map(usize::from) {
+        None => (header.len(), 40, DetailPlace::Beside),
+        Some(width) if width >= others + BAR.start() + DETAIL_CELLS => {
+            (header.len(), (width - others - DETAIL_CELLS).min(*BAR.end()), DetailPlace::Beside)
+        }
+        Some(width) if width >= others + BAR.start() => {
+            (header.len(), (width - others).min(*BAR.end()), DetailPlace::Below)
+        }
+        Some(width) => {
+            let room = width.saturating_sub(cells_of(NARROW_COLUMNS));
+            (NARROW_COLUMNS, room.clamp(*BAR.start(), *BAR.end()), DetailPlace::BelowWithThread)
+        }
+    };
+    let right: Vec<usize> = right.into_iter().filter(|column| *column < columns).collect();
+    rows.iter_mut().for_each(|row| row.truncate(columns));
+    let mut table = table(&header[..columns], &right, style);
+    for (line, mut row) in lines.iter().zip(rows) {
+        row[3] = tinted(self::bar(request, line, bar), line.category, style);
+        table.add_row(row);
+    }
+    let text = indented(&table, "");
+    let mut rows = text.lines();
+    if let Some(header) = rows.next() {
+        writeln!(out, "{header}")?;
+    }
+    for ((row, line), part) in rows.zip(&lines).zip(parts) {
+        let Line { side, thread, cpu, detail, .. } = line;
+        match (place, detail.is_empty()) {
+            (DetailPlace::Beside | DetailPlace::Below, true) => writeln!(out, "{row}")?,
+            (DetailPlace::Beside, false) => writeln!(out, "{row}  {detail}")?,
+            (DetailPlace::Below, false) => write!(out, "{row}\n{}", below(detail, style))?,
+            (DetailPlace::BelowWithThread, _) => {
+                let on = if cpu == "-" { String::new() } else { format!(" on CPU {cpu}") };
+                let dot = if detail.is_empty() { "" } else { " · " };
+                let text = format!("{side} {thread}{on}{dot}{detail}");
+                write!(out, "{row}\n{}", below(&text, style))?;
+            }
+        }
+        more(out, part)?;
+    }
+    Ok(())
+}
+
+/// Where the details of a line of the time line stand.
+#[derive(Clone, Copy)]
+enum DetailPlace {
+    Beside,
+    Below,
+    /// There is no room for the columns of the thread either.
+    BelowWithThread,
+}
+
+/// Columns of a time line up to the category.
+const NARROW_COLUMNS: usize = 5;
+
+/// In lines of their own.
+fn below(text: &str, style: Style) -> String {
+    const INDENT: &str = "    ";
+    let width = style.width.map(|width| width.saturating_sub(INDENT.len() as u16));
+    wrap(text, "", Style { width, ..style })
+        .lines()
+        .map(|line| format!("{INDENT}{line}\n"))
+        .collect()
+}
+
+fn cells(line: &Line, style: Style) -> Vec<Cell> {
+    vec![
+        Cell::new(&line.at),
+        Cell::new(&line.lasts),
+        Cell::new(&line.share),
+        Cell::new(""),
+        tinted(line.what.clone(), line.category, style),
+        Cell::new(&line.side),
+        Cell::new(&line.thread),
+        Cell::new(&line.cpu),
+    ]
+}
+
+/// A bar of `width` cells for the whole request: filled where the line is, at least one cell.
+fn bar(request: &Request, line: &Line, width: usize) -> String {
+    let whole = u128::from(request.latency_ns).max(1);
+    let cells = width as u128;
+    let start_ns = u128::from(line.start_ns.saturating_sub(request.start_ns)).min(whole);
+    let end_ns = (start_ns + line.duration_ns).min(whole);
+    let from = (start_ns * cells / whole).min(cells - 1) as usize;
+    let to = ((end_ns * cells).div_ceil(whole) as usize).clamp(from + 1, width);
+    format!("{}{}{}", "·".repeat(from), "█".repeat(to - from), "·".repeat(width - to))
+}
+
+fn total(out: &mut dyn Write, request: &Request, segments: &[Segment], style: Style) -> Result<()> {
+    let Sum { sum_ns, fault } = sum(request, segments);
+    let latency_ns = u128::from(request.latency_ns);
+    let parts = count(segments.len() as u64, "segment");
+    let sum_text = format!("{} ns", format_exact(sum_ns));
+    match fault {
+        None if request.complete => writeln!(
+            out,
+            "total {}: the {parts} sum to {sum_text}, the latency exactly",
+            format_ns(sum_ns)
+        )?,
+        None => writeln!(
+            out,
+            "total {}: the {parts} sum to {sum_text}, all that is known of the request",
+            format_ns(sum_ns)
+        )?,
+        Some(_) if !request.complete => writeln!(
+            out,
+            "total {}: the {parts} sum to {sum_text} of at least {} ns; the request is incomplete",
+            format_ns(sum_ns),
+            format_exact(latency_ns)
+        )?,
+        Some(fault) => {
+            let text = format!(
+                "DOES NOT ADD UP: the {parts} sum to {sum_text}, the latency is {} ns, {} ns {}: {}",
+                format_exact(latency_ns),
+                format_exact(sum_ns.abs_diff(latency_ns)),
+                if sum_ns > latency_ns { "too much" } else { "missing" },
+                escape(&fault)
+            );
+            writeln!(out, "{}", alarm(&text, style))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::{manifest, segment, ten, text, tiled, unfinished, PLAIN};
+    use super::*;
+    use rpcprobe_model::{Side, StackUse};
+    use rpcprobe_tables::ShownFrame;
+
+    /// Number 1: a sleep; number 2: a sample.
+    fn stacks() -> ShownStacks {
+        let frame = |function: &str, kernel| ShownFrame {
+            kernel,
+            function: function.into(),
+            file: None,
+            line: None,
+            inlined: false,
+            module: None,
+            address: None,
+        };
+        let source = |file: &str, line| (Some(file.to_string()), Some(line));
+        let (file, line) = source("/src/\x1b[2J/spin\u{202e}.c", 7);
+        let spin = ShownFrame { file, line, inlined: true, ..frame("spin\x07", false) };
+        let mut deep = vec![frame("schedule", true), frame("do_nanosleep", true)];
+        deep.extend((0..20).map(|i| frame(&format!("caller_{i}"), true)));
+        [(1, deep), (2, vec![spin, frame("[prog+0x12]", false)])].into()
+    }
+
+    #[test]
+    fn stacks_stand_under_their_segments() {
+        let (row, mut segments) = ten().remove(9);
+        let used = |stack_id, taken| Some(StackUse { stack_id, taken });
+        segments[0].stack = used(2, Taken::Sampled { same: 2, all: 3 });
+        segments[1].stack = used(99, Taken::AtSleep); // not there
+        segments[2].stack = used(1, Taken::AtSleep);
+        let told = of(&row.request, &segments, false, PLAIN);
+        let sample = "      2 of 3 samples* found it in:\n        \
+                      spin\\x07 (spin\\u{202e}.c:7), inlined\n        [prog+0x12]\n7.";
+        let sample = sample.replace("\n7.", "\n6.");
+        assert!(told.contains(&sample), "{told}");
+        let sleep = "      where it went to sleep:\n        do_nanosleep [kernel]\n";
+        assert!(told.contains(sleep), "{told}");
+        assert!(told.contains("… 9 more frames; --all shows each\n"), "{told}");
+        assert!(told.contains("* in whole or in part sampled"), "{told}");
+        let summary = "3 samples*, where they found its threads:\n      2  \
+                       spin\\x07 (spin\\u{202e}.c:7), inlined < [prog+0x12]\n      1  elsewhere\n";
+        assert!(told.contains(summary), "{told}");
+        assert!(told.contains("the latency exactly"), "{told}");
+        let all = of(&row.request, &segments, true, PLAIN);
+        assert!(all.contains("        schedule [kernel]\n"), "{all}");
+        assert!(all.contains("caller_19") && all.contains("(/src/\\x1b[2J/spin"), "{all}");
+    }
+
+    fn of(request: &Request, segments: &[Segment], all: bool, style: Style) -> String {
+        text(|out| explain(out, &manifest(), request, segments, &stacks(), all, style))
+    }
+
+    #[test]
+    fn the_time_line() {
+        let (row, mut segments) = ten().remove(9);
+        segments[1].detail = Some("read(3)\x1b[0m".into());
+        segments[2].cause = Some("compaction".into());
+        let expected = "\
+request 10 (pipe), 10.0 us = 10,000 ns, at +0.010000 s of the capture
+client client/101 · server server/102 · likely a pipe request · channel pipe:[7] · bytes 64/128 (request/response)
+
+      at    lasts   share  where                                     category         side    thread      cpu
+0.000 us  6.00 us  60.0 %  ████████████████████████················  user             client  client/101    2
+6.000 us  1.00 us  10.0 %  ························████············  copy ~           server  client/101    2  read(3)\\x1b[0m
+7.000 us  3.00 us  30.0 %  ····························████████████  runqueue.wakeup  client  client/101    2  by sh/9 · because: compaction
+total 10.0 us: the 3 segments sum to 10,000 ns, the latency exactly
+~ in whole or in part modelled, not measured
+";
+        assert_eq!(of(&row.request, &segments, false, PLAIN), expected);
+    }
+
+    #[test]
+    fn what_does_not_add_up_is_said_loudly() {
+        let (row, mut segments) = ten().remove(0);
+        segments.remove(1);
+        let text = of(&row.request, &segments, false, PLAIN);
+        assert!(
+            text.contains(
+                "DOES NOT ADD UP: the 2 segments sum to 900 ns, the latency is 1,000 ns, 100 ns missing"
+            ),
+            "{text}"
+        );
+        assert!(!text.contains("exactly"));
+        let (mut row, segments) = ten().remove(0);
+        row.request.latency_ns = 999;
+        assert!(of(&row.request, &segments, false, PLAIN).contains("1 ns too much"));
+    }
+
+    #[test]
+    fn a_gap_balanced_by_an_overlap_is_found() {
+        let (row, mut segments) = ten().remove(0);
+        segments[1].start_ns += 1;
+        let text = of(&row.request, &segments, false, PLAIN);
+        assert!(text.contains("DOES NOT ADD UP") && text.contains("segment 1 starts at"), "{text}");
+    }
+
+    #[test]
+    fn incomplete_requests() {
+        let mut request = unfinished(1, 3_100_000).request;
+        request.records_lost = 1_234;
+        let text = of(&request, &[], false, PLAIN);
+        assert!(text.contains("≥ 3.10 ms"), "{text}");
+        assert!(text.contains("incomplete: records lost; the latency is a lower bound"));
+        assert!(text.contains("1,234 records lost meanwhile"), "{text}");
+        assert!(text.contains("(no segments)"));
+        assert!(!text.contains("ADD UP"));
+    }
+
+    #[test]
+    fn long_requests_are_grouped_and_still_add_up() {
+        let mut pieces = Vec::new();
+        for i in 0..1_000_u64 {
+            let category = Category::ALL[i as usize % 7];
+            let mut piece =
+                segment(category, Side::Server, if i % 100 == 50 { 9_000 } else { 10 + i % 3 });
+            if i == 3 {
+                piece.evidence = Evidence::Modelled;
+            }
+            pieces.push(piece);
+        }
+        let (row, segments) = tiled(1, pieces);
+        let groups = lines(&row.request, &segments);
+        assert!(groups.len() <= MAX_LINES, "{}", groups.len());
+        assert_eq!(groups.concat(), segments);
+        let text = of(&row.request, &segments, false, PLAIN);
+        assert!(text.contains("1,000 segments in"), "{text}");
+        assert!(text.contains("segments) ~"), "{text}");
+        assert!(text.contains("the latency exactly"));
+        assert!(of(&row.request, &segments, true, PLAIN).lines().count() > 1_000);
+    }
+
+    #[test]
+    fn crumbs_share_a_line() {
+        let of = |category, ns| segment(category, Side::Server, ns);
+        let mut other = of(Category::User, 10);
+        other.tid = 7;
+        let (row, segments) = tiled(
+            1,
+            vec![
+                of(Category::KernelPipe, 20),
+                of(Category::User, 30),
+                of(Category::RunqueueWakeup, 100),
+                of(Category::User, 40),
+                other,
+                of(Category::Lock, 5_000),
+                of(Category::User, 1_000),
+                of(Category::Fault, 30),
+                of(Category::Copy, 1),
+            ],
+        );
+        let lengths: Vec<_> = lines(&row.request, &segments).iter().map(|l| l.len()).collect();
+        assert_eq!(lengths, [2, 1, 1, 1, 1, 1, 2]);
+        let text = self::of(&row.request, &segments, false, PLAIN);
+        assert!(text.contains("on CPU (2 segments)"), "{text}");
+        assert!(text.contains("user 30 ns, kernel.pipe 20 ns"), "{text}");
+        assert!(text.contains("9 segments in 7 lines; --all shows each"), "{text}");
+        assert!(!self::of(&row.request, &segments, true, PLAIN).contains("(2 segments)"));
+    }
+
+    #[test]
+    fn every_width_and_extreme_numbers() {
+        let (mut row, segments) = ten().remove(0);
+        for latency_ns in [0, 1, 1_000, i64::MAX as u64] {
+            row.request.latency_ns = latency_ns;
+            for width in [None, Some(0), Some(80), Some(130), Some(u16::MAX)] {
+                for color in [false, true] {
+                    of(&row.request, &segments, false, Style { color, width });
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_terminal_of_80_columns_is_enough() {
+        let (row, mut segments) = ten().remove(0);
+        segments[0].category = Category::RunqueuePreempted;
+        segments[0].comm = "a-name-of-15-by".into();
+        segments[0].tid = 4_194_304;
+        segments[0].detail = Some("a word ".repeat(30).trim().into());
+        for width in [80, 100, 120] {
+            let text =
+                self::of(&row.request, &segments, true, Style { color: false, width: Some(width) });
+            for line in text.lines() {
+                assert!(line.trim_end().chars().count() <= width.into(), "{width}: {text}");
+            }
+            assert!(text.contains("a-name-of-15-by/4194304"), "{text}");
+        }
+    }
+
+    #[test]
+    fn bars_fit_and_are_never_empty() {
+        let (row, segments) = ten().remove(0);
+        for segment in segments.chunks(1) {
+            let line = line(&row.request, segment, false).unwrap();
+            for width in [1, 10, 60] {
+                let bar = bar(&row.request, &line, width);
+                assert_eq!(bar.chars().count(), width);
+                assert!(bar.contains('█'));
+            }
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! What a reader is told: the report of a capture, its list of requests, one request's time line.
+//!
+//! Everything is written to a `Write` the caller chooses. Text from outside (names, paths, reasons)
+//! is escaped before it can reach a terminal; a figure that rests on modelled evidence carries `~`.
+
+mod adder;
+mod breakdown;
+mod contents;
+mod explain;
+mod filter;
+pub mod fit;
+mod groups;
+mod header;
+mod ids;
+mod json;
+mod kind_sums;
+mod largest;
+pub mod layout;
+mod ledger;
+mod nothing;
+mod overview;
+mod requests;
+mod stacks;
+pub mod sums;
+mod survey;
+mod tables;
+mod tail;
+pub mod text;
+mod threads;
+pub mod units;
+mod values;
+pub mod whatif;
+mod words;
+
+pub use adder::Adder;
+pub use breakdown::ORDER;
+pub use breakdown::{Breakdown, Ends, KindBreakdown, Part, PhasePart, WaitedFor, Waits};
+pub use contents::contents;
+pub use explain::explain;
+pub use filter::{EndPattern, Passes, Pattern, RequestFilter, StatusPattern};
+pub use groups::{Group, GroupBy, GroupPart, Groups, Others};
+pub use json::{explain_value, explanations_json, report_value, reports_json, requests_json};
+pub use overview::{report, Reported};
+pub use requests::{modelled, requests, select, Marks, RequestOptions, Selection, SortKey};
+pub use stacks::{stack_ids, ShownStacks};
+pub use sums::Distribution;
+pub use survey::{Contents, Facts, Query, Survey};
+pub use tail::{Band, Tail, TailPart};
+pub use text::escape;
+pub use threads::without_tid;
+pub use threads::ProbeThreads;
+pub use units::{format_ns, format_share, nearest_rank, parse_ns};
+
+/// How text is to look.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Style {
+    /// Whether to use ANSI colours.
+    pub color: bool,
+    /// Columns of the terminal; `None` when there is none, and lines may be as long as they are.
+    pub width: Option<u16>,
+}
+
+#[cfg(test)]
+pub mod samples;

@@ -1,0 +1,91 @@
+//! Sums of nanoseconds, and what is told of them.
+
+use serde::Serialize;
+
+use super::values::Values;
+use rpcprobe_model::{Category, Evidence, Segment, Side};
+
+/// What parts of latencies are told apart by.
+pub type Key = (Category, Side);
+
+/// Percentiles by nearest rank; requests without the part count as 0. Each is a value that occurred (no
+/// interpolation) or, of more values than [`EXACT_VALUES`](super::values::EXACT_VALUES), within 0.1 % of
+/// one. Nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Distribution {
+    pub p50_ns: u64,
+    pub p90_ns: u64,
+    pub p99_ns: u64,
+    pub max_ns: u64,
+    pub mean_ns: f64,
+    pub total_ns: u64,
+}
+
+/// A sum of durations, and how much of it is not measured.
+#[derive(Clone, Copy, Default)]
+pub struct Sum {
+    pub ns: u128,
+    pub modelled_ns: u128,
+    pub sampled_ns: u128,
+}
+
+impl Sum {
+    /// One duration that is measured.
+    pub fn measured(ns: u64) -> Sum {
+        Sum { ns: ns.into(), ..Sum::default() }
+    }
+
+    pub fn add(&mut self, segment: &Segment) {
+        let ns = u128::from(segment.duration_ns);
+        self.ns += ns;
+        match segment.evidence {
+            Evidence::Measured => {}
+            Evidence::Sampled => self.sampled_ns += ns,
+            Evidence::Modelled => self.modelled_ns += ns,
+        }
+    }
+}
+
+/// Sums over requests, and the values that are not 0.
+#[derive(Default)]
+pub struct Sums {
+    per_request_ns: Values,
+    pub sum: Sum,
+}
+
+impl Sums {
+    pub fn add(&mut self, sum: Sum) {
+        if sum.ns > 0 {
+            self.per_request_ns.push(clamp(sum.ns));
+        }
+        self.sum.ns += sum.ns;
+        self.sum.modelled_ns += sum.modelled_ns;
+        self.sum.sampled_ns += sum.sampled_ns;
+    }
+
+    /// Over `count` requests, those that were not added having 0.
+    pub fn distribution(&mut self, count: u64) -> Distribution {
+        let values = &mut self.per_request_ns;
+        Distribution {
+            p50_ns: values.nearest_rank(count, 50),
+            p90_ns: values.nearest_rank(count, 90),
+            p99_ns: values.nearest_rank(count, 99),
+            max_ns: values.max(),
+            mean_ns: ratio(self.sum.ns, u128::from(count)),
+            total_ns: clamp(self.sum.ns),
+        }
+    }
+}
+
+/// 0 of nothing.
+pub fn ratio(part: u128, whole: u128) -> f64 {
+    if whole == 0 {
+        0.0
+    } else {
+        part as f64 / whole as f64
+    }
+}
+
+pub fn clamp(ns: u128) -> u64 {
+    u64::try_from(ns).unwrap_or(u64::MAX)
+}

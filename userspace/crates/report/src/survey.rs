@@ -1,0 +1,196 @@
+//! The first look at a capture, at its requests only: what the second, which adds up segments, has to
+//! know beforehand.
+
+use std::collections::{BTreeMap, HashMap};
+
+use anyhow::Result;
+
+use super::filter::{Passes, RequestFilter};
+use super::groups::{GroupBy, GroupPlan, LISTED};
+use super::largest::Largest;
+use super::tail::{Thresholds, FEWEST};
+use super::values::Values;
+use rpcprobe_model::{Kind, Request};
+use rpcprobe_tables::RequestRow;
+
+/// Every group with more than the so manieth part of its kind's time competes for being listed; where
+/// there are no more than twice as many, all do.
+const COMPETING: usize = 4096;
+
+/// What a report is to show.
+#[derive(Clone, Debug, Default)]
+pub struct Query {
+    pub filter: RequestFilter,
+    /// `None`: by method, where a kind has methods.
+    pub by: Option<GroupBy>,
+}
+
+/// What must be known of a capture to look at its requests.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// CLOCK_MONOTONIC.
+    pub start_ns: u64,
+    pub duration_ns: u64,
+    /// Its labels, as one text; `None` without any.
+    pub label: Option<String>,
+    pub probe: super::threads::ProbeThreads,
+}
+
+impl Facts {
+    /// The time in which requests that pass the filter can start, nanoseconds.
+    pub fn window_ns(&self, filter: &RequestFilter) -> u64 {
+        let to_ns = filter.to_ns.unwrap_or(u64::MAX).min(self.duration_ns);
+        to_ns.saturating_sub(filter.from_ns.unwrap_or(0))
+    }
+}
+
+/// What is found out of one kind of request.
+#[derive(Default)]
+struct KindSurvey {
+    complete: u64,
+    latency: Values,
+    groups: Option<Largest>,
+}
+
+/// What the second look needs of one kind.
+#[derive(Default)]
+pub struct KindPlan {
+    /// Between typical and slow; `None` of too few requests.
+    pub thresholds: Option<Thresholds>,
+    pub groups: Option<GroupPlan>,
+}
+
+/// Collects what must be known beforehand, of one or more captures.
+pub struct Survey<'q> {
+    query: &'q Query,
+    kinds: HashMap<Kind, KindSurvey>,
+}
+
+impl<'q> Survey<'q> {
+    pub fn new(query: &'q Query) -> Survey<'q> {
+        Survey { query, kinds: HashMap::new() }
+    }
+
+    /// Takes in a capture's requests.
+    ///
+    /// # Errors
+    /// Passes on what `rows` fails with.
+    pub fn capture(
+        &mut self,
+        rows: impl IntoIterator<Item = Result<RequestRow>>,
+        facts: &Facts,
+    ) -> Result<()> {
+        for row in rows {
+            let request = row?.request;
+            if self.query.filter.passes(&request, facts.start_ns) != Passes::No {
+                self.request(&request, facts.label.as_deref());
+            }
+        }
+        Ok(())
+    }
+
+    fn request(&mut self, request: &Request, label: Option<&str>) {
+        let kind = self.kinds.entry(request.kind).or_default();
+        let latency_ns = if request.complete { request.latency_ns } else { 0 };
+        if request.complete {
+            kind.complete += 1;
+            if latency_ns > 0 {
+                kind.latency.push(latency_ns);
+            }
+        }
+        let name = self.query.by.unwrap_or(GroupBy::Method).of(request, label);
+        if let Some(name) = name {
+            let groups = kind.groups.get_or_insert_with(|| Largest::new(COMPETING));
+            groups.add(&name, latency_ns.into());
+        }
+    }
+
+    /// Kinds without requests are left out.
+    pub fn finish(self) -> HashMap<Kind, KindPlan> {
+        let by = self.query.by;
+        let plan = |mut kind: KindSurvey| KindPlan {
+            thresholds: (kind.complete >= FEWEST)
+                .then(|| Thresholds::of(&mut kind.latency, kind.complete)),
+            groups: match (by, kind.groups) {
+                (None, None) => None,
+                (by, groups) => Some(group_plan(by.unwrap_or(GroupBy::Method), groups)),
+            },
+        };
+        self.kinds.into_iter().map(|(kind, survey)| (kind, plan(survey))).collect()
+    }
+}
+
+fn group_plan(by: GroupBy, groups: Option<Largest>) -> GroupPlan {
+    let groups = groups.unwrap_or_else(|| Largest::new(1));
+    let sorted = groups.sorted();
+    GroupPlan {
+        by,
+        listed: sorted.iter().take(LISTED).map(|(name, _)| (*name).to_owned()).collect(),
+        others: sorted.len().saturating_sub(LISTED) as u64,
+        others_are_exact: groups.is_exact(),
+    }
+}
+
+/// What there is in a capture, for one whose filter matches nothing.
+pub struct Contents {
+    pub kinds: BTreeMap<Kind, u64>,
+    pub methods: Largest,
+    pub statuses: Largest,
+    pub clients: Largest,
+    pub servers: Largest,
+    /// Since the start of the capture; the earliest and the latest start of a request, nanoseconds.
+    pub starts_ns: Option<(i128, i128)>,
+    /// Of complete requests, nanoseconds.
+    pub latencies_ns: Option<(u64, u64)>,
+}
+
+impl Default for Contents {
+    fn default() -> Contents {
+        let names = || Largest::new(256);
+        Contents {
+            kinds: BTreeMap::new(),
+            methods: names(),
+            statuses: names(),
+            clients: names(),
+            servers: names(),
+            starts_ns: None,
+            latencies_ns: None,
+        }
+    }
+}
+
+impl Contents {
+    /// Takes in a capture's requests.
+    ///
+    /// # Errors
+    /// Passes on what `rows` fails with.
+    pub fn capture(
+        &mut self,
+        rows: impl IntoIterator<Item = Result<RequestRow>>,
+        start_ns: u64,
+    ) -> Result<()> {
+        for row in rows {
+            let request = row?.request;
+            *self.kinds.entry(request.kind).or_default() += 1;
+            for (names, by) in [
+                (&mut self.methods, GroupBy::Method),
+                (&mut self.statuses, GroupBy::Status),
+                (&mut self.clients, GroupBy::Client),
+                (&mut self.servers, GroupBy::Server),
+            ] {
+                if let Some(name) = by.of(&request, None) {
+                    names.add(&name, 1);
+                }
+            }
+            let at_ns = i128::from(request.start_ns) - i128::from(start_ns);
+            let (first_ns, last_ns) = self.starts_ns.unwrap_or((at_ns, at_ns));
+            self.starts_ns = Some((first_ns.min(at_ns), last_ns.max(at_ns)));
+            if request.complete {
+                let ns = request.latency_ns;
+                let (least_ns, most_ns) = self.latencies_ns.unwrap_or((ns, ns));
+                self.latencies_ns = Some((least_ns.min(ns), most_ns.max(ns)));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,206 @@
+//! What a report says in sentences.
+
+use super::breakdown::{Breakdown, Ends, KindBreakdown, Part};
+use super::tail::{Tail, TailPart};
+use super::text::{escape, marks, MODELLED, SAMPLED};
+use super::units::{format_exact, format_ns, format_share};
+use rpcprobe_model::{Category, Kind, Side};
+
+/// Parts named in a sentence.
+const NAMED: usize = 3;
+/// Part of the tail's difference from which one is named, one in so many.
+const NAMED_FROM: u64 = 20;
+
+/// Where a part is: the side, for one in the middle with the name that is there.
+pub(super) fn place(side: Side, comm: Option<&str>) -> String {
+    match (side, comm) {
+        (Side::Middle, Some(comm)) => format!("{side}: {}", escape(comm)),
+        _ => side.to_string(),
+    }
+}
+
+/// The largest parts of the time.
+pub(super) fn answer(kind: &KindBreakdown) -> String {
+    let mut parts: Vec<_> =
+        kind.parts.iter().filter(|part| part.per_request.total_ns > 0).collect();
+    parts.sort_by_key(|part| std::cmp::Reverse(part.per_request.total_ns));
+    if parts.is_empty() {
+        return "nowhere, every latency is 0".to_owned();
+    }
+    let named = |part: &&Part| {
+        let share = format_share(part.per_request.total_ns, kind.latency.total_ns);
+        let place = part.side.map_or(String::new(), |side| place(side, part.comm.as_deref()));
+        let what = part.detail.as_deref().map_or(String::new(), |of| format!("; {}", escape(of)));
+        format!("{share} {} ({place}{what})", part_name(part))
+    };
+    parts.iter().take(NAMED).map(named).collect::<Vec<_>>().join(", ")
+}
+
+/// `copy ~`
+pub(super) fn part_name(part: &Part) -> String {
+    format!("{}{}", part.category, marks(part.modelled_ns > 0, part.sampled_ns > 0))
+}
+
+/// `slowest 1 %`: where many latencies are the same it may be more.
+pub(super) fn slowest(tail: &Tail, complete: u64) -> String {
+    let requests = tail.tail.requests;
+    match requests.saturating_mul(100) < complete.saturating_mul(2) {
+        true => "slowest 1 %".to_owned(),
+        false => format!("slowest {}", format_share(requests, complete)),
+    }
+}
+
+/// What the slowest requests have more than typical ones; `None` if they take no longer. `of` names
+/// the kind where there are several.
+pub(super) fn tail(kind: &KindBreakdown, of: &str) -> Option<String> {
+    let tail = kind.tail.as_ref()?;
+    let whole_ns = u64::try_from(tail.difference_ns).ok().filter(|ns| *ns > 0)?;
+    let mut parts: Vec<_> = tail.parts.iter().filter(|part| part.difference_ns > 0).collect();
+    parts.sort_by_key(|part| std::cmp::Reverse(part.difference_ns));
+    let named: Vec<_> = parts
+        .iter()
+        .map(|part| (part, part.difference_ns.unsigned_abs()))
+        .filter(|(_, ns)| ns.saturating_mul(NAMED_FROM) >= whole_ns)
+        .take(NAMED)
+        .enumerate()
+        .map(|(i, (part, ns))| {
+            let of_it = if i == 0 { " of it" } else { "" };
+            let place = place(part.side, part.comm.as_deref());
+            let mostly = mostly(part).map_or(String::new(), |what| format!(", mostly {what}"));
+            format!("{}{of_it} {} ({place}{mostly})", format_share(ns, whole_ns), part.category)
+        })
+        .collect();
+    let methods = match (&tail.tail.method, &tail.typical.method) {
+        (Some(slow), typical) if Some(slow) != typical.as_ref() => {
+            format!(", mostly {},", escape(slow))
+        }
+        _ => String::new(),
+    };
+    let more = format_ns(whole_ns);
+    let slowest = slowest(tail, kind.complete());
+    let said = format!("The {slowest}{of}{methods} take {more} more than typical ones");
+    Some(match named.is_empty() {
+        true => said,
+        false => format!("{said}: {}", named.join(", ")),
+    })
+}
+
+/// What a wait in the tail was for, where one thing explains most of it.
+fn mostly(part: &TailPart) -> Option<String> {
+    let by = part.by.as_deref().map(escape);
+    match part.category {
+        Category::RunqueueWakeup | Category::RunqueuePreempted => Some(format!("behind {}", by?)),
+        Category::Lock => Some(format!("held by {}", by?)),
+        Category::Journal | Category::BlockIo => part.cause.as_deref().map(escape),
+        _ => by.map(|by| format!("for {by}")).or_else(|| part.cause.as_deref().map(escape)),
+    }
+}
+
+/// Which ends of a kind's requests are traced, and what that means for their latency. Nothing of processes:
+/// they have no ends, or both are in the capture.
+pub(super) fn ends(kind: Kind, ends: &Ends) -> String {
+    const CLIENT: &str = "the rest is idle.peer";
+    const SERVER: &str = "from arrival to answer";
+    let all = [ends.both, ends.client_only, ends.server_only, ends.neither];
+    match all {
+        _ if matches!(kind, Kind::Exec | Kind::Process) => String::new(),
+        [0, 0, 0, 0] => String::new(),
+        [_, 0, 0, 0] => "both ends traced".to_owned(),
+        [0, _, 0, 0] => format!("client side only: {CLIENT}"),
+        [0, 0, _, 0] => format!("server side only: {SERVER}"),
+        [0, 0, 0, _] => "neither end traced".to_owned(),
+        _ => {
+            let texts = [
+                ("both ends", ""),
+                ("client side only", CLIENT),
+                ("server side only", SERVER),
+                ("neither end", ""),
+            ];
+            let of = |(number, (what, means)): (u64, (&str, &str))| {
+                let means = if means.is_empty() { String::new() } else { format!(" ({means})") };
+                (number > 0).then(|| format!("{what} of {}{means}", format_exact(number)))
+            };
+            all.into_iter().zip(texts).filter_map(of).collect::<Vec<_>>().join(", ")
+        }
+    }
+}
+
+/// Who asked whom; of a whole process who that is.
+pub(super) fn who(kind: Kind, ends: &Ends) -> String {
+    let end = |traced: u64, comm: &Option<String>| match (traced, comm) {
+        (0, _) => "an untraced end".to_owned(),
+        (_, Some(comm)) => escape(comm),
+        (_, None) => "several programs".to_owned(),
+    };
+    let client = end(ends.both + ends.client_only, &ends.client_comm);
+    let server = end(ends.both + ends.server_only, &ends.server_comm);
+    match kind {
+        Kind::Process => server,
+        _ => format!("{client} to {server}"),
+    }
+}
+
+/// A kind of evidence other than measurement.
+struct NotMeasured {
+    mark: &'static str,
+    how: &'static str,
+    /// How much of a part is so, nanoseconds.
+    figure: fn(&Part) -> u64,
+}
+
+const NOT_MEASURED: [NotMeasured; 2] = [
+    NotMeasured { mark: MODELLED, how: "modelled, not measured", figure: |part| part.modelled_ns },
+    NotMeasured { mark: SAMPLED, how: "sampled", figure: |part| part.sampled_ns },
+];
+
+/// One sentence for each kind of evidence that is not measured.
+pub(super) fn evidence(breakdown: &Breakdown) -> Vec<String> {
+    let kinds: Vec<_> = breakdown.kinds.iter().filter(|kind| kind.complete() > 0).collect();
+    let several = kinds.len() > 1;
+    let sentence = |NotMeasured { mark, how, figure }| {
+        let of_kind = |kind: &&KindBreakdown| {
+            let (ns, categories) = categories(kind, figure);
+            let of = if several { format!("{} ", kind.kind) } else { String::new() };
+            let share = format_share(ns, kind.latency.total_ns);
+            (ns > 0).then(|| format!("{of}{share} of the time ({})", categories.join(", ")))
+        };
+        let kinds: Vec<_> = kinds.iter().filter_map(of_kind).collect();
+        (!kinds.is_empty()).then(|| format!("{mark} {how}: {}", kinds.join("; ")))
+    };
+    NOT_MEASURED.into_iter().filter_map(sentence).collect()
+}
+
+/// How much of the time of a kind is so, and of which categories.
+fn categories(kind: &KindBreakdown, figure: fn(&Part) -> u64) -> (u128, Vec<String>) {
+    let mut whole = 0;
+    let mut names = Vec::new();
+    for category in Category::ALL {
+        let parts = kind.parts.iter().filter(|part| part.category == *category);
+        let (ns, all_ns) = parts.fold((0, 0), |(ns, all_ns), part| {
+            (ns + u128::from(figure(part)), all_ns + u128::from(part.per_request.total_ns))
+        });
+        whole += ns;
+        if ns > 0 {
+            let part = if ns < all_ns { "part of " } else { "" };
+            names.push(format!("{part}{category}"));
+        }
+    }
+    (whole, names)
+}
+
+/// Every part that is not all measured, with how much of it.
+pub(super) fn evidence_in_full(breakdown: &Breakdown) -> Vec<String> {
+    let sentence = |NotMeasured { mark, how, figure }| {
+        let mut list = Vec::new();
+        for kind in &breakdown.kinds {
+            for part in kind.parts.iter().filter(|part| figure(part) > 0) {
+                let share = format_share(figure(part), part.per_request.total_ns);
+                let side = part.side.map_or("", |side| side.name());
+                list.push(format!("{} {side} {} {share}", kind.kind, part.category));
+            }
+        }
+        (!list.is_empty())
+            .then(|| format!("{mark} {how}, in whole or in part: {}", list.join(", ")))
+    };
+    NOT_MEASURED.into_iter().filter_map(sentence).collect()
+}

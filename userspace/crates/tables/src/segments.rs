@@ -1,0 +1,386 @@
+//! `segments.parquet`: one row a segment, the segments of a request together and in order.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{ensure, Result};
+use arrow_array::builder::{Int64Builder, StringBuilder};
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use arrow_array::{BooleanArray, RecordBatch};
+use arrow_schema::{ArrowError, DataType, Field, Schema};
+use parquet::arrow::arrow_reader::{ArrowPredicateFn, RowFilter};
+use parquet::arrow::ProjectionMask;
+use parquet::file::metadata::RowGroupMetaData;
+use parquet::file::statistics::Statistics;
+
+use super::{
+    decode_rows, file_writer, ints, open_with, rows, texts, to_i64, told, write_batch, FileWriter,
+    Ints, Texts, BATCH_ROWS, SEGMENTS_HELD_BYTES,
+};
+use rpcprobe_model::{Category, Evidence, Rule, Segment, Side, StackUse, Taken};
+
+/// Different phases a file may name: far more than there are, and a bound on what is kept for ever.
+const MAX_PHASES: usize = 256;
+/// Length of the name of a phase at most, in bytes.
+const MAX_PHASE_BYTES: usize = 64;
+
+/// A row of the file: `request_id`, `seq`, and the segment.
+type SegmentRow = (u64, u64, Segment);
+
+/// Every segment of a file with its `request_id`, in the file's order.
+///
+/// # Errors
+/// When the file cannot be read, is not a whole Parquet file, or lacks a column.
+pub fn stream_segments(path: &Path) -> Result<impl Iterator<Item = Result<(u64, Segment)>>> {
+    let rows = rows(path, open_with(path, &required(), &schema())?, decode)?;
+    Ok(rows.map(|row| row.map(|(request_id, _, segment)| (request_id, segment))))
+}
+
+/// The segments of one request, by `seq`; none when the file has no such request.
+///
+/// Row groups whose statistics exclude the request are not read; of the others only the column
+/// `request_id` is, where it does not match.
+///
+/// # Errors
+/// As [`stream_segments`], and when the request's `seq` are not 0, 1, 2, ....
+pub fn read_segments_of(path: &Path, request_id: u64) -> Result<Vec<Segment>> {
+    let Ok(wanted) = i64::try_from(request_id) else { return Ok(Vec::new()) };
+    let builder = open_with(path, &required(), &schema())?;
+    let groups = builder.metadata().row_groups().iter().enumerate();
+    let groups = groups.filter(|(_, group)| may_hold(group, wanted)).map(|(i, _)| i).collect();
+    let mask = ProjectionMask::columns(builder.parquet_schema(), ["request_id"]);
+    let matches = ArrowPredicateFn::new(mask, move |batch| {
+        let ids = batch.column(0).as_primitive_opt::<Int64Type>().ok_or_else(|| {
+            ArrowError::SchemaError("column `request_id` is not Int64".to_owned())
+        })?;
+        Ok(BooleanArray::from_iter(ids.iter().map(|id| Some(id == Some(wanted)))))
+    });
+    let builder =
+        builder.with_row_groups(groups).with_row_filter(RowFilter::new(vec![Box::new(matches)]));
+    let mut found = rows(path, builder, decode)?.collect::<Result<Vec<SegmentRow>>>()?;
+    found.sort_by_key(|(_, seq, _)| *seq);
+    for (i, (_, seq, _)) in found.iter().enumerate() {
+        ensure!(
+            *seq == i as u64,
+            "{}: request {request_id} has no segment {i} (or two of one number)",
+            path.display()
+        );
+    }
+    Ok(found.into_iter().map(|(_, _, segment)| segment).collect())
+}
+
+fn may_hold(group: &RowGroupMetaData, request_id: i64) -> bool {
+    let column =
+        group.columns().iter().find(|column| column.column_path().string() == "request_id");
+    match column.and_then(|column| column.statistics()) {
+        Some(Statistics::Int64(range)) => {
+            range.min_opt().is_none_or(|min| *min <= request_id)
+                && range.max_opt().is_none_or(|max| request_id <= *max)
+        }
+        _ => true,
+    }
+}
+
+/// Columns that captures of before there were stacks do not have.
+const STACK_COLUMNS: [&str; 3] = ["stack_id", "stack_samples", "samples"];
+/// Nor of before rules had names.
+const RULE_COLUMNS: [&str; 2] = ["rule", "shared"];
+
+/// The columns without which a file is not one of segments.
+fn required() -> Schema {
+    let all = schema();
+    let named = |field: &&Arc<Field>| {
+        let name = field.name().as_str();
+        !STACK_COLUMNS.contains(&name) && !RULE_COLUMNS.contains(&name)
+    };
+    Schema::new(all.fields().iter().filter(named).cloned().collect::<Vec<_>>())
+}
+
+fn schema() -> Schema {
+    let int = |name: &str, null| Field::new(name, DataType::Int64, null);
+    let text = |name: &str, null| Field::new(name, DataType::Utf8, null);
+    Schema::new(vec![
+        int("request_id", false),
+        int("seq", false),
+        int("start_ns", false),
+        int("duration_ns", false),
+        text("category", false),
+        text("side", false),
+        int("pid", false),
+        int("tid", false),
+        text("comm", false),
+        int("cpu", true),
+        text("detail", true),
+        text("cause", true),
+        text("by", true),
+        text("evidence", false),
+        text("phase", true),
+        text("rule", true),
+        int("shared", false),
+        int("stack_id", true),
+        int("stack_samples", true),
+        int("samples", true),
+    ])
+}
+
+/// Rows not yet encoded.
+struct Columns {
+    request_id: Int64Builder,
+    seq: Int64Builder,
+    start_ns: Int64Builder,
+    duration_ns: Int64Builder,
+    category: StringBuilder,
+    side: StringBuilder,
+    pid: Int64Builder,
+    tid: Int64Builder,
+    comm: StringBuilder,
+    cpu: Int64Builder,
+    detail: StringBuilder,
+    cause: StringBuilder,
+    by: StringBuilder,
+    evidence: StringBuilder,
+    phase: StringBuilder,
+    rule: StringBuilder,
+    shared: Int64Builder,
+    stack_id: Int64Builder,
+    stack_samples: Int64Builder,
+    samples: Int64Builder,
+}
+
+impl Default for Columns {
+    fn default() -> Columns {
+        Columns {
+            request_id: ints(),
+            seq: ints(),
+            start_ns: ints(),
+            duration_ns: ints(),
+            category: texts(),
+            side: texts(),
+            pid: ints(),
+            tid: ints(),
+            comm: texts(),
+            cpu: ints(),
+            detail: texts(),
+            cause: texts(),
+            by: texts(),
+            evidence: texts(),
+            phase: texts(),
+            rule: texts(),
+            shared: ints(),
+            stack_id: ints(),
+            stack_samples: ints(),
+            samples: ints(),
+        }
+    }
+}
+
+pub(super) struct SegmentWriter {
+    file: FileWriter,
+    schema: Arc<Schema>,
+    columns: Columns,
+    rows: usize,
+}
+
+impl SegmentWriter {
+    pub(super) fn new(sink: Box<dyn Write + Send>) -> Result<SegmentWriter> {
+        let schema = Arc::new(schema());
+        let file = file_writer(sink, schema.clone())?;
+        Ok(SegmentWriter { file, schema, columns: Columns::default(), rows: 0 })
+    }
+
+    pub(super) fn push(&mut self, request_id: u64, segments: &[Segment]) -> Result<()> {
+        let request_id = to_i64("request_id", request_id)?;
+        for (seq, segment) in (0..).zip(segments) {
+            let c = &mut self.columns;
+            c.request_id.append_value(request_id);
+            c.seq.append_value(seq);
+            c.start_ns.append_value(to_i64("start_ns", segment.start_ns)?);
+            c.duration_ns.append_value(to_i64("duration_ns", segment.duration_ns)?);
+            c.category.append_value(segment.category.name());
+            c.side.append_value(segment.side.name());
+            c.pid.append_value(segment.pid.into());
+            c.tid.append_value(segment.tid.into());
+            c.comm.append_value(&segment.comm);
+            c.cpu.append_option(segment.cpu.map(i64::from));
+            c.detail.append_option(segment.detail.as_ref());
+            c.cause.append_option(segment.cause.as_ref());
+            c.by.append_option(segment.by.as_ref());
+            c.evidence.append_value(segment.evidence.name());
+            c.phase.append_option(segment.phase);
+            c.rule.append_option(segment.rule.map(Rule::name));
+            c.shared.append_value(segment.shared.into());
+            let stack_id = segment.stack.map(|stack| to_i64("stack_id", stack.stack_id));
+            c.stack_id.append_option(stack_id.transpose()?);
+            let (same, all) = match segment.stack.map(|stack| stack.taken) {
+                Some(Taken::Sampled { same, all }) => (Some(same), Some(all)),
+                _ => (None, None),
+            };
+            let count = |count: Option<u64>| count.map(|n| to_i64("samples", n)).transpose();
+            c.stack_samples.append_option(count(same)?);
+            c.samples.append_option(count(all)?);
+            self.rows += 1;
+            if self.rows == BATCH_ROWS {
+                self.encode()?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn finish(mut self) -> Result<()> {
+        self.encode()?;
+        self.file.close().map_err(told)?;
+        Ok(())
+    }
+
+    fn encode(&mut self) -> Result<()> {
+        self.rows = 0;
+        let mut c = std::mem::take(&mut self.columns);
+        let batch = RecordBatch::try_new(
+            self.schema.clone(),
+            vec![
+                Arc::new(c.request_id.finish()),
+                Arc::new(c.seq.finish()),
+                Arc::new(c.start_ns.finish()),
+                Arc::new(c.duration_ns.finish()),
+                Arc::new(c.category.finish()),
+                Arc::new(c.side.finish()),
+                Arc::new(c.pid.finish()),
+                Arc::new(c.tid.finish()),
+                Arc::new(c.comm.finish()),
+                Arc::new(c.cpu.finish()),
+                Arc::new(c.detail.finish()),
+                Arc::new(c.cause.finish()),
+                Arc::new(c.by.finish()),
+                Arc::new(c.evidence.finish()),
+                Arc::new(c.phase.finish()),
+                Arc::new(c.rule.finish()),
+                Arc::new(c.shared.finish()),
+                Arc::new(c.stack_id.finish()),
+                Arc::new(c.stack_samples.finish()),
+                Arc::new(c.samples.finish()),
+            ],
+        )?;
+        write_batch(&mut self.file, &batch, SEGMENTS_HELD_BYTES)
+    }
+}
+
+struct Reader {
+    request_id: Ints,
+    seq: Ints,
+    start_ns: Ints,
+    duration_ns: Ints,
+    category: Texts,
+    side: Texts,
+    pid: Ints,
+    tid: Ints,
+    comm: Texts,
+    cpu: Ints,
+    detail: Texts,
+    cause: Texts,
+    by: Texts,
+    evidence: Texts,
+    phase: Texts,
+    /// `rule` and `shared`, where the file has them.
+    rule: Option<(Texts, Ints)>,
+    /// `stack_id`, `stack_samples`, `samples`, where the file has them.
+    stack: Option<[Ints; 3]>,
+}
+
+impl Reader {
+    fn of(batch: &RecordBatch) -> Result<Reader> {
+        let int = |name| Ints::of(batch, name);
+        let text = |name| Texts::of(batch, name);
+        let has_stacks = STACK_COLUMNS.iter().all(|name| batch.column_by_name(name).is_some());
+        let has_rules = RULE_COLUMNS.iter().all(|name| batch.column_by_name(name).is_some());
+        let [rule, shared] = RULE_COLUMNS;
+        let rules = || -> Result<_> { Ok((text(rule)?, int(shared)?)) };
+        let [id, same, all] = STACK_COLUMNS;
+        let stack = || -> Result<_> { Ok([int(id)?, int(same)?, int(all)?]) };
+        Ok(Reader {
+            request_id: int("request_id")?,
+            seq: int("seq")?,
+            start_ns: int("start_ns")?,
+            duration_ns: int("duration_ns")?,
+            category: text("category")?,
+            side: text("side")?,
+            pid: int("pid")?,
+            tid: int("tid")?,
+            comm: text("comm")?,
+            cpu: int("cpu")?,
+            detail: text("detail")?,
+            cause: text("cause")?,
+            by: text("by")?,
+            evidence: text("evidence")?,
+            phase: text("phase")?,
+            rule: has_rules.then(rules).transpose()?,
+            stack: has_stacks.then(stack).transpose()?,
+        })
+    }
+
+    fn row(&self, row: usize) -> Result<SegmentRow> {
+        let segment = Segment {
+            start_ns: self.start_ns.need(row)?,
+            duration_ns: self.duration_ns.need(row)?,
+            category: self.category.named(row, Category::from_name)?,
+            side: self.side.named(row, Side::from_name)?,
+            pid: self.pid.need(row)?,
+            tid: self.tid.need(row)?,
+            comm: self.comm.need(row)?.into(),
+            cpu: self.cpu.get(row)?,
+            phase: self.phase.get(row).map(phase_name).transpose()?,
+            detail: self.detail.owned(row),
+            cause: self.cause.owned(row),
+            by: self.by.owned(row),
+            evidence: self.evidence.named(row, Evidence::from_name)?,
+            rule: self.rule(row)?,
+            shared: self.shared(row)?,
+            stack: self.stack(row)?,
+        };
+        Ok((self.request_id.need(row)?, self.seq.need(row)?, segment))
+    }
+}
+
+impl Reader {
+    fn rule(&self, row: usize) -> Result<Option<Rule>> {
+        let Some((rule, _)) = self.rule.as_ref().filter(|(rule, _)| rule.get(row).is_some()) else {
+            return Ok(None);
+        };
+        rule.named(row, Rule::from_name).map(Some)
+    }
+
+    fn shared(&self, row: usize) -> Result<u32> {
+        self.rule.as_ref().map_or(Ok(1), |(_, shared)| shared.need(row))
+    }
+
+    fn stack(&self, row: usize) -> Result<Option<StackUse>> {
+        let Some([id, same, all]) = &self.stack else { return Ok(None) };
+        let Some(stack_id) = id.get(row)? else { return Ok(None) };
+        let taken = match (same.get(row)?, all.get(row)?) {
+            (Some(same), Some(all)) => Taken::Sampled { same, all },
+            _ => Taken::AtSleep,
+        };
+        Ok(Some(StackUse { stack_id, taken }))
+    }
+}
+
+fn decode(batch: &RecordBatch, first_row: u64) -> Result<Vec<SegmentRow>> {
+    let reader = Reader::of(batch)?;
+    decode_rows(batch, first_row, |row| reader.row(row))
+}
+
+/// The name as a string that lives for ever, as the model has it: each different one is kept once.
+fn phase_name(text: &str) -> Result<&'static str> {
+    static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(name) = names.get(text) {
+        return Ok(name);
+    }
+    ensure!(text.len() <= MAX_PHASE_BYTES, "`phase` is longer than {MAX_PHASE_BYTES} bytes");
+    ensure!(names.len() < MAX_PHASES, "`phase` has more than {MAX_PHASES} different values");
+    let name: &'static str = Box::leak(text.to_owned().into_boxed_str());
+    names.insert(name);
+    Ok(name)
+}

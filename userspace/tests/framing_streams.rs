@@ -1,0 +1,184 @@
+//! What the kernel side takes streams for: its framing (bpf/framing.bpf.c), compiled as a program, goes through
+//! connections made up here and through those of ordinary protocols.
+
+mod common;
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use common::{peer, text};
+use tempfile::TempDir;
+
+const HTTP2: u32 = 1;
+const ENDS: [&str; 3] = ["writes", "reads", "both"];
+
+/// The framing as a program, in a directory of its own.
+struct Host(TempDir);
+
+impl Host {
+    fn compiled() -> Host {
+        let directory = TempDir::new().expect("a temporary directory");
+        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let sources = ["../bpf", "tests/framing"].map(|folder| here.join(folder));
+        // The second folder's probe.h takes the place of the first one's.
+        for path in sources.iter().flat_map(|folder| fs::read_dir(folder).expect("sources")) {
+            let path = path.expect("a file").path();
+            let name = path.file_name().expect("a name");
+            if name.to_str().is_some_and(|name| name.ends_with(".h") || name.ends_with(".c")) {
+                fs::copy(&path, directory.path().join(name)).expect("it can be copied");
+            }
+        }
+        let host = Host(directory);
+        let mut compiler = Command::new("cc");
+        compiler.args(["-O1", "-Wall", "-Werror", "-Wno-unused-function", "host.c", "-o"]);
+        let compiled = compiler.arg(host.program()).current_dir(host.0.path()).output();
+        let compiled = compiled.expect("cc runs");
+        assert!(compiled.status.success(), "{}", text(&compiled.stderr));
+        host
+    }
+
+    fn program(&self) -> PathBuf {
+        self.0.path().join("host")
+    }
+
+    /// For each connection its name, then what the client's and the server's bytes were taken for and how many
+    /// units of them were told.
+    fn taken(&self, mode: &str, ends: &str, connections: &[u8]) -> Vec<(String, [u32; 4])> {
+        let mut host = Command::new(self.program())
+            .args([mode, ends])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("it runs");
+        let mut stdin = host.stdin.take().expect("a pipe");
+        let connections = connections.to_vec();
+        let writer = std::thread::spawn(move || stdin.write_all(&connections));
+        let output = host.wait_with_output().expect("it ends");
+        writer.join().expect("no panic").expect("all is read");
+        assert!(output.status.success(), "{:?}", output.status);
+        let line = |line: &str| {
+            let mut words = line.split(' ');
+            let name = words.next().expect("a name").to_string();
+            let numbers: Vec<u32> = words.map(|word| word.parse().expect("a number")).collect();
+            (name, numbers.try_into().expect("four numbers"))
+        };
+        text(&output.stdout).lines().map(line).collect()
+    }
+}
+
+/// A connection as the host reads it: who writes (0 client, 1 server), and what.
+fn connection(name: &str, calls: &[(u32, Vec<u8>)]) -> Vec<u8> {
+    let number = |n: usize| (n as u32).to_ne_bytes();
+    let mut out = [&number(name.len())[..], name.as_bytes(), &number(calls.len())].concat();
+    for (who, bytes) in calls {
+        out.extend([&who.to_ne_bytes()[..], &number(bytes.len()), bytes].concat());
+    }
+    out
+}
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = (payload.len() as u32).to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+fn settings() -> Vec<u8> {
+    frame(4, 0, 0, &[0, 4, 0, 1, 0, 0])
+}
+
+fn headers(flags: u8, stream: u32) -> Vec<u8> {
+    frame(1, flags, stream, &[0x83, 0x86, 0x41, 0x80])
+}
+
+/// A call of gRPC, and what answers it.
+fn call(stream: u32) -> [(u32, Vec<u8>); 2] {
+    let data = |flags| frame(0, flags, stream, b"\0\0\0\0\x05hello");
+    let asked = [headers(4, stream), data(1)].concat();
+    (0, asked).with(1, [headers(4, stream), data(0), headers(5, stream)].concat())
+}
+
+/// One that sends nothing but headers.
+fn get(stream: u32) -> [(u32, Vec<u8>); 2] {
+    (0, headers(5, stream)).with(1, [headers(4, stream), frame(0, 1, stream, b"body")].concat())
+}
+
+trait With {
+    fn with(self, who: u32, bytes: Vec<u8>) -> [(u32, Vec<u8>); 2];
+}
+
+impl With for (u32, Vec<u8>) {
+    fn with(self, who: u32, bytes: Vec<u8>) -> [(u32, Vec<u8>); 2] {
+        [self, (who, bytes)]
+    }
+}
+
+#[test]
+fn ordinary_streams_are_of_no_known_protocol() {
+    let host = Host::compiled();
+    let dumped = Command::new("python3").args([&peer("streams_pair.py"), "dump"]).output();
+    let dumped = dumped.expect("python3 runs");
+    assert!(dumped.status.success(), "{}", text(&dumped.stderr));
+    for mode in ["run", "attach"] {
+        for ends in ENDS {
+            let taken = host.taken(mode, ends, &dumped.stdout);
+            assert!(taken.len() > 2000, "{}", taken.len());
+            let wrong: Vec<_> = taken.iter().filter(|(_, told)| *told != [0; 4]).collect();
+            assert!(wrong.is_empty(), "{mode} {ends}: {wrong:?}");
+        }
+    }
+}
+
+/// Both ends of a connection are followed from its first bytes on, whoever speaks first.
+#[test]
+fn http2_is_known_by_its_preface() {
+    let host = Host::compiled();
+    let client = (0, [PREFACE, &settings()].concat());
+    let calls = || (0..3).flat_map(|n| call(2 * n + 1));
+    let orders = [
+        ("client-first", vec![client.clone(), (1, settings())], [1 + 6, 1 + 9]),
+        // What a server says before its client is not told, but it is followed.
+        ("server-first", vec![(1, settings()), client.clone()], [1 + 6, 9]),
+        ("no-settings", vec![(1, frame(4, 0, 0, &[])), client.clone()], [1 + 6, 9]),
+        (
+            "in-pieces",
+            vec![(1, settings()[..9].to_vec()), (1, settings()[9..].to_vec()), client],
+            [1 + 6, 9],
+        ),
+    ];
+    for (name, begin, [asked, answered]) in orders {
+        let calls: Vec<_> = begin.into_iter().chain(calls()).collect();
+        for (mode, ends) in ["run", "attach"].iter().flat_map(|mode| ENDS.map(|ends| (mode, ends)))
+        {
+            let taken = host.taken(mode, ends, &connection(name, &calls));
+            assert_eq!(taken[0].1, [HTTP2, asked, HTTP2, answered], "{name} {mode} {ends}");
+        }
+    }
+}
+
+/// In mid-connection it takes headers and what goes with them, in one call or in several.
+#[test]
+fn http2_is_known_in_mid_connection_by_its_streams() {
+    let host = Host::compiled();
+    let of = |calls: Vec<[(u32, Vec<u8>); 2]>| connection("x", &calls.concat());
+    let taken = |mode, calls: &Vec<_>| host.taken(mode, "writes", &of(calls.clone()))[0].1;
+    let grpc = (10..13).map(|n| call(2 * n + 1)).collect();
+    assert_eq!(taken("attach", &grpc), [HTTP2, 6, HTTP2, 9], "from the first call on");
+    assert_eq!(taken("run", &grpc), [0; 4], "there is no mid-connection");
+    let gets: Vec<_> = (10..16).map(|n| get(2 * n + 1)).collect();
+    assert_eq!(taken("attach", &gets), [HTTP2, 4, HTTP2, 12], "from the third question on");
+    let alone = vec![gets[0].clone()];
+    assert_eq!(taken("attach", &alone), [0, 0, HTTP2, 2], "one frame is not enough");
+    let again = vec![gets[0].clone(); 6];
+    assert_eq!(taken("attach", &again)[..2], [0, 0], "a stream is opened once");
+}
+
+/// No two streams ever have one framer.
+#[test]
+fn a_framer_in_use_is_nobody_elses() {
+    let host = Host::compiled();
+    let output = Command::new(host.program()).arg("claims").output().expect("it runs");
+    assert_eq!(text(&output.stdout), "kept 1\ngiven 1\nleft 1\n");
+}

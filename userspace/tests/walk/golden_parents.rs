@@ -1,0 +1,144 @@
+//! Small traces of servers that ask servers, with answers derived by hand: which request each is made for.
+
+use rpcprobe::engine::event::TYPE_TCP;
+use rpcprobe::laws::check_parents;
+use rpcprobe::model::Request;
+
+use super::connection::Connection;
+use super::story::*;
+
+/// Two clients (threads 10 and 30) on connections of their own with a server (thread 20), and two connections on which
+/// that one asks somebody who is not traced.
+struct Proxy {
+    s: Story,
+    fronts: [Connection; 2],
+    backs: [Connection; 2],
+    /// Messages asked and heard so far on the latter.
+    asked: [u64; 2],
+    heard: [u64; 2],
+}
+
+const CLIENTS: [u32; 2] = [10, 30];
+
+impl Proxy {
+    fn new() -> Proxy {
+        let mut s = Story::new();
+        s.task(30, 30, "other");
+        for (cpu, tid) in [(0, 10), (1, 20), (2, 30)] {
+            s.switch(10, cpu, IDLE, tid, RUNNABLE);
+        }
+        let fronts = [Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP)];
+        let backs = [Connection::numbered(3, TYPE_TCP), Connection::numbered(4, TYPE_TCP)];
+        Proxy { s, fronts, backs, asked: [0; 2], heard: [0; 2] }
+    }
+
+    fn client_asks(&mut self, which: usize, at_ns: u64) {
+        let c = &self.fronts[which];
+        let call = (SENDTO, c.there, c.back);
+        self.s.moved(2 * which as u32, CLIENTS[which], call, (0, 4), (at_ns, at_ns + 3));
+    }
+
+    fn client_hears(&mut self, which: usize, at_ns: u64) {
+        let c = &self.fronts[which];
+        let call = (RECVFROM, c.back, c.there);
+        self.s.moved(2 * which as u32, CLIENTS[which], call, (0, 4), (at_ns, at_ns + 3));
+    }
+
+    fn takes(&mut self, which: usize, at_ns: u64) {
+        self.fronts[which].hears(&mut self.s, 1, 20, (0, 4), (at_ns, at_ns + 3));
+    }
+
+    fn answers(&mut self, which: usize, at_ns: u64) {
+        self.fronts[which].answers(&mut self.s, 1, 20, (0, 4), (at_ns, at_ns + 3));
+    }
+
+    fn asks(&mut self, which: usize, at_ns: u64) {
+        let (c, from) = (&self.backs[which], 4 * self.asked[which]);
+        self.asked[which] += 1;
+        self.s.moved(1, 20, (SENDTO, c.there, c.back), (from, 4), (at_ns, at_ns + 3));
+    }
+
+    fn hears(&mut self, which: usize, at_ns: u64) {
+        let (c, from) = (&self.backs[which], 4 * self.heard[which]);
+        self.heard[which] += 1;
+        self.s.moved(1, 20, (RECVFROM, c.back, c.there), (from, 4), (at_ns, at_ns + 3));
+    }
+
+    /// For the request that the server asks at that time: which client it is made for, and whether it is detached.
+    fn parent(&self, asked_ns: u64) -> Option<(usize, bool)> {
+        let requests = self.s.requests();
+        check_parents(requests.iter().map(|(request, _)| request)).expect("parents");
+        let by =
+            |request: &Request, tid: u32| request.client.as_ref().is_some_and(|c| c.tid == tid);
+        let asked = |(request, _): &&(Request, _)| request.start_ns == asked_ns && by(request, 20);
+        let (child, _) = requests.iter().find(asked).expect("the request");
+        let id = child.parent_request_id?;
+        let (parent, _) =
+            requests.iter().find(|(parent, _)| parent.request_id == id).expect("a row");
+        let which = CLIENTS.iter().position(|&tid| by(parent, tid)).expect("a client's");
+        Some((which, child.detached))
+    }
+}
+
+#[test]
+fn a_thread_asks_for_what_it_has_just_taken_in_or_heard_of() {
+    let mut p = Proxy::new();
+    p.client_asks(0, 100);
+    p.client_asks(1, 105);
+    p.takes(0, 110);
+    p.asks(0, 120);
+    p.takes(1, 130);
+    p.asks(1, 140);
+    p.hears(0, 150);
+    p.asks(0, 160);
+    p.hears(0, 170);
+    p.answers(0, 180);
+    p.client_hears(0, 190);
+    p.hears(1, 200);
+    p.answers(1, 210);
+    p.client_hears(1, 220);
+    let parents = [120, 140, 160].map(|asked_ns| p.parent(asked_ns));
+    assert_eq!(parents, [Some((0, false)), Some((1, false)), Some((0, false))]);
+}
+
+#[test]
+fn of_several_taken_in_together_nothing_tells_which_it_is_for() {
+    let mut p = Proxy::new();
+    p.client_asks(0, 100);
+    p.client_asks(1, 105);
+    p.takes(0, 110);
+    p.takes(1, 115);
+    p.asks(0, 120);
+    p.hears(0, 130);
+    p.answers(0, 140);
+    p.client_hears(0, 150);
+    // What is left was taken in together with the other one.
+    p.asks(1, 160);
+    p.hears(1, 170);
+    p.answers(1, 180);
+    p.client_hears(1, 190);
+    assert_eq!(p.parent(120), None);
+    assert_eq!(p.parent(160), Some((1, false)), "the only one left");
+}
+
+#[test]
+fn what_its_parent_did_not_wait_for_is_detached() {
+    let mut p = Proxy::new();
+    p.client_asks(0, 100);
+    p.takes(0, 110);
+    p.asks(0, 120);
+    p.answers(0, 130);
+    p.client_hears(0, 140);
+    p.hears(0, 150);
+    // Asked after the answer: for nobody.
+    p.asks(1, 160);
+    p.hears(1, 170);
+    // One that is heard before its parent's answer belongs to it.
+    p.client_asks(1, 180);
+    p.takes(1, 190);
+    p.asks(0, 200);
+    p.hears(0, 210);
+    p.answers(1, 220);
+    p.client_hears(1, 230);
+    assert_eq!([120, 160, 200].map(|ns| p.parent(ns)), [Some((0, true)), None, Some((1, false))]);
+}

@@ -1,0 +1,311 @@
+//! The traces of [`super::golden_rules`]. Unless said otherwise the client (thread 10, CPU 0) asks on pipe `A`, and the
+//! server (thread 20, CPU 1) answers on pipe `B`.
+
+use rpcprobe::engine::event::{Object, Packet, What, TYPE_CHAR, TYPE_TCP, TYPE_UNIX};
+use rpcprobe::records::{
+    TASK_THREAD, TASK_TRACED, WAKING_HARDIRQ, WAKING_IN_SYSCALL, WAKING_NEW, WAKING_SOFTIRQ,
+};
+
+use super::connection::Connection;
+use super::golden::{a, asked, b};
+use super::story::*;
+
+const SENT: u8 = WAKING_SOFTIRQ | WAKING_IN_SYSCALL;
+
+/// The client waits from 120 on; the server writes at 190, and the client has the answer at 202.
+fn answered(s: &mut Story) {
+    s.sleep_in(120, 0, (10, IDLE), (READ, 115), b());
+    s.wake(195, 1, 20, 10, WAKING_IN_SYSCALL);
+    s.write(1, 20, b(), (0, 4), (190, 200));
+    s.switch(198, 0, IDLE, 10, RUNNABLE);
+    s.read(0, 10, b(), (0, 4), (115, 202));
+}
+
+/// One is woken by the other's message.
+pub fn messages() -> Story {
+    let mut s = Story::new();
+    asked(&mut s);
+    answered(&mut s);
+    s
+}
+
+/// The server computes until 150, with the request there since 106.
+pub fn read_late() -> Story {
+    let mut s = Story::new();
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.switch(20, 1, IDLE, 20, RUNNABLE);
+    s.write(0, 10, a(), (0, 4), (100, 106));
+    s.read(1, 20, a(), (0, 4), (150, 153));
+    answered(&mut s);
+    s
+}
+
+/// Nobody traced asks; the server computes until 150.
+pub fn arrived() -> Story {
+    let mut s = Story::new();
+    let c = Connection::new(TYPE_TCP);
+    s.switch(20, 1, IDLE, 20, RUNNABLE);
+    s.arrives(c.there, 4, 100);
+    c.hears(&mut s, 1, 20, (0, 4), (150, 155));
+    c.answers(&mut s, 1, 20, (0, 4), (170, 175));
+    s
+}
+
+/// A connection for one request, there from 103 on, and accepted at 145.
+pub fn accepted() -> Story {
+    let mut s = Story::new();
+    let c = Connection::new(TYPE_TCP);
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.switch(20, 1, IDLE, 20, RUNNABLE);
+    s.opened(0, 10, 72, (100, 105), None);
+    c.asks_through(&mut s, 72, 10, (0, 4), (107, 112));
+    s.sleep_in(120, 0, (10, IDLE), (RECVFROM, 115), c.sockets[0]);
+    s.opened(1, 20, 73, (140, 145), Some(103));
+    c.hears_through(&mut s, 73, 20, (0, 4), (150, 155));
+    s.wake(165, 1, 20, 10, SENT);
+    c.answers(&mut s, 1, 20, (0, 4), (160, 170));
+    s.switch(168, 0, IDLE, 10, RUNNABLE);
+    c.gets(&mut s, 10, (0, 4), (115, 175));
+    s.closed(0, 10, 72, (178, 182));
+    s
+}
+
+/// The server wakes its helper by a condition variable, and is woken by it.
+pub fn handed_on() -> Story {
+    let mut s = Story::new();
+    s.switch(20, 2, IDLE, 21, RUNNABLE);
+    s.sleep_in(60, 2, (21, IDLE), (FUTEX, 50), condition(0x100));
+    asked(&mut s);
+    s.wake(118, 1, 20, 21, WAKING_IN_SYSCALL);
+    s.call(1, 20, FUTEX, (115, 120), 1);
+    s.switch(122, 2, IDLE, 21, RUNNABLE);
+    s.call(2, 21, FUTEX, (50, 125), 0);
+    s.sleep_in(130, 1, (20, IDLE), (FUTEX, 128), condition(0x204));
+    s.wake(155, 2, 21, 20, WAKING_IN_SYSCALL);
+    s.call(2, 21, FUTEX, (150, 158), 1);
+    s.switch(160, 1, IDLE, 20, RUNNABLE);
+    s.call(1, 20, FUTEX, (128, 163), 0);
+    answered(&mut s);
+    s
+}
+
+/// The server naps.
+pub fn napped() -> Story {
+    let mut s = Story::new();
+    asked(&mut s);
+    s.switch_in(120, 1, 20, IDLE, ASLEEP, (NANOSLEEP, 117), None);
+    s.wake(140, 1, IDLE, 20, WAKING_HARDIRQ);
+    s.switch(143, 1, IDLE, 20, RUNNABLE);
+    s.call(1, 20, NANOSLEEP, (117, 146), 0);
+    answered(&mut s);
+    s
+}
+
+/// The server is back on its CPU, and nobody saw why.
+pub fn unseen() -> Story {
+    let mut s = Story::new();
+    asked(&mut s);
+    s.switch_in(120, 1, 20, IDLE, ASLEEP, (POLL, 117), None);
+    s.switch(143, 1, IDLE, 20, RUNNABLE);
+    s.call(1, 20, POLL, (117, 146), 1);
+    answered(&mut s);
+    s
+}
+
+/// The server writes to a terminal that it reads: the bytes pass through a kernel worker.
+pub fn queued_for_a_worker() -> Story {
+    let mut s = Story::new();
+    s.at(0, 0, What::Task { tid: 40, tgid: 40, kthread: true, comm: "kworker".into() });
+    let terminal = Object { dev: 24, ino: 3, type_bits: TYPE_CHAR };
+    s.switch(20, 3, IDLE, 40, RUNNABLE);
+    asked(&mut s);
+    s.write(1, 20, terminal, (0, 4), (120, 125));
+    s.sleep_in(130, 1, (20, IDLE), (READ, 128), terminal);
+    s.wake(150, 3, 40, 20, 0);
+    s.at(152, 3, What::Work { tid: 40, queuer: 20, queued_ns: 123, started_ns: 140 });
+    s.switch(155, 1, IDLE, 20, RUNNABLE);
+    s.read(1, 20, terminal, (0, 4), (128, 158));
+    answered(&mut s);
+    s
+}
+
+/// Client 10 starts a program, thread 30, which runs from 109 on.
+fn started(s: &mut Story) {
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.switch(20, 1, 90, IDLE, ASLEEP);
+    s.fork(103, 0, 10, 30, 100);
+    s.wake(106, 0, 10, 30, WAKING_NEW | WAKING_IN_SYSCALL);
+    s.switch(109, 1, IDLE, 30, RUNNABLE);
+    s.call(1, 30, CLONE, (103, 111), 0);
+    s.call(0, 10, CLONE, (100, 112), 30);
+    s.exec(120, 1, 30, "true");
+    s.call(1, 30, EXECVE, (114, 123), 0);
+}
+
+/// It has ended before it is waited for.
+pub fn collected_late() -> Story {
+    let mut s = Story::new();
+    started(&mut s);
+    s.exit(135, 1, 30, 130);
+    s.switch_in(140, 1, 30, IDLE, DEAD, (EXIT_GROUP, 130), None);
+    s.call(0, 10, WAIT4, (155, 160), 30);
+    s
+}
+
+/// Its second thread, 31, calls exit_group(): its first ends with it, in the middle of what it computes.
+pub fn ended_by_another_thread() -> Story {
+    let mut s = Story::new();
+    started(&mut s);
+    let flags = TASK_TRACED | TASK_THREAD;
+    let (parent, child, child_tgid, enter_ns, comm) = (30, 31, 30, 125, "true".into());
+    s.at(127, 1, What::Fork { parent, child, child_tgid, flags, enter_ns, comm });
+    s.wake(128, 1, 30, 31, WAKING_NEW | WAKING_IN_SYSCALL);
+    s.call(1, 30, CLONE, (125, 129), 31);
+    s.switch(130, 2, IDLE, 31, RUNNABLE);
+    s.call(2, 31, CLONE, (127, 132), 0);
+    s.switch_in(118, 0, 10, IDLE, ASLEEP, (WAIT4, 115), None);
+    s.exit(155, 2, 31, 150);
+    if let Some(What::Exit { tgid, .. }) = s.events.last_mut().map(|event| &mut event.what) {
+        *tgid = 30;
+    }
+    s.switch_in(157, 2, 31, IDLE, DEAD, (EXIT_GROUP, 150), None);
+    s.at(160, 1, What::Exit { tid: 30, tgid: 30, code: 0, traced: true });
+    s.wake(163, 1, 30, 10, 0);
+    s.switch(165, 0, IDLE, 10, RUNNABLE);
+    s.switch(166, 1, 30, IDLE, DEAD);
+    s.call(0, 10, WAIT4, (115, 170), 30);
+    s
+}
+
+/// One thread of the server reads, another answers: this request when it has answered another one, without a
+/// sleep in between.
+pub fn taken_from_memory() -> Story {
+    let mut s = Story::new();
+    let (c, other) = (Connection::new(TYPE_UNIX), Connection::numbered(2, TYPE_UNIX));
+    s.task(30, 30, "other");
+    for (cpu, tid) in [(0, 10), (1, 20), (2, 21), (3, 30)] {
+        s.switch(10, cpu, IDLE, tid, RUNNABLE);
+    }
+    s.moved(3, 30, (SENDTO, other.there, other.back), (0, 4), (80, 85));
+    s.sleep_in(88, 3, (30, IDLE), (RECVFROM, 87), other.sockets[0]);
+    other.hears(&mut s, 1, 20, (0, 4), (90, 95));
+    c.asks(&mut s, 10, (0, 4), (100, 105));
+    s.sleep_in(108, 0, (10, IDLE), (RECVFROM, 106), c.sockets[0]);
+    c.hears(&mut s, 1, 20, (0, 4), (110, 115));
+    s.sleep_in(120, 1, (20, IDLE), (RECVFROM, 118), other.sockets[1]);
+    s.wake(145, 2, 21, 30, WAKING_IN_SYSCALL);
+    other.answers(&mut s, 2, 21, (0, 4), (140, 150));
+    s.switch(148, 3, IDLE, 30, RUNNABLE);
+    s.moved(3, 30, (RECVFROM, other.back, other.there), (0, 4), (87, 152));
+    s.wake(175, 2, 21, 10, WAKING_IN_SYSCALL);
+    c.answers(&mut s, 2, 21, (0, 4), (170, 180));
+    s.switch(178, 0, IDLE, 10, RUNNABLE);
+    c.gets(&mut s, 10, (0, 4), (106, 185));
+    s
+}
+
+/// One thread takes two requests in, and answers this one last.
+pub fn served_in_turn() -> Story {
+    let mut s = Story::new();
+    let (c, other) = (Connection::new(TYPE_UNIX), Connection::numbered(2, TYPE_UNIX));
+    s.task(30, 30, "other");
+    for (cpu, tid) in [(0, 10), (1, 20), (2, 30)] {
+        s.switch(10, cpu, IDLE, tid, RUNNABLE);
+    }
+    s.moved(2, 30, (SENDTO, other.there, other.back), (0, 4), (80, 85));
+    c.asks(&mut s, 10, (0, 4), (100, 105));
+    s.sleep_in(108, 0, (10, IDLE), (RECVFROM, 106), c.sockets[0]);
+    other.hears(&mut s, 1, 20, (0, 4), (100, 105));
+    c.hears(&mut s, 1, 20, (0, 4), (110, 115));
+    other.answers(&mut s, 1, 20, (0, 4), (130, 140));
+    s.moved(2, 30, (RECVFROM, other.back, other.there), (0, 4), (145, 150));
+    s.wake(175, 1, 20, 10, WAKING_IN_SYSCALL);
+    c.answers(&mut s, 1, 20, (0, 4), (170, 180));
+    s.switch(178, 0, IDLE, 10, RUNNABLE);
+    c.gets(&mut s, 10, (0, 4), (106, 185));
+    s
+}
+
+/// One thread of the server takes two requests in and wakes a helper, which works until 140, and then wakes a thread
+/// for each: nothing shows for which of them it worked. The other one is answered first.
+pub fn claimed_by_another() -> Story {
+    let mut s = Story::new();
+    let (c, other) = (Connection::new(TYPE_UNIX), Connection::numbered(2, TYPE_UNIX));
+    for (tid, tgid, comm) in [(22, 20, "worker"), (23, 20, "worker2"), (30, 30, "other")] {
+        s.task(tid, tgid, comm);
+    }
+    for (cpu, tid) in [(0, 10), (1, 20), (2, 21), (3, 30)] {
+        s.switch(10, cpu, IDLE, tid, RUNNABLE);
+    }
+    s.sleep_in(60, 2, (21, 22), (FUTEX, 50), condition(0x100));
+    s.sleep_in(70, 2, (22, 23), (FUTEX, 65), condition(0x204));
+    s.sleep_in(80, 2, (23, IDLE), (FUTEX, 75), condition(0x304));
+    s.moved(3, 30, (SENDTO, other.there, other.back), (0, 4), (90, 95));
+    c.asks(&mut s, 10, (0, 4), (100, 105));
+    s.sleep_in(108, 0, (10, IDLE), (RECVFROM, 106), c.sockets[0]);
+    other.hears(&mut s, 1, 20, (0, 4), (100, 105));
+    c.hears(&mut s, 1, 20, (0, 4), (106, 112));
+    s.wake(115, 1, 20, 21, WAKING_IN_SYSCALL);
+    s.call(1, 20, FUTEX, (114, 117), 1);
+    s.switch(118, 2, IDLE, 21, RUNNABLE);
+    s.call(2, 21, FUTEX, (50, 120), 0);
+    s.wake(142, 2, 21, 22, WAKING_IN_SYSCALL);
+    s.wake(145, 2, 21, 23, WAKING_IN_SYSCALL);
+    s.call(2, 21, FUTEX, (140, 148), 2);
+    s.switch(147, 4, IDLE, 22, RUNNABLE);
+    s.call(4, 22, FUTEX, (65, 149), 0);
+    other.answers(&mut s, 4, 22, (0, 4), (152, 158));
+    s.moved(3, 30, (RECVFROM, other.back, other.there), (0, 4), (159, 162));
+    s.switch(165, 5, IDLE, 23, RUNNABLE);
+    s.call(5, 23, FUTEX, (75, 167), 0);
+    s.wake(175, 5, 23, 10, WAKING_IN_SYSCALL);
+    c.answers(&mut s, 5, 23, (0, 4), (170, 180));
+    s.switch(178, 0, IDLE, 10, RUNNABLE);
+    c.gets(&mut s, 10, (0, 4), (106, 185));
+    s
+}
+
+/// The request takes its way through a device, and the server reads it as it is there.
+pub fn through_a_device() -> Story {
+    let mut s = Story::new();
+    let c = Connection::new(TYPE_TCP);
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.switch(20, 1, IDLE, 20, RUNNABLE);
+    for received_ns in [None, Some(140)] {
+        let (from, end, queued_ns, sent_ns) = (0, 4, 106, 120);
+        let (again, forwarded, device) = (false, false, 1);
+        let packet =
+            Packet { from, end, queued_ns, sent_ns, received_ns, again, forwarded, device };
+        s.at(received_ns.unwrap_or(sent_ns), 2, What::Packet { object: c.there, packet });
+    }
+    c.asks(&mut s, 10, (0, 4), (100, 110));
+    s.sleep_in(125, 0, (10, IDLE), (RECVFROM, 115), c.sockets[0]);
+    c.hears(&mut s, 1, 20, (0, 4), (140, 145));
+    s.wake(165, 1, 20, 10, SENT);
+    c.answers(&mut s, 1, 20, (0, 4), (160, 170));
+    s.switch(168, 0, IDLE, 10, RUNNABLE);
+    c.gets(&mut s, 10, (0, 4), (115, 175));
+    s
+}
+
+/// The server wakes its helper, which runs in its place on the same CPU until it has nothing left to do.
+pub fn helped_in_its_place() -> Story {
+    let mut s = Story::new();
+    let c = Connection::new(TYPE_TCP);
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.switch(20, 1, IDLE, 21, RUNNABLE);
+    s.sleep_in(24, 1, (21, 20), (FUTEX, 22), condition(0x100));
+    c.asks(&mut s, 10, (0, 4), (100, 106));
+    s.sleep_in(108, 0, (10, IDLE), (RECVFROM, 107), c.sockets[0]);
+    c.hears(&mut s, 1, 20, (0, 4), (110, 115));
+    s.wake(120, 1, 20, 21, 0);
+    s.switch_in(122, 1, 20, 21, RUNNABLE, (FUTEX, 118), None);
+    s.call(1, 21, FUTEX, (22, 125), 0);
+    s.sleep_in(150, 1, (21, 20), (FUTEX, 148), condition(0x100));
+    s.call(1, 20, FUTEX, (118, 152), 1);
+    s.wake(165, 1, 20, 10, SENT);
+    s.switch(167, 0, IDLE, 10, RUNNABLE);
+    c.answers(&mut s, 1, 20, (0, 4), (160, 170));
+    c.gets(&mut s, 10, (0, 4), (107, 175));
+    s
+}
