@@ -236,6 +236,27 @@ fn with_pauses(events: &[Event], places: [prop::sample::Index; 2]) -> Vec<Event>
     all
 }
 
+/// The events without some of them: `share` of each 100, as the numbers of `kept` have it.
+pub fn thinned(events: &[Event], kept: &[u8], share: u8) -> Vec<Event> {
+    let is_kept = kept.iter().cycle().map(|number| *number >= share);
+    events.iter().zip(is_kept).filter(|(_, kept)| *kept).map(|(event, _)| event.clone()).collect()
+}
+
+/// Of no thread's time more is booked than it had.
+pub fn check_ledger_of(cpus: u32, start_ns: u64, events: &[Event]) -> Result<(), TestCaseError> {
+    let mut engine = Engine::new(cpus, start_ns, Rates::default());
+    let mut sink = |_: Request, _: Vec<Segment>| Ok(());
+    for event in events {
+        engine.push(event, &mut sink).expect("the sink takes everything");
+    }
+    engine.finish(None, &mut sink).expect("the sink takes everything");
+    for account in engine.ledger.accounts() {
+        let booked_ns = account.own_ns + account.shared_ns;
+        prop_assert!(booked_ns <= account.cpu_ns, "{:?}", account);
+    }
+    Ok(())
+}
+
 /// Events between two rounds of forgetting.
 const FORGETS_EVERY: usize = 1 << 16;
 
@@ -262,6 +283,17 @@ proptest! {
             }
         }
         prop_assert_eq!(check_exclusive(&answers), Ok(()));
+    }
+
+    /// Whatever is lost, what is booked of a thread's time is what it had.
+    #[test]
+    fn lost_events_do_not_unbalance_the_ledger(
+        numbers in numbers(),
+        kept in proptest::collection::vec(0u8..100, 1..400),
+        share in 0u8..100,
+    ) {
+        let trace = simulate(numbers);
+        check_ledger_of(trace.cpus, trace.truth.start_ns, &thinned(&trace.events, &kept, share))?;
     }
 }
 

@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 
 use super::ledger::Ledger;
 use super::walk::joins;
-use super::world::{ProcessId, ThreadId};
+use super::world::{ProcessId, ThreadId, World};
 use rpcprobe_model::{Category, Evidence, Rule, Segment};
 
 /// `detail` of what was another request's work.
@@ -189,11 +189,14 @@ impl Claims {
     }
 
     /// Books and forgets what no request that begins at or after `horizon_ns` can claim.
-    pub fn book_before(&mut self, horizon_ns: u64, ledger: &mut Ledger) {
+    pub fn book_before(&mut self, horizon_ns: u64, world: &World, ledger: &mut Ledger) {
         for (&thread, claims) in &mut self.threads {
-            while claims.first_entry().is_some_and(|first| first.get().end_ns <= horizon_ns) {
-                if let Some((start_ns, claim)) = claims.pop_first() {
-                    ledger.book(thread, claim.end_ns - start_ns, claim.shared > 1);
+            while let Some(first) = claims.first_entry().filter(|first| *first.key() < horizon_ns) {
+                let (start_ns, claim) = first.remove_entry();
+                let end_ns = claim.end_ns.min(horizon_ns);
+                ledger.book(world, thread, (start_ns, end_ns), claim.shared > 1);
+                if end_ns < claim.end_ns {
+                    claims.insert(end_ns, claim);
                 }
             }
         }
@@ -332,7 +335,7 @@ mod tests {
         let second = settle(&mut claims, claimant(2, None, 0, 100), vec![segment(10, 30, 1)], &[7]);
         assert_eq!(told(&second), [(10, 20, "user", 1), (20, 30, "user", 3)]);
         let mut ledger = Ledger::default();
-        claims.book_before(100, &mut ledger);
+        claims.book_before(100, &World::new(1, 0), &mut ledger);
         assert!(claims.threads.is_empty());
     }
 }

@@ -1,7 +1,7 @@
 //! The ledger: what each traced thread's CPU time was for.
 //!
 //! Requests' own, shared by several (counted once), or no request's: the three sum to what the thread ran, to the
-//! nanosecond. What a request has is what its segments show; work beside its critical path is no request's here.
+//! nanosecond, whatever was lost. What a request has is what its segments show; work beside its critical path is no request's here.
 
 use rustc_hash::FxHashMap;
 
@@ -33,9 +33,18 @@ impl Account {
 pub struct Ledger(FxHashMap<ThreadId, Account>);
 
 impl Ledger {
-    /// So much of a thread's work belongs to one request, or is shared.
-    pub fn book(&mut self, thread: ThreadId, ns: u64, shared: bool) {
-        let account = self.0.entry(thread).or_default();
+    /// A thread's work in `[from_ns, to_ns)`, which is counted already, belongs to one request, or is shared.
+    /// Where records were lost the thread may have been off its CPU meanwhile: that time is nobody's.
+    pub fn book(
+        &mut self,
+        world: &World,
+        id: ThreadId,
+        (from_ns, to_ns): (u64, u64),
+        shared: bool,
+    ) {
+        let Some(account) = self.0.get_mut(&id) else { return };
+        let (from_ns, to_ns) = (from_ns.max(account.since_ns), to_ns.min(account.until_ns));
+        let ns = if from_ns < to_ns { ran_ns(world.thread(id), from_ns, to_ns) } else { 0 };
         let booked = if shared { &mut account.shared_ns } else { &mut account.own_ns };
         *booked = booked.saturating_add(ns);
     }
@@ -71,8 +80,8 @@ impl Ledger {
 
 /// How long the thread had a CPU in `[from_ns, to_ns)`.
 fn ran_ns(thread: &Thread, from_ns: u64, to_ns: u64) -> u64 {
-    if thread.off.is_empty() && thread.on_cpu.is_none() {
-        return 0; // it has not been seen
+    if !thread.has_run() {
+        return 0;
     }
     let overlap_ns =
         |start_ns: u64, end_ns: u64| end_ns.min(to_ns).saturating_sub(start_ns.max(from_ns));

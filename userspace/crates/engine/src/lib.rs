@@ -217,8 +217,8 @@ impl Engine {
                 sink(request, segments)?;
             }
         }
-        self.claims.book_before(u64::MAX, &mut self.ledger);
         self.ledger.count(&self.world, self.world.now_ns);
+        self.claims.book_before(u64::MAX, &self.world, &mut self.ledger);
         Ok(())
     }
 
@@ -365,8 +365,8 @@ impl Engine {
             held.channels.extend(goal.messages.iter().map(|message| message.object));
         }
         held.threads.extend(self.waiting.iter().map(|waiting| waiting.on));
-        self.claims.book_before(horizon_ns, &mut self.ledger);
         self.ledger.count(&self.world, horizon_ns);
+        self.claims.book_before(horizon_ns, &self.world, &mut self.ledger);
         self.world.forget_before(horizon_ns, held);
         self.detector.forget(&self.world, horizon_ns);
     }

@@ -16,7 +16,7 @@ use super::net::Way;
 use super::programs::{simulate, Trace};
 use super::score::Score;
 use super::verdict::Judge;
-use crate::walk::laws::cases;
+use crate::walk::laws::{cases, check_ledger_of, thinned};
 use crate::walk::story::{table, Answers};
 use crate::walk::truth::Doing;
 
@@ -234,5 +234,19 @@ fn servers_under_load_are_explained_as_they_were() {
     // Of few traces shares are left to chance.
     if many >= 10_000 {
         score.check_floors();
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(10))]
+
+    #[test]
+    fn lost_events_under_load_do_not_unbalance_the_ledger(
+        numbers in numbers(),
+        kept in proptest::collection::vec(0u8..100, 1..400),
+        share in 0u8..100,
+    ) {
+        let trace = simulate(numbers);
+        check_ledger_of(trace.cpus, trace.truth.start_ns, &thinned(&trace.events, &kept, share))?;
     }
 }

@@ -94,6 +94,16 @@ impl World {
         }
     }
 
+    /// A thread that ended a call had a CPU, though the switch that gave it one was lost: at the latest when the
+    /// call began.
+    pub(super) fn was_back(&mut self, id: ThreadId, enter_ns: u64, exit_ns: u64) {
+        if let Some(off) = self.threads[id as usize].off.back_mut() {
+            if off.end_ns == NEVER {
+                off.end_ns = if enter_ns > off.start_ns { enter_ns } else { exit_ns };
+            }
+        }
+    }
+
     /// Who leaves a CPU must be who came on it last. Where another does, a switch was missed (no
     /// record and no loss told: kernels were seen that trace nothing while certain threads run):
     /// since the last one nobody knows when the thread came back.
@@ -188,6 +198,10 @@ impl World {
         // An early wake-up belongs to this sleep only if it came in the same system call.
         let begun_ns = call.map_or(ts_ns.saturating_sub(100_000), |call| call.enter_ns);
         let wake = early.filter(|wake| matches!(why, Why::Slept { .. }) && wake.at_ns >= begun_ns);
+        // When it came back was lost: as far as is known, only now.
+        if let Some(off) = thread.off.back_mut().filter(|off| off.end_ns == NEVER) {
+            off.end_ns = ts_ns;
+        }
         thread.off.push_back(Off { start_ns: ts_ns, end_ns: NEVER, why, wake, cpu: None, call });
         if call.is_some() {
             thread.open_call = call;
@@ -247,8 +261,9 @@ impl World {
                 }
             }
             Some(_) => {} // its switch-out was lost
+            // What it did before, it did on a CPU.
             None => thread.off.push_back(Off {
-                start_ns: thread.known_from_ns.min(ts_ns),
+                start_ns: thread.known_from_ns.max(thread.settled_ns).min(ts_ns),
                 end_ns: ts_ns,
                 why: Why::Unseen,
                 wake: thread.early_wake.take(),

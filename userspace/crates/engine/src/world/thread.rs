@@ -154,6 +154,16 @@ pub struct Thread {
 }
 
 impl Thread {
+    /// Whether anything shows that it ever had a CPU: a context switch, or, where those were lost, what it did.
+    pub fn has_run(&self) -> bool {
+        let did = |spans: &VecDeque<Span>| !spans.is_empty();
+        let switched = !self.off.is_empty() || self.on_cpu.is_some();
+        switched
+            || !self.calls.is_empty()
+            || self.exited_ns.is_some()
+            || [&self.faults, &self.softirqs, &self.hardirqs, &self.steals].into_iter().any(did)
+    }
+
     /// The name at that time.
     pub fn name_at(&self, at_ns: u64) -> Arc<str> {
         let last = last_before(&self.names, |(from_ns, _)| *from_ns <= at_ns);
