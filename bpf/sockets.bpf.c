@@ -429,12 +429,20 @@ static __always_inline bool spliced_from_socket(struct sock *sk, struct socket_t
     return true;
 }
 
-/* A connection that nobody has accepted yet: when it came to be, when its first bytes did, and the
- * sequence number after those. */
+/* Bytes that have come: when, and the sequence number after them. */
+struct arrived {
+    u64 at_ns; /* 0: none have */
+    u32 sequence;
+};
+
+/* Remembered of a connection that nobody has accepted yet. */
+#define MOST_ARRIVALS 4
+
+/* A connection that nobody has accepted yet: when it came to be, and what came before that. Of more arrivals
+ * than there is room for the later ones are not known. */
 struct unaccepted {
     u64 established_ns;
-    u64 arrived_ns; /* 0: none have */
-    u64 sequence;
+    struct arrived arrivals[MOST_ARRIVALS];
 };
 
 /* Least recently used. */
@@ -492,9 +500,13 @@ static __noinline void bytes_arrived(struct sock *sk)
     }
     u64 key = (u64)sk;
     struct unaccepted *new = bpf_map_lookup_elem(&unaccepted, &key);
-    if (new && !new->arrived_ns) {
-        new->sequence = sequence;
-        new->arrived_ns = bpf_ktime_get_ns();
+    if (!new)
+        return;
+    for (u32 i = 0; i < MOST_ARRIVALS; i++) {
+        if (new->arrivals[i].at_ns)
+            continue;
+        new->arrivals[i] = (struct arrived){.at_ns = bpf_ktime_get_ns(), .sequence = sequence};
+        break;
     }
 }
 
@@ -513,9 +525,12 @@ static __noinline u64 accepted(u64 sk_address)
     if (!new)
         return 0;
     u64 established_ns = new->established_ns;
-    if (new->arrived_ns) {
-        u64 none = 0;
-        tell_arrival(in, extend(&none, new->sequence), new->arrived_ns);
+    u64 numbered = 0;
+    for (u32 i = 0; i < MOST_ARRIVALS; i++) {
+        struct arrived arrived = new->arrivals[i];
+        if (!arrived.at_ns)
+            break;
+        tell_arrival(in, extend(&numbered, arrived.sequence), arrived.at_ns);
     }
     DROP(TABLE_UNACCEPTED, &unaccepted, &sk_address);
     return established_ns;

@@ -159,3 +159,46 @@ fn what_waits_for_a_busy_server_has_begun_when_it_arrived() {
         assert!(pieces < 40 * requests.len(), "{pieces} segments");
     }
 }
+
+/// Of a question in two packets, both before its connection is accepted, it is known when each came.
+#[test]
+fn what_arrives_before_accept_is_told_packet_by_packet() {
+    let Some(_turn) = needs_kernel() else { return };
+    let serve = "import socket, sys, time\n\
+        listener = socket.create_server(('127.0.0.1', 0))\n\
+        print(listener.getsockname()[1], flush=True)\n\
+        sys.stdin.readline()\n\
+        c, _ = listener.accept()\n\
+        assert len(c.recv(100)) == 4\n\
+        c.sendall(b'yes')\n\
+        c.recv(100)\n";
+    let ask = "import socket, sys, time\n\
+        c = socket.create_connection(('127.0.0.1', int(sys.argv[1])))\n\
+        c.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)\n\
+        c.sendall(b'ab'); time.sleep(0.03); c.sendall(b'cd'); time.sleep(0.05)\n\
+        print('sent', flush=True)\n\
+        c.recv(100)\n";
+    let parent = TempDir::new().expect("a temporary directory");
+    let mut server = Talking::to(run(parent.path(), &[], &[python(), "-c", serve]));
+    let port = server.hear();
+    let mut client = Command::new(python());
+    client.args(["-c", ask, &port]);
+    let mut client = Talking::to(client);
+    assert_eq!(client.hear(), "sent");
+    server.say("go");
+    client.end();
+    let capture = Capture::in_directory(parent, server.end());
+    let mut requests = capture.succeeded().checked();
+    requests.retain(|(request, _)| request.kind == Kind::Tcp);
+    let [(request, segments)] = &requests[..] else { panic!("{requests:?}") };
+    assert!(request.complete && request.latency_ns >= 80_000_000, "{request:?}");
+    let told = |category: Category, detail: &str| -> u64 {
+        let of = |segment: &&rpcprobe::model::Segment| {
+            segment.category == category && segment.detail.as_deref() == Some(detail)
+        };
+        segments.iter().filter(of).map(|segment| segment.duration_ns).sum()
+    };
+    let coming_ns = told(Category::IdlePeer, "the rest had not arrived");
+    assert!(coming_ns >= 30_000_000, "{segments:?}");
+    assert!(told(Category::QueueSocket, "bytes ready, not yet read") >= 50_000_000, "{segments:?}");
+}

@@ -88,23 +88,7 @@ impl Probe {
     /// # Errors
     /// Missing privilege or BTF, a refused program, or a required hook this kernel lacks.
     pub fn attach(config: &Config) -> Result<Probe> {
-        check_privilege()?;
-        let cpus = possible_cpus()?;
-        if cpus > MAX_CPUS {
-            bail!("this machine has {cpus} possible CPUs; at most {MAX_CPUS} are supported");
-        }
-        open_files::allow(cpus as u32)?;
-        let btf = kernel_btf()?;
-        let mut open = ObjectBuilder::default()
-            .name("rpcprobe")?
-            .open_memory(OBJECT)
-            .context("the built-in BPF object does not open")?;
-        let absent = disable_absent_hooks(&mut open, &btf)?;
-        disable_unwanted_hooks(&mut open, config);
-        let layout = Layout::new(cpus, config.ring_bytes_per_cpu, random()?);
-        set_options(&mut open, config, layout, &btf)?;
-        make_rings(&mut open, layout)?;
-        tables::make(&mut open, memory_bytes())?;
+        let Opened { open, layout, absent } = Opened::new(config)?;
         if let Ok(mut last) = LAST_MESSAGE.lock() {
             last.clear();
         }
@@ -248,6 +232,37 @@ impl Probe {
             let _ = event.into_raw_fd();
         }
         Ok(())
+    }
+}
+
+/// The BPF object as it will be loaded.
+struct Opened {
+    open: OpenObject,
+    layout: Layout,
+    /// Hooks that this kernel does not have, and why they cannot be had.
+    absent: Vec<(String, String)>,
+}
+
+impl Opened {
+    fn new(config: &Config) -> Result<Opened> {
+        check_privilege()?;
+        let cpus = possible_cpus()?;
+        if cpus > MAX_CPUS {
+            bail!("this machine has {cpus} possible CPUs; at most {MAX_CPUS} are supported");
+        }
+        open_files::allow(cpus as u32)?;
+        let btf = kernel_btf()?;
+        let mut open = ObjectBuilder::default()
+            .name("rpcprobe")?
+            .open_memory(OBJECT)
+            .context("the built-in BPF object does not open")?;
+        let absent = disable_absent_hooks(&mut open, &btf)?;
+        disable_unwanted_hooks(&mut open, config);
+        let layout = Layout::new(cpus, config.ring_bytes_per_cpu, random()?);
+        set_options(&mut open, config, layout, &btf)?;
+        make_rings(&mut open, layout)?;
+        tables::make(&mut open, memory_bytes())?;
+        Ok(Opened { open, layout, absent })
     }
 }
 
@@ -510,28 +525,84 @@ mod tests {
         assert_eq!(verdict("libbpf: failed to load object 'rpcprobe'"), None);
     }
 
-    /// `None`, said aloud, where nothing can be attached; where captures are known to work,
-    /// RPCPROBE_REQUIRE_KERNEL=1 makes that a failure.
-    fn attached() -> Option<Probe> {
-        let (scope_target, keep_paths, ring_bytes_per_cpu) = (false, false, 1 << 20);
-        let (keep_methods, stacks, attaching) = (true, None, false);
-        let config = Config {
+    /// libbpf has one place for its messages.
+    static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+    fn config(stacks: Option<Stacks>, attaching: bool) -> Config {
+        let (scope_target, keep_paths, ring_bytes_per_cpu) = (false, true, 1 << 20);
+        let (keep_methods, requests) = (true, Vec::new());
+        Config {
             scope_target,
             keep_paths,
             keep_methods,
             ring_bytes_per_cpu,
             stacks,
             attaching,
-            requests: Vec::new(),
-        };
-        match Probe::attach(&config) {
-            Ok(probe) => Some(probe),
-            Err(error) => {
-                let required = std::env::var("RPCPROBE_REQUIRE_KERNEL").is_ok_and(|v| v == "1");
-                assert!(!required, "{error:#}");
-                println!("skipped: {error:#}");
-                None
+            requests,
+        }
+    }
+
+    /// `None`, said aloud, where it cannot be had; where captures are known to work,
+    /// RPCPROBE_REQUIRE_KERNEL=1 makes that a failure.
+    fn needed<T>(had: Result<T>) -> Option<T> {
+        had.inspect_err(|error| {
+            let required = std::env::var("RPCPROBE_REQUIRE_KERNEL").is_ok_and(|v| v == "1");
+            assert!(!required, "{error:#}");
+            println!("skipped: {error:#}");
+        })
+        .ok()
+    }
+
+    static VERIFIER_LOGS: std::sync::Mutex<Vec<String>> = std::sync::Mutex::new(Vec::new());
+
+    /// What the verifier says of each program: name, bytes of stack, instructions it went through.
+    fn verified(config: &Config) -> Result<Vec<(String, u64, u64)>> {
+        const STATISTICS: u32 = 4; // BPF_LOG_STATS, include/linux/bpf_verifier.h
+        let mut opened = Opened::new(config)?;
+        for mut program in opened.open.progs_mut() {
+            program.set_log_level(STATISTICS);
+        }
+        let keep = |_: PrintLevel, message: String| {
+            if message.contains("-- BEGIN PROG LOAD LOG --") {
+                VERIFIER_LOGS.lock().expect("no test has failed").push(message);
             }
+        };
+        libbpf_rs::set_print(Some((PrintLevel::Debug, keep)));
+        let loaded = opened.open.load();
+        quiet_libbpf();
+        loaded.context("the kernel refused the programs")?;
+        let logs = std::mem::take(&mut *VERIFIER_LOGS.lock().expect("no test has failed"));
+        let number_after = |log: &str, word: &str| -> Option<u64> {
+            let rest = log.split_once(word)?.1;
+            rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+        };
+        let read = |log: &String| {
+            let name = log.split('\'').nth(1)?.to_string();
+            // `stack depth 480+0+16`: of a call chain's functions, one after another.
+            let depths = log.split_once("stack depth ")?.1.lines().next()?;
+            let depth: u64 = depths.split('+').filter_map(|of| of.trim().parse::<u64>().ok()).sum();
+            Some((name, depth, number_after(log, "processed ")?))
+        };
+        logs.iter().map(|log| read(log).with_context(|| format!("not understood: {log}"))).collect()
+    }
+
+    /// Compilers and kernels change what the verifier makes of a program: with little room left, the next one
+    /// refuses it. It allows 1,000,000 instructions, and 512 bytes of stack in all functions of a chain of calls
+    /// (kernel/bpf/verifier.c).
+    #[test]
+    fn the_verifier_has_room_left() {
+        let _turn = TURN.lock();
+        let stacks = Some(Stacks { sample_hz: 1, sleeps: Sleeps::All });
+        let Some(mut programs) = needed(verified(&config(stacks, true))) else { return };
+        assert!(programs.len() > 20, "{programs:?}");
+        programs.sort_by_key(|(_, stack_bytes, _)| std::cmp::Reverse(*stack_bytes));
+        println!("{:32} {:>11} {:>12}", "program", "stack bytes", "instructions");
+        for (name, stack_bytes, instructions) in &programs {
+            println!("{name:32} {stack_bytes:11} {instructions:12}");
+        }
+        for (name, stack_bytes, instructions) in programs {
+            assert!(instructions <= 500_000, "{name}: {instructions}");
+            assert!(stack_bytes <= 512, "{name}: {stack_bytes}");
         }
     }
 
@@ -547,8 +618,9 @@ mod tests {
     #[test]
     fn records_that_find_a_ring_full_count_as_lost() {
         // One hook for each way of sending: of a size known only at run time, and of a fixed one.
+        let _turn = TURN.lock();
         for program in ["on_sched_process_exec", "on_sched_process_exit"] {
-            let Some(mut probe) = attached() else { return };
+            let Some(mut probe) = needed(Probe::attach(&config(None, false))) else { return };
             probe.detach();
             let spec = HOOKS.iter().find(|spec| spec.program == program).expect("a hook");
             probe.attach_hook(spec, 0).expect("it was attached before");

@@ -207,7 +207,6 @@ fn the_end_of_a_page_fault_is_no_connection() {
 /// Of a server alone: one thread reads, another answers. The client, which nobody traces, has the answer and has
 /// asked again before the call that wrote it ends.
 #[test]
-#[ignore = "the two become one: a call's record comes when it ends, and the second question is taken for more of the first"]
 fn an_answer_that_ends_after_the_next_question_is_read() {
     let mut s = Story::new();
     let c = Connection::new(TYPE_TCP);

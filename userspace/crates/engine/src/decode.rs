@@ -1,5 +1,7 @@
 //! Records of the kernel side as events.
 
+mod code;
+
 use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -7,6 +9,7 @@ use anyhow::{bail, Context, Result};
 
 use super::event::*;
 use super::unsent::Unsent;
+use code::{code, frames, path};
 use rpcprobe_record::*;
 
 /// Most a time or a pipe's offset can be: two of them add up without overflow, and each fits the
@@ -463,40 +466,4 @@ fn call(hdr: &RecHdr, sys: &RecSyscall, io: Option<Io>, path: Option<Box<str>>) 
             path: path.map(Arc::from),
         }),
     }
-}
-
-/// The first `count` addresses of `rest`, and what follows them.
-fn frames(rest: &[u8], count: u32, most: usize) -> Result<(Box<[u64]>, &[u8])> {
-    let count = count as usize;
-    let Some((bytes, rest)) = rest.split_at_checked(count.min(most) * 8) else {
-        bail!("a stack longer than its record");
-    };
-    if count > most {
-        bail!("a stack of {count} frames");
-    }
-    let address = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
-    Ok((bytes.chunks_exact(8).map(address).collect(), rest))
-}
-
-fn code(r: &RecMapping, rest: &[u8]) -> Result<Code> {
-    let identity = match r.build_id.get(..r.build_id_bytes as usize) {
-        Some([]) => format!("inode:{}:{}:{}", r.dev >> 20, r.dev & 0xf_ffff, r.ino),
-        Some(id) => format!("build-id:{}", hex(id)),
-        None => bail!("a build id of {} bytes", r.build_id_bytes),
-    };
-    let path = path(rest, r.path_bytes)?.unwrap_or_default();
-    Ok(Code {
-        start: r.start,
-        end: r.start.saturating_add(r.bytes),
-        file_offset: r.file_offset,
-        module: Module { path, identity: identity.into() },
-    })
-}
-
-fn path(rest: &[u8], bytes: u32) -> Result<Option<Box<str>>> {
-    if bytes == 0 {
-        return Ok(None);
-    }
-    let Some(bytes) = rest.get(..bytes as usize) else { bail!("a path longer than its record") };
-    Ok(Some(text(bytes).into()))
 }

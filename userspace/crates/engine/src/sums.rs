@@ -17,15 +17,18 @@ pub enum Doing {
     /// It had a CPU, or the hypervisor had taken that.
     Ran(Category),
     Asleep,
+    /// Woken, without a CPU yet.
+    Woken,
     Preempted,
     NotStarted,
     NotKnown,
 }
 
 const RAN: usize = Category::ALL.len();
-const KINDS: usize = RAN + 4;
+const KINDS: usize = RAN + 5;
 const OTHERS: [(Doing, &str); KINDS - RAN] = [
     (Doing::Asleep, "asleep"),
+    (Doing::Woken, "on the run queue"),
     (Doing::Preempted, "preempted"),
     (Doing::NotStarted, "not yet started"),
     (Doing::NotKnown, "not known"),
@@ -95,14 +98,12 @@ pub fn stretch_before(thread: &Thread, at_ns: u64, from_ns: u64) -> (u64, Doing)
     let off = thread.off_before(at_ns);
     let (start_ns, doing) = match off {
         None if at_ns <= thread.born_ns => (from_ns, Doing::NotStarted),
-        Some(off) if off.end_ns >= at_ns => {
-            let doing = match off.why {
-                Why::Preempted => Doing::Preempted,
-                Why::Born => Doing::NotStarted,
-                _ => Doing::Asleep,
-            };
-            (off.start_ns, doing)
-        }
+        Some(off) if off.end_ns >= at_ns => match (off.why, off.runnable_ns()) {
+            (Why::Preempted, _) => (off.start_ns, Doing::Preempted),
+            (Why::Born, _) => (off.start_ns, Doing::NotStarted),
+            (_, Some(runnable_ns)) if runnable_ns < at_ns => (runnable_ns, Doing::Woken),
+            _ => (off.start_ns, Doing::Asleep),
+        },
         _ => {
             let floor_ns = off.map_or(0, |off| off.end_ns).max(from_ns);
             match tile::piece_before(thread, at_ns, floor_ns, true) {

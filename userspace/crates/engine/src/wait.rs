@@ -1,13 +1,16 @@
 //! What a wait that is kept as one wait was for: its category, and what the thread or device that
 //! ended it did meanwhile.
 
+mod journal;
+
 use std::net::SocketAddr;
 
 use super::event::{Block, Io, OpenCall, TYPE_FIFO, TYPE_UNIX};
-use super::recent::{count_before, last_before, latest_before};
+use super::recent::{count_before, last_before};
 use super::syscall::{self, Waits, ETIMEDOUT};
 use super::tile::{self, InCall};
 use super::world::{Off, ThreadId, Why, World, IDLE};
+use journal::{commit, is_jbd2};
 use rpcprobe_model::Category;
 
 /// Part of a wait: `[from_ns, to_ns)`.
@@ -38,156 +41,225 @@ pub fn explain(
     to_ns: u64,
     unexplained: Option<&str>,
 ) -> Vec<Part> {
+    let by_waker = off.wake.is_some_and(|wake| wake.by_waker());
+    let waker = off.wake.map(|wake| wake.waker).filter(|&waker| waker != IDLE && by_waker);
     let name = place(world, thread, off);
-    let whole = |category, detail: String, cause, by| {
-        vec![Part { from_ns, to_ns, category, detail, cause, by }]
-    };
+    let wait = Wait { world, thread, off, from_ns, to_ns, name, waker, by_waker };
     if let Some(reason) = unexplained {
-        return whole(Category::Unattributed, format!("{reason} (in {name})"), None, None);
+        let detail = format!("{reason} (in {})", wait.name);
+        return wait.whole(Category::Unattributed, detail, None, None);
     }
-    let wake = off.wake;
-    let by_waker = wake.is_some_and(|wake| wake.by_waker());
-    let waker = wake.map(|wake| wake.waker).filter(|&waker| waker != IDLE && by_waker);
-    let activity = |by: Option<ThreadId>| by.map(|by| activity(world, by, from_ns, to_ns));
-    let uninterruptible = matches!(off.why, Why::Slept { uninterruptible: true, .. });
-    let iowait = matches!(off.why, Why::Slept { iowait: true, .. });
     // Only the kernel's own waits: of the others the system call tells more.
+    let uninterruptible = matches!(off.why, Why::Slept { uninterruptible: true, .. });
     let reason = uninterruptible.then(|| world.stacks.reason(thread, off)).flatten();
-    let inside = match &reason {
-        Some(reason) => format!("{reason}, in {name}"),
-        None => format!("in {name}"),
+    let parts = match uninterruptible {
+        true => wait.held_up(reason.as_deref()).or_else(|| wait.uninterruptible(reason.as_deref())),
+        false => wait.held_up(None).or_else(|| wait.asynchronous_io()),
     };
+    parts.or_else(|| wait.not_seen()).unwrap_or_else(|| wait.in_call(reason.as_deref()))
+}
 
-    if let Some(lock) = kernel_lock(world, thread, off) {
-        let named = reason.as_deref().filter(|reason| reason.starts_with("kernel "));
-        let detail = match named {
-            Some(lock) => format!("{lock}, in {name}"),
-            None => format!("{lock} in {name}"),
-        };
-        return whole(Category::Lock, detail, activity(waker), waker);
+/// A sleep to explain.
+struct Wait<'w> {
+    world: &'w World,
+    thread: ThreadId,
+    off: &'w Off,
+    from_ns: u64,
+    to_ns: u64,
+    /// Where it slept.
+    name: String,
+    /// The thread that ended it, if it did so itself.
+    waker: Option<ThreadId>,
+    by_waker: bool,
+}
+
+impl Wait<'_> {
+    fn whole(
+        &self,
+        category: Category,
+        detail: String,
+        cause: Option<String>,
+        by: Option<ThreadId>,
+    ) -> Vec<Part> {
+        let (from_ns, to_ns) = (self.from_ns, self.to_ns);
+        vec![Part { from_ns, to_ns, category, detail, cause, by }]
     }
-    if throttled(world, thread, off) {
+
+    /// The same, ended by the waker.
+    fn by_its_waker(&self, category: Category, detail: String) -> Vec<Part> {
+        let cause = self.waker.map(|waker| activity(self.world, waker, self.from_ns, self.to_ns));
+        self.whole(category, detail, cause, self.waker)
+    }
+
+    fn inside(&self, reason: Option<&str>) -> String {
+        match reason {
+            Some(reason) => format!("{reason}, in {}", self.name),
+            None => format!("in {}", self.name),
+        }
+    }
+
+    /// For a lock of the kernel's, or because it dirtied too many pages.
+    fn held_up(&self, reason: Option<&str>) -> Option<Vec<Part>> {
+        let Wait { world, thread, off, ref name, .. } = *self;
+        if let Some(lock) = kernel_lock(world, thread, off) {
+            let named = reason.filter(|reason| reason.starts_with("kernel "));
+            let detail = match named {
+                Some(lock) => format!("{lock}, in {name}"),
+                None => format!("{lock} in {name}"),
+            };
+            return Some(self.by_its_waker(Category::Lock, detail));
+        }
         let detail = format!("throttled for dirtying pages in {name}");
-        return whole(Category::Writeback, detail, None, None);
+        throttled(world, thread, off).then(|| self.whole(Category::Writeback, detail, None, None))
     }
-    let block = wake.and_then(|wake| world.blocks.get(&wake.block));
-    let asynchronous = off.call.is_some_and(|call| syscall::waits_for_asynchronous_io(call.nr));
-    if let Some(block) = block.filter(|_| asynchronous && !uninterruptible) {
-        return block_parts(Category::BlockIo, block, &name, from_ns, to_ns);
+
+    /// The block request whose completion ended it.
+    fn block(&self) -> Option<&Block> {
+        self.world.blocks.get(&self.off.wake?.block)
     }
-    if uninterruptible {
+
+    fn block_parts(&self, category: Category, block: &Block, name: &str) -> Vec<Part> {
+        block_parts(category, block, name, self.from_ns, self.to_ns)
+    }
+
+    fn asynchronous_io(&self) -> Option<Vec<Part>> {
+        self.off.call.filter(|call| syscall::waits_for_asynchronous_io(call.nr))?;
+        Some(self.block_parts(Category::BlockIo, self.block()?, &self.name))
+    }
+
+    /// For a journal, a device, or a write-back.
+    fn uninterruptible(&self, reason: Option<&str>) -> Option<Vec<Part>> {
+        let Wait { world, off, from_ns, to_ns, ref name, waker, .. } = *self;
         if let Some(waker) = waker.filter(|waker| world.journals.contains_key(waker)) {
             let (detail, cause) = commit(world, waker, from_ns, to_ns);
-            return whole(Category::Journal, format!("{detail}, in {name}"), cause, Some(waker));
+            let detail = format!("{detail}, in {name}");
+            return Some(self.whole(Category::Journal, detail, cause, Some(waker)));
         }
-        if let Some(block) = block {
-            let own = off.call.is_none_or(|call| syscall::waits_for_own_data(call.nr));
-            let makes_room = off.call.is_some_and(|call| world.thread(thread).made_room_in(&call));
-            if block.op != 0 && !own && makes_room {
-                let name = format!("{name}, to make room in the full journal");
-                return block_parts(Category::Journal, block, &name, from_ns, to_ns);
-            }
-            let journal = world.journals.iter().find(|(_, journal)| {
-                block.op != 0 && journal.dev == block.dev && journal.commits_at(block.queued_ns)
-            });
-            if let (false, Some((&journal, _))) = (own, journal) {
-                // It wants a buffer that a commit is writing to the log.
-                let (detail, cause) = commit(world, journal, from_ns, to_ns);
-                let cause = cause.map(|cause| format!("{cause}; woken by the {block}"));
-                let by = Some(journal);
-                return whole(Category::Journal, format!("{detail}, in {name}"), cause, by);
-            }
-            return block_parts(Category::BlockIo, block, &name, from_ns, to_ns);
+        if let Some(block) = self.block() {
+            return Some(self.for_block(block));
         }
-        if let Some(waker) = waker.filter(|&waker| is_jbd2(world, waker, to_ns)) {
+        if waker.is_some_and(|waker| is_jbd2(world, waker, to_ns)) {
             // Its phases are not traced on this kernel.
-            let by = Some(waker);
-            return whole(Category::Journal, inside, activity(by), by);
+            return Some(self.by_its_waker(Category::Journal, self.inside(reason)));
         }
         let syncs = off.call.is_some_and(|call| syscall::waits_for_writeback(call.nr));
         if syncs && waker.is_some_and(|waker| world.thread(waker).kthread) {
-            return whole(Category::Writeback, inside, activity(waker), waker);
+            return Some(self.by_its_waker(Category::Writeback, self.inside(reason)));
         }
-        if iowait {
-            let detail = format!("{inside}: the request is not known");
-            return whole(Category::BlockIo, detail, None, waker);
+        let iowait = matches!(off.why, Why::Slept { iowait: true, .. });
+        let detail = format!("{}: the request is not known", self.inside(reason));
+        iowait.then(|| self.whole(Category::BlockIo, detail, None, waker))
+    }
+
+    /// For a block request, or for the commit that made it.
+    fn for_block(&self, block: &Block) -> Vec<Part> {
+        let Wait { world, thread, off, from_ns, to_ns, ref name, .. } = *self;
+        let own = off.call.is_none_or(|call| syscall::waits_for_own_data(call.nr));
+        let makes_room = off.call.is_some_and(|call| world.thread(thread).made_room_in(&call));
+        if block.op != 0 && !own && makes_room {
+            let name = format!("{name}, to make room in the full journal");
+            return self.block_parts(Category::Journal, block, &name);
         }
-    }
-    let unseen = wake.is_some_and(|wake| wake.is_unseen());
-    let by_timer = off.call.is_some_and(|call| waits_for_timer(&call));
-    if unseen && timed_out(world, thread, off) {
-        return whole(Category::Sleep, format!("asleep in {name} until its timeout"), None, None);
-    }
-    if unseen && !by_timer {
-        let detail = format!("asleep, and no wake-up was seen (in {name})");
-        return whole(Category::Unattributed, detail, None, None);
-    }
-    let nothing_shows = || match &reason {
-        Some(_) => inside.clone(),
-        None => format!("asleep in {name}: nothing shows for what"),
-    };
-    let Some(OpenCall { nr, object, .. }) = off.call else {
-        let detail = nothing_shows();
-        return whole(Category::Unattributed, detail, activity(waker), waker);
-    };
-    let traced = waker.is_some_and(|waker| world.thread(waker).traced);
-    let detail = format!("asleep in {name}");
-    match syscall::waits(nr, object) {
-        Waits::Timer => whole(Category::Sleep, detail, None, None),
-        // Nobody woke it: FUTEX_WAIT with a timeout is a way to sleep.
-        Waits::Futex if !by_waker => whole(Category::Sleep, detail, None, None),
-        Waits::Futex => {
-            let detail = match off.call.and_then(|call| call.lock()) {
-                Some(lock) => format!("{lock} {}", object.map_or(String::new(), |o| o.to_string())),
-                None => detail,
-            };
-            whole(Category::Lock, detail, activity(waker), waker)
-        }
-        Waits::Readiness if !by_waker => match became_ready(world, thread, off) {
-            // A packet, seen by whoever the interrupt hit.
-            Some(ready) if ready.object.is_socket() => {
-                let detail = format!("{detail} until {} was ready", peer_or_object(world, ready));
-                whole(Category::IdlePeer, detail, None, None)
+        let journal = world.journals.iter().find(|(_, journal)| {
+            block.op != 0 && journal.dev == block.dev && journal.commits_at(block.queued_ns)
+        });
+        match journal.filter(|_| !own) {
+            Some((&journal, _)) => {
+                // It wants a buffer that a commit is writing to the log.
+                let (detail, cause) = commit(world, journal, from_ns, to_ns);
+                let cause = cause.map(|cause| format!("{cause}; woken by the {block}"));
+                self.whole(Category::Journal, format!("{detail}, in {name}"), cause, Some(journal))
             }
-            // Not woken by a task: a timeout, or a timer's descriptor.
-            _ => whole(Category::Sleep, detail, None, None),
-        },
-        Waits::Readiness | Waits::Peer if !traced => {
-            let detail = match became_ready(world, thread, off) {
-                Some(ready) if object != Some(ready.object) => {
-                    format!("{detail} until {} was ready", peer_or_object(world, ready))
-                }
-                Some(_) => detail,
-                None => match transfer(world, thread, off).and_then(|io| peer(world, io)) {
-                    Some(peer) => format!("asleep in {}, peer {peer}", syscall::name(nr)),
+            None => self.block_parts(Category::BlockIo, block, name),
+        }
+    }
+
+    /// Nobody saw what ended it.
+    fn not_seen(&self) -> Option<Vec<Part>> {
+        let Wait { world, thread, off, ref name, .. } = *self;
+        off.wake.filter(|wake| wake.is_unseen())?;
+        if timed_out(world, thread, off) {
+            let detail = format!("asleep in {name} until its timeout");
+            return Some(self.whole(Category::Sleep, detail, None, None));
+        }
+        let by_timer = off.call.is_some_and(|call| waits_for_timer(&call));
+        let detail = format!("asleep, and no wake-up was seen (in {name})");
+        (!by_timer).then(|| self.whole(Category::Unattributed, detail, None, None))
+    }
+
+    /// By what its system call waits for.
+    fn in_call(&self, reason: Option<&str>) -> Vec<Part> {
+        let Wait { world, thread, off, ref name, waker, by_waker, .. } = *self;
+        let nothing_shows = || match reason {
+            Some(_) => self.inside(reason),
+            None => format!("asleep in {name}: nothing shows for what"),
+        };
+        let Some(OpenCall { nr, object, .. }) = off.call else {
+            return self.by_its_waker(Category::Unattributed, nothing_shows());
+        };
+        let traced = waker.is_some_and(|waker| world.thread(waker).traced);
+        let detail = format!("asleep in {name}");
+        match syscall::waits(nr, object) {
+            Waits::Timer => self.whole(Category::Sleep, detail, None, None),
+            // Nobody woke it: FUTEX_WAIT with a timeout is a way to sleep.
+            Waits::Futex if !by_waker => self.whole(Category::Sleep, detail, None, None),
+            Waits::Futex => {
+                let detail = match off.call.and_then(|call| call.lock()) {
+                    Some(lock) => {
+                        format!("{lock} {}", object.map_or(String::new(), |o| o.to_string()))
+                    }
                     None => detail,
-                },
-            };
-            whole(Category::IdlePeer, detail, activity(waker), waker)
-        }
-        Waits::Peer
-            if nr == syscall::NR_CONNECT && object.is_some_and(|o| o.type_bits == TYPE_UNIX) =>
-        {
-            let detail = format!("no room for connections, {detail}");
-            whole(Category::QueueAccept, detail, activity(waker), waker)
-        }
-        Waits::Peer
-            if object.is_some_and(|o| o.type_bits == TYPE_FIFO) && syscall::is_write(nr) =>
-        {
-            let detail = format!("pipe full, {detail}");
-            whole(Category::QueuePipe, detail, activity(waker), waker)
-        }
-        Waits::Peer if object.is_some_and(|o| o.is_socket()) && syscall::is_write(nr) => {
-            let detail = format!("socket buffer full, {detail}");
-            whole(Category::QueueSocket, detail, activity(waker), waker)
-        }
-        Waits::Readiness | Waits::Peer => {
-            let detail = format!("{detail}: the peer's work began before this request");
-            whole(Category::IdlePeer, detail, activity(waker), waker)
-        }
-        Waits::Child | Waits::Other => {
-            let detail = nothing_shows();
-            whole(Category::Unattributed, detail, activity(waker), waker)
+                };
+                self.by_its_waker(Category::Lock, detail)
+            }
+            Waits::Readiness if !by_waker => match became_ready(world, thread, off) {
+                // A packet, seen by whoever the interrupt hit.
+                Some(ready) if ready.object.is_socket() => {
+                    let detail =
+                        format!("{detail} until {} was ready", peer_or_object(world, ready));
+                    self.whole(Category::IdlePeer, detail, None, None)
+                }
+                // Not woken by a task: a timeout, or a timer's descriptor.
+                _ => self.whole(Category::Sleep, detail, None, None),
+            },
+            Waits::Readiness | Waits::Peer if !traced => {
+                let detail = match became_ready(world, thread, off) {
+                    Some(ready) if object != Some(ready.object) => {
+                        format!("{detail} until {} was ready", peer_or_object(world, ready))
+                    }
+                    Some(_) => detail,
+                    None => match transfer(world, thread, off).and_then(|io| peer(world, io)) {
+                        Some(peer) => format!("asleep in {}, peer {peer}", syscall::name(nr)),
+                        None => detail,
+                    },
+                };
+                self.by_its_waker(Category::IdlePeer, detail)
+            }
+            Waits::Peer
+                if nr == syscall::NR_CONNECT
+                    && object.is_some_and(|o| o.type_bits == TYPE_UNIX) =>
+            {
+                let detail = format!("no room for connections, {detail}");
+                self.by_its_waker(Category::QueueAccept, detail)
+            }
+            Waits::Peer
+                if object.is_some_and(|o| o.type_bits == TYPE_FIFO) && syscall::is_write(nr) =>
+            {
+                let detail = format!("pipe full, {detail}");
+                self.by_its_waker(Category::QueuePipe, detail)
+            }
+            Waits::Peer if object.is_some_and(|o| o.is_socket()) && syscall::is_write(nr) => {
+                let detail = format!("socket buffer full, {detail}");
+                self.by_its_waker(Category::QueueSocket, detail)
+            }
+            Waits::Readiness | Waits::Peer => {
+                let detail = format!("{detail}: the peer's work began before this request");
+                self.by_its_waker(Category::IdlePeer, detail)
+            }
+            Waits::Child | Waits::Other => {
+                let detail = nothing_shows();
+                self.by_its_waker(Category::Unattributed, detail)
+            }
         }
     }
 }
@@ -318,102 +390,6 @@ fn block_parts(
     parts
 }
 
-/// What a journal's thread did in `[from_ns, to_ns)`: the transaction; phases and device time.
-fn commit(
-    world: &World,
-    journal_thread: ThreadId,
-    from_ns: u64,
-    to_ns: u64,
-) -> (String, Option<String>) {
-    let journal = &world.journals[&journal_thread];
-    let mut spent: Vec<(&'static str, u64)> = Vec::new();
-    let mut transaction = None;
-    let mut at_ns = from_ns;
-    let first = count_before(&journal.phases, |(since_ns, ..)| *since_ns <= from_ns);
-    for index in first.saturating_sub(1)..journal.phases.len() {
-        let (since_ns, number, phase) = journal.phases[index];
-        if since_ns >= to_ns {
-            break;
-        }
-        let until_ns = journal.phases.get(index + 1).map_or(to_ns, |next| next.0.min(to_ns));
-        let begin_ns = since_ns.max(from_ns);
-        if begin_ns > at_ns {
-            add(&mut spent, "between commits", begin_ns - at_ns);
-        }
-        let name = match phase {
-            1 => "starting",
-            2 => "locking",
-            3 => "flushing",
-            4 => "logging and callbacks", // no tracepoint tells where these begin
-            _ => "between commits",
-        };
-        add(&mut spent, name, until_ns.saturating_sub(begin_ns));
-        at_ns = until_ns;
-        if phase != 5 {
-            transaction = Some(number);
-        }
-    }
-    if at_ns < to_ns {
-        add(&mut spent, "between commits", to_ns - at_ns);
-    }
-    let whole_ns = (to_ns - from_ns).max(1);
-    let share = |ns: u64| percent(ns, whole_ns);
-    let mut phrases: Vec<String> =
-        spent.iter().map(|(name, ns)| format!("{name} {} %", share(*ns))).collect();
-    let (device_ns, started_by) = device_time(world, journal_thread, from_ns, to_ns);
-    phrases.push(format!("its device {} %", share(device_ns)));
-    if let Some(by) = started_by {
-        phrases.push(format!("asked for by {by}"));
-    }
-    let (major, minor) = (journal.dev >> 20, journal.dev & 0xf_ffff);
-    let detail = match transaction {
-        Some(number) => format!("commit of transaction {number} on {major}:{minor}"),
-        None => format!("commit on {major}:{minor}"),
-    };
-    (detail, Some(phrases.join(", ")))
-}
-
-/// How long a journal's thread waited for its device, and who last woke it to commit.
-fn device_time(
-    world: &World,
-    journal_thread: ThreadId,
-    from_ns: u64,
-    to_ns: u64,
-) -> (u64, Option<String>) {
-    let t = world.thread(journal_thread);
-    let mut device_ns = 0;
-    let mut started_by = None;
-    // One after that rests: it has no time of its own in there.
-    for off in latest_before(&t.off, |off| off.start_ns < to_ns) {
-        let overlap_ns = off.end_ns.min(to_ns).saturating_sub(off.start_ns.max(from_ns));
-        let Why::Slept { uninterruptible, .. } = off.why else { continue };
-        if uninterruptible {
-            if off.wake.is_some_and(|wake| wake.block != 0) {
-                device_ns += overlap_ns;
-            }
-        } else if off.start_ns < to_ns {
-            // Its own rest ended: somebody asked for a commit, or the timer did.
-            started_by = off.wake.map(|wake| match wake.by_waker() {
-                true => {
-                    let waker = world.thread(wake.waker);
-                    format!("{}/{}", waker.name_at(wake.at_ns), waker.tid)
-                }
-                false => "the commit timer".into(),
-            });
-            break;
-        }
-    }
-    (device_ns, started_by)
-}
-
-fn add(list: &mut Vec<(&'static str, u64)>, name: &'static str, ns: u64) {
-    match list.iter_mut().find(|(known, _)| *known == name) {
-        _ if ns == 0 => {}
-        Some((_, sum)) => *sum += ns,
-        None => list.push((name, ns)),
-    }
-}
-
 fn percent(part_ns: u64, whole_ns: u64) -> u64 {
     (u128::from(part_ns) * 100 / u128::from(whole_ns)) as u64
 }
@@ -431,9 +407,4 @@ pub fn activity(world: &World, thread: ThreadId, from_ns: u64, to_ns: u64) -> St
     let whole_ns = (to_ns - from_ns).max(1);
     let percent = percent(whole_ns.saturating_sub(off_ns), whole_ns);
     format!("{} on CPU {percent} % of the time", t.name_at(to_ns))
-}
-
-fn is_jbd2(world: &World, thread: ThreadId, at_ns: u64) -> bool {
-    let t = world.thread(thread);
-    t.kthread && t.name_at(at_ns).starts_with("jbd2/")
 }

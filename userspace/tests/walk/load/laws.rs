@@ -11,7 +11,7 @@ use rpcprobe::engine::{Engine, Rates};
 use rpcprobe::laws::check_exclusive;
 use rpcprobe::model::{check_conservation, Kind, Request, Segment};
 
-use super::facts::{Req, ReqNo};
+use super::facts::ReqNo;
 use super::net::Way;
 use super::programs::{simulate, Trace};
 use super::score::Score;
@@ -133,20 +133,6 @@ fn check_ledger(trace: &Trace, accounts: &[Account]) -> Result<(), String> {
     Ok(())
 }
 
-/// An answer's call that ended when the next question on the connection had been read already, of which only the
-/// server is traced: see `an_answer_that_ends_after_the_next_question_is_read`.
-fn is_overtaken(trace: &Trace) -> bool {
-    let reqs = &trace.facts.reqs;
-    let overtakes = |req: &Req, next: &Req| {
-        let taken_ns = trace.facts.links[next.asked.link].taken.of(next.asked.from);
-        next.conn == req.conn
-            && next.asked.from == req.asked.to
-            && !trace.truth.tasks[req.client].traced
-            && taken_ns.is_some_and(|ns| req.answered_ns.is_none_or(|answered_ns| ns < answered_ns))
-    };
-    reqs.iter().any(|req| reqs.iter().any(|next| overtakes(req, next)))
-}
-
 /// All that must hold, for one trace; and how often the engine was right.
 fn check(trace: &Trace, score: &mut Score) -> Result<(), String> {
     let (answers, accounts) = explained(trace);
@@ -155,9 +141,6 @@ fn check(trace: &Trace, score: &mut Score) -> Result<(), String> {
     }
     check_exclusive(&answers)?;
     check_ledger(trace, &accounts)?;
-    if is_overtaken(trace) {
-        return Ok(());
-    }
     let found = matched(trace, &answers)?;
     let by_id: BTreeMap<u64, ReqNo> =
         found.iter().map(|(req, request, _)| (request.request_id, *req)).collect();

@@ -4,6 +4,8 @@
 //! other, without the server's part. A traced server's runs from the arrival of what it read to the
 //! end of its last write before it reads again.
 
+use std::collections::VecDeque;
+
 use super::turns::WHO_ASKS;
 use super::{end_of, kind_of, name_of, Detector, Found};
 use crate::event::{Call, Io, Object};
@@ -27,6 +29,16 @@ pub(super) struct Part {
     sure: bool,
 }
 
+/// Reads of a question remembered in case they prove to be of the next one.
+const MOST_READS: usize = 64;
+
+/// A read of a server, and when its first byte arrived.
+#[derive(Debug, Clone, Copy)]
+struct Taken {
+    read: Transfer,
+    arrived_ns: u64,
+}
+
 /// What a server read, and wrote since.
 #[derive(Debug, Clone)]
 pub(super) struct Served {
@@ -36,6 +48,52 @@ pub(super) struct Served {
     pub(super) asked: Message,
     pub(super) answer: Option<Message>,
     pub(super) end_ns: u64,
+    /// Its first read.
+    taken: Transfer,
+    /// Its latest other reads, before it is answered.
+    more: VecDeque<Taken>,
+}
+
+impl Served {
+    fn new(process: ProcessId, object: Object, Taken { read, arrived_ns }: Taken) -> Served {
+        Served {
+            process,
+            thread: read.thread,
+            start_ns: arrived_ns,
+            asked: Message { object, from: read.from, to: read.to },
+            answer: None,
+            end_ns: 0,
+            taken: read,
+            more: VecDeque::new(),
+        }
+    }
+
+    fn takes_more(&mut self, taken: Taken) {
+        self.asked.to = taken.read.to;
+        if self.more.len() == MOST_READS {
+            self.more.pop_front();
+        }
+        self.more.push_back(taken);
+    }
+
+    fn answered(&mut self, written: &Transfer, object: Object) {
+        let begin = self.answer.map_or(written.from, |answer| answer.from);
+        self.answer = Some(Message { object, from: begin, to: written.to });
+        self.end_ns = self.end_ns.max(written.exit_ns);
+        self.thread = written.thread;
+    }
+
+    /// What a write that began then cannot answer, as it was read later: that is another question. A call's
+    /// record comes when it ends.
+    fn asked_since(&mut self, began_ns: u64) -> Option<Served> {
+        let later = self.more.iter().position(|taken| taken.read.exit_ns > began_ns)?;
+        let mut later = self.more.split_off(later);
+        let mut next = Served::new(self.process, self.asked.object, later.pop_front()?);
+        self.asked.to = next.asked.from;
+        next.asked.to = later.back().map_or(next.asked.to, |taken| taken.read.to);
+        next.more = later;
+        Some(next)
+    }
 }
 
 impl Detector {
@@ -64,38 +122,60 @@ impl Detector {
         if part.role == Role::Client {
             return;
         }
-        let (from, to) = (io.offset, io.offset.saturating_add(io.bytes));
+        let moved = Transfer::new(thread, call, io);
+        match io.is_write {
+            true => self.one_sided_answer(world, process, &moved, (asked, answer)),
+            false => {
+                let arrived_ns = arrival_ns(world, thread, call, (asked, moved.from));
+                self.one_sided_question(world, process, Taken { read: moved, arrived_ns }, asked);
+            }
+        }
+    }
+
+    fn one_sided_answer(
+        &mut self,
+        world: &World,
+        process: ProcessId,
+        written: &Transfer,
+        (asked, answer): (Object, Object),
+    ) {
+        self.parents.end_all(process, asked, written.exit_ns);
         let key = (process, asked);
-        if io.is_write {
-            self.parents.end_all(process, asked, call.exit_ns);
-            if let Some(served) = self.served.get_mut(&key) {
-                self.parents.end(process, (asked, served.asked.from), call.exit_ns);
-                let begin = served.answer.map_or(from, |answer| answer.from);
-                served.answer = Some(Message { object: answer, from: begin, to });
-                served.end_ns = served.end_ns.max(call.exit_ns);
-                served.thread = thread;
-            }
-            return;
+        let Some(served) = self.served.get_mut(&key) else { return };
+        if written.enter_ns < served.taken.exit_ns {
+            return; // more of the answer before
         }
-        let taken = Transfer::new(thread, call, io);
-        self.parents.begin(process, &taken, (asked, from), true);
-        if let Some(served) = self.served.get_mut(&key) {
-            if served.answer.is_none() {
-                served.asked.to = to;
-                return;
-            }
-            let served = self.served.remove(&key).expect("present");
-            self.end_served(world, served);
-        }
-        let served = Served {
-            process,
-            thread,
-            start_ns: arrival_ns(world, thread, call, (asked, from)),
-            asked: Message { object: asked, from, to },
-            answer: None,
-            end_ns: 0,
+        self.parents.end(process, (asked, served.asked.from), written.exit_ns);
+        let next = match served.answer {
+            None => served.asked_since(written.enter_ns),
+            Some(_) => None,
         };
-        self.served.insert(key, served);
+        served.answered(written, answer);
+        if let Some(next) = next {
+            self.parents.begin(process, &next.taken, (asked, next.asked.from), true);
+            if let Some(served) = self.served.insert(key, next) {
+                self.end_served(world, served);
+            }
+        }
+    }
+
+    fn one_sided_question(
+        &mut self,
+        world: &World,
+        process: ProcessId,
+        taken: Taken,
+        asked: Object,
+    ) {
+        self.parents.begin(process, &taken.read, (asked, taken.read.from), true);
+        let key = (process, asked);
+        match self.served.get_mut(&key) {
+            Some(served) if served.answer.is_none() => served.takes_more(taken),
+            _ => {
+                if let Some(served) = self.served.insert(key, Served::new(process, asked, taken)) {
+                    self.end_served(world, served);
+                }
+            }
+        }
     }
 
     /// The server has read again, or is gone: what it answered is a request, unless its client turned

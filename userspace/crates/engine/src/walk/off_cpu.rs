@@ -55,24 +55,8 @@ impl<'w> Walk<'w> {
         let edge_ns = wake.at_ns.clamp(self.goal.start_ns, woken_ns);
 
         // A message of this request, or a thread already at work for it.
-        if let Some((object, sender, handed_ns)) = message {
-            self.awake(thread, edge_ns, woken_ns)?;
-            let handed_ns = handed_ns.min(edge_ns);
-            match object.is_network() && self.applies(Rule::Wire) {
-                true => {
-                    let last = self.last_byte(thread, off, object);
-                    let (sender, sent_ns) = self.link_bound(object, last, (sender, handed_ns));
-                    self.wire(thread, object, last, (sent_ns, edge_ns));
-                    self.rule = Rule::Message;
-                    return Ok(Step::Joined(sender, sent_ns));
-                }
-                false => {
-                    let span = (handed_ns, edge_ns);
-                    self.queue(thread, span, queue_category(object), UNREAD, Rule::Message);
-                }
-            }
-            self.rule = Rule::Message;
-            return Ok(Step::Joined(sender, handed_ns));
+        if let Some(message) = message {
+            return self.through_message(thread, off, message, (edge_ns, woken_ns));
         }
         if let Some(step) = self.slept_for_arrival(thread, off, woken_ns) {
             return Ok(step);
@@ -87,43 +71,9 @@ impl<'w> Walk<'w> {
             return Ok(Step::Go(thread, begin_ns));
         }
         if wake.by_waker() && edge_ns > self.goal.start_ns {
-            let mark = self.out.len();
-            self.awake(thread, edge_ns, woken_ns)?;
-            if let Some((t, ns)) = self.work_edge(off, wake.waker, edge_ns, depth)? {
-                return Ok(Step::Joined(t, ns));
+            if let Some(step) = self.through_waker(thread, off, wake, (edge_ns, woken_ns), depth)? {
+                return Ok(step);
             }
-            let answered = thread == self.goal.client && self.passes_turn(wake.waker);
-            // A lock convoy is contention, not delegation, even if we woke the holder earlier.
-            let lock = off.call.is_some_and(|call| !answered && self.is_lock(thread, &call, &wake))
-                || wait::kernel_lock(self.world, thread, off).is_some()
-                || wait::throttled(self.world, thread, off);
-            let asked = !self.before_asked(wake.waker, edge_ns);
-            let refused = self.refused.contains(&(thread, edge_ns));
-            let others = self.doubts() && self.answers_another(wake.waker, edge_ns, thread);
-            let may_lead = asked && !lock && !refused && !others && self.applies(Rule::WakeUp);
-            if may_lead && self.world.thread(wake.waker).traced {
-                let mut joined = None;
-                let known = answered || self.members.contains(&wake.waker);
-                let rule = std::mem::replace(&mut self.rule, Rule::WakeUp);
-                if wake.waker != thread && known {
-                    joined = Some((wake.waker, edge_ns));
-                } else if depth < MAX_DEPTH {
-                    let futex = off.call.is_some_and(|c| waits(c.nr, c.object) == Waits::Futex);
-                    self.futexes += usize::from(futex);
-                    let found = self.explore(wake.waker, edge_ns, depth + 1);
-                    self.futexes -= usize::from(futex);
-                    joined = found?;
-                }
-                if let Some((t, ns)) = joined {
-                    self.members.insert(wake.waker);
-                    if depth == 0 {
-                        self.followed.push((thread, edge_ns, wake.waker));
-                    }
-                    return Ok(Step::Joined(t, ns));
-                }
-                self.rule = rule;
-            }
-            self.out.truncate(mark);
         }
         let mark = self.out.len();
         self.charge(thread, off, begin_ns, woken_ns, None);
@@ -133,6 +83,83 @@ impl<'w> Walk<'w> {
             return Ok(Step::Nowhere);
         }
         Ok(Step::Go(thread, begin_ns))
+    }
+
+    /// The way over the message that ended a sleep.
+    fn through_message(
+        &mut self,
+        thread: ThreadId,
+        off: &Off,
+        (object, sender, handed_ns): (Object, ThreadId, u64),
+        (edge_ns, woken_ns): (u64, u64),
+    ) -> Result<Step, NotYet> {
+        self.awake(thread, edge_ns, woken_ns)?;
+        let handed_ns = handed_ns.min(edge_ns);
+        match object.is_network() && self.applies(Rule::Wire) {
+            true => {
+                let last = self.last_byte(thread, off, object);
+                let (sender, sent_ns) = self.link_bound(object, last, (sender, handed_ns));
+                self.wire(thread, object, last, (sent_ns, edge_ns));
+                self.rule = Rule::Message;
+                return Ok(Step::Joined(sender, sent_ns));
+            }
+            false => {
+                let span = (handed_ns, edge_ns);
+                self.queue(thread, span, queue_category(object), UNREAD, Rule::Message);
+            }
+        }
+        self.rule = Rule::Message;
+        return Ok(Step::Joined(sender, handed_ns));
+    }
+
+    /// The way over who ended a sleep, if it leads into the request: its work for it, before `edge_ns`. The sleeper
+    /// was on its way until `woken_ns`.
+    fn through_waker(
+        &mut self,
+        thread: ThreadId,
+        off: &Off,
+        wake: Wake,
+        (edge_ns, woken_ns): (u64, u64),
+        depth: usize,
+    ) -> Result<Option<Step>, NotYet> {
+        let mark = self.out.len();
+        self.awake(thread, edge_ns, woken_ns)?;
+        if let Some((t, ns)) = self.work_edge(off, wake.waker, edge_ns, depth)? {
+            return Ok(Some(Step::Joined(t, ns)));
+        }
+        let answered = thread == self.goal.client && self.passes_turn(wake.waker);
+        // A lock convoy is contention, not delegation, even if we woke the holder earlier.
+        let lock = off.call.is_some_and(|call| !answered && self.is_lock(thread, &call, &wake))
+            || wait::kernel_lock(self.world, thread, off).is_some()
+            || wait::throttled(self.world, thread, off);
+        let asked = !self.before_asked(wake.waker, edge_ns);
+        let refused = self.refused.contains(&(thread, edge_ns));
+        let others = self.doubts() && self.answers_another(wake.waker, edge_ns, thread);
+        let may_lead = asked && !lock && !refused && !others && self.applies(Rule::WakeUp);
+        if may_lead && self.world.thread(wake.waker).traced {
+            let mut joined = None;
+            let known = answered || self.members.contains(&wake.waker);
+            let rule = std::mem::replace(&mut self.rule, Rule::WakeUp);
+            if wake.waker != thread && known {
+                joined = Some((wake.waker, edge_ns));
+            } else if depth < MAX_DEPTH {
+                let futex = off.call.is_some_and(|c| waits(c.nr, c.object) == Waits::Futex);
+                self.futexes += usize::from(futex);
+                let found = self.explore(wake.waker, edge_ns, depth + 1);
+                self.futexes -= usize::from(futex);
+                joined = found?;
+            }
+            if let Some((t, ns)) = joined {
+                self.members.insert(wake.waker);
+                if depth == 0 {
+                    self.followed.push((thread, edge_ns, wake.waker));
+                }
+                return Ok(Some(Step::Joined(t, ns)));
+            }
+            self.rule = rule;
+        }
+        self.out.truncate(mark);
+        Ok(None)
     }
 
     /// Whether a thread is of the server whose only way to its client is a word in shared memory.

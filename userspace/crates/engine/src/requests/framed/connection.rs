@@ -1,33 +1,21 @@
 //! One connection: its units become exchanges.
 
+mod by_id;
+mod in_order;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use super::exchange::{Bytes, Ended, Exchange, Torn};
 use super::hand_over::Askers;
 use crate::event::{Method, Object, Protocol, Unit};
 use crate::world::{Channel, ProcessId, Transfer, World};
-use rpcprobe_record::{
-    UNIT_ASIDE, UNIT_ERROR, UNIT_LAST, UNIT_MORE, UNIT_OPEN, UNIT_REQUEST, UNIT_RESPONSE,
-};
-
-/// Frames of HTTP/2 (RFC 9113, section 6), and their flags.
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
-const GOAWAY: u8 = 7;
-const CONTINUATION: u8 = 9;
-const END_STREAM: u8 = 0x1;
-const END_HEADERS: u8 = 0x4;
-
-/// "HEAD"
-const HEAD: u32 = 0x4845_4144;
+use in_order::Order;
+use rpcprobe_record::{UNIT_ASIDE, UNIT_REQUEST, UNIT_RESPONSE};
 
 /// Units of a connection kept until it is known who asks.
 const MOST_EARLY: usize = 256;
 /// Exchanges under way on a connection. More is a mistake, or an attack.
 const MOST_OPEN: usize = 1 << 16;
-/// A client that had so many questions open so often, and never more, keeps to that.
-const SETTLED_TIMES: u32 = 8;
 /// A connection on which all is answered, and nothing came for so long, rests.
 const REST_NS: u64 = 100_000_000;
 /// A unit that lies so far before the last one is of another connection between the same ends.
@@ -239,194 +227,6 @@ impl Connection {
         }
     }
 
-    /// A frame of HTTP/2.
-    fn frame(&mut self, world: &World, asks: bool, unit: &Unit, since_ns: u64) {
-        if unit.kind == GOAWAY && !asks {
-            let refused: Vec<_> = self.open.range(unit.numbers[0].saturating_add(1)..).collect();
-            let refused: Vec<u32> = refused.into_iter().map(|(id, _)| *id).collect();
-            for id in refused {
-                self.end(world, id, Ended::Refused);
-            }
-            return;
-        }
-        // Clients' streams have odd numbers. The server's, pushed, answer no question of their own.
-        if unit.id.is_multiple_of(2) {
-            return;
-        }
-        if !self.open.contains_key(&unit.id) {
-            // What goes on with a stream that began before the capture is not one.
-            if unit.kind != HEADERS || self.open.len() >= MOST_OPEN {
-                return;
-            }
-            let exchange = Exchange { id: unit.id, since_ns, ..Exchange::default() };
-            self.open.insert(unit.id, exchange);
-        }
-        let Some(exchange) = self.open.get_mut(&unit.id) else { return };
-        exchange.since_ns = exchange.since_ns.min(since_ns);
-        if asks && exchange.asked.is_empty() {
-            self.begun.push((unit.from, unit.id));
-        }
-        let bytes = if asks { &mut exchange.asked } else { &mut exchange.answered };
-        bytes.add(unit.from, unit.to);
-        if unit.named {
-            exchange.unnamed.push((asks, unit.from));
-        }
-        if unit.kind == RST_STREAM {
-            let reset = Ended::Reset { by_client: asks, code: unit.numbers[0] };
-            return self.end(world, unit.id, reset);
-        }
-        if asks {
-            if let Some(how) = exchange.ended {
-                self.end(world, unit.id, how); // its answer was told before
-            }
-            return;
-        }
-        let last = match unit.kind {
-            DATA => unit.flags & END_STREAM != 0,
-            HEADERS => {
-                exchange.ending = unit.flags & END_STREAM != 0;
-                exchange.ending && unit.flags & END_HEADERS != 0
-            }
-            CONTINUATION => exchange.ending && unit.flags & END_HEADERS != 0,
-            _ => false,
-        };
-        if last {
-            self.end(world, unit.id, Ended::Answered);
-        }
-    }
-
-    /// A fragment of an ONC RPC record.
-    fn record(&mut self, world: &World, index: usize, asks: bool, unit: &Unit, since_ns: u64) {
-        let id = match unit.kind {
-            UNIT_MORE => self.last[index].unwrap_or(unit.id),
-            // Calls the other way (NFS has them) are not followed.
-            UNIT_REQUEST if !asks => return,
-            UNIT_RESPONSE if asks => return,
-            _ => unit.id,
-        };
-        self.last[index] = Some(id);
-        if !self.open.contains_key(&id) {
-            if unit.kind == UNIT_MORE || self.open.len() >= MOST_OPEN {
-                return;
-            }
-            self.open.insert(id, Exchange { id, since_ns, ..Exchange::default() });
-        }
-        let Some(exchange) = self.open.get_mut(&id) else { return };
-        exchange.since_ns = exchange.since_ns.min(since_ns);
-        if asks {
-            if unit.kind == UNIT_REQUEST && !exchange.asked.is_empty() {
-                exchange.repeats += 1;
-            }
-            if exchange.method.is_none() && unit.kind == UNIT_REQUEST {
-                let [program, version, procedure] = unit.numbers;
-                exchange.method = Some(format!("{program}.{version}.{procedure}"));
-            }
-            if exchange.asked.is_empty() {
-                self.begun.push((unit.from, id));
-            }
-            exchange.asked.add(unit.from, unit.to);
-            if let Some(how) = exchange.ended {
-                self.end(world, id, how); // its answer was told before
-            }
-            return;
-        }
-        exchange.answered.add(unit.from, unit.to);
-        if unit.status_known {
-            exchange.status = i32::try_from(unit.numbers[0]).ok();
-        }
-        if unit.flags & UNIT_LAST != 0 {
-            self.end(world, id, Ended::Answered);
-        }
-    }
-
-    /// A message, or part of one, of a protocol that answers in order.
-    fn message(&mut self, world: &World, asks: bool, unit: &Unit, since_ns: u64) {
-        if unit.kind == UNIT_ASIDE {
-            return;
-        }
-        let fits = unit.kind == UNIT_MORE || (unit.kind == UNIT_REQUEST) == asks;
-        let queue = if asks { &mut self.asks } else { &mut self.answers };
-        if !fits || queue.len() >= MOST_OPEN {
-            return;
-        }
-        if unit.kind != UNIT_MORE {
-            if asks {
-                self.begun.push((unit.from, 0));
-            }
-            queue.push_back(Exchange {
-                since_ns,
-                doubted: self.order.torn,
-                head_only: asks && self.protocol == Protocol::Http1 && unit.numbers[0] == HEAD,
-                head_bytes: u64::from(unit.numbers[1]),
-                unnamed: if unit.named { vec![(asks, unit.from)] } else { Vec::new() },
-                ..Exchange::default()
-            });
-        }
-        let Some(last) = queue.back_mut().filter(|last| last.ended.is_none()) else { return };
-        let bytes = if asks { &mut last.asked } else { &mut last.answered };
-        bytes.add(unit.from, unit.to);
-        if !asks && unit.kind == UNIT_RESPONSE {
-            last.status = match self.protocol {
-                Protocol::Resp => Some(i32::from(unit.flags & UNIT_ERROR != 0)),
-                _ => i32::try_from(unit.numbers[0]).ok().filter(|_| unit.status_known),
-            };
-        }
-        if unit.flags & (UNIT_LAST | UNIT_OPEN) != 0 {
-            let open = unit.flags & UNIT_OPEN != 0;
-            last.ended = Some(if open { Ended::UntilClose } else { Ended::Answered });
-        }
-        self.pair(world);
-        if asks && unit.kind == UNIT_REQUEST && self.order.asked(self.asks.len()) {
-            self.asks.iter_mut().for_each(|ask| ask.doubted = None);
-        }
-    }
-
-    /// Brings questions and answers together, oldest first.
-    fn pair(&mut self, world: &World) {
-        let Some((asked_on, answered_on)) = self.ends() else { return };
-        while let (Some(ask), Some(answer)) = (self.asks.front(), self.answers.front()) {
-            // The answer to HEAD may claim a body that is not there.
-            if answer.ended.is_none() && !ask.head_only {
-                return;
-            }
-            let moved = |object, bytes: &Bytes| first_moved(world, object, bytes);
-            let before = match (moved(asked_on, &ask.asked), moved(answered_on, &answer.answered)) {
-                (Some(asked), Some(answered)) => answered.exit_ns <= asked.enter_ns,
-                _ => false,
-            };
-            let Some(answer) = self.answers.pop_front() else { return };
-            if before {
-                continue; // to a question of before the capture
-            }
-            let Some(mut exchange) = self.asks.pop_front() else { return };
-            exchange.answered = answer.answered;
-            exchange.status = answer.status;
-            exchange.ended = answer.ended.or(Some(Ended::Answered));
-            if exchange.head_only && answer.head_bytes > 0 {
-                exchange.answered.cut(answer.head_bytes);
-                exchange.ended = Some(Ended::Answered);
-            }
-            exchange.since_ns = exchange.since_ns.min(answer.since_ns);
-            exchange.ended_ns = world.now_ns;
-            self.ended.push(exchange);
-        }
-    }
-
-    fn end(&mut self, world: &World, id: u32, how: Ended) {
-        if let Some(mut exchange) = self.open.remove(&id) {
-            if exchange.asked.is_empty() && how == Ended::Answered {
-                // The question is told later.
-                exchange.ended = Some(how);
-                exchange.ended_ns = world.now_ns;
-                self.open.insert(id, exchange);
-                return;
-            }
-            exchange.ended = Some(how);
-            exchange.ended_ns = world.now_ns;
-            self.ended.push(exchange);
-        }
-    }
-
     /// Says what a message calls, or how it ended; `offset`: of the method's unit. Returns whether the exchange it is of
     /// has ended already.
     pub(super) fn method(&mut self, world: &World, method: &Method, offset: u64) -> bool {
@@ -511,43 +311,4 @@ impl Connection {
             self.answers.pop_front();
         }
     }
-}
-
-/// Whether the nth answer is to the nth question of those that are told. Where records were lost,
-/// questions may have been open that nobody knows of. There are none if as many are known to be open as
-/// the client ever had, or if the connection rested.
-#[derive(Debug, Default)]
-struct Order {
-    torn: Option<Torn>,
-    /// Most questions open at once, and how often it was as many.
-    most: usize,
-    times: u32,
-}
-
-impl Order {
-    /// So many are open, with the one just asked; whether it is known now that there are no others.
-    fn asked(&mut self, open: usize) -> bool {
-        if self.torn.is_some() {
-            if self.times >= SETTLED_TIMES && open >= self.most {
-                self.torn = None;
-                return true;
-            }
-        } else if open > self.most {
-            (self.most, self.times) = (open, 1);
-        } else if open == self.most {
-            self.times = self.times.saturating_add(1);
-        }
-        false
-    }
-
-    fn sure(&mut self) {
-        self.torn = None;
-    }
-}
-
-/// The call that wrote the first of these bytes, or else the one that read it.
-fn first_moved(world: &World, object: Object, bytes: &Bytes) -> Option<Transfer> {
-    let channel = world.channels.get(&object)?;
-    let first = bytes.first()?;
-    Channel::find(&channel.writes, first).or(Channel::find(&channel.reads, first)).copied()
 }

@@ -1,0 +1,135 @@
+//! What the engine makes of requests beyond their segments.
+
+use super::event::{Call, Io, Object, What};
+use super::*;
+use rpcprobe_model::Kind;
+use rpcprobe_model::Loss;
+use rpcprobe_record::TASK_TRACED;
+
+fn request(start_ns: u64, latency_ns: u64) -> Request {
+    Request { request_id: 1, ..Request::new(Kind::Pipe, start_ns, start_ns + latency_ns) }
+}
+
+/// However many records: the same reason, so that reports can group by it.
+#[test]
+fn lost_records_are_a_reason_and_a_number() {
+    let mut engine = Engine::new(2, 0, Rates::default());
+    let loss = |cpu, count, first_ns, last_ns| Loss { cpu, count, first_ns, last_ns };
+    engine.world.losses = vec![loss(0, 7, 100, 110), loss(1, 5, 105, 200)].into();
+    let judged = |start_ns, latency_ns| {
+        let request = engine.judged(request(start_ns, latency_ns));
+        (request.complete, request.reason, request.records_lost)
+    };
+    let reason = Some("records were lost while it was under way".to_owned());
+    assert_eq!(judged(90, 9), (true, None, 0));
+    assert_eq!(judged(90, 10), (false, reason.clone(), 7));
+    assert_eq!(judged(100, 10), (false, reason.clone(), 12));
+    assert_eq!(judged(200, 10), (false, reason, 5));
+    assert_eq!(judged(201, 10), (true, None, 0));
+
+    // A better reason stays; the number is told all the same.
+    let unanswered =
+        Request { complete: false, reason: Some("its server ended".into()), ..request(100, 10) };
+    let judged = engine.judged(unanswered);
+    assert_eq!((judged.reason.as_deref(), judged.records_lost), (Some("its server ended"), 12));
+}
+
+/// A pipe whose bytes are counted from the first one on again: which are whose is not known since.
+#[test]
+fn requests_over_a_pipe_that_was_forgotten_are_incomplete() {
+    let mut engine = Engine::new(1, 0, Rates::default());
+    let mut found = Vec::new();
+    let mut push = |engine: &mut Engine, ts_ns: u64, what: What| {
+        let mut sink = |request: Request, _: Vec<Segment>| {
+            found.push((request.start_ns, request.reason));
+            Ok(())
+        };
+        engine.push(&Event { ts_ns, cpu: 0, what }, &mut sink).unwrap();
+    };
+    for tid in [10, 20] {
+        let task = What::Task { tid, tgid: tid, kthread: false, comm: "x".into() };
+        push(&mut engine, 0, task);
+    }
+    // Questions of 10 bytes, each with its answer, the last two at the first bytes again.
+    for (round, offset) in [0, 10, 20, 0, 10].into_iter().enumerate() {
+        let at_ns = 1_000 * (round as u64 + 1);
+        let moves = [(10, 1, true, 0), (20, 1, false, 20), (20, 2, true, 40), (10, 2, false, 60)];
+        for (tid, ino, is_write, after_ns) in moves {
+            let io = Io {
+                object: Object { dev: 9, ino, type_bits: event::TYPE_FIFO },
+                fd: 3,
+                is_write,
+                offset,
+                bytes: 10,
+                reverse: None,
+                empty: false,
+                unsent: unsent::Unsent::default(),
+                socket: 0,
+            };
+            let call = Call {
+                nr: u16::from(is_write),
+                enter_ns: at_ns + after_ns,
+                exit_ns: at_ns + after_ns + 10,
+                ret: 10,
+                unfinished: false,
+                reaped: false,
+                io: Some(io),
+                more: Box::default(),
+                accepted_of_ns: None,
+                opened: None,
+                path: None,
+            };
+            let ended_ns = call.exit_ns;
+            push(&mut engine, ended_ns, What::Call { tid, call: Box::new(call) });
+        }
+    }
+    let mut sink = |request: Request, _: Vec<Segment>| {
+        found.push((request.start_ns, request.reason));
+        Ok(())
+    };
+    engine.finish(Some(1_000_000_000), &mut sink).unwrap();
+    assert_eq!(engine.world.channels_forgotten, 2, "one a direction");
+    found.retain(|(_, reason)| reason.as_deref() != Some("the capture ended before the answer"));
+    let forgotten = || Some(FORGOTTEN.to_string());
+    assert_eq!(
+        found,
+        [(1_000, None), (2_000, None), (3_000, None), (4_000, forgotten()), (5_000, forgotten())]
+    );
+}
+
+/// Where much happens: a worker, forked and never running a program of its own, keeps no more than that.
+#[test]
+fn a_forked_worker_does_not_keep_what_is_past() {
+    let mut engine = Engine::new(1, 0, Rates::default());
+    let mut sink = |_: Request, _: Vec<Segment>| Ok(());
+    let mut push = |engine: &mut Engine, ts_ns: u64, what: What| {
+        engine.push(&Event { ts_ns, cpu: 0, what }, &mut sink).unwrap();
+    };
+    let (parent, child, flags) = (10, 20, TASK_TRACED);
+    let comm = "worker".into();
+    let fork = What::Fork { parent, child, child_tgid: child, flags, enter_ns: 50, comm };
+    push(&mut engine, 100, fork);
+    let kept = |engine: &Engine| {
+        engine.world.thread_by_tid(child).map_or(0, |id| engine.world.thread(id).calls.len())
+    };
+    let mut most = 0;
+    for number in 0..3 * KEEP_EVENTS {
+        let ts_ns = 1000 + 10 * number;
+        let call = Call {
+            nr: 39,
+            enter_ns: ts_ns - 5,
+            exit_ns: ts_ns,
+            ret: 1,
+            unfinished: false,
+            reaped: false,
+            io: None,
+            more: Box::default(),
+            accepted_of_ns: None,
+            opened: None,
+            path: None,
+        };
+        push(&mut engine, ts_ns, What::Call { tid: child, call: Box::new(call) });
+        most = most.max(kept(&engine));
+    }
+    assert!(most as u64 <= KEEP_EVENTS + 2 * FORGET_EVERY, "{most}");
+}
