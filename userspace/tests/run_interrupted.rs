@@ -76,10 +76,11 @@ fn what_is_captured_is_whole_without_tables() {
         let is_of = |work| line.starts_with(&format!("rpcprobe: {work}: "));
         assert!((is_of("attributing") || is_of("adding up")) && line.contains(" % of "), "{line}");
     }
-    // Of attributing and of the report, the first after 2 s each, then every 5 s.
+    // Of attributing and of the report, the first after 2 s each, then every 5 s: at most two fewer, as each ends
+    // between two lines, and a little time is neither's.
     let most = (took + 2 * Duration::from_secs(3)).as_secs() / 5;
     let lines = said.lines().count() as u64;
-    assert!(lines <= most && lines + 2 > most, "{lines} lines in {took:?}: {said}");
+    assert!(lines <= most && lines + 2 >= most, "{lines} lines in {took:?}: {said}");
 }
 
 #[test]

@@ -194,7 +194,8 @@ fn what_arrives_before_accept_is_told_packet_by_packet() {
     assert!(request.complete && request.latency_ns >= 80_000_000, "{request:?}");
     let told = |category: Category, detail: &str| -> u64 {
         let of = |segment: &&rpcprobe::model::Segment| {
-            segment.category == category && segment.detail.as_deref() == Some(detail)
+            segment.category == category
+                && segment.detail.as_ref().is_some_and(|of| of.starts_with(detail))
         };
         segments.iter().filter(of).map(|segment| segment.duration_ns).sum()
     };

@@ -513,6 +513,10 @@ fn last_libbpf_message() -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use libbpf_rs::libbpf_sys;
+
     use super::*;
 
     #[test]
@@ -555,6 +559,40 @@ mod tests {
 
     static VERIFIER_LOGS: std::sync::Mutex<Vec<String>> = std::sync::Mutex::new(Vec::new());
 
+    /// Where a program's functions begin, and which calls which: (index of the first instruction, called).
+    fn functions(instructions: &[libbpf_sys::bpf_insn]) -> BTreeMap<usize, BTreeSet<usize>> {
+        // include/uapi/linux/bpf.h
+        const CALL: u8 = 0x85;
+        const PSEUDO_CALL: u8 = 1;
+        const LOAD_64: u8 = 0x18;
+        const PSEUDO_FUNC: u8 = 4;
+        let called = instructions.iter().enumerate().filter_map(|(at, instruction)| {
+            let calls = match instruction.code {
+                CALL => instruction.src_reg() == PSEUDO_CALL,
+                LOAD_64 => instruction.src_reg() == PSEUDO_FUNC,
+                _ => false,
+            };
+            calls.then(|| (at, (at as i64 + 1 + i64::from(instruction.imm)) as usize))
+        });
+        let called: Vec<(usize, usize)> = called.collect();
+        let mut functions: BTreeMap<usize, BTreeSet<usize>> =
+            BTreeMap::from([(0, BTreeSet::new())]);
+        functions.extend(called.iter().map(|(_, to)| (*to, BTreeSet::new())));
+        for (at, to) in called {
+            let (_, calls) = functions.range_mut(..=at).next_back().expect("0 is there");
+            calls.insert(to);
+        }
+        functions
+    }
+
+    /// What the deepest chain of calls needs, as check_max_stack_depth_subprog() has it without a JIT: a
+    /// multiple of 32 each (kernel/bpf/verifier.c).
+    fn deepest(functions: &BTreeMap<usize, (u64, BTreeSet<usize>)>, at: usize) -> u64 {
+        let (own_bytes, calls) = &functions[&at];
+        let below = calls.iter().map(|to| deepest(functions, *to)).max().unwrap_or(0);
+        (*own_bytes).max(1).next_multiple_of(32) + below
+    }
+
     /// What the verifier says of each program: name, bytes of stack, instructions it went through.
     fn verified(config: &Config) -> Result<Vec<(String, u64, u64)>> {
         const STATISTICS: u32 = 4; // BPF_LOG_STATS, include/linux/bpf_verifier.h
@@ -570,18 +608,24 @@ mod tests {
         libbpf_rs::set_print(Some((PrintLevel::Debug, keep)));
         let loaded = opened.open.load();
         quiet_libbpf();
-        loaded.context("the kernel refused the programs")?;
+        let object = loaded.context("the kernel refused the programs")?;
         let logs = std::mem::take(&mut *VERIFIER_LOGS.lock().expect("no test has failed"));
-        let number_after = |log: &str, word: &str| -> Option<u64> {
-            let rest = log.split_once(word)?.1;
-            rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
-        };
         let read = |log: &String| {
             let name = log.split('\'').nth(1)?.to_string();
-            // `stack depth 480+0+16`: of a call chain's functions, one after another.
+            let processed = log.split_once("processed ")?.1.split(' ').next()?.parse().ok()?;
+            // `stack depth 136+0+48`: of each function, in the order in which they lie in the program.
             let depths = log.split_once("stack depth ")?.1.lines().next()?;
-            let depth: u64 = depths.split('+').filter_map(|of| of.trim().parse::<u64>().ok()).sum();
-            Some((name, depth, number_after(log, "processed ")?))
+            let depths = depths.split([' ', '+']).map_while(|of| of.parse::<u64>().ok());
+            let program = object.progs().find(|program| program.name() == name.as_str())?;
+            let functions = functions(program.insns());
+            let depths: Vec<u64> = depths.take(functions.len()).collect();
+            let all = (depths.len() == functions.len()).then_some(depths)?.into_iter();
+            let functions = functions
+                .into_iter()
+                .zip(all)
+                .map(|((at, calls), own)| (at, (own, calls)))
+                .collect();
+            Some((name, deepest(&functions, 0), processed))
         };
         logs.iter().map(|log| read(log).with_context(|| format!("not understood: {log}"))).collect()
     }

@@ -130,7 +130,7 @@ fn an_answer_that_waits_for_the_client_is_queued() {
     let rest = "
         113-120 server user
         120-126 server kernel.pipe
-        126-140 client queue.pipe (user, asleep, kernel.sched)
+        126-140 client queue.pipe (user, kernel.sched, asleep, on the run queue)
         140-144 client kernel.pipe
     ";
     assert_eq!(s.only(), expected(&[ASKED, rest].concat()));

@@ -74,7 +74,7 @@ fn of_two_arrivals_one_is_served_first() {
     c.hears(&mut s, 1, 20, (0, 4), (140, 145));
     c.answers(&mut s, 1, 20, (0, 4), (150, 155));
     let answer = "
-        100-140 server queue.socket (user, kernel.tcp, asleep)
+        100-140 server queue.socket (user, kernel.tcp, on the run queue)
         140-145 server kernel.tcp
         145-150 server user
         150-155 server kernel.tcp

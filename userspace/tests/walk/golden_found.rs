@@ -130,7 +130,7 @@ fn a_send_that_waits_for_room_is_no_rest() {
         95-100 server queue.socket (user)
         100-105 server kernel.unix
         105-120 server user shared by 2
-        120-160 server queue.app (asleep, kernel.unix)
+        120-160 server queue.app (asleep, kernel.unix, on the run queue)
         160-170 server user
         170-172 server kernel.unix
         172-174 client runqueue.wakeup by idle

@@ -568,7 +568,7 @@ fn a_connection_is_taken_up_by_a_busy_worker() {
         100-107 client kernel.tcp
         107-115 server runqueue.wakeup by idle
         115-120 server kernel.tcp
-        120-158 helper queue.socket (asleep, kernel.tcp, user)
+        120-158 helper queue.socket (kernel.tcp, asleep, user, on the run queue)
         158-162 helper kernel.tcp
         162-170 helper user
         170-175 helper kernel.tcp

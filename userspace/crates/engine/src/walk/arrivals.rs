@@ -18,7 +18,7 @@ struct Arrived {
     at_ns: u64,
 }
 
-impl Walk<'_> {
+impl<'w> Walk<'w> {
     /// The thread reaches back, awake, through a read of bytes that had arrived before. `None`: it was not
     /// such a read, or the walk goes on in it.
     pub(super) fn arrived_before(
@@ -39,7 +39,12 @@ impl Walk<'_> {
         let t = self.world.thread(thread);
         let off = t.off_before(call.enter_ns).filter(|off| off.end_ns > arrived.at_ns);
         let woken = off.filter(|off| !self.moved_others(thread, off.end_ns, call.enter_ns));
-        if let Some(off) = woken.filter(|off| is_rest(off) && off.start_ns <= arrived.at_ns) {
+        // Whoever rested in another call, for a pipe say, was not there to be woken by them.
+        let for_this = |off: &&Off| {
+            let read = self.read_slept_for(thread, off);
+            is_rest(off) && read.is_some_and(|read| read.enter_ns == call.enter_ns)
+        };
+        if let Some(off) = woken.filter(|off| off.start_ns <= arrived.at_ns).filter(for_this) {
             if self.waited_only(thread, &arrived, off.start_ns) {
                 return Ok(None); // the sleep will tell
             }
@@ -73,20 +78,7 @@ impl Walk<'_> {
         off: &Off,
         woken_ns: u64,
     ) -> Option<Step> {
-        if !waits_for_bytes(off) {
-            return None;
-        }
-        let t = self.world.thread(thread);
-        let InCall::Closed(slept_in) = tile::call_at(t, off.end_ns) else { return None };
-        let call = match waits(slept_in.nr, None) == Waits::Readiness {
-            true => {
-                let next = count_before(&t.calls, |call| call.enter_ns <= slept_in.enter_ns);
-                t.calls
-                    .range(next..)
-                    .find(|call| call.transfers().any(|io| io.reverse.is_some()))?
-            }
-            false => slept_in,
-        };
+        let call = self.read_slept_for(thread, off)?;
         let arrived = self.arrived(call)?;
         if !(off.start_ns..=off.end_ns).contains(&arrived.at_ns) {
             return None;
@@ -103,6 +95,21 @@ impl Walk<'_> {
             self.charge(thread, off, begin_ns, arrived_ns, None);
         }
         Some(Step::Go(thread, begin_ns.min(arrived_ns)))
+    }
+
+    /// The call that moved what a thread slept for on a connection: the one it slept in, or the first after a poll.
+    fn read_slept_for(&self, thread: ThreadId, off: &Off) -> Option<&'w Call> {
+        if !waits_for_bytes(off) {
+            return None;
+        }
+        let t = self.world.thread(thread);
+        let InCall::Closed(slept_in) = tile::call_at(t, off.end_ns) else { return None };
+        if waits(slept_in.nr, None) != Waits::Readiness {
+            return Some(slept_in);
+        }
+        let next = count_before(&t.calls, |call| call.enter_ns <= slept_in.enter_ns);
+        let mut later = t.calls.range(next..);
+        later.find(|call| call.transfers().any(|io| io.reverse.is_some()))
     }
 
     /// When the last byte of the request's that the call reads arrived, if nobody traced has written it.
@@ -164,6 +171,8 @@ impl Walk<'_> {
             Some((channel, moved)) if Channel::find(&channel.reads, moved.from) == Some(&moved) => {
                 REST_AWAITED
             }
+            // It began as its first bytes arrived.
+            None if self.is_question(arrived) => REST_AWAITED,
             _ => AWAITED,
         };
         let peer = self.world.channels.get(&arrived.object).and_then(|channel| channel.ends);

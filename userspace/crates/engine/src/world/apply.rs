@@ -351,7 +351,6 @@ impl World {
         thread.open_call = None;
         thread.early_wake = None;
         self.call_began(id, call.enter_ns);
-        self.was_back(id, call.enter_ns, ts_ns);
         let mut call = call.clone();
         let thread = &mut self.threads[id as usize];
         call.more = std::mem::take(&mut thread.moved).into();

@@ -94,16 +94,6 @@ impl World {
         }
     }
 
-    /// A thread that ended a call had a CPU, though the switch that gave it one was lost: at the latest when the
-    /// call began.
-    pub(super) fn was_back(&mut self, id: ThreadId, enter_ns: u64, exit_ns: u64) {
-        if let Some(off) = self.threads[id as usize].off.back_mut() {
-            if off.end_ns == NEVER {
-                off.end_ns = if enter_ns > off.start_ns { enter_ns } else { exit_ns };
-            }
-        }
-    }
-
     /// Who leaves a CPU must be who came on it last. Where another does, a switch was missed (no
     /// record and no loss told: kernels were seen that trace nothing while certain threads run):
     /// since the last one nobody knows when the thread came back.
