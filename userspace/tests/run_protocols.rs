@@ -267,7 +267,7 @@ fn a_long_pipeline_is_a_gap_and_told() {
         with_tables("", &[python(), &peer("flood_pair.py"), "pipeline", &commands])
     };
     let (requests, manifest, _) = of(1000);
-    assert_eq!(found(Kind::Resp, &requests), [("PING".to_string(), 1000 + 20)].into());
+    assert_eq!(found(Kind::Resp, &requests), [("PING".to_string(), 1 + 1000 + 20)].into());
     assert_eq!(manifest.counts.framing_lost, [].into());
 
     let (requests, manifest, said) = of(5000);

@@ -4,7 +4,7 @@ mod common;
 
 use std::process::{Command, Stdio};
 
-use common::capture::{time_in, Capture};
+use common::capture::{run, time_in, Capture};
 use common::process::Talking;
 use common::{needs_kernel, peer, text};
 use rpcprobe::model::{Category, Kind};
@@ -150,4 +150,55 @@ fn a_full_window_is_told_of_a_request_to_a_server_elsewhere() {
     let full = "at first not sent: the receiver's window is full";
     let long = waits.iter().filter(|(_, why, ns)| why == full && *ns > 10_000_000);
     assert!(long.count() >= 5, "{waits:?}");
+}
+
+/// A network of its own for a client, at 10.79.0.2; here is 10.79.0.1.
+struct Elsewhere(String);
+
+impl Elsewhere {
+    fn new() -> Elsewhere {
+        let name = format!("rwe{}", std::process::id());
+        let made = Elsewhere(name.clone());
+        let script = format!(
+            "set -e; ip netns add {name}; ip link add {name} type veth peer name there netns {name}; \
+             ip addr add 10.79.0.1/24 dev {name}; ip link set {name} up; \
+             ip -n {name} addr add 10.79.0.2/24 dev there; ip -n {name} link set there up"
+        );
+        assert!(Command::new("sh").args(["-c", &script]).status().expect("sh").success());
+        made
+    }
+}
+
+impl Drop for Elsewhere {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["netns", "del", &self.0]).status();
+    }
+}
+
+/// What a server's kernel does with an answer after the server's last write is told, and for how long.
+#[test]
+fn an_answer_that_stays_behind_is_told_of_a_server_alone() {
+    let Some(_turn) = needs_kernel() else { return };
+    let script = peer("held_pair.py");
+    let elsewhere = Elsewhere::new();
+    let parent = tempfile::TempDir::new().expect("a temporary directory");
+    let serve = ["python3", &script, "answers", "20", "serve", "10.79.0.1"];
+    let mut server = Talking::to(run(parent.path(), &[], &serve));
+    let port = server.hear();
+    let mut client = Command::new("ip");
+    client.args(["netns", "exec", &elsewhere.0, "python3", &script, "answers", "20", &port]);
+    assert!(client.arg("10.79.0.1").status().expect("the client runs").success());
+    let capture = Capture::in_directory(parent, server.end()).succeeded();
+    let mut requests = capture.checked();
+    requests.retain(|(request, _)| request.kind == Kind::Tcp);
+    assert_eq!(requests.len(), 20);
+    let why = "10 B of the answer not sent: a small packet, until the one before is acknowledged (Nagle), but ";
+    let causes: Vec<&str> =
+        requests.iter().filter_map(|(_, segments)| segments.last()?.cause.as_deref()).collect();
+    let later_ms = |cause: &&str| -> Option<f64> {
+        cause.strip_prefix(why)?.strip_suffix(" ms later")?.parse().ok()
+    };
+    // The client's kernel delays the acknowledgement for 40 ms.
+    let long = causes.iter().filter_map(later_ms).filter(|ms| *ms > 20.0).count();
+    assert!(long >= 10, "{causes:?}");
 }

@@ -1,7 +1,8 @@
 //! Small traces of which one end is traced, with answers derived by hand: when bytes came to its socket is
 //! told, not who sent them.
 
-use rpcprobe::engine::event::TYPE_TCP;
+use rpcprobe::engine::event::{Packet, What, TYPE_TCP};
+use rpcprobe::engine::unsent::Unsent;
 use rpcprobe::records::WAKING_SOFTIRQ;
 
 use super::connection::Connection;
@@ -80,6 +81,36 @@ fn of_two_arrivals_one_is_served_first() {
         150-155 server kernel.tcp
     ";
     assert_eq!(began(&s, 100), expected(answer));
+}
+
+/// Of the answer a byte stayed behind, and left when the client had acknowledged the rest.
+#[test]
+fn what_stays_behind_of_an_answer_is_told_with_it() {
+    let mut s = Story::new();
+    let c = Connection::new(TYPE_TCP);
+    s.switch(10, 1, IDLE, 20, RUNNABLE);
+    s.arrives(c.there, 4, 100);
+    c.hears(&mut s, 1, 20, (0, 4), (110, 115));
+    c.answers(&mut s, 1, 20, (0, 4), (120, 125));
+    let (queued_ns, sent_ns, received_ns) = (40_000_125, 40_000_126, None);
+    let (again, forwarded, device) = (false, false, 1);
+    let packet =
+        Packet { from: 3, end: 4, queued_ns, sent_ns, received_ns, again, forwarded, device };
+    s.at(sent_ns, 2, What::Packet { object: c.back, packet });
+    s.arrives(c.there, 8, 50_000_000);
+    let mut events = s.events();
+    for event in &mut events {
+        if let What::Call { call, .. } = &mut event.what {
+            let unsent = Unsent { why: 3, bytes: 1 };
+            call.io.iter_mut().filter(|io| io.is_write).for_each(|io| io.unsent = unsent);
+        }
+    }
+    let answers = explain(2, 0, &events, 0.0);
+    let [(request, segments)] = &answers[..] else { panic!("{answers:#?}") };
+    assert_eq!((request.start_ns, request.latency_ns), (100, 25));
+    let why = "1 B of the answer not sent: a small packet, until the one before is acknowledged (Nagle), but \
+               40.000 ms later";
+    assert_eq!(segments.last().expect("its write").cause.as_deref(), Some(why));
 }
 
 /// A message in two pieces: between them the server waits for its peer.

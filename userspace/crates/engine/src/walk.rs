@@ -165,32 +165,7 @@ pub fn walk(
         came_in: false,
     };
     walk.run()?;
-    let mut segments: Vec<Segment> = Vec::with_capacity(walk.out.len());
-    let mut threads: Vec<ThreadId> = Vec::new();
-    while let Some(raw) = walk.out.pop() {
-        let thread = raw.thread;
-        let segment = walk.name(raw);
-        match segments.last_mut() {
-            Some(last) if joins(last, &segment) => last.duration_ns += segment.duration_ns,
-            _ => {
-                segments.push(segment);
-                threads.push(thread);
-            }
-        }
-    }
-    if world.stacks.any() {
-        for (segment, &thread) in segments.iter_mut().zip(&threads) {
-            let (start_ns, end_ns) = (segment.start_ns, segment.end_ns());
-            segment.stack = world.stack_of(thread, segment.category, start_ns, end_ns);
-            if segment.category == Category::Interrupt
-                && world.stacks.sampled_by_interrupt_at(thread, start_ns)
-            {
-                let detail = segment.detail.get_or_insert_default();
-                detail.push_str(", taking a sample");
-            }
-        }
-    }
-    Ok((segments, threads))
+    Ok(walk.into_segments())
 }
 
 /// Whether two neighbours differ in nothing but time.

@@ -3,6 +3,44 @@
 use super::*;
 
 impl Walk<'_> {
+    /// What was found, in order of time, and the thread of each.
+    pub(super) fn into_segments(mut self) -> (Vec<Segment>, Vec<ThreadId>) {
+        let world = self.world;
+        let mut segments: Vec<Segment> = Vec::with_capacity(self.out.len());
+        let mut threads: Vec<ThreadId> = Vec::new();
+        let unsent = self.left_unsent();
+        while let Some(raw) = self.out.pop() {
+            let thread = raw.thread;
+            let segment = self.name(raw);
+            match segments.last_mut() {
+                Some(last) if joins(last, &segment) => last.duration_ns += segment.duration_ns,
+                _ => {
+                    segments.push(segment);
+                    threads.push(thread);
+                }
+            }
+        }
+        if let (Some(last), Some(unsent)) = (segments.last_mut(), unsent) {
+            last.cause = Some(match last.cause.take() {
+                Some(cause) => format!("{cause}; {unsent}"),
+                None => unsent,
+            });
+        }
+        if world.stacks.any() {
+            for (segment, &thread) in segments.iter_mut().zip(&threads) {
+                let (start_ns, end_ns) = (segment.start_ns, segment.end_ns());
+                segment.stack = world.stack_of(thread, segment.category, start_ns, end_ns);
+                if segment.category == Category::Interrupt
+                    && world.stacks.sampled_by_interrupt_at(thread, start_ns)
+                {
+                    let detail = segment.detail.get_or_insert_default();
+                    detail.push_str(", taking a sample");
+                }
+            }
+        }
+        (segments, threads)
+    }
+
     /// All the rest of the request, unexplained.
     pub(super) fn give_up(&mut self, thread: ThreadId, end_ns: u64, why: &str) {
         let start_ns = self.goal.start_ns;

@@ -138,6 +138,26 @@ impl Walk<'_> {
         write.unsent.reason().filter(|_| last.exit_ns == write.exit_ns)
     }
 
+    /// Of a request whose client is not traced: what of its answer had not been sent when the server had written it,
+    /// why, and when that was sent, if it is known.
+    pub(super) fn left_unsent(&self) -> Option<String> {
+        if self.goal.server_process != Some(self.goal.client_process) {
+            return None;
+        }
+        let [_, .., answer] = self.goal.messages[..] else { return None };
+        let last = answer.to.checked_sub(1)?;
+        let channel = self.world.channels.get(&answer.object)?;
+        let write = Channel::find(&channel.writes, last)?;
+        let why = write.unsent.reason().filter(|_| write.unsent.bytes > 0)?;
+        let told = format!("{} B of the answer {why}", write.unsent.bytes);
+        let sent = channel.packets.iter().find(|packet| packet.from <= last && last < packet.end);
+        let later_ns = sent.and_then(|packet| packet.queued_ns.checked_sub(self.goal.end_ns));
+        Some(match later_ns {
+            Some(ns) => format!("{told}, but {}.{:03} ms later", ns / 1_000_000, ns / 1000 % 1000),
+            None => told,
+        })
+    }
+
     /// A sleep in a call that sends through the network: it waited for room while the bytes before were
     /// on their way. False if nothing is known of their packets.
     pub(super) fn waits_for_wire(&mut self, thread: ThreadId, off: &Off, to_ns: u64) -> bool {
