@@ -438,8 +438,8 @@ struct arrived {
 /* Remembered of a connection that nobody has accepted yet. */
 #define MOST_ARRIVALS 4
 
-/* A connection that nobody has accepted yet: when it came to be, and what came before that. Of more arrivals
- * than there is room for the later ones are not known. */
+/* A connection that nobody has accepted yet: when it came to be, and what came before that. Of more
+ * arrivals than there is room for the later ones are not known. */
 struct unaccepted {
     u64 established_ns;
     struct arrived arrivals[MOST_ARRIVALS];

@@ -109,7 +109,7 @@ impl<'w> Walk<'w> {
             }
         }
         self.rule = Rule::Message;
-        return Ok(Step::Joined(sender, handed_ns));
+        Ok(Step::Joined(sender, handed_ns))
     }
 
     /// The way over who ended a sleep, if it leads into the request: its work for it, before `edge_ns`. The sleeper
