@@ -13,7 +13,7 @@ use rpcprobe::attribute::EVENTS;
 use rpcprobe::capture::reader::Reader;
 use rpcprobe::engine::decode::decode;
 use rpcprobe::engine::event::What;
-use rpcprobe::model::{Category, Kind, Segment};
+use rpcprobe::model::{Category, Kind, Rule, Segment};
 
 /// Some kernels leave out wake-ups now and then.
 const CAPTURES: usize = 5;
@@ -56,7 +56,10 @@ fn told(program: &str) -> bool {
     let mut right: BTreeMap<char, usize> = letters.iter().map(|letter| (*letter, 0)).collect();
     for ((request, segments), letter) in requests.iter().zip(&letters) {
         assert!(request.complete, "{letter}: {request:?}");
-        let queued = |s: &&Segment| s.category.name().starts_with("runqueue");
+        // For a CPU, whoever had it: a thread that works for the request has its work there.
+        let queued = |s: &&Segment| {
+            s.category.name().starts_with("runqueue") || s.rule == Some(Rule::Helper)
+        };
         let queued_ns: u64 = segments.iter().filter(queued).map(|s| s.duration_ns).sum();
         let of = |name: &str| expected(*letter).iter().any(|prefix| name.starts_with(prefix));
         let its_own = segments.iter().filter(|s| of(s.category.name()));
