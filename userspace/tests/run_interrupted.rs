@@ -76,11 +76,18 @@ fn what_is_captured_is_whole_without_tables() {
         let is_of = |work| line.starts_with(&format!("rpcprobe: {work}: "));
         assert!((is_of("attributing") || is_of("adding up")) && line.contains(" % of "), "{line}");
     }
-    // Of attributing and of the report, the first after 2 s each, then every 5 s: at most two fewer, as each ends
-    // between two lines, and a little time is neither's.
-    let most = (took + 2 * Duration::from_secs(3)).as_secs() / 5;
-    let lines = said.lines().count() as u64;
-    assert!(lines <= most && lines + 2 >= most, "{lines} lines in {took:?}: {said}");
+    // The first line of each after 2 s, then one every 5 s; what is neither's takes less than 2 s.
+    let mut silent_s = took.as_secs_f64() - 2.0;
+    for work in ["attributing", "adding up"] {
+        let of_it = said.lines().filter(|line| line.starts_with(&format!("rpcprobe: {work}: ")));
+        let seconds = |line: &str| line.rsplit_once(" in ")?.1.strip_suffix(" s")?.parse().ok();
+        let told_s: Vec<u64> = of_it.map(|line| seconds(line).expect("seconds")).collect();
+        assert!(told_s.first().is_none_or(|first_s| *first_s >= 2), "{said}");
+        assert!(told_s.windows(2).all(|pair| pair[0] + 5 <= pair[1]), "{said}");
+        // Whole seconds are told.
+        silent_s -= told_s.last().map_or(3.0, |last_s| *last_s as f64 + 6.0);
+    }
+    assert!(silent_s < 0.0, "{silent_s} s without a word of {took:?}: {said}");
 }
 
 #[test]

@@ -191,14 +191,16 @@ impl Claims {
     /// Books and forgets what no request that begins at or after `horizon_ns` can claim.
     pub fn book_before(&mut self, horizon_ns: u64, world: &World, ledger: &mut Ledger) {
         for (&thread, claims) in &mut self.threads {
-            while let Some(first) = claims.first_entry().filter(|first| *first.key() < horizon_ns) {
-                let (start_ns, claim) = first.remove_entry();
-                let end_ns = claim.end_ns.min(horizon_ns);
-                ledger.book(world, thread, (start_ns, end_ns), claim.shared > 1);
-                if end_ns < claim.end_ns {
-                    claims.insert(end_ns, claim);
-                }
+            let later = claims.split_off(&horizon_ns);
+            let before = std::mem::replace(claims, later);
+            if let Some((_, last)) = before.last_key_value().filter(|(_, c)| c.end_ns > horizon_ns)
+            {
+                claims.insert(horizon_ns, *last);
             }
+            let work = before.into_iter().map(|(start_ns, claim)| {
+                (start_ns, claim.end_ns.min(horizon_ns), claim.shared > 1)
+            });
+            ledger.book(world, thread, work);
         }
         self.threads.retain(|_, claims| !claims.is_empty());
         self.claimants.retain(|_, claimant| claimant.end_ns >= horizon_ns);

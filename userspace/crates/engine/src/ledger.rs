@@ -1,7 +1,8 @@
 //! The ledger: what each traced thread's CPU time was for.
 //!
 //! Requests' own, shared by several (counted once), or no request's: the three sum to what the thread ran, to the
-//! nanosecond, whatever was lost. What a request has is what its segments show; work beside its critical path is no request's here.
+//! nanosecond, whatever was lost. What a request has is what its segments show; work beside its critical path is no
+//! request's here.
 
 use rustc_hash::FxHashMap;
 
@@ -33,20 +34,23 @@ impl Account {
 pub struct Ledger(FxHashMap<ThreadId, Account>);
 
 impl Ledger {
-    /// A thread's work in `[from_ns, to_ns)`, which is counted already, belongs to one request, or is shared.
-    /// Where records were lost the thread may have been off its CPU meanwhile: that time is nobody's.
+    /// A thread's work, which is counted already, belongs to one request each, or is shared: `(from_ns, to_ns,
+    /// shared)`, in order of time. Where records were lost the thread may have been off its CPU meanwhile: that time
+    /// is nobody's.
     pub fn book(
         &mut self,
         world: &World,
         id: ThreadId,
-        (from_ns, to_ns): (u64, u64),
-        shared: bool,
+        work: impl Iterator<Item = (u64, u64, bool)>,
     ) {
         let Some(account) = self.0.get_mut(&id) else { return };
-        let (from_ns, to_ns) = (from_ns.max(account.since_ns), to_ns.min(account.until_ns));
-        let ns = if from_ns < to_ns { ran_ns(world.thread(id), from_ns, to_ns) } else { 0 };
-        let booked = if shared { &mut account.shared_ns } else { &mut account.own_ns };
-        *booked = booked.saturating_add(ns);
+        let mut ran = None;
+        for (from_ns, to_ns, shared) in work {
+            let (from_ns, to_ns) = (from_ns.max(account.since_ns), to_ns.min(account.until_ns));
+            let ran = ran.get_or_insert_with(|| Ran::since(world.thread(id), from_ns));
+            let booked = if shared { &mut account.shared_ns } else { &mut account.own_ns };
+            *booked = booked.saturating_add(ran.between(from_ns, to_ns));
+        }
     }
 
     /// Adds what traced threads ran up to that time, all of which has to be known.
@@ -62,7 +66,8 @@ impl Ledger {
             account.tid = thread.tid;
             if account.until_ns < until_ns {
                 account.comm = thread.name_at(until_ns).to_string();
-                let ran_ns = ran_ns(thread, account.until_ns, until_ns);
+                let ran_ns =
+                    Ran::since(thread, account.until_ns).between(account.until_ns, until_ns);
                 account.cpu_ns = account.cpu_ns.saturating_add(ran_ns);
                 account.until_ns = until_ns;
             }
@@ -78,20 +83,42 @@ impl Ledger {
     }
 }
 
-/// How long the thread had a CPU in `[from_ns, to_ns)`.
-fn ran_ns(thread: &Thread, from_ns: u64, to_ns: u64) -> u64 {
-    if !thread.has_run() {
-        return 0;
+/// How long a thread had a CPU, asked from one stretch of time to the next.
+struct Ran<'w> {
+    thread: &'w Thread,
+    /// The first of its times off the CPU, and of those taken by the hypervisor, that may still matter.
+    off: usize,
+    steal: usize,
+}
+
+impl<'w> Ran<'w> {
+    fn since(thread: &'w Thread, from_ns: u64) -> Ran<'w> {
+        Ran {
+            thread,
+            off: count_before(&thread.off, |off| off.end_ns <= from_ns),
+            steal: count_before(&thread.steals, |span| span.end_ns <= from_ns),
+        }
     }
-    let overlap_ns =
-        |start_ns: u64, end_ns: u64| end_ns.min(to_ns).saturating_sub(start_ns.max(from_ns));
-    let first = count_before(&thread.off, |off| off.end_ns <= from_ns);
-    let off = thread.off.range(first..).take_while(|off| off.start_ns < to_ns);
-    // Damaged records may overlap.
-    let off_ns = off.map(|off| overlap_ns(off.start_ns, off.end_ns)).fold(0, u64::saturating_add);
-    let first = count_before(&thread.steals, |span| span.end_ns <= from_ns);
-    let steals = thread.steals.range(first..).take_while(|span| span.start_ns < to_ns);
-    let stolen_ns =
-        steals.map(|span| overlap_ns(span.start_ns, span.end_ns)).fold(0, u64::saturating_add);
-    (to_ns - from_ns).saturating_sub(off_ns).saturating_sub(stolen_ns)
+
+    /// In `[from_ns, to_ns)`; no later question is about anything before `from_ns`.
+    fn between(&mut self, from_ns: u64, to_ns: u64) -> u64 {
+        let Thread { off, steals, .. } = self.thread;
+        if !self.thread.has_run() || to_ns <= from_ns {
+            return 0;
+        }
+        while off.get(self.off).is_some_and(|off| off.end_ns <= from_ns) {
+            self.off += 1;
+        }
+        while steals.get(self.steal).is_some_and(|span| span.end_ns <= from_ns) {
+            self.steal += 1;
+        }
+        let overlap_ns =
+            |start_ns: u64, end_ns: u64| end_ns.min(to_ns).saturating_sub(start_ns.max(from_ns));
+        let off = off.range(self.off..).take_while(|off| off.start_ns < to_ns);
+        let steals = steals.range(self.steal..).take_while(|span| span.start_ns < to_ns);
+        let off_ns = off.map(|off| overlap_ns(off.start_ns, off.end_ns));
+        let stolen_ns = steals.map(|span| overlap_ns(span.start_ns, span.end_ns));
+        // Damaged records may overlap.
+        off_ns.chain(stolen_ns).fold(to_ns - from_ns, u64::saturating_sub)
+    }
 }

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use super::turns::WHO_ASKS;
-use super::{end_of, kind_of, name_of, Detector, Found};
+use super::{end_of, kind_of, name_of, Detector, Found, RECENT_READS};
 use crate::event::{Call, Io, Object};
 use crate::recent::latest_before;
 use crate::syscall::{waits, Waits};
@@ -29,9 +29,6 @@ pub(super) struct Part {
     sure: bool,
 }
 
-/// Reads of a question remembered in case they prove to be of the next one.
-const MOST_READS: usize = 64;
-
 /// A read of a server, and when its first byte arrived.
 #[derive(Debug, Clone, Copy)]
 struct Taken {
@@ -50,7 +47,7 @@ pub(super) struct Served {
     pub(super) end_ns: u64,
     /// Its first read.
     taken: Transfer,
-    /// Its latest other reads, before it is answered.
+    /// Its latest other reads, before it is answered: they may prove to be of the next question.
     more: VecDeque<Taken>,
 }
 
@@ -70,7 +67,7 @@ impl Served {
 
     fn takes_more(&mut self, taken: Taken) {
         self.asked.to = taken.read.to;
-        if self.more.len() == MOST_READS {
+        if self.more.len() == RECENT_READS {
             self.more.pop_front();
         }
         self.more.push_back(taken);
@@ -139,12 +136,13 @@ impl Detector {
         written: &Transfer,
         (asked, answer): (Object, Object),
     ) {
-        self.parents.end_all(process, asked, written.exit_ns);
         let key = (process, asked);
-        let Some(served) = self.served.get_mut(&key) else { return };
-        if written.enter_ns < served.taken.exit_ns {
+        let served = self.served.get_mut(&key);
+        if served.as_ref().is_some_and(|served| written.enter_ns < served.taken.exit_ns) {
             return; // more of the answer before
         }
+        self.parents.end_all(process, asked, written.exit_ns);
+        let Some(served) = served else { return };
         self.parents.end(process, (asked, served.asked.from), written.exit_ns);
         let next = match served.answer {
             None => served.asked_since(written.enter_ns),

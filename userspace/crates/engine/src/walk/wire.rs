@@ -149,8 +149,12 @@ impl Walk<'_> {
         let channel = self.world.channels.get(&answer.object)?;
         let write = Channel::find(&channel.writes, last)?;
         let why = write.unsent.reason().filter(|_| write.unsent.bytes > 0)?;
-        let told = format!("{} B of the answer {why}", write.unsent.bytes);
-        let sent = channel.packets.iter().find(|packet| packet.from <= last && last < packet.end);
+        // Eight digits of the number are told.
+        let at_least = if write.unsent.bytes < 256 { "" } else { "at least " };
+        let told = format!("{at_least}{} B of the answer {why}", write.unsent.bytes);
+        let first = count_before(&channel.packets, |packet| packet.sent_ns < write.enter_ns);
+        let mut since = channel.packets.range(first..).take(MOST_UNDER_WAY);
+        let sent = since.find(|packet| packet.from <= last && last < packet.end);
         let later_ns = sent.and_then(|packet| packet.queued_ns.checked_sub(self.goal.end_ns));
         Some(match later_ns {
             Some(ns) => format!("{told}, but {}.{:03} ms later", ns / 1_000_000, ns / 1000 % 1000),
