@@ -5,7 +5,7 @@ mod common;
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use common::capture::{contents, NAME};
 use common::process::{kill, until};
