@@ -2,7 +2,7 @@
 /* The kernel side: one unit, so that the subsystems share maps and state without a linker. */
 #include "stacks.bpf.c"
 #include "steal.bpf.c"
-#include "unseen.bpf.c"
+#include "missed_switches.bpf.c"
 #include "sched.bpf.c"
 #include "process.bpf.c"
 #include "sockets.bpf.c"
@@ -16,7 +16,7 @@
 #include "journal.bpf.c"
 #include "locks.bpf.c"
 #include "writeback.bpf.c"
-#include "work.bpf.c"
+#include "workqueue.bpf.c"
 #include "attach.bpf.c"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,8 +1,8 @@
 //! From `events.bin` to the two Parquet files and the figures of the manifest.
 
-mod ahead;
-mod behind;
+mod decoder;
 mod numbers;
+mod table_writer;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::File;
@@ -14,22 +14,22 @@ use anyhow::{ensure, Context, Result};
 
 use crate::capture::manifest::{Loss, Manifest};
 use crate::capture::reader::Reader;
+use crate::engine::classify::syscall;
 use crate::engine::decode::decode;
 use crate::engine::event::{Event, What};
-use crate::engine::ledger::Account;
+use crate::engine::ownership::ledger::Account;
 use crate::engine::stacks::Stacks;
-use crate::engine::syscall;
 use crate::engine::{Engine, Rates};
 use crate::interrupt::{self, Interrupted};
+use crate::invoking_user::OutputDir;
 use crate::memory;
 use crate::model::{Request, Segment};
 use crate::output;
-use crate::owner::OutputDir;
 use crate::progress::{Progress, Work};
+use crate::request_filter::{Rule, Wanted};
 use crate::symbols::Symbols;
-use crate::wanted::{Rule, Wanted};
-use ahead::Ahead;
-use behind::Behind;
+use decoder::Decoder;
+use table_writer::TableWriter;
 
 pub const EVENTS: &str = "events.bin";
 pub const MANIFEST: &str = "manifest.json";
@@ -127,7 +127,7 @@ fn write_tables(
     let mut files = [create_tmp(dir, REQUESTS)?, create_tmp(dir, SEGMENTS)?];
     let [requests, segments] = [files[0].try_clone()?, files[1].try_clone()?].map(BufWriter::new);
     let writer = output::Writer::new(requests, segments).with_context(unwritten)?;
-    let mut behind = Behind::start(writer);
+    let mut behind = TableWriter::start(writer);
     let mut sink = |request: Request, segments: Vec<Segment>| {
         interrupt::check()?;
         ensure!(behind.push(request, segments), "the tables cannot be written");
@@ -329,8 +329,8 @@ pub fn pass(
         engine.leave_out(rule);
     }
     let mut tally = Tally::default();
-    let end = thread::scope(|scope| -> Result<ahead::End> {
-        let mut ahead = Ahead::start(scope, reader);
+    let end = thread::scope(|scope| -> Result<decoder::End> {
+        let mut ahead = Decoder::start(scope, reader);
         while let Some(events) = ahead.next_batch() {
             interrupt::check()?;
             for event in &events {

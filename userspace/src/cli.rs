@@ -10,9 +10,9 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::capture::manifest::Sleeps;
-use crate::owner::Sharing;
+use crate::invoking_user::Sharing;
 use crate::report::{parse_ns, GroupBy, SortKey};
-use crate::wanted::Rule;
+use crate::request_filter::Rule;
 
 pub use comparing::{AbArgs, DiffArgs, Keep, WhatifArgs};
 pub use filter::FilterArgs;
@@ -327,7 +327,7 @@ fn parse_time(text: &str) -> Result<u64, String> {
 mod tests {
     use super::*;
     use crate::model::Kind;
-    use crate::wanted::{parse_kind, FOUND};
+    use crate::request_filter::{parse_kind, FOUND};
 
     #[test]
     fn help_names_the_kinds_that_are_found() {

@@ -17,8 +17,8 @@ use crate::capture::manifest::{
 use crate::capture::writer::Writer;
 use crate::clock;
 use crate::interrupt;
+use crate::invoking_user::{OutputDir, Owner};
 use crate::methods::Methods;
-use crate::owner::{OutputDir, Owner};
 use crate::probe::calibrate::Calibrator;
 use crate::probe::files;
 use crate::probe::mappings::Mappings;

@@ -5,7 +5,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::engine::requests::is_ahead;
+use crate::engine::detect::is_ahead;
 use crate::model::Request;
 use crate::output::ParentRow;
 

@@ -5,7 +5,7 @@ use clap::Args;
 use super::parse_time;
 use crate::model::Kind;
 use crate::report::{EndPattern, Pattern, RequestFilter, StatusPattern};
-use crate::wanted::parse_kind;
+use crate::request_filter::parse_kind;
 
 /// Which requests.
 #[derive(Clone, Debug, Default, Args)]

@@ -19,7 +19,7 @@ use crate::cli::{AbArgs, Keep, Scope};
 use crate::compare::plan::{self, Pair, Plan, COMPARISON};
 use crate::compare::{compare, Run};
 use crate::interrupt::{self, Interrupted};
-use crate::owner::{OutputDir, Owner, Sharing};
+use crate::invoking_user::{OutputDir, Owner, Sharing};
 use crate::probe::check_privilege;
 use crate::report::{escape, format_ns, RequestFilter};
 

@@ -6,8 +6,8 @@ use super::run::{config, finish};
 use super::{complain, directory, print_report};
 use crate::cli::AttachArgs;
 use crate::probe::check_privilege;
+use crate::process_select::{select, Selected, Selection};
 use crate::report::escape;
-use crate::select::{select, Selected, Selection};
 use crate::session;
 
 pub fn attach(args: AttachArgs) -> Result<i32> {

@@ -12,7 +12,7 @@ use crate::cli::DiffArgs;
 use crate::compare::plan::{self, Plan};
 use crate::compare::selector::Selector;
 use crate::compare::{compare, Basis, Comparison, Run};
-use crate::owner::{OutputDir, Owner};
+use crate::invoking_user::{OutputDir, Owner};
 use crate::report::RequestFilter;
 
 pub fn diff(args: DiffArgs) -> Result<i32> {

@@ -9,7 +9,7 @@ use anyhow::Result;
 use super::complain;
 use crate::attribute::EVENTS;
 use crate::cli::CaptureArgs;
-use crate::owner::{OutputDir, Owner};
+use crate::invoking_user::{OutputDir, Owner};
 
 /// Name of captures that are given none; others beside it have a number appended, from 2 on.
 const DEFAULT: &str = "rpcprobe.out";

@@ -10,8 +10,8 @@ use super::{complain, directory};
 use crate::attribute::{REQUESTS, SEGMENTS, STACKS};
 use crate::capture::manifest::Manifest;
 use crate::cli::ExplainArgs;
+use crate::invoking_user::OutputDir;
 use crate::output::{self, RequestRow};
-use crate::owner::OutputDir;
 use crate::report::{self, escape, Contents, RequestFilter, RequestOptions};
 
 pub fn explain(args: ExplainArgs) -> Result<i32> {

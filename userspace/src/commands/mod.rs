@@ -24,7 +24,7 @@ use crate::capture::manifest::{Manifest, FORMAT_VERSION};
 use crate::cli::Command;
 use crate::compare::{self, Comparison};
 use crate::interrupt::Interrupted;
-use crate::owner::OutputDir;
+use crate::invoking_user::OutputDir;
 use crate::report as reports;
 use crate::report::Style;
 

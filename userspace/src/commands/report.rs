@@ -9,9 +9,9 @@ use super::directory;
 use crate::attribute::{REQUESTS, SEGMENTS, THREADS};
 use crate::capture::manifest::Manifest;
 use crate::cli::ReportArgs;
-use crate::engine::ledger::Account;
+use crate::engine::ownership::ledger::Account;
+use crate::invoking_user::OutputDir;
 use crate::output;
-use crate::owner::OutputDir;
 use crate::progress::{Progress, Work};
 use crate::report::{self, Adder, Contents, Facts, GroupBy, ProbeThreads, Query, Reported, Survey};
 

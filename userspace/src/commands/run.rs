@@ -7,7 +7,7 @@ use crate::attribute;
 use crate::capture::manifest::Stacks;
 use crate::cli::{CaptureArgs, RunArgs, Scope};
 use crate::interrupt::{self, Interrupted};
-use crate::owner::{OutputDir, User};
+use crate::invoking_user::{OutputDir, User};
 use crate::probe::{check_privilege, Config};
 use crate::session::{self, Refused};
 use crate::target::Spec;

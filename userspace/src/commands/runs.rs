@@ -5,8 +5,8 @@ use anyhow::Result;
 use crate::attribute::{REQUESTS, SEGMENTS};
 use crate::capture::manifest::Manifest;
 use crate::compare::Run;
+use crate::invoking_user::OutputDir;
 use crate::output;
-use crate::owner::OutputDir;
 use crate::report::{Passes, RequestFilter};
 
 /// Sums up a capture.

@@ -6,7 +6,7 @@ use anyhow::{bail, Context, Result};
 use serde::{Deserialize, Serialize};
 
 use super::Basis;
-use crate::owner::OutputDir;
+use crate::invoking_user::OutputDir;
 
 /// Name of the file in the directory of an `ab`.
 pub const PLAN: &str = "ab.json";

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use crate::capture::manifest::Manifest;
 use crate::report::{parse_ns, RequestFilter};
-use crate::wanted::parse_kind;
+use crate::request_filter::parse_kind;
 
 /// One condition, as `method=GET /a` or `label.disk=ext4`.
 #[derive(Clone, Debug, PartialEq)]

@@ -21,7 +21,7 @@ use libbpf_rs::btf::Btf;
 use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, OpenObject, PrintLevel};
 
 use crate::capture::manifest::{Hook, ProgramRuns, Sleeps, Stacks};
-use crate::wanted::Rule;
+use crate::request_filter::Rule;
 use hooks::{HookSpec, Means, HOOKS};
 use rings::{Layout, Mapping, Rings};
 

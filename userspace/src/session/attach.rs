@@ -19,8 +19,8 @@ use crate::capture::manifest::{Attached, Process};
 use crate::engine::event::{TYPE_FIFO, TYPE_UNIX};
 use crate::probe::running::{Holder, OldChannel};
 use crate::probe::{files, mappings};
+use crate::process_select::{self, Age, Selected, Selection};
 use crate::records::{RecRole, REC_ROLE};
-use crate::select::{self, Age, Selected, Selection};
 use crate::target::signals;
 
 /// Most time spent on channels: one that a busy program keeps from being known has to do without.
@@ -66,7 +66,7 @@ pub fn attach(
     manifest.programs = probe.program_runs()?.1;
     manifest.counts.runs_left_out = probe.runs_left_out()?;
     let counted_before = probe.table_counts()?;
-    probe.tell_listening(select::listening_ports(pids()))?;
+    probe.tell_listening(process_select::listening_ports(pids()))?;
     let mut interrupts = Interrupts::receive()?;
 
     let records_from_ns = clock::monotonic_ns();
@@ -88,7 +88,7 @@ pub fn attach(
     manifest.start_ns = clock::monotonic_ns();
     manifest.start_utc = clock::utc_now();
     let begin = Instant::now();
-    let threads = selected.iter().map(|process| select::threads_of(process.pid)).sum();
+    let threads = selected.iter().map(|process| process_select::threads_of(process.pid)).sum();
     begun(&selected, threads);
     let mut ends = Ends { selected: &selected, ended: HashSet::new() };
     let ended = loop {
@@ -124,14 +124,14 @@ fn nanoseconds(time: Duration) -> u64 {
 /// Marks all threads of the processes; how many there were. Children born in between join them.
 fn mark_all(probe: &Probe, selected: &mut Vec<Selected>) -> Result<usize> {
     let of = |selected: &[Selected]| selected.iter().map(|process| process.pid).collect();
-    let children_before = select::children(&of(selected))?;
+    let children_before = process_select::children(&of(selected))?;
     let marked = mark_threads(probe, selected)?;
     // Those of threads that were not marked yet, as opposed to those they had before.
     loop {
         let pids: HashSet<u32> = of(selected);
-        let children: BTreeSet<u32> = select::children(&pids)?;
+        let children: BTreeSet<u32> = process_select::children(&pids)?;
         let born = children.difference(&children_before).filter(|pid| !pids.contains(pid));
-        let born: Vec<Selected> = born.filter_map(|&pid| select::one(pid)).collect();
+        let born: Vec<Selected> = born.filter_map(|&pid| process_select::one(pid)).collect();
         let mut missed = Vec::new();
         for child in born {
             if probe.mark(child.pidfd.as_fd())? > 0 {
@@ -208,7 +208,7 @@ fn settle(
 /// What is known of who asks on channels without an address.
 fn roles(channels: &[OldChannel], now_ns: u64) -> Vec<Vec<u8>> {
     let record = |channel: &OldChannel| {
-        let asks = asks(channel, &select::age_of)?;
+        let asks = asks(channel, &process_select::age_of)?;
         let (asked, answer) = match asks {
             true => (channel.number, channel.reverse),
             false => (channel.reverse, channel.number),
@@ -245,7 +245,7 @@ fn reader_of_code(dir: &OutputDir, pids: impl Iterator<Item = u32>) -> Owner {
     if dir.owner().uid != 0 {
         return dir.owner().clone();
     }
-    let owners = pids.filter_map(select::owner_of);
+    let owners = pids.filter_map(process_select::owner_of);
     let mut unprivileged = owners.filter(|(uid, _)| *uid != 0);
     unprivileged.next().map_or_else(|| dir.owner().clone(), |(uid, gid)| Owner::of(uid, gid))
 }

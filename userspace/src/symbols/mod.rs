@@ -16,8 +16,8 @@ use anyhow::{Context, Result};
 pub use crate::engine::symbols::{is_way_to_sleep, Line, Place, Symbols};
 
 use crate::attribute::{tmp, EVENTS, SYMBOLS};
+use crate::invoking_user::{OutputDir, Owner};
 use crate::output;
-use crate::owner::{OutputDir, Owner};
 
 /// Looks up every place in the capture's stacks and writes `symbols.parquet`; returns what went
 /// wrong on the way. See [`resolve::resolve`] for when.

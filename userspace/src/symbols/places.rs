@@ -8,9 +8,9 @@ use anyhow::Result;
 use crate::capture::reader::Reader;
 use crate::engine::decode::decode;
 use crate::engine::event::{Module, What};
-use crate::engine::forget::Held;
 use crate::engine::stacks::Frame;
-use crate::engine::world::World;
+use crate::engine::timeline::retention::Held;
+use crate::engine::timeline::World;
 
 /// Addresses by module; `None` is the kernel.
 pub type Places = BTreeMap<Option<Module>, BTreeMap<u64, Role>>;

@@ -21,7 +21,7 @@ use super::calls::{ends_with_call, CALL_BYTES};
 use super::places::{Places, Role};
 use super::{Line, Place, Symbols};
 use crate::engine::event::{hex, Module};
-use crate::owner::Owner;
+use crate::invoking_user::Owner;
 
 /// Largest file that is read.
 const MAX_FILE_BYTES: u64 = 4 << 30;

@@ -17,15 +17,15 @@ use std::time::{Duration, Instant};
 use anyhow::{anyhow, bail, Result};
 use libc::{c_char, c_int, pid_t};
 
+mod group_signal;
 mod inherited;
 pub(crate) mod signals;
 mod status;
-mod witness;
 
-use crate::owner::reason;
-pub use crate::owner::User;
+use crate::invoking_user::reason;
+pub use crate::invoking_user::User;
+use group_signal::GroupSignal;
 pub use status::WaitStatus;
-use witness::Witness;
 
 /// Signals that ask to end.
 const INTERRUPTS: [c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
@@ -112,7 +112,7 @@ pub struct Target {
     spec: Spec,
     pidfd: OwnedFd,
     signals: File,
-    witness: Witness,
+    witness: GroupSignal,
     gate: Option<Gate>,
     status: Option<WaitStatus>,
     interrupted: Option<c_int>,
@@ -174,7 +174,7 @@ impl Target {
 
     fn fork(spec: &Spec, argv: &[CString], inherited: &inherited::Inherited) -> io::Result<Target> {
         let signals = signals::descriptor(&RELAYED)?;
-        let witness = Witness::start()?;
+        let witness = GroupSignal::start()?;
         let (go_reader, go) = io::pipe()?;
         let (report, report_writer) = io::pipe()?;
 

@@ -3,7 +3,7 @@
 use rpcprobe::engine::event::{
     Call, Event, FileId, Io, Method, Object, Packet, Protocol, Unit, What, TYPE_EVENTFD, TYPE_UDP,
 };
-use rpcprobe::engine::unsent::Unsent;
+use rpcprobe::engine::send_limit::SendLimit;
 use rpcprobe::records::*;
 use zerocopy::IntoBytes;
 
@@ -383,7 +383,7 @@ fn name(comm: &str) -> [u8; COMM_BYTES] {
 }
 
 /// As many bytes as one byte can tell.
-fn held(unsent: Unsent) -> u16 {
+fn held(unsent: SendLimit) -> u16 {
     u16::from(unsent.why) | (unsent.bytes.min(255) as u16) << 8
 }
 

@@ -2,7 +2,7 @@
 //! told, not who sent them.
 
 use rpcprobe::engine::event::{Packet, What, TYPE_TCP};
-use rpcprobe::engine::unsent::Unsent;
+use rpcprobe::engine::send_limit::SendLimit;
 use rpcprobe::records::WAKING_SOFTIRQ;
 
 use super::connection::Connection;
@@ -101,7 +101,7 @@ fn what_stays_behind_of_an_answer_is_told_with_it() {
     let mut events = s.events();
     for event in &mut events {
         if let What::Call { call, .. } = &mut event.what {
-            let unsent = Unsent { why: 3, bytes: 1 };
+            let unsent = SendLimit { why: 3, bytes: 1 };
             call.io.iter_mut().filter(|io| io.is_write).for_each(|io| io.unsent = unsent);
         }
     }

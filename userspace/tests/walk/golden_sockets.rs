@@ -1,9 +1,9 @@
 //! Small traces of sockets with answers derived by hand: the client (thread 10, CPU 0) asks, the
 //! server (thread 20) answers.
 
+use rpcprobe::engine::classify::syscall::SOFTIRQ_NET_RX;
 use rpcprobe::engine::event::{Packet, What, TYPE_TCP, TYPE_UDP, TYPE_UNIX};
-use rpcprobe::engine::syscall::SOFTIRQ_NET_RX;
-use rpcprobe::engine::unsent::Unsent;
+use rpcprobe::engine::send_limit::SendLimit;
 use rpcprobe::model::{Request, Segment};
 use rpcprobe::records::{WAKING_HARDIRQ, WAKING_IN_SYSCALL, WAKING_SOFTIRQ};
 
@@ -79,7 +79,7 @@ fn a_segment_delivered_after_the_send_was_on_the_wire() {
 }
 
 /// What a request of four bytes waits for on the wire, of whose write that much had not been sent.
-fn on_the_wire(unsent: Unsent) -> Option<String> {
+fn on_the_wire(unsent: SendLimit) -> Option<String> {
     let mut events = delivered_late().events();
     for event in &mut events {
         if let What::Call { call, .. } = &mut event.what {
@@ -95,10 +95,10 @@ fn on_the_wire(unsent: Unsent) -> Option<String> {
 #[test]
 fn bytes_that_were_held_back_say_why() {
     let small = "not sent: a small packet, until the one before is acknowledged (Nagle)";
-    assert_eq!(on_the_wire(Unsent { why: 3, bytes: 4 }).as_deref(), Some(small));
-    assert_eq!(on_the_wire(Unsent { why: 3, bytes: 1 }).as_deref(), Some(small));
+    assert_eq!(on_the_wire(SendLimit { why: 3, bytes: 4 }).as_deref(), Some(small));
+    assert_eq!(on_the_wire(SendLimit { why: 3, bytes: 1 }).as_deref(), Some(small));
     // Rounded down to nothing, or none at all: nothing is known.
-    for unsent in [Unsent { why: 1, bytes: 0 }, Unsent::default()] {
+    for unsent in [SendLimit { why: 1, bytes: 0 }, SendLimit::default()] {
         assert_eq!(on_the_wire(unsent).as_deref(), Some("sent, not yet delivered"));
     }
 }

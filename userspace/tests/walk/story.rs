@@ -4,7 +4,7 @@ use rpcprobe::engine::event::{
     Call, Event, Exec, FileId, Io, Object, OpenCall, What, TYPE_EVENTFD, TYPE_FIFO, TYPE_FUTEX,
     TYPE_SHARED_WORD, TYPE_TCP,
 };
-use rpcprobe::engine::unsent::Unsent;
+use rpcprobe::engine::send_limit::SendLimit;
 use rpcprobe::engine::{Engine, Rates};
 use rpcprobe::model::{check_conservation, Request, Segment};
 
@@ -72,7 +72,7 @@ const FUTEX_WAIT_BITSET_PRIVATE: u32 = 128 | FUTEX_WAIT_BITSET;
 /// `(offset, bytes)` moved.
 pub fn io(object: Object, fd: i32, is_write: bool, (offset, bytes): (u64, i64)) -> Io {
     let bytes = u64::try_from(bytes).unwrap_or(0);
-    let (reverse, empty, socket, unsent) = (None, false, 0, Unsent::default());
+    let (reverse, empty, socket, unsent) = (None, false, 0, SendLimit::default());
     Io { object, fd, is_write, offset, bytes, reverse, empty, socket, unsent }
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use rpcprobe_model::wanted::Rule;
+use rpcprobe_model::request_filter::Rule;
 pub use rpcprobe_model::Loss;
 
 /// Version of the layout of a capture directory.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use anyhow::{bail, Context, Result};
 
-use super::event::*;
-use super::unsent::Unsent;
+use crate::event::*;
+use crate::send_limit::SendLimit;
 use code::{code, frames, path};
 use rpcprobe_record::*;
 
@@ -100,7 +100,7 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
                 reverse: None,
                 empty: false,
                 socket: 0,
-                unsent: Unsent::default(),
+                unsent: SendLimit::default(),
             };
             call(&hdr, &r.sys, Some(io), None)
         }
@@ -232,7 +232,7 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
                 reverse: Some(connection(r.reverse, r.object_type)),
                 empty: hdr.flags & SYSCALL_EMPTY != 0,
                 socket: r.ino,
-                unsent: Unsent::from_record(r.held),
+                unsent: SendLimit::from_record(r.held),
             };
             call(&hdr, &r.sys, Some(io), None)
         }
@@ -273,7 +273,7 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
                 reverse: None,
                 empty: false,
                 socket: 0,
-                unsent: Unsent::default(),
+                unsent: SendLimit::default(),
             };
             let mut what = call(&hdr, &r.sys, Some(io), None);
             if let What::Call { call, .. } = &mut what {
@@ -307,7 +307,7 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
                 reverse,
                 empty: hdr.flags & SYSCALL_EMPTY != 0,
                 socket: 0,
-                unsent: Unsent::from_record(r.held),
+                unsent: SendLimit::from_record(r.held),
             };
             What::Transfer { tid: hdr.tid, io }
         }

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-pub use super::object::*;
-use super::unsent::Unsent;
+pub use crate::object::*;
+use crate::send_limit::SendLimit;
 use rpcprobe_model::Kind;
 use rpcprobe_record::*;
 
@@ -58,7 +58,7 @@ pub struct Io {
     /// For connections: the inode of the socket; 0: not known.
     pub socket: u32,
     /// Of a write to a TCP connection.
-    pub unsent: Unsent,
+    pub unsent: SendLimit,
 }
 
 impl Io {

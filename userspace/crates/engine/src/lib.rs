@@ -1,46 +1,35 @@
 //! From events to segments: timelines and messages ([`world`]), requests ([`requests`]), the walk
 //! ([`walk`]). Streaming: one pass, and what no open request can reach is forgotten.
 
-mod certainty;
-mod claims;
+mod calibration;
+pub mod classify;
+mod confidence;
 pub mod decode;
+pub mod detect;
+mod endpoint_io;
 pub mod event;
-pub mod forget;
-pub mod ledger;
-mod lives;
-mod locks;
-pub mod losses;
-pub mod marks;
-mod moved;
 pub mod object;
-mod recent;
-pub mod requests;
-pub mod serve;
-pub mod space;
+pub mod ownership;
+pub mod send_limit;
 pub mod stacks;
-pub mod sums;
 pub mod symbols;
-pub mod syscall;
-pub mod tile;
-pub mod unsent;
-pub mod wait;
+pub mod timeline;
 pub mod walk;
-pub mod world;
 
 use std::collections::VecDeque;
 
 use anyhow::Result;
 
-use claims::{Claimant, Claims};
+pub use calibration::Rates;
+use detect::{Detector, Found, KnownTarget};
 use event::Event;
-use forget::Held;
-use ledger::Ledger;
-use requests::{Detector, Found, KnownTarget};
-use rpcprobe_model::wanted::Wanted;
+use ownership::claims::{Claimant, Claims};
+use ownership::ledger::Ledger;
+use rpcprobe_model::request_filter::Wanted;
 use rpcprobe_model::{Category, Kind, Request, Rule, Segment};
-pub use walk::Rates;
+use timeline::retention::Held;
+use timeline::{Channel, ThreadId, World};
 use walk::{Goal, NotYet, Settings};
-use world::{Channel, ThreadId, World};
 
 /// Events between two rounds of forgetting.
 const FORGET_EVERY: u64 = 1 << 16;
@@ -296,9 +285,9 @@ impl Engine {
     fn completed(&self, found: Found) -> Request {
         let mut request = self.judged(found.request);
         self.judge_channels(&mut request, &found.goal);
-        request.certainty = certainty::of(&self.world, &found.goal, &request);
+        request.certainty = confidence::of(&self.world, &found.goal, &request);
         [request.client_moved, request.server_moved] =
-            moved::moved(&self.world, &found.goal, &self.settings.rates);
+            endpoint_io::moved(&self.world, &found.goal, &self.settings.rates);
         request
     }
 

@@ -8,10 +8,10 @@ use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
-use super::event::{Code, Module};
-use super::space::{Extent, Space};
-use super::world::{Off, ProcessId, ThreadId, Why, World};
+use crate::event::{Code, Module};
 use crate::symbols::{Place, Symbols};
+use crate::timeline::address_space::{AddressSpace, Extent};
+use crate::timeline::{Off, ProcessId, ThreadId, Why, World};
 use rpcprobe_model::{Category, Samples, StackUse, Taken};
 use rpcprobe_record::{KERNEL_FRAMES, USER_FRAMES};
 
@@ -38,7 +38,7 @@ pub type Stack = Rc<[Frame]>;
 pub struct Stacks {
     modules: Vec<Module>,
     module_ids: HashMap<Module, u32>,
-    spaces: HashMap<ProcessId, Rc<Space>>,
+    spaces: HashMap<ProcessId, Rc<AddressSpace>>,
     /// By thread: time of the switch, stack.
     sleeps: HashMap<ThreadId, VecDeque<(u64, Stack)>>,
     /// By thread: what the clock interrupted when, stack.
@@ -323,8 +323,8 @@ mod tests {
 
     use super::super::decode::decode;
     use super::super::event::{Event, Mapping, What};
-    use super::super::wait;
     use super::*;
+    use crate::classify::off_cpu;
     use crate::symbols::Line;
     use rpcprobe_record::*;
 
@@ -473,7 +473,7 @@ mod tests {
             let explained = |world: &World| {
                 let thread = world.thread_by_tid(7).unwrap();
                 let off = world.thread(thread).off_before(200).unwrap();
-                wait::explain(world, thread, off, 100, 200, None).remove(0)
+                off_cpu::explain(world, thread, off, 100, 200, None).remove(0)
             };
             let before = explained(&world);
             assert!(before.detail.contains("nothing shows for what"), "{before:?}");
@@ -481,7 +481,7 @@ mod tests {
             let after = explained(&world);
             let detail = "kernel rwsem (write) in ext4_file_write, in a page fault";
             assert_eq!(after.detail == detail, named, "{after:?}");
-            assert_eq!(wait::Part { detail: before.detail.clone(), ..after }, before);
+            assert_eq!(off_cpu::Part { detail: before.detail.clone(), ..after }, before);
             symbols = Rc::try_unwrap(std::mem::take(&mut world.stacks.symbols)).unwrap();
         }
     }

@@ -1,7 +1,7 @@
 //! What the engine makes of requests beyond their segments.
 
-use super::event::{Call, Io, Object, What};
-use super::*;
+use crate::event::{Call, Io, Object, What};
+use crate::*;
 use rpcprobe_model::Kind;
 use rpcprobe_model::Loss;
 use rpcprobe_record::TASK_TRACED;
@@ -63,7 +63,7 @@ fn requests_over_a_pipe_that_was_forgotten_are_incomplete() {
                 bytes: 10,
                 reverse: None,
                 empty: false,
-                unsent: unsent::Unsent::default(),
+                unsent: crate::send_limit::SendLimit::default(),
                 socket: 0,
             };
             let call = Call {

@@ -6,34 +6,33 @@
 
 mod accept;
 mod arrivals;
-mod doubts;
+mod futex_roles;
 mod goal;
 mod helpers;
 mod messages;
 mod off_cpu;
 mod on_cpu;
 mod queue;
-mod rates;
+
 mod run_queue;
 mod segments;
 mod turns;
 mod wire;
-mod workers;
+mod workqueue;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::event::{Call, Io, Object, OpenCall, TYPE_EVENTFD, TYPE_FIFO};
-use super::recent::{count_before, last_before, latest_before};
-use super::serve;
-use super::sums::{stretch_before, Doing};
-use super::syscall::{waits, waits_for_writeback, Waits, SOFTIRQ_NET_RX};
-use super::tile::{self, InCall, Level};
-use super::wait;
-use super::world::{
+use crate::classify;
+use crate::classify::on_cpu::{InCall, Level};
+use crate::classify::syscall::{waits, waits_for_writeback, Waits, SOFTIRQ_NET_RX};
+use crate::event::{Call, Io, Object, OpenCall, TYPE_EVENTFD, TYPE_FIFO};
+use crate::ownership::service_start;
+use crate::ownership::sums::{stretch_before, Doing};
+use crate::timeline::gallop::{count_before, last_before, latest_before};
+use crate::timeline::{
     Channel, Off, ProcessId, Thread, ThreadId, Transfer, Wake, Why, Work, World, IDLE,
 };
 pub use goal::{Goal, Message, NotYet, Settings};
-pub use rates::Rates;
 use rpcprobe_model::{Category, Evidence, Rule, Segment, Side};
 use turns::Turn;
 
@@ -253,8 +252,8 @@ impl<'w> Walk<'w> {
         let server = self.goal.server_process;
         let server = server.filter(|&id| alone || id != self.goal.client_process);
         let server = server.filter(|_| self.applies(Rule::InMemory));
-        self.received =
-            server.and_then(|id| serve::received(self.world, self.goal, id, self.goal.end_ns));
+        self.received = server
+            .and_then(|id| service_start::received(self.world, self.goal, id, self.goal.end_ns));
         if self.received.is_some() && self.back()?.is_none() {
             return Ok(());
         }
@@ -286,7 +285,7 @@ impl<'w> Walk<'w> {
         if self.goal.server_process == Some(self.goal.client_process) {
             // Whom it woke after its read, it woke for the request, if it had not turned to others.
             let server = self.goal.client_process;
-            let received = serve::received(self.world, self.goal, server, self.goal.end_ns);
+            let received = service_start::received(self.world, self.goal, server, self.goal.end_ns);
             self.members.extend(received.map(|(reader, _)| reader));
         }
         let (mut thread, mut at_ns) = (self.goal.client, self.goal.end_ns);
@@ -411,7 +410,7 @@ impl<'w> Walk<'w> {
         }
         let floor_ns = floor_ns.max(t.known_from_ns.min(at_ns - 1));
         let no_more = self.settings.no_more_records;
-        let Some(piece) = tile::piece_before(t, at_ns, floor_ns, no_more) else {
+        let Some(piece) = classify::on_cpu::piece_before(t, at_ns, floor_ns, no_more) else {
             return Err(NotYet(thread));
         };
         // A read that found its bytes ready is where a message came in.
@@ -436,7 +435,7 @@ impl<'w> Walk<'w> {
             // A waker that is explored and answers others there need not have had this request.
             let followed = depth == 0 || self.doubts();
             let taken = match followed && self.applies(Rule::InMemory) {
-                true => serve::waiting_inside(self.world, self.goal, thread, call),
+                true => service_start::waiting_inside(self.world, self.goal, thread, call),
                 false => None,
             };
             if let Some((reader, read_ns)) = taken.filter(|(_, read_ns)| *read_ns < at_ns) {

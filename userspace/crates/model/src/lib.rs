@@ -3,7 +3,7 @@
 //! The names here are the stable ones of the files and reports; see `docs/design.md`.
 
 pub mod laws;
-pub mod wanted;
+pub mod request_filter;
 
 use std::sync::Arc;
 

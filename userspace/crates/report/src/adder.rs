@@ -291,7 +291,7 @@ where
 
 #[cfg(test)]
 mod tests {
-    use super::super::samples::{broken_down, facts, segment, stream, ten, tiled, unfinished};
+    use super::super::fixtures::{broken_down, facts, segment, stream, ten, tiled, unfinished};
     use super::super::sums::Distribution;
     use super::*;
     use rpcprobe_model::Side;

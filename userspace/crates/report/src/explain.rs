@@ -451,7 +451,7 @@ fn total(out: &mut dyn Write, request: &Request, segments: &[Segment], style: St
 
 #[cfg(test)]
 mod tests {
-    use super::super::samples::{manifest, segment, ten, text, tiled, unfinished, PLAIN};
+    use super::super::fixtures::{manifest, segment, ten, text, tiled, unfinished, PLAIN};
     use super::*;
     use rpcprobe_model::{Side, StackUse};
     use rpcprobe_tables::ShownFrame;

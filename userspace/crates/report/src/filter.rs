@@ -270,7 +270,7 @@ serialized_as_text!(Pattern, StatusPattern, EndPattern);
 
 #[cfg(test)]
 mod tests {
-    use super::super::samples::{request, START_NS};
+    use super::super::fixtures::{request, START_NS};
     use super::*;
 
     #[test]

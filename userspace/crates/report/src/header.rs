@@ -381,11 +381,11 @@ fn missing_hook(hook: &Hook) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::samples;
+    use crate::fixtures;
 
     #[test]
     fn full_tables_and_lost_framing_are_told() {
-        let mut manifest = samples::manifest();
+        let mut manifest = fixtures::manifest();
         let told = |manifest: &Manifest| {
             let problems = problems(&[manifest], &Breakdown::default());
             let of = |problem: &String| problem.contains("table") || problem.contains("followed");
@@ -424,7 +424,7 @@ mod tests {
 
     #[test]
     fn runs_that_the_kernel_left_out_are_told() {
-        let mut manifest = samples::manifest();
+        let mut manifest = fixtures::manifest();
         let left_out = |manifest: &Manifest| {
             let problems = problems(&[manifest], &Breakdown::default());
             problems.into_iter().filter(|problem| problem.contains("left out")).collect::<Vec<_>>()

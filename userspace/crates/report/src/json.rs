@@ -300,10 +300,10 @@ fn document(out: &mut dyn Write, value: &impl Serialize) -> Result<()> {
 mod tests {
     use serde_json::Value;
 
-    use super::super::requests::{modelled, select, RequestOptions, SortKey};
-    use super::super::samples::{
+    use super::super::fixtures::{
         broken_down, manifest, stream, ten, text, troubled, unfinished, START_NS,
     };
+    use super::super::requests::{modelled, select, RequestOptions, SortKey};
     use super::super::survey::Query;
     use super::*;
 

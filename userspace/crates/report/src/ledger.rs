@@ -1,4 +1,4 @@
-//! What traced threads' CPU time was for: see [`rpcprobe_engine::ledger`].
+//! What traced threads' CPU time was for: see [`rpcprobe_engine::ownership::ledger`].
 
 use std::io::Write;
 
@@ -9,7 +9,7 @@ use super::layout::wrap;
 use super::text::{escape, indented, table};
 use super::units::{count, format_ns, format_share};
 use super::Style;
-use rpcprobe_engine::ledger::Account;
+use rpcprobe_engine::ownership::ledger::Account;
 
 /// Threads listed.
 const MOST_LISTED: usize = 20;
@@ -99,7 +99,7 @@ pub(super) fn ledger(
 
 #[cfg(test)]
 mod tests {
-    use super::super::samples::PLAIN;
+    use super::super::fixtures::PLAIN;
     use super::*;
 
     #[test]

@@ -61,4 +61,4 @@ pub struct Style {
 }
 
 #[cfg(test)]
-pub mod samples;
+pub mod fixtures;

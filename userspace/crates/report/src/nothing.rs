@@ -2,7 +2,7 @@
 
 use super::units::{count, format_ns};
 use rpcprobe_capture::manifest::Manifest;
-use rpcprobe_model::wanted::FOUND;
+use rpcprobe_model::request_filter::FOUND;
 
 /// One or two lines, by what is known of the capture.
 pub(super) fn nothing_found(manifest: &Manifest) -> Vec<String> {
@@ -31,7 +31,7 @@ pub(super) fn nothing_found(manifest: &Manifest) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::samples::manifest;
+    use super::super::fixtures::manifest;
     use super::*;
     use rpcprobe_capture::manifest::Attached;
 

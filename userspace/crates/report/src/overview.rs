@@ -16,7 +16,7 @@ use super::units::{count, format_exact, format_ns, format_share};
 use super::values::EXACT_VALUES;
 use super::{tables, words, Style};
 use rpcprobe_capture::manifest::Manifest;
-use rpcprobe_engine::ledger::Account;
+use rpcprobe_engine::ownership::ledger::Account;
 use rpcprobe_model::Certainty;
 
 /// What is reported on.
@@ -214,7 +214,7 @@ fn footnotes(
 #[cfg(test)]
 mod tests {
     use super::super::filter::RequestFilter;
-    use super::super::samples::{
+    use super::super::fixtures::{
         broken_down, manifest, segment, ten, text, tiled, troubled, unfinished, PLAIN,
     };
     use super::*;

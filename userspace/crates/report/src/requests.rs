@@ -365,7 +365,7 @@ fn top(row: &RequestRow, marks: &Marks) -> Option<Top> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::samples::{manifest, stream, ten, text, unfinished, PLAIN, START_NS};
+    use super::super::fixtures::{manifest, stream, ten, text, unfinished, PLAIN, START_NS};
     use super::*;
 
     fn rows() -> (Vec<RequestRow>, Marks) {

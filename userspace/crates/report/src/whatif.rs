@@ -224,7 +224,7 @@ pub fn write(out: &mut dyn Write, whatif: &Whatif, style: Style) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::samples::{stream, ten, text, PLAIN};
+    use crate::fixtures::{stream, ten, text, PLAIN};
 
     fn of(without: &[&str]) -> Whatif {
         let (rows, segments) = stream(&ten());

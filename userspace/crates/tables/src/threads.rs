@@ -10,7 +10,7 @@ use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::{DataType, Field, Schema};
 
 use super::{decode_rows, file_writer, open, rows, to_i64, told, write_batch, Ints, Texts};
-use rpcprobe_engine::ledger::Account;
+use rpcprobe_engine::ownership::ledger::Account;
 
 const NUMBERS: [&str; 8] =
     ["pid", "tid", "start_ns", "duration_ns", "cpu_ns", "own_ns", "shared_ns", "none_ns"];

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use rpcprobe::engine::event::Event;
-use rpcprobe::engine::ledger::Account;
+use rpcprobe::engine::ownership::ledger::Account;
 use rpcprobe::engine::{Engine, Rates};
 use rpcprobe::laws::check_exclusive;
 use rpcprobe::model::{check_conservation, Kind, Request, Segment};

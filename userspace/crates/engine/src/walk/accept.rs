@@ -1,7 +1,7 @@
 //! Connections that wait to be accepted.
 
-use super::*;
-use crate::world::Opening;
+use crate::timeline::Opening;
+use crate::walk::*;
 
 /// `detail` of a `queue.accept` segment.
 pub(super) const UNACCEPTED: &str = "connected, not yet accepted";
@@ -43,7 +43,8 @@ impl Walk<'_> {
             if piece_start_ns > call.enter_ns {
                 return Some(None);
             }
-            let piece = tile::Piece { start_ns: call.enter_ns, level: Level::Call(call) };
+            let piece =
+                classify::on_cpu::Piece { start_ns: call.enter_ns, level: Level::Call(call) };
             self.on_cpu(thread, &piece, at_ns);
             let accepted_ns = accepted.exit_ns;
             let read = (accepted_ns, call.enter_ns);
@@ -65,7 +66,7 @@ impl Walk<'_> {
         if leads_there || piece_start_ns > call.enter_ns {
             return Some(None);
         }
-        let piece = tile::Piece { start_ns: call.enter_ns, level: Level::Call(call) };
+        let piece = classify::on_cpu::Piece { start_ns: call.enter_ns, level: Level::Call(call) };
         self.on_cpu(thread, &piece, at_ns);
         let span = (accepted.exit_ns, call.enter_ns);
         self.queue(thread, span, Category::QueueSocket, UNREAD, Rule::Ready);
@@ -130,7 +131,7 @@ impl Walk<'_> {
                 return None;
             }
             let there_ns = established_ns.min(at_ns);
-            let piece = tile::Piece { start_ns: there_ns, level: Level::Call(call) };
+            let piece = classify::on_cpu::Piece { start_ns: there_ns, level: Level::Call(call) };
             self.on_cpu(thread, &piece, at_ns);
             self.rule = Rule::Accept;
             return Some(Step::Joined(connected.thread, there_ns));
@@ -149,7 +150,7 @@ impl Walk<'_> {
         if woken.is_some() && !self.read_others(t, from_ns, call) {
             return None;
         }
-        let piece = tile::Piece { start_ns: call.enter_ns, level: Level::Call(call) };
+        let piece = classify::on_cpu::Piece { start_ns: call.enter_ns, level: Level::Call(call) };
         self.on_cpu(thread, &piece, at_ns);
         let span = (from_ns, call.enter_ns);
         self.queue(thread, span, Category::QueueAccept, UNACCEPTED, Rule::Accept);

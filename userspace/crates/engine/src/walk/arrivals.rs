@@ -3,8 +3,8 @@
 //! What a thread did before such bytes arrived has nothing to do with them, and what it did until it
 //! read them was for others, unless it had just been woken for them.
 
-use super::*;
-use crate::marks::is_rest;
+use crate::ownership::marks::is_rest;
+use crate::walk::*;
 
 /// `detail` of an `idle.peer` segment that ends with an arrival.
 const AWAITED: &str = "not yet arrived";
@@ -49,7 +49,7 @@ impl<'w> Walk<'w> {
                 return Ok(None); // the sleep will tell
             }
         }
-        let piece = tile::Piece { start_ns: call.enter_ns, level: Level::Call(call) };
+        let piece = classify::on_cpu::Piece { start_ns: call.enter_ns, level: Level::Call(call) };
         self.on_cpu(thread, &piece, at_ns);
         let read_ns = match woken {
             Some(off) => {
@@ -103,7 +103,9 @@ impl<'w> Walk<'w> {
             return None;
         }
         let t = self.world.thread(thread);
-        let InCall::Closed(slept_in) = tile::call_at(t, off.end_ns) else { return None };
+        let InCall::Closed(slept_in) = classify::on_cpu::call_at(t, off.end_ns) else {
+            return None;
+        };
         if waits(slept_in.nr, None) != Waits::Readiness {
             return Some(slept_in);
         }

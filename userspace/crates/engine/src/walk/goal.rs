@@ -1,6 +1,7 @@
 //! What a walk explains.
 
-use super::*;
+use crate::calibration::Rates;
+use crate::walk::*;
 
 /// What to explain.
 #[derive(Clone, Debug)]
@@ -72,6 +73,6 @@ pub struct Settings {
     pub rates: Rates,
     /// The capture is over: what is not known will never be.
     pub no_more_records: bool,
-    /// The walk does without this rule: see [`super::Engine::leave_out`].
+    /// The walk does without this rule: see [`crate::walk::Engine::leave_out`].
     pub without: Option<Rule>,
 }

@@ -5,8 +5,8 @@
 //! its sleep for the request's sake, or another such helper did, and if neither had turned to another request. A wait for a lock
 //! does not count as sleep: whoever ends that hands on no work. All that is inferred, and told so: it is modelled.
 
-use super::*;
-use crate::marks::rested_ns;
+use crate::ownership::marks::rested_ns;
+use crate::walk::*;
 
 /// Helpers that woke each other, one after the other, from the one that is looked at.
 const MOST_HELPERS: usize = 64;
@@ -52,7 +52,7 @@ impl Walk<'_> {
     fn waited_for_lock(&self, who: ThreadId, off: &Off) -> bool {
         let futex =
             || off.call.zip(off.wake).is_some_and(|(call, wake)| self.is_lock(who, &call, &wake));
-        futex() || wait::kernel_lock(self.world, who, off).is_some()
+        futex() || classify::off_cpu::kernel_lock(self.world, who, off).is_some()
     }
 
     /// Whether the thread's messages show that it worked for another request then.

@@ -1,6 +1,6 @@
 //! Message edges: bytes that one thread wrote and another read.
 
-use super::*;
+use crate::walk::*;
 
 impl Walk<'_> {
     /// The thread reaches back, awake, through a read of bytes a message brought. `None`: the read
@@ -59,7 +59,8 @@ impl Walk<'_> {
                 return None;
             }
             // It had a CPU, and began with others' messages.
-            let piece = tile::Piece { start_ns: call.enter_ns, level: Level::Call(call) };
+            let piece =
+                classify::on_cpu::Piece { start_ns: call.enter_ns, level: Level::Call(call) };
             self.on_cpu(thread, &piece, at_ns);
             let span = (off.end_ns, call.enter_ns);
             self.queue(thread, span, queue_category(object), UNREAD, Rule::Ready);
@@ -81,7 +82,8 @@ impl Walk<'_> {
             // Written while it had no CPU, or in this piece.
             let begun_ns = begun_ns.min(at_ns);
             if begun_ns < at_ns {
-                let piece = tile::Piece { start_ns: begun_ns, level: Level::Call(call) };
+                let piece =
+                    classify::on_cpu::Piece { start_ns: begun_ns, level: Level::Call(call) };
                 self.on_cpu(thread, &piece, at_ns);
             }
             let handed_ns = self.handed_by(&write, begun_ns);
@@ -93,7 +95,7 @@ impl Walk<'_> {
         if piece_start_ns > call.enter_ns {
             return None; // an interrupt or fault splits the read: take the pieces first
         }
-        let piece = tile::Piece { start_ns: call.enter_ns, level: Level::Call(call) };
+        let piece = classify::on_cpu::Piece { start_ns: call.enter_ns, level: Level::Call(call) };
         self.on_cpu(thread, &piece, at_ns);
         let last = self.last_of(call, object);
         self.unread(thread, object, last, (write.exit_ns, call.enter_ns));
@@ -138,7 +140,8 @@ impl Walk<'_> {
             }
         }
         let t = self.world.thread(thread);
-        let InCall::Closed(call) = tile::call_at(t, off.end_ns.min(self.goal.end_ns)) else {
+        let InCall::Closed(call) = classify::on_cpu::call_at(t, off.end_ns.min(self.goal.end_ns))
+        else {
             return None;
         };
         let (object, write) = self.writer_of(call)?;
@@ -199,7 +202,7 @@ impl Walk<'_> {
         let before = count_before(&thread.calls, |other| other.enter_ns < call.enter_ns);
         (thread.calls.range(..before).rev())
             .take_while(|other| other.enter_ns >= from_ns)
-            .any(|other| !self.is_ours(other) && serve::answers(self.world, other))
+            .any(|other| !self.is_ours(other) && service_start::answers(self.world, other))
     }
 
     /// Whether the call's bytes belong to the request's messages.

@@ -1,6 +1,6 @@
 //! A thread off its CPU: why, who ended that, and whether the way leads there.
 
-use super::*;
+use crate::walk::*;
 
 impl<'w> Walk<'w> {
     pub(super) fn off_cpu(
@@ -130,8 +130,8 @@ impl<'w> Walk<'w> {
         let answered = thread == self.goal.client && self.passes_turn(wake.waker);
         // A lock convoy is contention, not delegation, even if we woke the holder earlier.
         let lock = off.call.is_some_and(|call| !answered && self.is_lock(thread, &call, &wake))
-            || wait::kernel_lock(self.world, thread, off).is_some()
-            || wait::throttled(self.world, thread, off);
+            || classify::off_cpu::kernel_lock(self.world, thread, off).is_some()
+            || classify::off_cpu::throttled(self.world, thread, off);
         let asked = !self.before_asked(wake.waker, edge_ns);
         let refused = self.refused.contains(&(thread, edge_ns));
         let others = self.doubts() && self.answers_another(wake.waker, edge_ns, thread);
@@ -195,7 +195,7 @@ impl<'w> Walk<'w> {
         let mut at_ns = to_ns;
         while at_ns > from_ns {
             let no_more = self.settings.no_more_records;
-            let Some(piece) = tile::piece_before(t, at_ns, from_ns, no_more) else {
+            let Some(piece) = classify::on_cpu::piece_before(t, at_ns, from_ns, no_more) else {
                 return Err(NotYet(thread));
             };
             self.on_cpu(thread, &piece, at_ns);
@@ -240,7 +240,7 @@ impl<'w> Walk<'w> {
         Ok(None)
     }
 
-    /// The wait `[from_ns, to_ns)` of `thread`, kept as one wait; see [`wait::explain`].
+    /// The wait `[from_ns, to_ns)` of `thread`, kept as one wait; see [`classify::off_cpu::explain`].
     pub(super) fn charge(
         &mut self,
         thread: ThreadId,
@@ -249,7 +249,8 @@ impl<'w> Walk<'w> {
         to_ns: u64,
         unexplained: Option<&str>,
     ) {
-        let parts = wait::explain(self.world, thread, off, from_ns, to_ns, unexplained);
+        let parts =
+            classify::off_cpu::explain(self.world, thread, off, from_ns, to_ns, unexplained);
         for mut part in parts.into_iter().rev() {
             if part.category == Category::IdlePeer && part.cause.is_none() {
                 part.cause = self.held_back(thread, off).map(|why| format!("at first {why}"));

@@ -1,14 +1,19 @@
 //! What a thread did on its CPU.
 
-use super::*;
+use crate::walk::*;
 
 impl Walk<'_> {
-    pub(super) fn on_cpu(&mut self, thread: ThreadId, piece: &tile::Piece<'_>, end_ns: u64) {
-        let (mut category, mut detail) = tile::describe(&piece.level);
+    pub(super) fn on_cpu(
+        &mut self,
+        thread: ThreadId,
+        piece: &classify::on_cpu::Piece<'_>,
+        end_ns: u64,
+    ) {
+        let (mut category, mut detail) = classify::on_cpu::describe(&piece.level);
         if let Level::Softirq(span) = piece.level {
             let t = self.world.thread(thread);
             let received = span.number == SOFTIRQ_NET_RX && self.applies(Rule::Wire);
-            if received && tile::in_network_call(t, span.end_ns) {
+            if received && classify::on_cpu::in_network_call(t, span.end_ns) {
                 // Its own packet, on its way to the socket's other end.
                 category = Category::WireStack;
                 detail = Some("receive stack".into());
@@ -56,7 +61,7 @@ impl Walk<'_> {
         &mut self,
         thread: ThreadId,
         call: &Call,
-        piece: &tile::Piece<'_>,
+        piece: &classify::on_cpu::Piece<'_>,
         at_ns: u64,
     ) -> Result<Option<Step>, NotYet> {
         let child = self.goal.child.filter(|_| self.applies(Rule::Child));

@@ -1,6 +1,6 @@
 //! Waits in queues: what was there and not asked for, and whose turn it was meanwhile.
 
-use super::*;
+use crate::walk::*;
 
 impl Walk<'_> {
     /// `[from_ns, to_ns)`: it was there and `thread` had not asked for it; `cause` says what the thread did
@@ -73,10 +73,10 @@ impl Walk<'_> {
         to_ns: u64,
     ) -> String {
         let piece = match doing {
-            Doing::Ran(_) => tile::piece_before(thread, to_ns, from_ns, true),
+            Doing::Ran(_) => classify::on_cpu::piece_before(thread, to_ns, from_ns, true),
             _ => None,
         };
-        match piece.map(|piece| tile::describe(&piece.level)) {
+        match piece.map(|piece| classify::on_cpu::describe(&piece.level)) {
             Some((category, Some(detail))) => format!("{category}: {detail}"),
             _ => doing.name().to_string(),
         }

@@ -1,6 +1,6 @@
 //! Waiting for a CPU: on whose run queue, behind whom, and where from.
 
-use super::*;
+use crate::walk::*;
 
 impl Walk<'_> {
     /// `[from_ns, to_ns)`: `thread` was runnable and others had the CPU on whose queue it was; one

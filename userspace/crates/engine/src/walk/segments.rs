@@ -1,6 +1,6 @@
 //! What the walk emits, and its names.
 
-use super::*;
+use crate::walk::*;
 
 impl Walk<'_> {
     /// What was found, in order of time, and the thread of each.

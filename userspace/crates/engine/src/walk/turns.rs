@@ -1,7 +1,7 @@
 //! Whose turn it is on a thread that serves several requests.
 //!
 //! A server's thread that has taken a request up works for others before it answers it. Their work is none of
-//! this request's: meanwhile it waits for its turn. What its marks say (see [`crate::marks`]):
+//! this request's: meanwhile it waits for its turn. What its marks say (see [`crate::ownership::marks`]):
 //! - from where it takes the request in, or goes on with it, until it turns to another, it works for it;
 //! - before it answers it, since it last answered another or rested, likewise;
 //! - between taking in the last of several and the first thing it does for any, it may work for all of them;
@@ -9,8 +9,8 @@
 
 use std::collections::VecDeque;
 
-use super::*;
-use crate::marks::{batch_begin, is_rest, rested_ns, Mark, MarkKind, Question};
+use crate::ownership::marks::{batch_begin, is_rest, rested_ns, Mark, MarkKind, Question};
+use crate::walk::*;
 
 /// For whom a thread works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

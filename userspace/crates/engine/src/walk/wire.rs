@@ -1,7 +1,7 @@
 //! The way of bytes through the network: queued at the sender's device, under way, received.
 
-use super::*;
 use crate::event::Packet;
+use crate::walk::*;
 
 const HANDED: &str = "TCP hands the device the next packet";
 const PACED: &str = "the device is still busy with the packet before";
@@ -169,7 +169,7 @@ impl Walk<'_> {
             return false;
         }
         let t = self.world.thread(thread);
-        let InCall::Closed(call) = tile::call_at(t, off.end_ns) else { return false };
+        let InCall::Closed(call) = classify::on_cpu::call_at(t, off.end_ns) else { return false };
         let sent = call.transfers().rev().find(|io| io.is_write && io.object.is_network());
         let Some(object) = sent.map(|io| io.object) else { return false };
         let from_ns = off.start_ns.max(self.goal.start_ns);

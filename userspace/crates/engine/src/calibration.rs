@@ -1,0 +1,56 @@
+//! What calibration found, for what no hook can bracket.
+
+use crate::classify::on_cpu;
+use crate::event::Call;
+use crate::timeline::Thread;
+
+/// Calibrated figures behind what is modelled.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rates {
+    pub copy_ns_per_byte: f64,
+    /// Of a call that moves a byte and neither sleeps nor wakes anybody.
+    pub transfer_ns: u64,
+    /// The same two for stream sockets.
+    pub socket_copy_ns_per_byte: f64,
+    pub socket_transfer_ns: u64,
+    /// Of a page fault, outside its recorded begin and end.
+    pub fault_outside_ns: u64,
+    /// What a fault of that calibration took in between.
+    pub fault_inside_ns: u64,
+    /// Of a system call, outside its recorded entry and exit.
+    pub call_outside_ns: u64,
+}
+
+impl Rates {
+    /// The part of a call in which it copied its payload, as modelled; see [`on_cpu::modelled_copy`].
+    pub fn copied(&self, thread: &Thread, call: &Call) -> Option<(u64, u64)> {
+        let kept_cpu =
+            thread.off_before(call.exit_ns).is_none_or(|off| off.end_ns <= call.enter_ns);
+        let (ns_per_byte, fixed_ns, kept_cpu) = match call.io.map(|io| io.object) {
+            // Its call also runs the stack, on loopback that of the other end, too.
+            Some(object) if object.is_network() => (self.socket_copy_ns_per_byte, 0, false),
+            Some(object) if object.is_socket() => {
+                (self.socket_copy_ns_per_byte, self.socket_transfer_ns, kept_cpu)
+            }
+            _ => (self.copy_ns_per_byte, self.transfer_ns, kept_cpu),
+        };
+        on_cpu::modelled_copy(call, ns_per_byte, fixed_ns, kept_cpu)
+    }
+
+    /// Of a fault that took so long in between. A slower one than in calibration tells of a slower
+    /// machine (the other thread of its core at work, say), also around it: measured, up to a third. One
+    /// that took a multiple was of another kind.
+    pub(super) fn outside_fault_ns(&self, inside_ns: u64) -> u64 {
+        let usual_ns = self.fault_outside_ns;
+        match self.fault_inside_ns {
+            0 => usual_ns,
+            inside_before_ns if inside_ns / 3 > inside_before_ns => usual_ns,
+            inside_before_ns => {
+                let scaled_ns = u128::from(usual_ns) * u128::from(inside_ns);
+                let scaled_ns = scaled_ns / u128::from(inside_before_ns);
+                let most_ns = usual_ns.saturating_add(usual_ns / 3);
+                scaled_ns.clamp(usual_ns.into(), most_ns.into()) as u64
+            }
+        }
+    }
+}

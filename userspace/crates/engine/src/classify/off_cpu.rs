@@ -1,0 +1,410 @@
+//! What a wait that is kept as one wait was for: its category, and what the thread or device that
+//! ended it did meanwhile.
+
+mod journal;
+
+use std::net::SocketAddr;
+
+use crate::classify::on_cpu::{self, InCall};
+use crate::classify::syscall::{self, Waits, ETIMEDOUT};
+use crate::event::{Block, Io, OpenCall, TYPE_FIFO, TYPE_UNIX};
+use crate::timeline::gallop::{count_before, last_before};
+use crate::timeline::{Off, ThreadId, Why, World, IDLE};
+use journal::{commit, is_jbd2};
+use rpcprobe_model::Category;
+
+/// Part of a wait: `[from_ns, to_ns)`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Part {
+    pub from_ns: u64,
+    pub to_ns: u64,
+    pub category: Category,
+    pub detail: String,
+    pub cause: Option<String>,
+    pub by: Option<ThreadId>,
+}
+
+/// Contention flags, include/trace/events/lock.h.
+const LCB_F_SPIN: u16 = 1;
+const LCB_F_READ: u16 = 2;
+const LCB_F_WRITE: u16 = 4;
+const LCB_F_PERCPU: u16 = 16;
+const LCB_F_MUTEX: u16 = 32;
+
+/// Explains the sleep `off` of `thread`, clipped to `[from_ns, to_ns)`, in order of time.
+/// `unexplained`: why nothing is known of its end.
+pub fn explain(
+    world: &World,
+    thread: ThreadId,
+    off: &Off,
+    from_ns: u64,
+    to_ns: u64,
+    unexplained: Option<&str>,
+) -> Vec<Part> {
+    let by_waker = off.wake.is_some_and(|wake| wake.by_waker());
+    let waker = off.wake.map(|wake| wake.waker).filter(|&waker| waker != IDLE && by_waker);
+    let name = place(world, thread, off);
+    let wait = Wait { world, thread, off, from_ns, to_ns, name, waker, by_waker };
+    if let Some(reason) = unexplained {
+        let detail = format!("{reason} (in {})", wait.name);
+        return wait.whole(Category::Unattributed, detail, None, None);
+    }
+    // Only the kernel's own waits: of the others the system call tells more.
+    let uninterruptible = matches!(off.why, Why::Slept { uninterruptible: true, .. });
+    let reason = uninterruptible.then(|| world.stacks.reason(thread, off)).flatten();
+    let parts = match uninterruptible {
+        true => wait.held_up(reason.as_deref()).or_else(|| wait.uninterruptible(reason.as_deref())),
+        false => wait.held_up(None).or_else(|| wait.asynchronous_io()),
+    };
+    parts.or_else(|| wait.not_seen()).unwrap_or_else(|| wait.in_call(reason.as_deref()))
+}
+
+/// A sleep to explain.
+struct Wait<'w> {
+    world: &'w World,
+    thread: ThreadId,
+    off: &'w Off,
+    from_ns: u64,
+    to_ns: u64,
+    /// Where it slept.
+    name: String,
+    /// The thread that ended it, if it did so itself.
+    waker: Option<ThreadId>,
+    by_waker: bool,
+}
+
+impl Wait<'_> {
+    fn whole(
+        &self,
+        category: Category,
+        detail: String,
+        cause: Option<String>,
+        by: Option<ThreadId>,
+    ) -> Vec<Part> {
+        let (from_ns, to_ns) = (self.from_ns, self.to_ns);
+        vec![Part { from_ns, to_ns, category, detail, cause, by }]
+    }
+
+    /// The same, ended by the waker.
+    fn by_its_waker(&self, category: Category, detail: String) -> Vec<Part> {
+        let cause = self.waker.map(|waker| activity(self.world, waker, self.from_ns, self.to_ns));
+        self.whole(category, detail, cause, self.waker)
+    }
+
+    fn inside(&self, reason: Option<&str>) -> String {
+        match reason {
+            Some(reason) => format!("{reason}, in {}", self.name),
+            None => format!("in {}", self.name),
+        }
+    }
+
+    /// For a lock of the kernel's, or because it dirtied too many pages.
+    fn held_up(&self, reason: Option<&str>) -> Option<Vec<Part>> {
+        let Wait { world, thread, off, ref name, .. } = *self;
+        if let Some(lock) = kernel_lock(world, thread, off) {
+            let named = reason.filter(|reason| reason.starts_with("kernel "));
+            let detail = match named {
+                Some(lock) => format!("{lock}, in {name}"),
+                None => format!("{lock} in {name}"),
+            };
+            return Some(self.by_its_waker(Category::Lock, detail));
+        }
+        let detail = format!("throttled for dirtying pages in {name}");
+        throttled(world, thread, off).then(|| self.whole(Category::Writeback, detail, None, None))
+    }
+
+    /// The block request whose completion ended it.
+    fn block(&self) -> Option<&Block> {
+        self.world.blocks.get(&self.off.wake?.block)
+    }
+
+    fn block_parts(&self, category: Category, block: &Block, name: &str) -> Vec<Part> {
+        block_parts(category, block, name, self.from_ns, self.to_ns)
+    }
+
+    fn asynchronous_io(&self) -> Option<Vec<Part>> {
+        self.off.call.filter(|call| syscall::waits_for_asynchronous_io(call.nr))?;
+        Some(self.block_parts(Category::BlockIo, self.block()?, &self.name))
+    }
+
+    /// For a journal, a device, or a write-back.
+    fn uninterruptible(&self, reason: Option<&str>) -> Option<Vec<Part>> {
+        let Wait { world, off, from_ns, to_ns, ref name, waker, .. } = *self;
+        if let Some(waker) = waker.filter(|waker| world.journals.contains_key(waker)) {
+            let (detail, cause) = commit(world, waker, from_ns, to_ns);
+            let detail = format!("{detail}, in {name}");
+            return Some(self.whole(Category::Journal, detail, cause, Some(waker)));
+        }
+        if let Some(block) = self.block() {
+            return Some(self.for_block(block));
+        }
+        if waker.is_some_and(|waker| is_jbd2(world, waker, to_ns)) {
+            // Its phases are not traced on this kernel.
+            return Some(self.by_its_waker(Category::Journal, self.inside(reason)));
+        }
+        let syncs = off.call.is_some_and(|call| syscall::waits_for_writeback(call.nr));
+        if syncs && waker.is_some_and(|waker| world.thread(waker).kthread) {
+            return Some(self.by_its_waker(Category::Writeback, self.inside(reason)));
+        }
+        let iowait = matches!(off.why, Why::Slept { iowait: true, .. });
+        let detail = format!("{}: the request is not known", self.inside(reason));
+        iowait.then(|| self.whole(Category::BlockIo, detail, None, waker))
+    }
+
+    /// For a block request, or for the commit that made it.
+    fn for_block(&self, block: &Block) -> Vec<Part> {
+        let Wait { world, thread, off, from_ns, to_ns, ref name, .. } = *self;
+        let own = off.call.is_none_or(|call| syscall::waits_for_own_data(call.nr));
+        let makes_room = off.call.is_some_and(|call| world.thread(thread).made_room_in(&call));
+        if block.op != 0 && !own && makes_room {
+            let name = format!("{name}, to make room in the full journal");
+            return self.block_parts(Category::Journal, block, &name);
+        }
+        let journal = world.journals.iter().find(|(_, journal)| {
+            block.op != 0 && journal.dev == block.dev && journal.commits_at(block.queued_ns)
+        });
+        match journal.filter(|_| !own) {
+            Some((&journal, _)) => {
+                // It wants a buffer that a commit is writing to the log.
+                let (detail, cause) = commit(world, journal, from_ns, to_ns);
+                let cause = cause.map(|cause| format!("{cause}; woken by the {block}"));
+                self.whole(Category::Journal, format!("{detail}, in {name}"), cause, Some(journal))
+            }
+            None => self.block_parts(Category::BlockIo, block, name),
+        }
+    }
+
+    /// Nobody saw what ended it.
+    fn not_seen(&self) -> Option<Vec<Part>> {
+        let Wait { world, thread, off, ref name, .. } = *self;
+        off.wake.filter(|wake| wake.is_unseen())?;
+        if timed_out(world, thread, off) {
+            let detail = format!("asleep in {name} until its timeout");
+            return Some(self.whole(Category::Sleep, detail, None, None));
+        }
+        let by_timer = off.call.is_some_and(|call| waits_for_timer(&call));
+        let detail = format!("asleep, and no wake-up was seen (in {name})");
+        (!by_timer).then(|| self.whole(Category::Unattributed, detail, None, None))
+    }
+
+    /// By what its system call waits for.
+    fn in_call(&self, reason: Option<&str>) -> Vec<Part> {
+        let Wait { world, thread, off, ref name, waker, by_waker, .. } = *self;
+        let nothing_shows = || match reason {
+            Some(_) => self.inside(reason),
+            None => format!("asleep in {name}: nothing shows for what"),
+        };
+        let Some(OpenCall { nr, object, .. }) = off.call else {
+            return self.by_its_waker(Category::Unattributed, nothing_shows());
+        };
+        let traced = waker.is_some_and(|waker| world.thread(waker).traced);
+        let detail = format!("asleep in {name}");
+        match syscall::waits(nr, object) {
+            Waits::Timer => self.whole(Category::Sleep, detail, None, None),
+            // Nobody woke it: FUTEX_WAIT with a timeout is a way to sleep.
+            Waits::Futex if !by_waker => self.whole(Category::Sleep, detail, None, None),
+            Waits::Futex => {
+                let detail = match off.call.and_then(|call| call.lock()) {
+                    Some(lock) => {
+                        format!("{lock} {}", object.map_or(String::new(), |o| o.to_string()))
+                    }
+                    None => detail,
+                };
+                self.by_its_waker(Category::Lock, detail)
+            }
+            Waits::Readiness if !by_waker => match became_ready(world, thread, off) {
+                // A packet, seen by whoever the interrupt hit.
+                Some(ready) if ready.object.is_socket() => {
+                    let detail =
+                        format!("{detail} until {} was ready", peer_or_object(world, ready));
+                    self.whole(Category::IdlePeer, detail, None, None)
+                }
+                // Not woken by a task: a timeout, or a timer's descriptor.
+                _ => self.whole(Category::Sleep, detail, None, None),
+            },
+            Waits::Readiness | Waits::Peer if !traced => {
+                let detail = match became_ready(world, thread, off) {
+                    Some(ready) if object != Some(ready.object) => {
+                        format!("{detail} until {} was ready", peer_or_object(world, ready))
+                    }
+                    Some(_) => detail,
+                    None => match transfer(world, thread, off).and_then(|io| peer(world, io)) {
+                        Some(peer) => format!("asleep in {}, peer {peer}", syscall::name(nr)),
+                        None => detail,
+                    },
+                };
+                self.by_its_waker(Category::IdlePeer, detail)
+            }
+            Waits::Peer
+                if nr == syscall::NR_CONNECT
+                    && object.is_some_and(|o| o.type_bits == TYPE_UNIX) =>
+            {
+                let detail = format!("no room for connections, {detail}");
+                self.by_its_waker(Category::QueueAccept, detail)
+            }
+            Waits::Peer
+                if object.is_some_and(|o| o.type_bits == TYPE_FIFO) && syscall::is_write(nr) =>
+            {
+                let detail = format!("pipe full, {detail}");
+                self.by_its_waker(Category::QueuePipe, detail)
+            }
+            Waits::Peer if object.is_some_and(|o| o.is_socket()) && syscall::is_write(nr) => {
+                let detail = format!("socket buffer full, {detail}");
+                self.by_its_waker(Category::QueueSocket, detail)
+            }
+            Waits::Readiness | Waits::Peer => {
+                let detail = format!("{detail}: the peer's work began before this request");
+                self.by_its_waker(Category::IdlePeer, detail)
+            }
+            Waits::Child | Waits::Other => {
+                let detail = nothing_shows();
+                self.by_its_waker(Category::Unattributed, detail)
+            }
+        }
+    }
+}
+
+fn waits_for_timer(call: &OpenCall) -> bool {
+    syscall::waits(call.nr, call.object) == Waits::Timer
+}
+
+/// Whether the call in which it slept came back because its time was over.
+fn timed_out(world: &World, thread: ThreadId, off: &Off) -> bool {
+    let Some(open) = off.call else { return false };
+    let InCall::Closed(call) = on_cpu::call_at(world.thread(thread), off.end_ns) else {
+        return false;
+    };
+    match syscall::waits(open.nr, open.object) {
+        _ if call.unfinished || call.enter_ns != open.enter_ns => false,
+        Waits::Futex => call.ret == -ETIMEDOUT,
+        Waits::Readiness => call.ret == 0,
+        _ => false,
+    }
+}
+
+/// What a poll(), select() or epoll_wait() that ended with something ready had waited for: what the
+/// thread read, wrote or accepted on next.
+fn became_ready<'w>(world: &'w World, thread: ThreadId, off: &Off) -> Option<&'w Io> {
+    let t = world.thread(thread);
+    let InCall::Closed(polled) = on_cpu::call_at(t, off.end_ns) else { return None };
+    let polls = syscall::waits(polled.nr, None) == Waits::Readiness;
+    if !polls || polled.ret <= 0 || polled.unfinished {
+        return None;
+    }
+    let next = count_before(&t.calls, |call| call.enter_ns < polled.exit_ns);
+    t.calls.range(next..).find_map(|call| call.io.as_ref())
+}
+
+/// What the call moved in which it slept.
+fn transfer<'w>(world: &'w World, thread: ThreadId, off: &Off) -> Option<&'w Io> {
+    match on_cpu::call_at(world.thread(thread), off.end_ns) {
+        InCall::Closed(call) => call.io.as_ref(),
+        _ => None,
+    }
+}
+
+/// The address of who is at the other end of the network connection.
+fn peer(world: &World, io: &Io) -> Option<SocketAddr> {
+    let [from, to] = world.channels.get(&io.object)?.ends?;
+    Some(if io.is_write { to } else { from })
+}
+
+fn peer_or_object(world: &World, io: &Io) -> String {
+    peer(world, io).map_or_else(|| io.object.to_string(), |peer| format!("peer {peer}"))
+}
+
+/// Where the thread slept: `fsync`, `read file:[12]`, `read /path`, `openat /path`.
+fn place(world: &World, thread: ThreadId, off: &Off) -> String {
+    let Some(call) = off.call else {
+        let kthread = world.thread(thread).kthread;
+        return if kthread { "a kernel thread" } else { "a page fault" }.into();
+    };
+    let closed = on_cpu::call_at(world.thread(thread), off.end_ns);
+    match (closed, call.object) {
+        (InCall::Closed(call), _) if call.path.is_some() => on_cpu::describe_call(call),
+        (_, Some(object)) => format!("{} {object}", syscall::name(call.nr)),
+        (InCall::Closed(call), None) => on_cpu::describe_call(call),
+        _ => syscall::name(call.nr).into_owned(),
+    }
+}
+
+/// The kernel lock the sleep was for: it lies within a contention.
+pub(crate) fn kernel_lock(world: &World, thread: ThreadId, off: &Off) -> Option<&'static str> {
+    let contentions = &world.thread(thread).contentions;
+    let span = last_before(contentions, |span| span.start_ns <= off.start_ns)?;
+    if span.end_ns < off.end_ns {
+        return None;
+    }
+    Some(match span.number {
+        flags if flags & LCB_F_MUTEX != 0 => "kernel mutex",
+        flags if flags & LCB_F_SPIN != 0 => "kernel spinlock",
+        flags if flags & LCB_F_PERCPU != 0 => "kernel per-CPU rwsem",
+        flags if flags & LCB_F_READ != 0 => "kernel rwsem (read)",
+        flags if flags & LCB_F_WRITE != 0 => "kernel rwsem (write)",
+        _ => "kernel semaphore",
+    })
+}
+
+/// Whether the thread was told to pause since it last ran before this sleep.
+pub(crate) fn throttled(world: &World, thread: ThreadId, off: &Off) -> bool {
+    let t = world.thread(thread);
+    let told = last_before(&t.throttles, |at_ns| *at_ns <= off.start_ns);
+    let Some(&told_ns) = told else { return false };
+    let former = t.off_before(off.start_ns).map_or(0, |former| former.end_ns);
+    // The pause itself: for a given time, counted as a wait for a device (io_schedule_timeout()). Some
+    // are told and not made.
+    let paused = matches!(off.why, Why::Slept { uninterruptible: true, iowait: true });
+    told_ns >= former && paused && off.wake.is_none_or(|wake| wake.by_interrupt())
+}
+
+/// The wait for a block request in its parts.
+fn block_parts(
+    category: Category,
+    block: &Block,
+    name: &str,
+    from_ns: u64,
+    to_ns: u64,
+) -> Vec<Part> {
+    let borders = [
+        (block.queued_ns, "before it was queued"),
+        (block.issued_ns, "queue"),
+        (block.done_ns, "service"),
+        (u64::MAX, "completion"),
+    ];
+    let mut parts = Vec::new();
+    let mut at_ns = from_ns;
+    for (border_ns, cause) in borders {
+        let end_ns = border_ns.clamp(at_ns, to_ns);
+        if at_ns < end_ns {
+            parts.push(Part {
+                from_ns: at_ns,
+                to_ns: end_ns,
+                category,
+                detail: format!("{block}, in {name}"),
+                cause: Some(cause.into()),
+                by: None,
+            });
+        }
+        at_ns = end_ns;
+    }
+    parts
+}
+
+fn percent(part_ns: u64, whole_ns: u64) -> u64 {
+    (u128::from(part_ns) * 100 / u128::from(whole_ns)) as u64
+}
+
+/// How a thread spent an interval, in one phrase.
+pub fn activity(world: &World, thread: ThreadId, from_ns: u64, to_ns: u64) -> String {
+    let t = world.thread(thread);
+    let off_ns: u64 = t
+        .off
+        .iter()
+        .rev()
+        .take_while(|off| off.end_ns > from_ns)
+        .map(|off| off.end_ns.min(to_ns).saturating_sub(off.start_ns.max(from_ns)))
+        .fold(0, u64::saturating_add);
+    let whole_ns = (to_ns - from_ns).max(1);
+    let percent = percent(whole_ns.saturating_sub(off_ns), whole_ns);
+    format!("{} on CPU {percent} % of the time", t.name_at(to_ns))
+}

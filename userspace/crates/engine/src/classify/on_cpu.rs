@@ -1,0 +1,226 @@
+//! What a thread on a CPU was doing: the innermost of user code, system call, page fault, softirq,
+//! hard interrupt. The levels exclude each other: an inner level's time is never an outer's.
+
+use std::fmt::{Display, Write};
+
+use crate::classify::syscall;
+use crate::event::{Call, Object};
+use crate::timeline::gallop::last_before;
+use crate::timeline::{Span, Thread};
+use rpcprobe_model::Category;
+use rpcprobe_record::{FAULT_MAJOR, VEC_CALL_FUNCTION, VEC_IRQ_WORK, VEC_RESCHEDULE, VEC_TIMER};
+
+/// The innermost level at an instant.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Level<'w> {
+    User,
+    Call(&'w Call),
+    /// In a call whose record is still to come.
+    OpenCall {
+        nr: u16,
+        object: Option<Object>,
+    },
+    Fault(Span),
+    Softirq(Span),
+    Hardirq(Span),
+    Steal(Span),
+    /// Not known: user or kernel; the call's record never came.
+    Unknown,
+}
+
+/// A stretch `[start_ns, end)` in which the innermost level did not change.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Piece<'w> {
+    pub start_ns: u64,
+    pub level: Level<'w>,
+}
+
+/// The call a thread was in just before `at_ns`, whatever else ran on top of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum InCall<'w> {
+    No {
+        since_ns: u64,
+    },
+    Closed(&'w Call),
+    Open {
+        nr: u16,
+        enter_ns: u64,
+        object: Option<Object>,
+    },
+    /// Its state just before `at_ns` is told by a record still to come.
+    NotYetKnown {
+        since_ns: u64,
+    },
+}
+
+/// Whether the thread was in a system call just before `at_ns`.
+pub fn call_at(thread: &Thread, at_ns: u64) -> InCall<'_> {
+    let last = thread.call_before(at_ns);
+    if let Some(call) = last {
+        if call.exit_ns >= at_ns {
+            return InCall::Closed(call);
+        }
+    }
+    let since_ns = last.map_or(thread.known_from_ns, |call| call.exit_ns);
+    if let Some(open) = thread.open_call {
+        if open.enter_ns < at_ns {
+            return InCall::Open { nr: open.nr, enter_ns: open.enter_ns, object: open.object };
+        }
+        return InCall::No { since_ns };
+    }
+    if thread.exited_ns.is_some_and(|exited_ns| at_ns > exited_ns) {
+        // do_exit() runs on in the call, or the fatal signal, that ended the thread.
+        let enter_ns = thread.exited_ns.unwrap_or(since_ns);
+        return InCall::Open { nr: syscall::NR_EXIT, enter_ns, object: None };
+    }
+    if at_ns > thread.settled_ns {
+        return InCall::NotYetKnown { since_ns: thread.settled_ns.max(since_ns) };
+    }
+    InCall::No { since_ns }
+}
+
+/// Whether the thread was, just before `at_ns`, in a system call on a socket of the network.
+pub fn in_network_call(thread: &Thread, at_ns: u64) -> bool {
+    let object = match call_at(thread, at_ns) {
+        InCall::Closed(call) => call.io.map(|io| io.object),
+        InCall::Open { object, .. } => object,
+        InCall::No { .. } | InCall::NotYetKnown { .. } => None,
+    };
+    object.is_some_and(|object| object.is_network())
+}
+
+/// The last piece before `at_ns`, not reaching back past `floor_ns`; the thread must have been on a
+/// CPU throughout. `None`: the record that tells is still to come (unless `no_more_records`).
+pub fn piece_before(
+    thread: &Thread,
+    at_ns: u64,
+    floor_ns: u64,
+    no_more_records: bool,
+) -> Option<Piece<'_>> {
+    let mut start_ns = floor_ns;
+    for (spans, level) in [
+        (&thread.steals, Level::Steal as fn(Span) -> Level<'static>),
+        (&thread.hardirqs, Level::Hardirq),
+        (&thread.softirqs, Level::Softirq),
+        (&thread.faults, Level::Fault),
+    ] {
+        let Some(span) = last_before(spans, |span| span.start_ns < at_ns) else { continue };
+        if span.end_ns >= at_ns && span.end_ns > span.start_ns {
+            return Some(Piece { start_ns: start_ns.max(span.start_ns), level: level(*span) });
+        }
+        start_ns = start_ns.max(span.end_ns);
+    }
+    let (since_ns, level) = match call_at(thread, at_ns) {
+        InCall::Closed(call) => (call.enter_ns, Level::Call(call)),
+        InCall::Open { nr, enter_ns, object } => (enter_ns, Level::OpenCall { nr, object }),
+        InCall::No { since_ns } => (since_ns, Level::User),
+        InCall::NotYetKnown { since_ns } if no_more_records => (since_ns, Level::Unknown),
+        InCall::NotYetKnown { .. } => return None,
+    };
+    // Before the thread was, nothing is known of it; every piece must lead back all the same.
+    Some(Piece { start_ns: start_ns.max(since_ns).min(at_ns - 1), level })
+}
+
+/// The category of a level.
+pub fn category(level: &Level<'_>) -> Category {
+    match level {
+        Level::User => Category::User,
+        Level::Call(call) => syscall::category(call.nr, call.io.map(|io| io.object)),
+        Level::OpenCall { nr, object } => syscall::category(*nr, *object),
+        Level::Fault(_) => Category::Fault,
+        Level::Softirq(_) | Level::Hardirq(_) => Category::Interrupt,
+        Level::Steal(_) => Category::Steal,
+        Level::Unknown => Category::Unattributed,
+    }
+}
+
+/// Category and description of a level.
+pub fn describe(level: &Level<'_>) -> (Category, Option<String>) {
+    let detail = match level {
+        Level::User => None,
+        Level::Call(call) => Some(describe_call(call)),
+        Level::OpenCall { nr, object } => Some(named(*nr, object.as_ref())),
+        Level::Fault(span) => {
+            let major = span.number & u16::from(FAULT_MAJOR) != 0;
+            Some(if major { "major fault" } else { "minor fault" }.into())
+        }
+        Level::Softirq(span) => Some(format!("softirq {}", softirq_name(span.number))),
+        Level::Hardirq(span) => Some(hardirq_name(span.number)),
+        Level::Steal(_) => Some("the hypervisor had the CPU".into()),
+        Level::Unknown => Some("the record of this system call never came".into()),
+    };
+    (category(level), detail)
+}
+
+/// `write pipe:[123]`, `openat /etc/ld.so.cache`, `read /etc/ld.so.cache`, `brk`.
+pub fn describe_call(call: &Call) -> String {
+    match (&call.io, &call.path) {
+        (Some(io), None) => named(call.nr, Some(&io.object)),
+        (_, path) => named(call.nr, path.as_ref()),
+    }
+}
+
+/// A call's name, and what it was applied to. Made for nearly every segment: in one allocation.
+fn named(nr: u16, what: Option<&impl Display>) -> String {
+    let mut text = String::with_capacity(48);
+    text.push_str(&syscall::name(nr));
+    if let Some(what) = what {
+        let _ = write!(text, " {what}"); // a String takes everything
+    }
+    text
+}
+
+/// From here on the copying is what a transfer takes, and a call tells of itself how long it was.
+const LONG_COPY_NS: u64 = 10_000;
+
+/// Part of a call in which its payload is copied, as modelled: a write copies when it begins, a
+/// read just before it ends. `None` when it moved nothing through a channel.
+///
+/// The time is bytes x rate. Where that is long and the call kept its CPU, it is all of the call but
+/// what one takes that moves a byte (`fixed_ns`): caches and the memory the kernel must find make the
+/// rates of two transfers differ several times.
+pub fn modelled_copy(
+    call: &Call,
+    ns_per_byte: f64,
+    fixed_ns: u64,
+    kept_cpu: bool,
+) -> Option<(u64, u64)> {
+    if syscall::moves_pages(call.nr) {
+        return None;
+    }
+    let is_write = call.transfers().last()?.is_write;
+    let bytes = call.transfers().map(|io| io.bytes).fold(0, u64::saturating_add);
+    let call_ns = call.exit_ns.saturating_sub(call.enter_ns);
+    let by_rate_ns = (bytes as f64 * ns_per_byte).round() as u64;
+    let length_ns = match by_rate_ns >= LONG_COPY_NS && kept_cpu {
+        true => call_ns.saturating_sub(fixed_ns),
+        false => by_rate_ns.min(call_ns),
+    };
+    if length_ns == 0 {
+        return None;
+    }
+    Some(if is_write {
+        (call.enter_ns, call.enter_ns + length_ns)
+    } else {
+        (call.exit_ns - length_ns, call.exit_ns)
+    })
+}
+
+/// include/linux/interrupt.h, the order of `enum { HI_SOFTIRQ, ... }`.
+fn softirq_name(number: u16) -> &'static str {
+    const NAMES: [&str; 10] = [
+        "HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER",
+        "RCU",
+    ];
+    NAMES.get(usize::from(number)).copied().unwrap_or("?")
+}
+
+fn hardirq_name(number: u16) -> String {
+    match number {
+        VEC_TIMER => "timer interrupt".into(),
+        VEC_RESCHEDULE => "reschedule interrupt".into(),
+        VEC_CALL_FUNCTION => "call-function interrupt".into(),
+        VEC_IRQ_WORK => "irq-work interrupt".into(),
+        irq => format!("irq {irq}"),
+    }
+}

@@ -1,0 +1,39 @@
+//! How sure it is that a request is one.
+
+use crate::detect::WHO_ASKS;
+use crate::timeline::World;
+use crate::walk::Goal;
+use rpcprobe_model::{Certainty, Kind, Request};
+
+/// Of a request that was found so.
+pub fn of(world: &World, goal: &Goal, request: &Request) -> Certainty {
+    if request.reason.as_deref() == Some(WHO_ASKS) {
+        return Certainty::Guessed;
+    }
+    match request.kind {
+        Kind::Exec | Kind::Process => Certainty::Sure,
+        // Its reply had the call's number.
+        Kind::OncRpc if request.complete => Certainty::Sure,
+        Kind::Http1 | Kind::Http2 | Kind::OncRpc | Kind::Resp if begin_was_seen(world, goal) => {
+            Certainty::Sure
+        }
+        Kind::Tcp if !begin_was_seen(world, goal) && !role_is_known(world, goal) => {
+            Certainty::Guessed
+        }
+        _ => Certainty::Likely,
+    }
+}
+
+/// Whether it was known beforehand which end of the connection is the server's.
+fn role_is_known(world: &World, goal: &Goal) -> bool {
+    let mut channels = goal.messages.iter().filter_map(|m| world.channels.get(&m.object));
+    channels.any(|channel| channel.role.is_some())
+}
+
+/// Whether the request's connection was opened, or accepted, in the capture: a framing is then known from
+/// its first bytes.
+fn begin_was_seen(world: &World, goal: &Goal) -> bool {
+    let channels = goal.messages.iter().filter_map(|m| world.channels.get(&m.object));
+    let mut openings = channels.map(|channel| channel.connected.or(channel.accepted));
+    openings.any(|opening| opening.is_some())
+}

@@ -1,0 +1,106 @@
+//! Requests with a connection of their own: to open and to close it belongs to them.
+//!
+//! So it is if nothing else was sent on the connection, and the client's thread did nothing else in
+//! between: who waits for something else, a pool's next use or the user, has not opened the connection
+//! just for this request, or is done with it.
+
+use crate::classify::syscall::{waits, Waits, NR_CLOSE};
+use crate::detect::half_duplex::{Ended, Turn};
+use crate::detect::Detector;
+use crate::event::Call;
+use crate::timeline::gallop::{count_before, latest_before};
+use crate::timeline::{ProcessId, Thread, ThreadId, Why, World};
+
+impl Detector {
+    /// A process closes a descriptor: what it asked on that connection has all the answer it will get.
+    pub(super) fn connection_closed(&mut self, thread: ThreadId, process: ProcessId, call: &Call) {
+        let Some(io) = call.io.filter(|io| io.object.is_stream() && !call.unfinished) else {
+            return;
+        };
+        let of = |(owner, _): &&(_, _), turn: &Turn| {
+            *owner == process && turn.socket != 0 && u64::from(turn.socket) == io.object.ino
+        };
+        let found = self.turns.iter().find(|(key, turn)| of(key, turn)).map(|(key, _)| *key);
+        let Some(mut turn) = found.and_then(|key| self.turns.remove(&key)) else { return };
+        let (enter_ns, exit_ns) = (call.enter_ns, call.exit_ns);
+        turn.ended = Some(Ended::Closed { thread, enter_ns, exit_ns });
+        self.close(turn, exit_ns);
+    }
+}
+
+impl Turn {
+    /// From when on it may need to know what happened.
+    pub(super) fn since_ns(&self) -> u64 {
+        self.opened.map_or(self.start_ns, |opened| opened.enter_ns.min(self.start_ns))
+    }
+
+    /// When the request begins and ends, and whose call ends it, given who had the answer when.
+    pub(super) fn window(
+        &self,
+        world: &World,
+        answered_ns: u64,
+        reader: ThreadId,
+    ) -> (u64, u64, ThreadId) {
+        let mut start_ns = self.start_ns;
+        let (Some(opened), Some(ended)) = (self.opened, self.ended) else {
+            return (start_ns, answered_ns, reader);
+        };
+        let t = world.thread(opened.thread);
+        if opened.thread == self.client
+            && opened.enter_ns < start_ns
+            && t.known_from_ns <= opened.enter_ns
+            && !self.waits_elsewhere(t, opened.exit_ns, start_ns, opened.pending)
+            && !serves_others(t, opened.exit_ns, start_ns)
+        {
+            start_ns = opened.enter_ns;
+        }
+        match ended {
+            Ended::Closed { thread, enter_ns, exit_ns }
+                if thread == reader
+                    && enter_ns >= answered_ns
+                    && !self.waits_elsewhere(
+                        world.thread(thread),
+                        answered_ns,
+                        enter_ns,
+                        false,
+                    )
+                    && !serves_others(world.thread(thread), answered_ns, enter_ns) =>
+            {
+                (start_ns, exit_ns, thread)
+            }
+            _ => (start_ns, answered_ns, reader),
+        }
+    }
+
+    /// Whether the thread slept in `[from_ns, to_ns)` for anything but this connection: in its own
+    /// calls or in a poll, either of any kind or one that told of its end.
+    fn waits_elsewhere(&self, t: &Thread, from_ns: u64, to_ns: u64, may_poll: bool) -> bool {
+        let is_own = |ino| ino == u64::from(self.socket);
+        let mut sleeps = latest_before(&t.off, |off| off.start_ns < to_ns)
+            .take_while(|off| off.end_ns > from_ns);
+        sleeps.any(|off| {
+            let Why::Slept { uninterruptible: false, .. } = off.why else { return false };
+            let Some(call) = off.call else { return true };
+            if call.object.is_some_and(|object| object.is_socket() && is_own(object.ino)) {
+                return false;
+            }
+            let polls = waits(call.nr, None) == Waits::Readiness;
+            let ended = || {
+                let calls = latest_before(&t.calls, |call| call.enter_ns < to_ns);
+                let mut calls = calls.take_while(|call| call.enter_ns >= off.end_ns);
+                calls.any(|call| {
+                    let own = call.io.is_some_and(|io| is_own(io.object.ino));
+                    own && call.ret == 0 && call.nr != NR_CLOSE
+                })
+            };
+            !(polls && (may_poll || ended()))
+        })
+    }
+}
+
+/// Whether the thread moved messages between the two.
+fn serves_others(t: &Thread, after_ns: u64, before_ns: u64) -> bool {
+    let marks = &t.marks.list;
+    let until = count_before(marks, |mark| mark.exit_ns <= before_ns);
+    until.checked_sub(1).is_some_and(|last| marks[last].exit_ns > after_ns)
+}

@@ -1,0 +1,397 @@
+//! From exchanges to requests: when all the calls that moved their bytes are on record.
+
+use crate::detect::framed::connection::Connection;
+use crate::detect::framed::exchange::{Ended, Exchange};
+use crate::detect::framed::hand_over::{hand_over, Askers, HandOver};
+use crate::detect::half_duplex::exit_reason;
+use crate::detect::single_ended::arrival_ns;
+use crate::detect::{end_of, name_of, Detector, Found};
+use crate::event::{Object, Protocol};
+use crate::timeline::gallop::last_before;
+use crate::timeline::{Channel, ThreadId, Transfer, World};
+use crate::walk::{Goal, Message};
+use rpcprobe_model::Request;
+
+/// How long an exchange waits for the record of a call that is still under way.
+const RECORD_PATIENCE_NS: u64 = 2_000_000_000;
+/// And for a sign that its other end is traced, too; for its method; for an end's last records.
+const SIGN_PATIENCE_NS: u64 = 100_000_000;
+/// An answer that ends with its connection has, when nothing more comes for so long.
+const CLOSE_PATIENCE_NS: u64 = 500_000_000;
+
+/// Who moved what matters of an exchange, as far as they are traced and told.
+struct Moves {
+    /// Where the question is and its first byte.
+    asked: (Object, u64),
+    /// First byte of the question, written and read.
+    sent: Option<Transfer>,
+    taken: Option<Transfer>,
+    /// Last byte of the answer.
+    answered: Option<Transfer>,
+    received: Option<Transfer>,
+    /// Whether any call is known of the ends.
+    client_traced: bool,
+    server_traced: bool,
+}
+
+impl Moves {
+    fn of(world: &World, (asked_on, answered_on): (Object, Object), exchange: &Exchange) -> Moves {
+        let (asked, answered) = (world.channels.get(&asked_on), world.channels.get(&answered_on));
+        let first = exchange.asked.first();
+        let last = exchange.answered.last();
+        let written = |channel: Option<&Channel>, at: Option<u64>| {
+            Channel::find(&channel?.writes, at?).copied()
+        };
+        let read = |channel: Option<&Channel>, at: Option<u64>| {
+            Channel::find(&channel?.reads, at?).copied()
+        };
+        let writes = |channel: Option<&Channel>| channel.is_some_and(|c| !c.writes.is_empty());
+        let reads = |channel: Option<&Channel>| channel.is_some_and(|c| !c.reads.is_empty());
+        Moves {
+            asked: (asked_on, first.unwrap_or(0)),
+            sent: written(asked, first),
+            taken: read(asked, first),
+            answered: written(answered, last),
+            received: read(answered, last),
+            client_traced: writes(asked) || reads(answered),
+            server_traced: reads(asked) || writes(answered),
+        }
+    }
+}
+
+/// A request's window, and whose thread has it at its end.
+struct Window {
+    start_ns: u64,
+    end_ns: u64,
+    thread: ThreadId,
+    /// Who read the answer for that thread, and when it had it.
+    handed: Option<(ThreadId, u64)>,
+}
+
+enum Settled {
+    Complete(Window),
+    Incomplete(Window, String),
+    NotYet,
+    /// Not before that time.
+    NotBefore(u64),
+    /// Nothing is known of the calls that moved it.
+    Nothing,
+}
+
+impl Detector {
+    pub(super) fn tidy_framed(&mut self, world: &World) {
+        for connection in self.framed.connections.values_mut() {
+            connection.tidy(world, RECORD_PATIENCE_NS);
+        }
+    }
+
+    /// Decides the exchanges of a connection whose calls are all on record. `over`: no more will be.
+    pub(super) fn settle_framed(&mut self, world: &World, channel: Object, over: bool) {
+        let Some(number) = self.framed.by_channel.get(&channel).copied() else { return };
+        let Some(mut connection) = self.framed.connections.remove(&number) else { return };
+        // Only what is written and read there tells who asks and who serves.
+        if let Some(ends) = connection.ends().filter(|ends| over || ends.0 == channel) {
+            let begun = std::mem::take(&mut connection.begun);
+            self.link_parents(world, &mut connection, ends, begun);
+        }
+        self.settle_connection(world, &mut connection, over);
+        self.framed.connections.insert(number, connection);
+    }
+
+    /// Looks at what the last frame or message told: of a pipeline there are thousands in a call, and the record of that
+    /// is still to come.
+    pub(super) fn told(&mut self, world: &World, channel: Object) {
+        let Some(number) = self.framed.by_channel.get(&channel).copied() else { return };
+        let Some(mut connection) = self.framed.connections.remove(&number) else { return };
+        if let Some(ends) = connection.ends() {
+            let begun = connection.begun.pop();
+            self.link_parents(world, &mut connection, ends, begun);
+            self.end_services(&mut connection, ends);
+        }
+        self.framed.connections.insert(number, connection);
+    }
+
+    /// Those whose answers have ended since are not served any more.
+    fn end_services(&mut self, connection: &mut Connection, ends: (Object, Object)) {
+        for exchange in connection.ended.iter_mut().skip(connection.served) {
+            if let (Some(process), Some(first)) = (exchange.serving.take(), exchange.asked.first())
+            {
+                self.parents.end(process, (ends.0, first), exchange.ended_ns);
+            }
+        }
+        connection.served = connection.ended.len();
+    }
+
+    fn settle_connection(&mut self, world: &World, connection: &mut Connection, over: bool) {
+        let Some(ends) = connection.ends() else { return };
+        self.end_services(connection, ends);
+        connection.resume(world.now_ns, over);
+        connection.served = 0;
+        for mut exchange in std::mem::take(&mut connection.ended) {
+            match settled(world, ends, &mut connection.askers, &mut exchange, over) {
+                Settled::Complete(window) => {
+                    let nth = matches!(connection.protocol, Protocol::Http1 | Protocol::Resp);
+                    let doubt = exchange.doubted.map(|torn| torn.before_it(nth));
+                    self.framed_found(world, connection, exchange, &window, doubt);
+                }
+                Settled::Incomplete(window, reason) => {
+                    self.framed_found(world, connection, exchange, &window, Some(reason));
+                }
+                Settled::NotYet => connection.ended.push(exchange),
+                Settled::NotBefore(at_ns) => connection.resting.push_back((at_ns, exchange)),
+                Settled::Nothing => {}
+            }
+        }
+        connection.served = connection.ended.len();
+        let gone = connection
+            .gone
+            .filter(|(_, _, at_ns)| over || at_ns.saturating_add(SIGN_PATIENCE_NS) < world.now_ns);
+        let (reason, end_ns) = match gone {
+            Some((process, client, at_ns)) => {
+                let who = if client { "the client" } else { "the server" };
+                (exit_reason(who, world, process), at_ns)
+            }
+            None if over => (CUT.to_string(), world.now_ns),
+            None => return,
+        };
+        for exchange in connection.take_open() {
+            let moves = Moves::of(world, ends, &exchange);
+            let Some(window) = unanswered(world, &moves, end_ns) else { continue };
+            self.framed_found(world, connection, exchange, &window, Some(reason.clone()));
+        }
+    }
+
+    /// Looks at who asks new questions, and for what, and who begins to serve them.
+    fn link_parents(
+        &mut self,
+        world: &World,
+        connection: &mut Connection,
+        ends: (Object, Object),
+        begun: impl IntoIterator<Item = (u64, u32)>,
+    ) {
+        for (first, id) in begun {
+            let Some(channel) = world.channels.get(&ends.0) else { continue };
+            let Some((exchange, open)) = connection.begun(first, id) else { continue };
+            let process = |transfer: &Transfer| world.thread(transfer.thread).process;
+            // Once, as it is asked: later, fewer are being served, and one of them seems to be the one.
+            let sent = Channel::find(&channel.writes, first).filter(|_| !exchange.linked);
+            if let Some(sent) = sent {
+                exchange.linked = true;
+                exchange.asked_for =
+                    self.asks_for(world, process(sent), sent.thread, sent.enter_ns);
+                exchange.program = self.enclosing(world, process(sent));
+            }
+            let taken = Channel::find(&channel.reads, first);
+            if let Some(taken) = taken.filter(|_| open && exchange.serving.is_none()) {
+                self.parents.begin(process(taken), taken, (ends.0, first), false);
+                exchange.serving = Some(process(taken));
+            }
+            // The write's record may come after the read's.
+            let asker_comes = !exchange.linked && channel.is_written;
+            if taken.is_none() || asker_comes {
+                connection.begun.push((first, id));
+            }
+        }
+    }
+
+    fn framed_found(
+        &mut self,
+        world: &World,
+        connection: &Connection,
+        exchange: Exchange,
+        window: &Window,
+        reason: Option<String>,
+    ) {
+        let Some(ends) = connection.ends() else { return };
+        let moves = Moves::of(world, ends, &exchange);
+        let client = moves.received.or(moves.sent).map(|transfer| transfer.thread);
+        let client = window.handed.map(|_| window.thread).or(client);
+        let server = moves.taken.or(moves.answered).map(|transfer| transfer.thread);
+        let process = |thread: Option<ThreadId>| thread.map(|id| world.thread(id).process);
+        let server_process = process(server);
+        if let (Some(first), Some(answered)) = (exchange.asked.first(), moves.answered) {
+            let server = world.thread(answered.thread).process;
+            self.parents.end(server, (ends.0, first), answered.exit_ns);
+        }
+        let window_ns = (window.start_ns, window.end_ns);
+        let parent = self.parent_of(world, exchange.asked_for, exchange.program, window_ns);
+        let protocol = connection.protocol;
+        let (stream_id, xid) = match protocol {
+            Protocol::Http2 => (Some(u64::from(exchange.id)), None),
+            Protocol::OncRpc => (None, Some(exchange.id)),
+            Protocol::Http1 | Protocol::Resp => (None, None),
+        };
+        let retransmissions = xid.map(|_| exchange.repeats);
+        self.found_primary = true;
+        let complete = reason.is_none();
+        let end = |thread: Option<ThreadId>| thread.map(|id| end_of(world, id, window.end_ns));
+        let request_id = match exchange.asked.first() {
+            Some(first) => self.id_of((ends.0, first)),
+            None => self.new_id(),
+        };
+        let request = Request {
+            request_id,
+            parent_request_id: parent.map(|parent| parent.id),
+            detached: parent.is_some_and(|parent| parent.detached),
+            complete,
+            reason,
+            client: end(client),
+            server: end(server),
+            channel: Some(name_of(world, ends.0)),
+            stream_id,
+            xid,
+            retransmissions,
+            method: exchange.method,
+            status: exchange.result.or(exchange.status),
+            request_bytes: Some(exchange.asked.count),
+            response_bytes: (!exchange.answered.is_empty()).then_some(exchange.answered.count),
+            ..Request::new(protocol.kind(), window.start_ns, window.end_ns)
+        };
+        let messages: Vec<Message> = match complete {
+            true => {
+                let asked = exchange.asked.messages(ends.0);
+                asked.chain(exchange.answered.messages(ends.1)).collect()
+            }
+            false => Vec::new(),
+        };
+        let goal = Goal {
+            server_process,
+            messages,
+            handed: window.handed,
+            ..Goal::new(
+                window.start_ns,
+                window.end_ns,
+                (window.thread, world.thread(window.thread).process),
+            )
+        };
+        self.found.push(Found { request, goal });
+    }
+}
+
+const CUT: &str = "the capture ended before the answer";
+
+fn settled(
+    world: &World,
+    ends: (Object, Object),
+    askers: &mut Askers,
+    exchange: &mut Exchange,
+    over: bool,
+) -> Settled {
+    let Some(how) = exchange.ended else { return Settled::NotYet };
+    let waited = |since_ns: u64, patience_ns: u64| {
+        over || since_ns.saturating_add(patience_ns) < world.now_ns
+    };
+    let ended_ns = exchange.ended_ns;
+    if !exchange.unnamed.is_empty() && !waited(ended_ns, SIGN_PATIENCE_NS) {
+        return Settled::NotYet;
+    }
+    if how == Ended::UntilClose {
+        let Some(last) = last_moved(world, ends.1) else { return Settled::Nothing };
+        if !waited(last.exit_ns.max(ended_ns), CLOSE_PATIENCE_NS) {
+            return Settled::NotYet;
+        }
+        exchange.answered.reach(last.to);
+    }
+    let moves = Moves::of(world, ends, exchange);
+    if let Ended::Torn(torn) = how {
+        return match unanswered(world, &moves, ended_ns) {
+            Some(window) => Settled::Incomplete(window, torn.before_its_answer()),
+            None => Settled::Nothing,
+        };
+    }
+    if let Ended::Reset { .. } | Ended::Refused = how {
+        let at_ns = moves.received.or(moves.answered).map_or(ended_ns, |t| t.exit_ns);
+        return match unanswered(world, &moves, at_ns) {
+            Some(window) => Settled::Incomplete(window, reason(how)),
+            None => Settled::Nothing,
+        };
+    }
+    let late = waited(ended_ns, RECORD_PATIENCE_NS);
+    let cut = over && ended_ns.saturating_add(RECORD_PATIENCE_NS) >= world.now_ns;
+    match (moves.sent, moves.received) {
+        (Some(sent), Some(received)) => {
+            let server_known = moves.answered.is_some() && moves.taken.is_some();
+            if moves.server_traced && !server_known && !late {
+                return Settled::NotYet;
+            }
+            askers.note(sent.thread);
+            let late = waited(received.exit_ns, SIGN_PATIENCE_NS);
+            match hand_over(world, askers, &sent, &received, late) {
+                HandOver::NotYet => Settled::NotYet,
+                HandOver::None => complete(sent.enter_ns, received.exit_ns, received.thread),
+                HandOver::To { thread, at_ns } => {
+                    let handed = Some((received.thread, received.exit_ns));
+                    let start_ns = sent.enter_ns;
+                    Settled::Complete(Window { start_ns, end_ns: at_ns, thread, handed })
+                }
+            }
+        }
+        _ if moves.client_traced && !late => Settled::NotYet,
+        _ if moves.client_traced => match unanswered(world, &moves, world.now_ns) {
+            Some(window) => {
+                let reason = if cut { CUT } else { "the client has not read all of the answer" };
+                Settled::Incomplete(window, reason.into())
+            }
+            None => Settled::Nothing,
+        },
+        _ => match (moves.taken, moves.answered) {
+            (Some(taken), Some(answered)) if waited(ended_ns, SIGN_PATIENCE_NS) => {
+                complete(arrived(world, &moves, &taken), answered.exit_ns, answered.thread)
+            }
+            (Some(_), Some(_)) => Settled::NotBefore(ended_ns.saturating_add(SIGN_PATIENCE_NS)),
+            _ if late => match unanswered(world, &moves, world.now_ns) {
+                Some(window) => {
+                    let reason =
+                        if cut { CUT } else { "the server has not written all of the answer" };
+                    Settled::Incomplete(window, reason.into())
+                }
+                None => Settled::Nothing,
+            },
+            _ => Settled::NotYet,
+        },
+    }
+}
+
+fn complete(start_ns: u64, end_ns: u64, thread: ThreadId) -> Settled {
+    match start_ns < end_ns {
+        true => Settled::Complete(Window { start_ns, end_ns, thread, handed: None }),
+        false => Settled::Nothing, // records out of order
+    }
+}
+
+/// The window of an exchange without its answer.
+fn unanswered(world: &World, moves: &Moves, end_ns: u64) -> Option<Window> {
+    let (start_ns, thread) = match (&moves.sent, &moves.taken) {
+        (Some(sent), _) => (sent.enter_ns, sent.thread),
+        (None, Some(taken)) => (arrived(world, moves, taken), taken.thread),
+        (None, None) => return None,
+    };
+    Some(Window { start_ns, end_ns: end_ns.max(start_ns), thread, handed: None })
+}
+
+/// When the first byte of an exchange arrived at its server, as far as it is known.
+fn arrived(world: &World, moves: &Moves, taken: &Transfer) -> u64 {
+    let calls = &world.thread(taken.thread).calls;
+    match last_before(calls, |call| call.enter_ns <= taken.enter_ns) {
+        Some(call) if call.exit_ns == taken.exit_ns => {
+            arrival_ns(world, taken.thread, call, moves.asked).min(call.exit_ns)
+        }
+        _ => taken.enter_ns,
+    }
+}
+
+/// The last transfer on a channel, read or, where nobody is known to read, written.
+fn last_moved(world: &World, object: Object) -> Option<Transfer> {
+    let channel = world.channels.get(&object)?;
+    channel.reads.back().or(channel.writes.back()).copied()
+}
+
+fn reason(how: Ended) -> String {
+    match how {
+        Ended::Reset { by_client, code } => {
+            let who = if by_client { "client" } else { "server" };
+            format!("the {who} reset the stream, with error {code}")
+        }
+        _ => "the server went away without looking at it".to_string(),
+    }
+}

@@ -1,0 +1,314 @@
+//! One connection: its units become exchanges.
+
+mod by_id;
+mod in_order;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::detect::framed::exchange::{Bytes, Ended, Exchange, Torn};
+use crate::detect::framed::hand_over::Askers;
+use crate::event::{Method, Object, Protocol, Unit};
+use crate::timeline::{Channel, ProcessId, Transfer, World};
+use in_order::Order;
+use rpcprobe_record::{UNIT_ASIDE, UNIT_REQUEST, UNIT_RESPONSE};
+
+/// Units of a connection kept until it is known who asks.
+const MOST_EARLY: usize = 256;
+/// Exchanges under way on a connection. More is a mistake, or an attack.
+const MOST_OPEN: usize = 1 << 16;
+/// A connection on which all is answered, and nothing came for so long, rests.
+const REST_NS: u64 = 100_000_000;
+/// A unit that lies so far before the last one is of another connection between the same ends.
+const REUSED_BYTES: u64 = 1 << 21;
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) protocol: Protocol,
+    pub(super) channels: [Object; 2],
+    /// Which of them is the client's.
+    pub(super) client: Option<usize>,
+    /// Units before that offset have been told, of each channel.
+    told: [u64; 2],
+    /// The end of the last one, and when it was told.
+    heard: [Option<(u64, u64)>; 2],
+    order: Order,
+    early: VecDeque<(Unit, u64)>,
+    /// Why messages on each channel are not known since, until one comes that says so.
+    gaps: [Option<Torn>; 2],
+    /// By stream or XID.
+    open: BTreeMap<u32, Exchange>,
+    /// Where answers come in the order of the questions: those not answered, those that answer what
+    /// is not told yet.
+    asks: VecDeque<Exchange>,
+    answers: VecDeque<Exchange>,
+    /// Which stream or XID the last unit of each channel was of.
+    last: [Option<u32>; 2],
+    /// First bytes of questions, with stream or XID, whose calls are not all looked at.
+    pub(super) begun: Vec<(u64, u32)>,
+    /// Those whose end is told; of the first so many it is known that nobody serves them any more.
+    pub(super) ended: Vec<Exchange>,
+    pub(super) served: usize,
+    /// Those of them that are not looked at before a time, in order of it.
+    pub(super) resting: VecDeque<(u64, Exchange)>,
+    /// The client or the server is gone: who, and when.
+    pub(super) gone: Option<(ProcessId, bool, u64)>,
+    pub(super) askers: Askers,
+}
+
+impl Connection {
+    pub(super) fn new(unit: &Unit) -> Connection {
+        Connection {
+            protocol: unit.protocol,
+            channels: [unit.channel, unit.reverse],
+            client: None,
+            told: [0; 2],
+            heard: [None; 2],
+            order: Order::default(),
+            early: VecDeque::new(),
+            gaps: [None; 2],
+            open: BTreeMap::new(),
+            asks: VecDeque::new(),
+            answers: VecDeque::new(),
+            last: [None; 2],
+            begun: Vec::new(),
+            ended: Vec::new(),
+            served: 0,
+            resting: VecDeque::new(),
+            gone: None,
+            askers: Askers::default(),
+        }
+    }
+
+    /// The client's channel and the server's.
+    pub(super) fn ends(&self) -> Option<(Object, Object)> {
+        self.client.map(|client| (self.channels[client], self.channels[1 - client]))
+    }
+
+    /// The earliest instant that what is open may still need; `None`: nothing is.
+    pub(super) fn since_ns(&self) -> Option<u64> {
+        let open = self.open.values().chain(&self.asks).chain(&self.answers).chain(&self.ended);
+        let open = open.chain(self.resting.iter().map(|(_, exchange)| exchange));
+        let early = self.early.iter().map(|(_, since_ns)| *since_ns);
+        open.map(|exchange| exchange.since_ns).chain(early).min()
+    }
+
+    pub(super) fn unit(&mut self, world: &World, unit: &Unit) {
+        let Some(index) = self.channels.iter().position(|channel| *channel == unit.channel) else {
+            return;
+        };
+        let told = self.told[index];
+        if unit.protocol != self.protocol || told.saturating_sub(unit.from) > REUSED_BYTES {
+            // Another connection of the same ends.
+            let (ended, resting) =
+                (std::mem::take(&mut self.ended), std::mem::take(&mut self.resting));
+            *self = Connection { ended, resting, ..Connection::new(unit) };
+            return self.unit(world, unit);
+        }
+        if unit.from < told {
+            return; // told by who wrote and by who read
+        }
+        self.told[index] = unit.from + 1;
+        if matches!(self.protocol, Protocol::Http1 | Protocol::Resp) {
+            let rested = self.rested(world);
+            let lost = world.losses.first(0, world.now_ns).is_some();
+            let gap = self.gaps[index].take_if(|_| unit.after_gap);
+            if unit.after_gap && !lost && gap.is_none() {
+                // In the middle of its life: what is open was asked before anybody looked.
+                self.asks.clear();
+                self.answers.clear();
+            } else if unit.after_gap || self.lacks(world, index, unit) {
+                // How many are missing is not known.
+                self.tear(world, gap.unwrap_or(Torn::Records));
+            } else if rested {
+                self.order.sure();
+            }
+        }
+        self.heard[index] = Some((unit.to, world.now_ns));
+        if self.client.is_none() {
+            let client = match (self.protocol, unit.kind) {
+                (_, _) if unit.from_client.is_some() => unit.from_client,
+                (Protocol::Http2, _) => None,
+                (_, UNIT_REQUEST) => Some(true),
+                (_, UNIT_RESPONSE | UNIT_ASIDE) => Some(false),
+                _ => None,
+            };
+            match client {
+                Some(client) => self.begin(world, if client { index } else { 1 - index }),
+                None => {
+                    if self.early.len() == MOST_EARLY {
+                        self.early.pop_front();
+                    }
+                    let since_ns = self.since(world, index, unit);
+                    self.early.push_back((*unit, since_ns));
+                    return;
+                }
+            }
+        }
+        self.sort(world, index, unit);
+    }
+
+    /// Whether records of units before this one were lost.
+    fn lacks(&self, world: &World, index: usize, unit: &Unit) -> bool {
+        let lost_ns = match self.heard[index] {
+            Some((to, _)) if to >= unit.from => None,
+            Some((_, told_ns)) => world.losses.first(told_ns, world.now_ns),
+            None => world.begin_lost_ns(unit.channel, Some(unit.reverse), unit.from),
+        };
+        lost_ns.is_some()
+    }
+
+    /// Nothing was open for so long that nobody waits for an answer.
+    fn rested(&self, world: &World) -> bool {
+        let told_ns = self.heard.iter().flatten().map(|(_, told_ns)| *told_ns).max();
+        self.asks.is_empty() && told_ns.is_some_and(|ns| ns.saturating_add(REST_NS) < world.now_ns)
+    }
+
+    /// What is open has perhaps been answered, and what comes next may be an answer to something else.
+    fn tear(&mut self, world: &World, torn: Torn) {
+        self.answers.clear();
+        self.order.torn = Some(torn);
+        let asks = std::mem::take(&mut self.asks);
+        self.end_torn(world, asks, torn);
+    }
+
+    /// Ends questions whose answers may be among what is missing: when something was last told.
+    fn end_torn(&mut self, world: &World, asks: impl IntoIterator<Item = Exchange>, torn: Torn) {
+        let told_ns = self.heard.iter().flatten().map(|(_, told_ns)| *told_ns).max();
+        for mut ask in asks {
+            ask.ended = Some(Ended::Torn(torn));
+            ask.ended_ns = told_ns.unwrap_or(world.now_ns);
+            self.ended.push(ask);
+        }
+    }
+
+    /// Where messages begin on one of the channels is not known any more.
+    pub(super) fn gap(&mut self, world: &World, channel: Object, torn: Torn) {
+        let Some(index) = self.channels.iter().position(|known| *known == channel) else { return };
+        self.gaps[index] = Some(torn);
+        self.last[index] = None;
+        if self.client == Some(index) {
+            // Answers to what has been asked by then are told; but more of it may be missing.
+            self.open.values_mut().for_each(|exchange| exchange.doubted = Some(torn));
+        } else {
+            self.tear(world, torn);
+            let open = std::mem::take(&mut self.open).into_values();
+            let asked: Vec<_> = open.filter(|exchange| !exchange.asked.is_empty()).collect();
+            self.end_torn(world, asked, torn);
+        }
+    }
+
+    /// It is known who asks.
+    fn begin(&mut self, world: &World, client: usize) {
+        self.client = Some(client);
+        for (unit, _) in std::mem::take(&mut self.early) {
+            if let Some(index) = self.channels.iter().position(|c| *c == unit.channel) {
+                self.sort(world, index, &unit);
+            }
+        }
+    }
+
+    /// When the call began that moved the unit's first byte.
+    fn since(&self, world: &World, index: usize, unit: &Unit) -> u64 {
+        let moved = |channel: &Channel| {
+            let write = Channel::find(&channel.writes, unit.from).map(|t| t.enter_ns);
+            let read = Channel::find(&channel.reads, unit.from).map(|t| t.enter_ns);
+            write.into_iter().chain(read).min()
+        };
+        world.channels.get(&self.channels[index]).and_then(moved).unwrap_or(world.now_ns)
+    }
+
+    fn sort(&mut self, world: &World, index: usize, unit: &Unit) {
+        let asks = self.client == Some(index);
+        let since_ns = self.since(world, index, unit);
+        match self.protocol {
+            Protocol::Http2 => self.frame(world, asks, unit, since_ns),
+            Protocol::OncRpc => self.record(world, index, asks, unit, since_ns),
+            Protocol::Http1 | Protocol::Resp => self.message(world, asks, unit, since_ns),
+        }
+    }
+
+    /// Says what a message calls, or how it ended; `offset`: of the method's unit. Returns whether the exchange it is of
+    /// has ended already.
+    pub(super) fn method(&mut self, world: &World, method: &Method, offset: u64) -> bool {
+        let Some(index) = self.channels.iter().position(|channel| *channel == method.channel)
+        else {
+            return false;
+        };
+        if let (None, Some(asks)) = (self.client, method.asks) {
+            self.begin(world, if asks { index } else { 1 - index });
+        }
+        let asks = self.client == Some(index);
+        let open = self.open.get_mut(&method.id).into_iter();
+        let at = self.asks.partition_point(|ask| ask.asked.first() < Some(offset));
+        let open = open.chain(self.asks.get_mut(at)).map(|exchange| (exchange, false));
+        let ended = self.resting.iter_mut().map(|(_, ended)| ended).chain(&mut self.ended);
+        let exchanges = open.chain(ended.rev().map(|exchange| (exchange, true)));
+        let of = |(exchange, _): &(&mut Exchange, bool)| exchange.unnamed.contains(&(asks, offset));
+        let Some((exchange, ended)) = { exchanges }.find(of) else { return false };
+        exchange.unnamed.retain(|unit| *unit != (asks, offset));
+        if asks {
+            let path = method.path.as_deref().filter(|path| !path.is_empty());
+            exchange.method = exchange.method.take().or(path.map(Into::into));
+        } else {
+            // 100 and the like come before the answer's own.
+            let status = method.status.filter(|status| *status >= 200);
+            exchange.status = status.or(exchange.status);
+            exchange.result = method.result.or(exchange.result);
+        }
+        ended
+    }
+
+    /// If the process is an end of it: what is open will not be answered.
+    pub(super) fn exit(&mut self, world: &World, process: ProcessId) {
+        let Some((asked, answered)) = self.ends() else { return };
+        let is = |end: Option<&Transfer>| {
+            end.is_some_and(|end| world.thread(end.thread).process == process)
+        };
+        let channel = |object| world.channels.get(&object);
+        let of =
+            |asks: fn(&Channel) -> Option<&Transfer>, object| is(channel(object).and_then(asks));
+        let client = of(|c| c.writes.back(), asked) || of(|c| c.reads.back(), answered);
+        let server = of(|c| c.reads.back(), asked) || of(|c| c.writes.back(), answered);
+        if (client || server) && self.gone.is_none() {
+            self.gone = Some((process, client, world.now_ns));
+        }
+    }
+
+    /// The question that begins there, and whether it is still to be answered.
+    pub(super) fn begun(&mut self, first: u64, id: u32) -> Option<(&mut Exchange, bool)> {
+        let open = self.open.get_mut(&id).into_iter().map(|open| {
+            let unanswered = open.ended.is_none();
+            (open, unanswered)
+        });
+        // In the order in which they were asked.
+        let at = self.asks.partition_point(|ask| ask.asked.first() < Some(first));
+        let ask = self.asks.get_mut(at).into_iter().map(|ask| (ask, true));
+        let ended = self.resting.iter_mut().map(|(_, ended)| ended).chain(&mut self.ended);
+        let mut all = open.chain(ask).chain(ended.rev().map(|ended| (ended, false)));
+        all.find(|(exchange, _)| exchange.asked.first() == Some(first))
+    }
+
+    /// Looks again at what had to wait until then; `over`: at all of it.
+    pub(super) fn resume(&mut self, now_ns: u64, over: bool) {
+        let ready = self.resting.iter().take_while(|(at_ns, _)| over || *at_ns < now_ns).count();
+        self.ended.extend(self.resting.drain(..ready).map(|(_, exchange)| exchange));
+    }
+
+    /// Takes what will not be answered any more.
+    pub(super) fn take_open(&mut self) -> Vec<Exchange> {
+        self.answers.clear();
+        let open = std::mem::take(&mut self.open).into_values();
+        open.chain(std::mem::take(&mut self.asks)).filter(|e| !e.asked.is_empty()).collect()
+    }
+
+    /// Drops answers whose question never came.
+    pub(super) fn tidy(&mut self, world: &World, patience_ns: u64) {
+        let old = |e: &Exchange| e.since_ns.saturating_add(patience_ns) < world.now_ns;
+        self.open.retain(|_, e| !(e.asked.is_empty() && old(e)));
+        while self.asks.is_empty()
+            && self.answers.front().is_some_and(|e| e.ended.is_some() && old(e))
+        {
+            self.answers.pop_front();
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Protocols that answer in the order of the questions: HTTP/1, RESP.
+
+use crate::detect::framed::connection::*;
+use rpcprobe_record::{
+    UNIT_ASIDE, UNIT_ERROR, UNIT_LAST, UNIT_MORE, UNIT_OPEN, UNIT_REQUEST, UNIT_RESPONSE,
+};
+
+/// "HEAD"
+const HEAD: u32 = 0x4845_4144;
+
+/// A client that had so many questions open so often, and never more, keeps to that.
+const SETTLED_TIMES: u32 = 8;
+
+impl Connection {
+    /// A message, or part of one, of a protocol that answers in order.
+    pub(super) fn message(&mut self, world: &World, asks: bool, unit: &Unit, since_ns: u64) {
+        if unit.kind == UNIT_ASIDE {
+            return;
+        }
+        let fits = unit.kind == UNIT_MORE || (unit.kind == UNIT_REQUEST) == asks;
+        let queue = if asks { &mut self.asks } else { &mut self.answers };
+        if !fits || queue.len() >= MOST_OPEN {
+            return;
+        }
+        if unit.kind != UNIT_MORE {
+            if asks {
+                self.begun.push((unit.from, 0));
+            }
+            queue.push_back(Exchange {
+                since_ns,
+                doubted: self.order.torn,
+                head_only: asks && self.protocol == Protocol::Http1 && unit.numbers[0] == HEAD,
+                head_bytes: u64::from(unit.numbers[1]),
+                unnamed: if unit.named { vec![(asks, unit.from)] } else { Vec::new() },
+                ..Exchange::default()
+            });
+        }
+        let Some(last) = queue.back_mut().filter(|last| last.ended.is_none()) else { return };
+        let bytes = if asks { &mut last.asked } else { &mut last.answered };
+        bytes.add(unit.from, unit.to);
+        if !asks && unit.kind == UNIT_RESPONSE {
+            last.status = match self.protocol {
+                Protocol::Resp => Some(i32::from(unit.flags & UNIT_ERROR != 0)),
+                _ => i32::try_from(unit.numbers[0]).ok().filter(|_| unit.status_known),
+            };
+        }
+        if unit.flags & (UNIT_LAST | UNIT_OPEN) != 0 {
+            let open = unit.flags & UNIT_OPEN != 0;
+            last.ended = Some(if open { Ended::UntilClose } else { Ended::Answered });
+        }
+        self.pair(world);
+        if asks && unit.kind == UNIT_REQUEST && self.order.asked(self.asks.len()) {
+            self.asks.iter_mut().for_each(|ask| ask.doubted = None);
+        }
+    }
+
+    /// Brings questions and answers together, oldest first.
+    pub(super) fn pair(&mut self, world: &World) {
+        let Some((asked_on, answered_on)) = self.ends() else { return };
+        while let (Some(ask), Some(answer)) = (self.asks.front(), self.answers.front()) {
+            // The answer to HEAD may claim a body that is not there.
+            if answer.ended.is_none() && !ask.head_only {
+                return;
+            }
+            let moved = |object, bytes: &Bytes| first_moved(world, object, bytes);
+            let before = match (moved(asked_on, &ask.asked), moved(answered_on, &answer.answered)) {
+                (Some(asked), Some(answered)) => answered.exit_ns <= asked.enter_ns,
+                _ => false,
+            };
+            let Some(answer) = self.answers.pop_front() else { return };
+            if before {
+                continue; // to a question of before the capture
+            }
+            let Some(mut exchange) = self.asks.pop_front() else { return };
+            exchange.answered = answer.answered;
+            exchange.status = answer.status;
+            exchange.ended = answer.ended.or(Some(Ended::Answered));
+            if exchange.head_only && answer.head_bytes > 0 {
+                exchange.answered.cut(answer.head_bytes);
+                exchange.ended = Some(Ended::Answered);
+            }
+            exchange.since_ns = exchange.since_ns.min(answer.since_ns);
+            exchange.ended_ns = world.now_ns;
+            self.ended.push(exchange);
+        }
+    }
+}
+
+/// Whether the nth answer is to the nth question of those that are told. Where records were lost,
+/// questions may have been open that nobody knows of. There are none if as many are known to be open as
+/// the client ever had, or if the connection rested.
+#[derive(Debug, Default)]
+pub(super) struct Order {
+    pub(super) torn: Option<Torn>,
+    /// Most questions open at once, and how often it was as many.
+    most: usize,
+    times: u32,
+}
+
+impl Order {
+    /// So many are open, with the one just asked; whether it is known now that there are no others.
+    fn asked(&mut self, open: usize) -> bool {
+        if self.torn.is_some() {
+            if self.times >= SETTLED_TIMES && open >= self.most {
+                self.torn = None;
+                return true;
+            }
+        } else if open > self.most {
+            (self.most, self.times) = (open, 1);
+        } else if open == self.most {
+            self.times = self.times.saturating_add(1);
+        }
+        false
+    }
+
+    pub(super) fn sure(&mut self) {
+        self.torn = None;
+    }
+}
+
+/// The call that wrote the first of these bytes, or else the one that read it.
+fn first_moved(world: &World, object: Object, bytes: &Bytes) -> Option<Transfer> {
+    let channel = world.channels.get(&object)?;
+    let first = bytes.first()?;
+    Channel::find(&channel.writes, first).or(Channel::find(&channel.reads, first)).copied()
+}

@@ -1,0 +1,149 @@
+//! A question and its answer, as far as they are told.
+
+use crate::detect::causality::Link;
+use crate::event::{GapWhy, Object};
+use crate::timeline::ProcessId;
+use crate::walk::Message;
+
+/// Pieces of a message kept apart: beyond, the last one covers what lies between, too.
+const MOST_RANGES: usize = 1024;
+
+/// Bytes of a channel.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Bytes {
+    /// In order.
+    ranges: Vec<(u64, u64)>,
+    pub(super) count: u64,
+}
+
+impl Bytes {
+    pub(super) fn add(&mut self, from: u64, to: u64) {
+        self.count = self.count.saturating_add(to.saturating_sub(from));
+        let full = self.ranges.len() >= MOST_RANGES;
+        match self.ranges.last_mut() {
+            Some(last) if last.1 == from || full => last.1 = last.1.max(to),
+            _ => self.ranges.push((from, to)),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// Number of the first byte.
+    pub(super) fn first(&self) -> Option<u64> {
+        self.ranges.first().map(|(from, _)| *from)
+    }
+
+    /// Number of the last byte.
+    pub(super) fn last(&self) -> Option<u64> {
+        self.ranges.last().map(|(_, to)| to - 1)
+    }
+
+    /// Cuts the first piece, and drops the others.
+    pub(super) fn cut(&mut self, bytes: u64) {
+        self.ranges.truncate(1);
+        if let Some((from, to)) = self.ranges.first_mut() {
+            *to = from.saturating_add(bytes).clamp(*from + 1, *to);
+            self.count = *to - *from;
+        }
+    }
+
+    /// Up to there, whatever was said before.
+    pub(super) fn reach(&mut self, to: u64) {
+        if let Some(last) = self.ranges.last_mut().filter(|last| last.1 < to) {
+            self.count = self.count.saturating_add(to - last.1);
+            last.1 = to;
+        }
+    }
+
+    pub(super) fn messages(&self, object: Object) -> impl Iterator<Item = Message> + '_ {
+        self.ranges.iter().map(move |&(from, to)| Message { object, from, to })
+    }
+}
+
+/// How an exchange ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ended {
+    Answered,
+    /// Its answer ends with the connection.
+    UntilClose,
+    /// HTTP/2: one end gave it up, with that error code.
+    Reset {
+        by_client: bool,
+        code: u32,
+    },
+    /// HTTP/2: the server goes away, and has not looked at it.
+    Refused,
+    /// Before its answer was told.
+    Torn(Torn),
+}
+
+/// What keeps questions and answers from being told from each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Torn {
+    Records,
+    Framing(GapWhy),
+}
+
+impl Torn {
+    /// Of a request whose answer may have been among what is missing.
+    pub(super) fn before_its_answer(self) -> String {
+        match self {
+            Torn::Records => "records were lost before its answer".into(),
+            Torn::Framing(why) => format!("its connection could not be followed: {}", why.text()),
+        }
+    }
+
+    /// Of one whose answer is perhaps another's, as the `nth` is.
+    pub(super) fn before_it(self, nth: bool) -> String {
+        match self {
+            Torn::Records => {
+                "records were lost before it: which answer is its own is not known".into()
+            }
+            Torn::Framing(_) if !nth => self.before_its_answer(),
+            Torn::Framing(why) => format!(
+                "its connection could not be followed before it ({}): which answer is its own is not \
+                 known",
+                why.text()
+            ),
+        }
+    }
+}
+
+#[derive(Debug, Default, Clone)]
+pub(super) struct Exchange {
+    /// Stream or XID.
+    pub(super) id: u32,
+    pub(super) asked: Bytes,
+    pub(super) answered: Bytes,
+    pub(super) method: Option<String>,
+    /// The protocol's own.
+    pub(super) status: Option<i32>,
+    /// That of gRPC.
+    pub(super) result: Option<i32>,
+    /// Units whose methods are still to be told: whether of the question, and where they begin.
+    pub(super) unnamed: Vec<(bool, u64)>,
+    /// How often the question was sent again.
+    pub(super) repeats: u32,
+    /// HTTP/1: asked for the head only.
+    pub(super) head_only: bool,
+    /// HTTP/1: bytes of the answer's head.
+    pub(super) head_bytes: u64,
+    /// HTTP/2: a frame has ended the answer, but for more of its headers.
+    pub(super) ending: bool,
+    /// When the earliest call began that moved bytes of it.
+    pub(super) since_ns: u64,
+    /// Which answer is its own, or what belongs to it, is not known for sure.
+    pub(super) doubted: Option<Torn>,
+    /// Who asks has been looked at.
+    pub(super) linked: bool,
+    /// The request for which it seems to be asked.
+    pub(super) asked_for: Option<Link>,
+    /// The program in whose life it is asked.
+    pub(super) program: Option<ProcessId>,
+    /// Who has read its begin, and serves it.
+    pub(super) serving: Option<ProcessId>,
+    pub(super) ended: Option<Ended>,
+    pub(super) ended_ns: u64,
+}

@@ -1,0 +1,343 @@
+//! Law 6: CPU time of a thread is the own work of one request at a time, and through it of those it was made
+//! for.
+//!
+//! Whose work a thread does is first told by its messages and wake-ups (see [`crate::ownership::marks`], [`crate::walk`]). Where
+//! these leave it open, two requests may come to the same work, each on a way of its own: by a thread that wakes both,
+//! say, or one that takes the work of both from memory. Which of them it was for nothing shows. It is then the one's
+//! that was answered first, and the other waited for its turn meanwhile; that is marked as modelled.
+
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashMap;
+
+use crate::ownership::ledger::Ledger;
+use crate::timeline::{ProcessId, ThreadId, World};
+use crate::walk::joins;
+use rpcprobe_model::{Category, Evidence, Rule, Segment};
+
+/// `detail` of what was another request's work.
+const OTHERS: &str = "its thread worked for another request";
+
+/// Ancestors looked at.
+const MOST_ANCESTORS: usize = 64;
+
+/// A request, as far as it matters whose work it may have.
+#[derive(Clone, Copy, Debug)]
+pub struct Claimant {
+    pub id: u64,
+    pub parent: Option<u64>,
+    pub start_ns: u64,
+    pub end_ns: u64,
+    /// Who asked, if that is a traced process; and who served.
+    pub client: Option<ProcessId>,
+    pub server: Option<ProcessId>,
+    /// It is a program's life, and has all that is done in it.
+    pub encloses: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Claim {
+    end_ns: u64,
+    id: u64,
+    /// By how many requests it is shared; 1: it is that one's alone.
+    shared: u32,
+}
+
+/// What was claimed of threads' time so far.
+#[derive(Debug, Default)]
+pub struct Claims {
+    /// By begin; they do not overlap.
+    threads: FxHashMap<ThreadId, BTreeMap<u64, Claim>>,
+    claimants: FxHashMap<u64, Claimant>,
+    /// What is another's already stays with the one that comes to it, too: rule `claimed` is left out.
+    pub left_out: bool,
+}
+
+impl Claims {
+    /// Gives a request the work that its segments show, but for what is another's already: that becomes a
+    /// wait for its turn. `threads`: of the segments; `ran`: whether one shows what its thread did on a CPU.
+    pub fn settle(
+        &mut self,
+        claimant: Claimant,
+        segments: Vec<Segment>,
+        threads: &[ThreadId],
+        ran: impl Fn(&Segment, ThreadId) -> bool,
+    ) -> Vec<Segment> {
+        self.claimants.insert(claimant.id, claimant);
+        let mut settled: Vec<Segment> = Vec::with_capacity(segments.len());
+        for (segment, &thread) in segments.into_iter().zip(threads) {
+            match ran(&segment, thread) {
+                true => self.claim(&claimant, segment, thread, &mut settled),
+                false => settled.push(segment),
+            }
+        }
+        settled
+    }
+
+    fn claim(
+        &mut self,
+        claimant: &Claimant,
+        segment: Segment,
+        thread: ThreadId,
+        settled: &mut Vec<Segment>,
+    ) {
+        let (start_ns, end_ns) = (segment.start_ns, segment.end_ns());
+        let claims = self.threads.entry(thread).or_default();
+        let before = claims.range(..start_ns).next_back().map_or(start_ns, |(from_ns, _)| *from_ns);
+        let known: Vec<(u64, u64, Claim)> = claims
+            .range(before..end_ns)
+            .filter(|(_, claim)| claim.end_ns > start_ns)
+            .map(|(from_ns, claim)| ((*from_ns).max(start_ns), claim.end_ns.min(end_ns), *claim))
+            .collect();
+        if known.is_empty() {
+            claims.insert(start_ns, Claim { end_ns, id: claimant.id, shared: segment.shared });
+            settled.push(segment);
+            return;
+        }
+        let mut at_ns = start_ns;
+        for (from_ns, to_ns, claim) in known {
+            if at_ns < from_ns {
+                let free = Claim { end_ns: from_ns, id: claimant.id, shared: segment.shared };
+                self.threads.entry(thread).or_default().insert(at_ns, free);
+                push(settled, piece(&segment, at_ns, from_ns));
+            }
+            let mut taken = piece(&segment, from_ns, to_ns);
+            if segment.shared > 1 || claim.shared > 1 {
+                taken.shared = segment.shared.max(claim.shared);
+            } else if self.left_out || self.related(claimant, claim.id) {
+                // The request that another was made for has it through that; a third one has it not.
+                if self.is_within(claimant, claim.id) {
+                    self.pass_on(thread, (from_ns, to_ns), claimant.id);
+                }
+            } else {
+                taken = Segment {
+                    category: Category::QueueApp,
+                    detail: Some(OTHERS.into()),
+                    cause: None,
+                    by: None,
+                    evidence: Evidence::Modelled,
+                    rule: Some(Rule::Claimed),
+                    stack: None,
+                    ..taken
+                };
+            }
+            push(settled, taken);
+            at_ns = to_ns;
+        }
+        if at_ns < end_ns {
+            let free = Claim { end_ns, id: claimant.id, shared: segment.shared };
+            self.threads.entry(thread).or_default().insert(at_ns, free);
+            push(settled, piece(&segment, at_ns, end_ns));
+        }
+    }
+
+    /// Whether a request was made for another, or is one of those in the life of a program.
+    fn is_within(&self, claimant: &Claimant, other: u64) -> bool {
+        let encloses = self.claimants.get(&other).is_some_and(|other| other.encloses);
+        claimant.id != other
+            && ((encloses && !claimant.encloses) || self.is_for(claimant.id, other))
+    }
+
+    /// Work that one request has for its own becomes another one's.
+    fn pass_on(&mut self, thread: ThreadId, (from_ns, to_ns): (u64, u64), id: u64) {
+        let claims = self.threads.entry(thread).or_default();
+        let Some((&start_ns, &claim)) = claims.range(..=from_ns).next_back() else { return };
+        if start_ns < from_ns {
+            claims.insert(start_ns, Claim { end_ns: from_ns, ..claim });
+        }
+        claims.insert(from_ns, Claim { end_ns: to_ns, id, ..claim });
+        if to_ns < claim.end_ns {
+            claims.insert(to_ns, claim);
+        }
+    }
+
+    /// Whether one of the two was made for the other. A request that nobody is known to have asked for, and that
+    /// lies within another whose server asked it, was made for the first of those whose way leads through it.
+    fn related(&mut self, claimant: &Claimant, other: u64) -> bool {
+        let encloses = |of: &Claimant| of.encloses;
+        if claimant.encloses || self.claimants.get(&other).is_some_and(encloses) {
+            return true;
+        }
+        if claimant.id == other
+            || self.is_for(other, claimant.id)
+            || self.is_for(claimant.id, other)
+        {
+            return true;
+        }
+        let Some(other) = self.claimants.get_mut(&other) else { return false };
+        let within = claimant.start_ns <= other.start_ns && other.end_ns <= claimant.end_ns;
+        let asked = other.client.is_some() && other.client == claimant.server;
+        if other.parent.is_none() && within && asked {
+            other.parent = Some(claimant.id);
+            return true;
+        }
+        false
+    }
+
+    fn is_for(&self, id: u64, ancestor: u64) -> bool {
+        let mut at = self.claimants.get(&id).and_then(|claimant| claimant.parent);
+        for _ in 0..MOST_ANCESTORS {
+            match at {
+                Some(parent) if parent == ancestor => return true,
+                Some(parent) => {
+                    at = self.claimants.get(&parent).and_then(|claimant| claimant.parent);
+                }
+                None => return false,
+            }
+        }
+        false
+    }
+
+    /// Books and forgets what no request that begins at or after `horizon_ns` can claim.
+    pub fn book_before(&mut self, horizon_ns: u64, world: &World, ledger: &mut Ledger) {
+        for (&thread, claims) in &mut self.threads {
+            let later = claims.split_off(&horizon_ns);
+            let before = std::mem::replace(claims, later);
+            if let Some((_, last)) = before.last_key_value().filter(|(_, c)| c.end_ns > horizon_ns)
+            {
+                claims.insert(horizon_ns, *last);
+            }
+            let work = before.into_iter().map(|(start_ns, claim)| {
+                (start_ns, claim.end_ns.min(horizon_ns), claim.shared > 1)
+            });
+            ledger.book(world, thread, work);
+        }
+        self.threads.retain(|_, claims| !claims.is_empty());
+        self.claimants.retain(|_, claimant| claimant.end_ns >= horizon_ns);
+    }
+}
+
+fn piece(segment: &Segment, from_ns: u64, to_ns: u64) -> Segment {
+    Segment { start_ns: from_ns, duration_ns: to_ns - from_ns, ..segment.clone() }
+}
+
+/// Waits for a turn that follow each other are one.
+fn push(settled: &mut Vec<Segment>, segment: Segment) {
+    match settled.last_mut() {
+        Some(last) if segment.rule == Some(Rule::Claimed) && joins(last, &segment) => {
+            last.duration_ns += segment.duration_ns;
+        }
+        _ => settled.push(segment),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rpcprobe_model::Side;
+
+    fn segment(start_ns: u64, end_ns: u64, shared: u32) -> Segment {
+        Segment {
+            start_ns,
+            duration_ns: end_ns - start_ns,
+            category: Category::User,
+            side: Side::Server,
+            pid: 1,
+            tid: 1,
+            comm: "server".into(),
+            cpu: None,
+            phase: None,
+            detail: None,
+            cause: None,
+            by: None,
+            evidence: Evidence::Measured,
+            rule: Some(Rule::WakeUp),
+            shared,
+            stack: None,
+        }
+    }
+
+    fn claimant(id: u64, parent: Option<u64>, start_ns: u64, end_ns: u64) -> Claimant {
+        Claimant { id, parent, start_ns, end_ns, client: None, server: Some(1), encloses: false }
+    }
+
+    fn settle(
+        claims: &mut Claims,
+        claimant: Claimant,
+        all: Vec<Segment>,
+        ids: &[ThreadId],
+    ) -> Vec<Segment> {
+        claims.settle(claimant, all, ids, |segment, _| segment.category.is_on_cpu())
+    }
+
+    fn told(segments: &[Segment]) -> Vec<(u64, u64, &'static str, u32)> {
+        let told = |s: &Segment| (s.start_ns, s.end_ns(), s.category.name(), s.shared);
+        segments.iter().map(told).collect()
+    }
+
+    #[test]
+    fn what_another_has_for_its_own_is_a_wait() {
+        let mut claims = Claims::default();
+        let first = settle(&mut claims, claimant(1, None, 0, 100), vec![segment(20, 40, 1)], &[7]);
+        assert_eq!(told(&first), [(20, 40, "user", 1)]);
+        let all = vec![segment(10, 30, 1), segment(30, 50, 1)];
+        let second = settle(&mut claims, claimant(2, None, 0, 100), all, &[7, 7]);
+        let expected = [(10, 20, "user", 1), (20, 40, "queue.app", 1), (40, 50, "user", 1)];
+        assert_eq!(told(&second), expected);
+        assert!(second[1].evidence == Evidence::Modelled && second[1].rule == Some(Rule::Claimed));
+        // Another thread's.
+        let third = settle(&mut claims, claimant(3, None, 0, 100), vec![segment(20, 40, 1)], &[8]);
+        assert_eq!(told(&third), [(20, 40, "user", 1)]);
+    }
+
+    #[test]
+    fn a_parent_has_what_its_children_have() {
+        let mut claims = Claims::default();
+        settle(&mut claims, claimant(2, Some(1), 10, 50), vec![segment(20, 40, 1)], &[7]);
+        let parent = settle(&mut claims, claimant(1, None, 0, 100), vec![segment(10, 60, 1)], &[7]);
+        let expected = [(10, 20, "user", 1), (20, 40, "user", 1), (40, 60, "user", 1)];
+        assert_eq!(told(&parent), expected);
+    }
+
+    /// Two that outlived the one they were made for.
+    #[test]
+    fn of_two_children_one_has_what_their_parent_has() {
+        let mut claims = Claims::default();
+        settle(&mut claims, claimant(1, None, 0, 50), vec![segment(10, 50, 1)], &[7]);
+        let child = |claims: &mut Claims, id| {
+            let all = vec![segment(20, 40, 1)];
+            told(&settle(claims, claimant(id, Some(1), 15, 90), all, &[7]))[0].2
+        };
+        assert_eq!([child(&mut claims, 2), child(&mut claims, 3)], ["user", "queue.app"]);
+        // The parent's other work, before and after, is still its own.
+        let other = settle(&mut claims, claimant(4, None, 0, 50), vec![segment(10, 50, 1)], &[7]);
+        assert_eq!(told(&other), [(10, 50, "queue.app", 1)]);
+    }
+
+    /// And two in the life of one program.
+    #[test]
+    fn of_two_requests_one_has_what_their_program_has() {
+        let mut claims = Claims::default();
+        let program = Claimant { encloses: true, ..claimant(1, None, 0, 50) };
+        settle(&mut claims, program, vec![segment(10, 50, 1)], &[7]);
+        let inside = |claims: &mut Claims, id| {
+            let all = vec![segment(20, 40, 1)];
+            told(&settle(claims, claimant(id, None, 15, 90), all, &[7]))[0].2
+        };
+        assert_eq!([inside(&mut claims, 2), inside(&mut claims, 3)], ["user", "queue.app"]);
+    }
+
+    /// The first whose way leads through what nobody is known to have asked for has asked for it.
+    #[test]
+    fn a_child_without_a_parent_is_the_first_ones() {
+        let mut claims = Claims::default();
+        let child = Claimant { client: Some(1), server: Some(2), ..claimant(3, None, 10, 50) };
+        settle(&mut claims, child, vec![segment(20, 40, 1)], &[7]);
+        let of = |claims: &mut Claims, id| {
+            let all = vec![segment(20, 40, 1)];
+            told(&settle(claims, claimant(id, None, 0, 100), all, &[7]))[0].2
+        };
+        assert_eq!([of(&mut claims, 4), of(&mut claims, 5)], ["user", "queue.app"]);
+    }
+
+    #[test]
+    fn shared_work_is_nobodys_own() {
+        let mut claims = Claims::default();
+        settle(&mut claims, claimant(1, None, 0, 100), vec![segment(20, 40, 3)], &[7]);
+        let second = settle(&mut claims, claimant(2, None, 0, 100), vec![segment(10, 30, 1)], &[7]);
+        assert_eq!(told(&second), [(10, 20, "user", 1), (20, 30, "user", 3)]);
+        let mut ledger = Ledger::default();
+        claims.book_before(100, &World::new(1, 0), &mut ledger);
+        assert!(claims.threads.is_empty());
+    }
+}

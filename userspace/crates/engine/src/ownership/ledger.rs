@@ -1,0 +1,124 @@
+//! The ledger: what each traced thread's CPU time was for.
+//!
+//! Requests' own, shared by several (counted once), or no request's: the three sum to what the thread ran, to the
+//! nanosecond, whatever was lost. What a request has is what its segments show; work beside its critical path is no
+//! request's here.
+
+use rustc_hash::FxHashMap;
+
+use crate::timeline::gallop::count_before;
+use crate::timeline::{Thread, ThreadId, World};
+
+/// One thread's account, `[since_ns, until_ns)`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    pub pid: u32,
+    pub tid: u32,
+    pub comm: String,
+    pub since_ns: u64,
+    pub until_ns: u64,
+    /// With interrupts that hit it, without what the hypervisor took.
+    pub cpu_ns: u64,
+    pub own_ns: u64,
+    pub shared_ns: u64,
+}
+
+impl Account {
+    /// What it ran for no request.
+    pub fn none_ns(&self) -> u64 {
+        self.cpu_ns.saturating_sub(self.own_ns).saturating_sub(self.shared_ns)
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct Ledger(FxHashMap<ThreadId, Account>);
+
+impl Ledger {
+    /// A thread's work, which is counted already, belongs to one request each, or is shared: `(from_ns, to_ns,
+    /// shared)`, in order of time. Where records were lost the thread may have been off its CPU meanwhile: that time
+    /// is nobody's.
+    pub fn book(
+        &mut self,
+        world: &World,
+        id: ThreadId,
+        work: impl Iterator<Item = (u64, u64, bool)>,
+    ) {
+        let Some(account) = self.0.get_mut(&id) else { return };
+        let mut ran = None;
+        for (from_ns, to_ns, shared) in work {
+            let (from_ns, to_ns) = (from_ns.max(account.since_ns), to_ns.min(account.until_ns));
+            let ran = ran.get_or_insert_with(|| Ran::since(world.thread(id), from_ns));
+            let booked = if shared { &mut account.shared_ns } else { &mut account.own_ns };
+            *booked = booked.saturating_add(ran.between(from_ns, to_ns));
+        }
+    }
+
+    /// Adds what traced threads ran up to that time, all of which has to be known.
+    pub fn count(&mut self, world: &World, until_ns: u64) {
+        for (id, thread) in world.threads.iter().filter(|(_, thread)| thread.traced) {
+            let account = self.0.entry(id as ThreadId).or_default();
+            if account.since_ns == 0 {
+                account.since_ns = thread.known_from_ns.max(thread.born_ns).max(world.start_ns);
+                account.until_ns = account.since_ns;
+            }
+            let until_ns = until_ns.min(thread.gone_ns);
+            account.pid = world.process_of(id as ThreadId).tgid;
+            account.tid = thread.tid;
+            if account.until_ns < until_ns {
+                account.comm = thread.name_at(until_ns).to_string();
+                let ran_ns =
+                    Ran::since(thread, account.until_ns).between(account.until_ns, until_ns);
+                account.cpu_ns = account.cpu_ns.saturating_add(ran_ns);
+                account.until_ns = until_ns;
+            }
+        }
+    }
+
+    /// All threads, by number.
+    pub fn accounts(&self) -> Vec<Account> {
+        let known = self.0.values().filter(|account| account.since_ns != 0);
+        let mut accounts: Vec<_> = known.cloned().collect();
+        accounts.sort_by_key(|account| (account.pid, account.tid, account.since_ns));
+        accounts
+    }
+}
+
+/// How long a thread had a CPU, asked from one stretch of time to the next.
+struct Ran<'w> {
+    thread: &'w Thread,
+    /// The first of its times off the CPU, and of those taken by the hypervisor, that may still matter.
+    off: usize,
+    steal: usize,
+}
+
+impl<'w> Ran<'w> {
+    fn since(thread: &'w Thread, from_ns: u64) -> Ran<'w> {
+        Ran {
+            thread,
+            off: count_before(&thread.off, |off| off.end_ns <= from_ns),
+            steal: count_before(&thread.steals, |span| span.end_ns <= from_ns),
+        }
+    }
+
+    /// In `[from_ns, to_ns)`; no later question is about anything before `from_ns`.
+    fn between(&mut self, from_ns: u64, to_ns: u64) -> u64 {
+        let Thread { off, steals, .. } = self.thread;
+        if !self.thread.has_run() || to_ns <= from_ns {
+            return 0;
+        }
+        while off.get(self.off).is_some_and(|off| off.end_ns <= from_ns) {
+            self.off += 1;
+        }
+        while steals.get(self.steal).is_some_and(|span| span.end_ns <= from_ns) {
+            self.steal += 1;
+        }
+        let overlap_ns =
+            |start_ns: u64, end_ns: u64| end_ns.min(to_ns).saturating_sub(start_ns.max(from_ns));
+        let off = off.range(self.off..).take_while(|off| off.start_ns < to_ns);
+        let steals = steals.range(self.steal..).take_while(|span| span.start_ns < to_ns);
+        let off_ns = off.map(|off| overlap_ns(off.start_ns, off.end_ns));
+        let stolen_ns = steals.map(|span| overlap_ns(span.start_ns, span.end_ns));
+        // Damaged records may overlap.
+        off_ns.chain(stolen_ns).fold(to_ns - from_ns, u64::saturating_sub)
+    }
+}

@@ -1,0 +1,217 @@
+//! Where a thread's messages show whose work it does.
+//!
+//! Each call by which a thread moves a message on a connection leaves a mark on its time line: a question
+//! that it takes in as a server, an answer that it gives, a question that it asks as a client for the sake of
+//! what it serves, the answer to that. Between two marks of one request, with none of another's in between, a
+//! thread works for it; see [`crate::walk`].
+
+use std::collections::VecDeque;
+
+use crate::classify::syscall::{is_write, waits, Waits};
+use crate::event::{Call, Io, Object};
+use crate::ownership::service_start;
+use crate::timeline::gallop::count_before;
+use crate::timeline::{Off, Thread, ThreadId, Why, World};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MarkKind {
+    /// A server reads a question.
+    Takes,
+    /// A server writes an answer.
+    Answers,
+    /// A client writes a question.
+    Asks,
+    /// A client reads an answer.
+    Hears,
+}
+
+/// Bytes of a channel of questions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Question {
+    pub object: Object,
+    pub from: u64,
+    pub to: u64,
+}
+
+/// A call that moved a message.
+#[derive(Clone, Copy, Debug)]
+pub struct Mark {
+    pub enter_ns: u64,
+    pub exit_ns: u64,
+    pub kind: MarkKind,
+    /// What it moved.
+    pub moved: Question,
+    /// For the sake of which question that the process serves, where that is known.
+    pub of: Option<Question>,
+    /// Nothing else had been taken in that it might be for as well.
+    pub sure: bool,
+    /// How many marks of the thread, with this one, are of another kind than [`MarkKind::Takes`].
+    pub turns: u64,
+    /// How often the thread had slept until something was ready, by then.
+    pub rests: u64,
+}
+
+/// The marks of a thread.
+#[derive(Debug, Default)]
+pub struct Marks {
+    /// In order of time.
+    pub list: VecDeque<Mark>,
+    turns: u64,
+}
+
+/// What a thread asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AsksFor {
+    /// It has just taken that in, or was woken by who had.
+    Question(Question),
+    /// The last it asked or heard was for the sake of that.
+    GoesOnWith(Question),
+    /// It had taken several in, and done nothing for any.
+    OneOfSeveral,
+    NothingTells,
+}
+
+/// A server's thread asked somebody, or heard from somebody, for the sake of a question.
+#[derive(Clone, Copy, Debug)]
+pub struct Sake {
+    pub of: Question,
+    pub thread: ThreadId,
+    pub exit_ns: u64,
+}
+
+/// Whether a thread that sleeps so waits for whatever comes next: not one that waits for room for what it sends.
+pub fn is_rest(off: &Off) -> bool {
+    let slept = matches!(off.why, Why::Slept { uninterruptible: false, .. });
+    slept
+        && off.call.is_some_and(|call| match waits(call.nr, call.object) {
+            Waits::Readiness => true,
+            Waits::Peer => !is_write(call.nr),
+            _ => false,
+        })
+}
+
+/// The end of the last such sleep in `[from_ns, to_ns]`.
+pub fn rested_ns(thread: &Thread, from_ns: u64, to_ns: u64) -> Option<u64> {
+    let ended = count_before(&thread.off, |off| off.end_ns <= to_ns);
+    let off = thread.off.range(..ended).rev().take_while(|off| off.end_ns > from_ns);
+    { off }.find(|off| is_rest(off)).map(|off| off.end_ns)
+}
+
+impl World {
+    /// A thread has moved bytes on a connection.
+    pub(crate) fn mark(&mut self, thread: ThreadId, call: &Call, io: &Io) {
+        let Some(reverse) = io.reverse else { return };
+        let carries_answers = service_start::carries_answers(self, io.object, reverse);
+        let kind = match (io.is_write, carries_answers) {
+            (true, true) => MarkKind::Answers,
+            (true, false) => MarkKind::Asks,
+            (false, true) => MarkKind::Hears,
+            (false, false) => MarkKind::Takes,
+        };
+        let moved =
+            Question { object: io.object, from: io.offset, to: io.offset.saturating_add(io.bytes) };
+        let asked = match kind {
+            MarkKind::Takes | MarkKind::Asks => io.object,
+            MarkKind::Answers | MarkKind::Hears => reverse,
+        };
+        let known = |question: Option<Question>| question.map(|question| (question, true));
+        let of = match kind {
+            MarkKind::Takes => Some((moved, true)),
+            MarkKind::Answers => known(self.channels.get(&asked).and_then(|channel| channel.taken)),
+            MarkKind::Asks => self.works_for(thread, call.enter_ns),
+            MarkKind::Hears => self.channels.get(&asked).and_then(|channel| channel.asked_for),
+        };
+        let channel = self.channels.entry(asked).or_default();
+        match kind {
+            MarkKind::Takes => channel.taken = Some(moved),
+            MarkKind::Asks => channel.asked_for = of,
+            MarkKind::Answers | MarkKind::Hears => {}
+        }
+        let (of, sure) = (of.map(|(question, _)| question), of.is_none_or(|(_, sure)| sure));
+        if let Some(of) = of.filter(|_| matches!(kind, MarkKind::Asks | MarkKind::Hears)) {
+            let sakes = &mut self.channels.entry(of.object).or_default().sakes;
+            sakes.push_back(Sake { of, thread, exit_ns: call.exit_ns });
+        }
+        let thread = &mut self.threads[thread as usize];
+        let rests = thread.rests;
+        let marks = &mut thread.marks;
+        marks.turns += u64::from(kind != MarkKind::Takes);
+        let (enter_ns, exit_ns, turns) = (call.enter_ns, call.exit_ns, marks.turns);
+        marks.list.push_back(Mark { enter_ns, exit_ns, kind, moved, of, sure, turns, rests });
+    }
+
+    /// What a thread asks for, if it does so at that time.
+    pub fn asks_for(&self, thread: ThreadId, at_ns: u64) -> AsksFor {
+        let own = self.last_unless_rested(thread, at_ns).map(|(_, mark)| mark);
+        let goes_on = |question: Question| {
+            own.is_some_and(|mark| mark.kind != MarkKind::Takes && mark.of == Some(question))
+        };
+        match self.works_for(thread, at_ns) {
+            Some((question, true)) if goes_on(question) => AsksFor::GoesOnWith(question),
+            Some((question, true)) => AsksFor::Question(question),
+            Some((_, false)) => AsksFor::OneOfSeveral,
+            None => AsksFor::NothingTells,
+        }
+    }
+
+    /// For the sake of which question a thread works, as far as its own marks tell or those of who woke it; and
+    /// whether it had taken in no other that it might be for.
+    fn works_for(&self, id: ThreadId, at_ns: u64) -> Option<(Question, bool)> {
+        let own = self.last_unless_rested(id, at_ns);
+        let handed = || self.handed(id, own.map_or(0, |(_, mark)| mark.exit_ns), at_ns);
+        let Some((index, mark)) = own else { return handed() };
+        match mark.kind {
+            MarkKind::Answers => None,
+            MarkKind::Takes => Some((mark.of?, takes_alone(&self.thread(id).marks.list, index))),
+            // A worker that is done with its part, and has been handed what another thread has just taken in.
+            MarkKind::Asks | MarkKind::Hears => {
+                handed().or_else(|| mark.of.map(|question| (question, mark.sure)))
+            }
+        }
+    }
+
+    /// The last mark of a thread, if it has not rested since.
+    fn last_unless_rested(&self, id: ThreadId, at_ns: u64) -> Option<(usize, &Mark)> {
+        let thread = self.thread(id);
+        let marks = &thread.marks.list;
+        let index = count_before(marks, |mark| mark.exit_ns <= at_ns).checked_sub(1)?;
+        let mark = &marks[index];
+        rested_ns(thread, mark.exit_ns, at_ns).is_none().then_some((index, mark))
+    }
+
+    /// What a thread of its process had just taken in, or gone on with, when it woke this one after `since_ns`.
+    fn handed(&self, id: ThreadId, since_ns: u64, at_ns: u64) -> Option<(Question, bool)> {
+        let thread = self.thread(id);
+        let off = thread.off_before(at_ns);
+        let off = off.filter(|off| since_ns < off.end_ns && off.end_ns <= at_ns)?;
+        let wake = off.wake.filter(|wake| wake.by_waker() && wake.waker != id)?;
+        let waker = self.thread(wake.waker);
+        let (index, last) = self.last_unless_rested(wake.waker, wake.at_ns)?;
+        let may_hand = match last.kind {
+            MarkKind::Answers => false,
+            MarkKind::Takes => true,
+            MarkKind::Asks | MarkKind::Hears => since_ns == 0,
+        };
+        if waker.process != thread.process || !may_hand {
+            return None;
+        }
+        let alone = last.kind != MarkKind::Takes || takes_alone(&waker.marks.list, index);
+        last.of.map(|question| (question, last.sure && alone))
+    }
+}
+
+/// Whether the thread had taken nothing in on other connections since it last did anything else, or rested.
+fn takes_alone(marks: &VecDeque<Mark>, last: usize) -> bool {
+    let begin = batch_begin(marks, last);
+    let mut batch = marks.range(begin..=last);
+    batch.all(|mark| mark.moved.object == marks[last].moved.object)
+}
+
+/// The first mark of those that took messages in since the thread last did anything else, or rested.
+pub fn batch_begin(marks: &VecDeque<Mark>, last: usize) -> usize {
+    let (turns, rests) = (marks[last].turns, marks[last].rests);
+    let before = |mark: &Mark| mark.turns < turns || mark.rests < rests;
+    let begin = count_before(marks, before);
+    // The one that is counted first is itself none.
+    begin + usize::from(marks[begin].kind != MarkKind::Takes)
+}

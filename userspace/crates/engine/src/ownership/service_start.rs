@@ -1,0 +1,96 @@
+//! Where a server's work for a request begins, when nothing woke the thread that does it.
+//!
+//! A thread that takes work from a queue in memory without sleeping, or that read several messages
+//! before it answered the first, leaves no event where it takes up the next. But it had not, before
+//! it had answered somebody else: its last answer to another request is where this one's service can
+//! begin. Until then the request was in the server's hands and waited there.
+
+use crate::event::{Call, Io, Object};
+use crate::timeline::gallop::count_before;
+use crate::timeline::{Carries, Channel, ProcessId, ThreadId, World};
+use crate::walk::Goal;
+
+/// If `call` of `thread` answers another request while this one's message is already in the server:
+/// the thread that received it, and when it had it.
+pub fn waiting_inside(
+    world: &World,
+    goal: &Goal,
+    thread: ThreadId,
+    call: &Call,
+) -> Option<(ThreadId, u64)> {
+    let process = world.thread(thread).process;
+    let mut writes = call.transfers().filter(|io| io.is_write);
+    if process == goal.client_process || writes.clone().any(|io| goal.has(io)) {
+        return None;
+    }
+    writes.find(|io| is_answer(world, io))?;
+    received(world, goal, process, call.exit_ns)
+}
+
+/// Calls looked at for a thread's next answer.
+const MOST_CALLS: usize = 256;
+
+/// Whether a thread, at that time, was at work for another request than this one, which was in its server's
+/// hands: that is what it answered next. Whom it woke then, in memory, it did not hand this one, if it had
+/// not received it itself.
+pub fn busy_with_another(world: &World, goal: &Goal, thread: ThreadId, at_ns: u64) -> bool {
+    let t = world.thread(thread);
+    let received = received(world, goal, t.process, at_ns);
+    if t.process == goal.client_process || received.is_none_or(|(reader, _)| reader == thread) {
+        return false;
+    }
+    let next = count_before(&t.calls, |call| call.enter_ns < at_ns);
+    let mut later = t.calls.range(next..).take(MOST_CALLS);
+    let answer = later.find(|call| answers(world, call));
+    answer.is_some_and(|call| !call.transfers().any(|io| goal.has(io)))
+}
+
+/// The thread of the process that received the end of what was asked, and when it had it: before
+/// `before_ns`.
+pub fn received(
+    world: &World,
+    goal: &Goal,
+    process: ProcessId,
+    before_ns: u64,
+) -> Option<(ThreadId, u64)> {
+    let asked = goal.messages.first()?;
+    let channel = world.channels.get(&asked.object)?;
+    Channel::overlapping(&channel.reads, asked.from, asked.to)
+        .filter(|read| world.thread(read.thread).process == process)
+        .filter(|read| goal.start_ns < read.exit_ns && read.exit_ns < before_ns)
+        .max_by_key(|read| read.exit_ns)
+        .map(|read| (read.thread, read.exit_ns))
+}
+
+/// Whether the call answers a request.
+pub fn answers(world: &World, call: &Call) -> bool {
+    call.transfers().any(|io| io.is_write && is_answer(world, io))
+}
+
+/// Whether the bytes are a server's: on a connection, the other end opened it, or answers were seen to go that
+/// way, or the other end spoke first (of HTTP/2, the server may); of a pipe, answers were seen.
+fn is_answer(world: &World, io: &Io) -> bool {
+    match io.reverse {
+        Some(reverse) => carries_answers(world, io.object, reverse),
+        None => world.channels.get(&io.object).is_some_and(|channel| channel.answers),
+    }
+}
+
+/// Whether `object`, a direction of a connection of which `reverse` is the other, carries a server's answers.
+pub fn carries_answers(world: &World, object: Object, reverse: Object) -> bool {
+    let (Some(channel), Some(asked)) = (world.channels.get(&object), world.channels.get(&reverse))
+    else {
+        // Nothing came the other way as yet: this is the first question.
+        return world.channels.get(&object).is_some_and(|c| c.role == Some(Carries::Answers));
+    };
+    let opened = |channel: &Channel| channel.connected.is_some() || channel.accepted.is_some();
+    match (opened(channel), opened(asked)) {
+        (by_writer, by_other) if by_writer != by_other => by_other,
+        _ if channel.role != asked.role => channel.role == Some(Carries::Answers),
+        _ if channel.taken.is_some() != asked.taken.is_some() => asked.taken.is_some(),
+        _ if channel.answers != asked.answers => channel.answers,
+        _ => asked.first_write_ns.is_some_and(|asked_ns| {
+            channel.first_write_ns.is_none_or(|first_ns| asked_ns < first_ns)
+        }),
+    }
+}

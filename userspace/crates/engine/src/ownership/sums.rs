@@ -1,0 +1,296 @@
+//! What threads did, summed up as it becomes known: "what did this thread do between a and b" is a
+//! subtraction, however much it did.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+
+use rustc_hash::FxHashMap;
+
+use crate::classify::on_cpu;
+use crate::timeline::gallop::count_before;
+use crate::timeline::{Thread, ThreadId, Why};
+use rpcprobe_model::Category;
+
+/// What a thread did in a stretch of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doing {
+    /// It had a CPU, or the hypervisor had taken that.
+    Ran(Category),
+    Asleep,
+    /// Woken, without a CPU yet.
+    Woken,
+    Preempted,
+    NotStarted,
+    NotKnown,
+}
+
+const RAN: usize = Category::ALL.len();
+const KINDS: usize = RAN + 5;
+const OTHERS: [(Doing, &str); KINDS - RAN] = [
+    (Doing::Asleep, "asleep"),
+    (Doing::Woken, "on the run queue"),
+    (Doing::Preempted, "preempted"),
+    (Doing::NotStarted, "not yet started"),
+    (Doing::NotKnown, "not known"),
+];
+
+impl Doing {
+    fn index(self) -> usize {
+        match self {
+            Doing::Ran(category) => category as usize,
+            other => RAN + OTHERS.iter().position(|(doing, _)| *doing == other).expect("listed"),
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Doing::Ran(category) => category.name(),
+            other => OTHERS[other.index() - RAN].1,
+        }
+    }
+}
+
+/// Nanoseconds by what was done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spent([u64; KINDS]);
+
+impl Default for Spent {
+    fn default() -> Spent {
+        Spent([0; KINDS])
+    }
+}
+
+impl Spent {
+    fn add(&mut self, doing: Doing, ns: u64) {
+        let sum_ns = &mut self.0[doing.index()];
+        *sum_ns = sum_ns.saturating_add(ns);
+    }
+
+    fn minus(mut self, other: &Spent) -> Spent {
+        for (ns, less_ns) in self.0.iter_mut().zip(other.0) {
+            *ns = ns.saturating_sub(less_ns);
+        }
+        self
+    }
+
+    fn plus(mut self, other: &Spent) -> Spent {
+        for (ns, more_ns) in self.0.iter_mut().zip(other.0) {
+            *ns = ns.saturating_add(more_ns);
+        }
+        self
+    }
+
+    /// What took at least a tenth, most first: `user, kernel.tcp`.
+    pub fn in_words(&self) -> String {
+        let all_ns = self.0.iter().copied().fold(0, u64::saturating_add);
+        let names = Category::ALL.iter().map(|category| category.name());
+        let names = names.chain(OTHERS.iter().map(|(_, name)| *name));
+        let mut most: Vec<_> =
+            self.0.iter().zip(names).filter(|(ns, _)| **ns > 0 && **ns >= all_ns / 10).collect();
+        most.sort_by_key(|(ns, _)| std::cmp::Reverse(**ns));
+        most.iter().map(|(_, name)| *name).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// The stretch before `at_ns`, not from before `from_ns`, in which a thread did one thing: since when, and what.
+/// What is not told yet is [`Doing::NotKnown`].
+pub fn stretch_before(thread: &Thread, at_ns: u64, from_ns: u64) -> (u64, Doing) {
+    let off = thread.off_before(at_ns);
+    let (start_ns, doing) = match off {
+        None if at_ns <= thread.born_ns => (from_ns, Doing::NotStarted),
+        Some(off) if off.end_ns >= at_ns => match (off.why, off.runnable_ns()) {
+            (Why::Preempted, _) => (off.start_ns, Doing::Preempted),
+            (Why::Born, _) => (off.start_ns, Doing::NotStarted),
+            (_, Some(runnable_ns)) if runnable_ns < at_ns => (runnable_ns, Doing::Woken),
+            _ => (off.start_ns, Doing::Asleep),
+        },
+        _ => {
+            let floor_ns = off.map_or(0, |off| off.end_ns).max(from_ns);
+            match on_cpu::piece_before(thread, at_ns, floor_ns, true) {
+                Some(piece) => (piece.start_ns, Doing::Ran(on_cpu::category(&piece.level))),
+                None => (from_ns, Doing::NotKnown),
+            }
+        }
+    };
+    // Time lines out of order must not hold it up.
+    (if start_ns < at_ns { start_ns.max(from_ns) } else { from_ns }, doing)
+}
+
+/// Stretches between two totals that are kept: about half as many are added for each look-up.
+const STRETCHES: usize = 32;
+
+/// Of one thread, since the first look at it.
+#[derive(Debug)]
+struct Totals {
+    /// When the first stretch that is kept begins.
+    from_ns: u64,
+    /// In order of time, each from the end of the one before: its end, and what the thread did.
+    stretches: VecDeque<(u64, Doing)>,
+    /// What it came to before every [`STRETCHES`]th of them.
+    kept: VecDeque<Spent>,
+    total: Spent,
+}
+
+impl Totals {
+    fn new(from_ns: u64) -> Totals {
+        let (stretches, kept) = (VecDeque::new(), VecDeque::new());
+        Totals { from_ns, stretches, kept, total: Spent::default() }
+    }
+
+    /// Up to where it is summed.
+    fn until_ns(&self) -> u64 {
+        self.stretches.back().map_or(self.from_ns, |(end_ns, _)| *end_ns)
+    }
+
+    fn extend(&mut self, thread: &Thread, to_ns: u64) {
+        let until_ns = self.until_ns();
+        let mut new = Vec::new();
+        let mut at_ns = to_ns;
+        while at_ns > until_ns {
+            let (start_ns, doing) = stretch_before(thread, at_ns, until_ns);
+            new.push((start_ns, at_ns, doing));
+            at_ns = start_ns;
+        }
+        for (start_ns, end_ns, doing) in new.into_iter().rev() {
+            if self.stretches.len().is_multiple_of(STRETCHES) {
+                self.kept.push_back(self.total.clone());
+            }
+            self.stretches.push_back((end_ns, doing));
+            self.total.add(doing, end_ns - start_ns);
+        }
+    }
+
+    /// Calls `each` with what has to be added to one of the totals kept to get that of `at_ns`, and returns that one.
+    fn at(&self, at_ns: u64, mut each: impl FnMut(Doing, u64)) -> Option<&Spent> {
+        let whole = count_before(&self.stretches, |(end_ns, _)| *end_ns <= at_ns);
+        let base = (whole / STRETCHES).min(self.kept.len().checked_sub(1)?);
+        let first = base * STRETCHES;
+        let before = first.checked_sub(1).map(|last| self.stretches[last].0);
+        let mut start_ns = before.unwrap_or(self.from_ns);
+        for &(end_ns, doing) in self.stretches.range(first..) {
+            if start_ns >= at_ns {
+                break;
+            }
+            each(doing, end_ns.min(at_ns) - start_ns);
+            start_ns = end_ns;
+        }
+        self.kept.get(base)
+    }
+
+    /// What the thread did in `[from_ns, to_ns)`, as far as it is summed.
+    fn between(&self, from_ns: u64, to_ns: u64) -> Spent {
+        let mut spent = Spent::default();
+        let end = self.at(to_ns, |doing, ns| spent.add(doing, ns)).cloned();
+        if let Some(end) = end {
+            spent = spent.plus(&end);
+        }
+        let mut less = Spent::default();
+        if let Some(begin) = self.at(from_ns, |doing, ns| less.add(doing, ns)) {
+            spent = spent.minus(begin);
+        }
+        spent.minus(&less)
+    }
+
+    /// Forgets what is not asked for any more.
+    fn forget_before(&mut self, horizon_ns: u64) {
+        while self.stretches.get(STRETCHES - 1).is_some_and(|(end_ns, _)| *end_ns <= horizon_ns) {
+            let gone = self.stretches.drain(..STRETCHES).next_back();
+            self.from_ns = gone.map_or(self.from_ns, |(end_ns, _)| end_ns);
+            self.kept.pop_front();
+        }
+    }
+}
+
+/// One by one.
+fn summed(thread: &Thread, from_ns: u64, to_ns: u64) -> Spent {
+    let mut spent = Spent::default();
+    let mut at_ns = to_ns;
+    while at_ns > from_ns {
+        let (start_ns, doing) = stretch_before(thread, at_ns, from_ns);
+        spent.add(doing, at_ns - start_ns);
+        at_ns = start_ns;
+    }
+    spent
+}
+
+/// Of all threads that were asked for.
+#[derive(Debug, Default)]
+pub struct Sums(RefCell<FxHashMap<ThreadId, Totals>>);
+
+impl Sums {
+    /// What the thread did in `[from_ns, to_ns)`, all of which has to be known by now.
+    pub fn spent(&self, id: ThreadId, thread: &Thread, from_ns: u64, to_ns: u64) -> Spent {
+        let mut all = self.0.borrow_mut();
+        let totals = all.entry(id).or_insert_with(|| Totals::new(from_ns));
+        let known_ns = totals.from_ns;
+        if to_ns <= known_ns {
+            return summed(thread, from_ns, to_ns);
+        }
+        totals.extend(thread, to_ns);
+        let spent = totals.between(from_ns.max(known_ns), to_ns);
+        match from_ns < known_ns {
+            true => spent.plus(&summed(thread, from_ns, known_ns)),
+            false => spent,
+        }
+    }
+
+    /// Forgets what no request that begins at or after `horizon_ns` asks for, and threads that are not there.
+    pub fn forget_before(&self, horizon_ns: u64, is_there: impl Fn(ThreadId) -> bool) {
+        let mut all = self.0.borrow_mut();
+        all.retain(|id, totals| is_there(*id) && totals.until_ns() >= horizon_ns);
+        for totals in all.values_mut() {
+            totals.forget_before(horizon_ns);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::timeline::{Off, Span};
+
+    /// Runs and sleeps by turns, with interrupts.
+    fn busy() -> Thread {
+        let mut thread = Thread::default();
+        thread.settled_ns = u64::MAX;
+        for turn in 0..500u64 {
+            let at_ns = 1000 + turn * 100;
+            let why = match turn % 3 {
+                0 => Why::Preempted,
+                _ => Why::Slept { uninterruptible: false, iowait: false },
+            };
+            let (start_ns, end_ns) = (at_ns, at_ns + 10 + turn % 20);
+            thread.off.push_back(Off { start_ns, end_ns, why, wake: None, cpu: None, call: None });
+            let (start_ns, end_ns) = (at_ns + 50, at_ns + 50 + turn % 7);
+            thread.softirqs.push_back(Span { start_ns, end_ns, number: 3 });
+        }
+        thread
+    }
+
+    #[test]
+    fn a_subtraction_gives_what_adding_up_gives() {
+        let (thread, sums) = (busy(), Sums::default());
+        for (from_ns, to_ns) in [
+            (5000, 9000),
+            (5003, 9007),
+            (2000, 4999),
+            (2000, 50_000),
+            (8000, 8001),
+            (30_011, 30_499),
+        ] {
+            let spent = sums.spent(1, &thread, from_ns, to_ns);
+            assert_eq!(spent, summed(&thread, from_ns, to_ns), "{from_ns} {to_ns}");
+            assert_eq!(spent.0.iter().sum::<u64>(), to_ns - from_ns);
+            sums.forget_before(from_ns.min(6000), |_| true);
+        }
+    }
+
+    #[test]
+    fn words_name_what_took_a_tenth() {
+        let mut spent = Spent::default();
+        spent.add(Doing::Ran(Category::User), 30);
+        spent.add(Doing::Asleep, 65);
+        spent.add(Doing::Ran(Category::Fault), 5);
+        assert_eq!(spent.in_words(), "asleep, user");
+    }
+}

@@ -1,0 +1,47 @@
+//! Bytes that a program has sent and the kernel has not.
+
+/// What kept the kernel from sending all bytes at the end of the call that gave it them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SendLimit {
+    /// What keeps them: `enum held` in bpf/records.h; 0: nothing.
+    pub why: u8,
+    /// At least so many had not been sent.
+    pub bytes: u64,
+}
+
+impl SendLimit {
+    /// From `HELD()` in bpf/records.h.
+    pub fn from_record(held: u16) -> SendLimit {
+        let (why, shift, mantissa) = (held & 7, held >> 3 & 31, held >> 8);
+        SendLimit { why: why as u8, bytes: u64::from(mantissa) << shift }
+    }
+
+    /// Why such bytes had not been sent.
+    pub fn reason(self) -> Option<&'static str> {
+        match self.why {
+            1 => Some("not sent: the receiver's window is full"),
+            2 => Some("not sent: the congestion window is full"),
+            3 => Some("not sent: a small packet, until the one before is acknowledged (Nagle)"),
+            4 => Some("not sent: less than a packet, and corked"),
+            5 => Some("not sent: paced, or enough in the device's queue"),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_tell_why_and_how_much() {
+        assert_eq!(SendLimit::from_record(0), SendLimit::default());
+        assert_eq!(SendLimit::from_record(3 | 10 << 8), SendLimit { why: 3, bytes: 10 });
+        // 300,000 bytes rounded down to eight digits.
+        let shifted = SendLimit::from_record(1 | 11 << 3 | 146 << 8);
+        assert_eq!(shifted, SendLimit { why: 1, bytes: 299_008 });
+        // Whatever a record says.
+        let most = SendLimit::from_record(u16::MAX);
+        assert_eq!((most.reason(), most.bytes), (None, 255 << 31));
+    }
+}

@@ -1,0 +1,158 @@
+//! Channels: pipes, and the directions of connections.
+
+use crate::timeline::*;
+
+/// A write to or read from a channel: bytes `[from, to)` of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    pub from: u64,
+    pub to: u64,
+    pub thread: ThreadId,
+    pub enter_ns: u64,
+    pub exit_ns: u64,
+    /// A datagram without payload.
+    pub empty: bool,
+    pub unsent: SendLimit,
+}
+
+impl Transfer {
+    pub fn new(thread: ThreadId, call: &Call, io: &Io) -> Transfer {
+        Transfer {
+            from: io.offset,
+            to: io.offset.saturating_add(io.bytes),
+            thread,
+            enter_ns: call.enter_ns,
+            exit_ns: call.exit_ns,
+            empty: io.empty,
+            unsent: io.unsent,
+        }
+    }
+}
+
+/// What the messages of a channel are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carries {
+    Requests,
+    Answers,
+}
+
+/// A call that connected a socket or accepted a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opening {
+    pub thread: ThreadId,
+    pub enter_ns: u64,
+    pub exit_ns: u64,
+    /// It did not wait for the connection to be there.
+    pub pending: bool,
+    /// For an accepted connection: when it came to be, if that is known.
+    pub established_ns: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+pub struct Channel {
+    /// In order of offset (of exit, which is the same but for writers that race).
+    pub writes: VecDeque<Transfer>,
+    pub reads: VecDeque<Transfer>,
+    pub first_write_ns: Option<u64>,
+    /// The earliest that it can have been written to: before that, if records may have been lost.
+    pub maybe_written_ns: Option<u64>,
+    /// Whether somebody traced has written and read, be it in a call still under way.
+    pub is_written: bool,
+    pub is_read: bool,
+    /// What its messages are, if that was known before any was seen.
+    pub role: Option<Carries>,
+    /// A request was found on it: a write without an answer is then an incomplete one.
+    pub carries_requests: bool,
+    /// Of those, the answers.
+    pub answers: bool,
+    /// What people call it.
+    pub name: Option<Arc<str>>,
+    /// Of the network: from where to where it leads.
+    pub ends: Option<[SocketAddr; 2]>,
+    /// Its packets on their way through devices, as they were sent.
+    pub packets: VecDeque<Packet>,
+    /// Up to which byte it was in the reader's socket, and since when, where nobody traced has written it.
+    pub arrivals: VecDeque<(u64, u64)>,
+    /// Where messages begin, if its framing is known.
+    pub heads: VecDeque<u64>,
+    /// The kernel side had forgotten it by then, and counts its bytes anew: what lay in it is at one end only.
+    pub forgotten_ns: Option<u64>,
+    /// What its bytes are numbered from since, and the end of all so far.
+    pub(super) base: u64,
+    pub(super) end: u64,
+    /// Whether its first byte has been written, and read: bytes that are counted begin once.
+    begun: [bool; 2],
+    /// Where questions come on it: the last that was read; for the sake of which question the last was asked,
+    /// and whether that is sure; what was asked for the sake of those.
+    pub taken: Option<Question>,
+    pub asked_for: Option<(Question, bool)>,
+    pub sakes: VecDeque<Sake>,
+    /// The call by which its writer opened the connection, if it was seen.
+    pub connected: Option<Opening>,
+    /// The call by which its reader accepted the connection, if it was seen.
+    pub accepted: Option<Opening>,
+}
+
+impl Channel {
+    /// It is counted from its first byte on again, but for TCP's own numbers.
+    pub(super) fn begin_anew(&mut self, object: Object, now_ns: u64) {
+        if object.type_bits == TYPE_TCP {
+            return;
+        }
+        self.forgotten_ns = Some(now_ns);
+        self.begun = [false; 2];
+        self.base = self.end;
+    }
+
+    /// Pipes have no names: there it shows by their first byte.
+    pub(super) fn begins_again(&mut self, io: &Io) -> bool {
+        let first = io.object.type_bits == TYPE_FIFO && io.offset == 0 && io.bytes > 0;
+        first && std::mem::replace(&mut self.begun[usize::from(io.is_write)], true)
+    }
+
+    pub(super) fn note(&mut self, is_write: bool) {
+        *(if is_write { &mut self.is_written } else { &mut self.is_read }) = true;
+    }
+
+    /// How many messages bytes `[from, to)` are of, or of parts of them; 1 where the framing is not known.
+    pub fn messages(&self, from: u64, to: u64) -> u32 {
+        let begun = count_before(&self.heads, |head| *head <= from);
+        let more = count_before(&self.heads, |head| *head < to).saturating_sub(begun);
+        u32::try_from(more).unwrap_or(u32::MAX).saturating_add(1)
+    }
+
+    /// Since when the byte was in the socket of who reads it; `None`: somebody traced has written it, or it is
+    /// not known.
+    pub fn arrived_ns(&self, byte: u64) -> Option<u64> {
+        if self.is_written {
+            return None;
+        }
+        let first = count_before(&self.arrivals, |(end, _)| *end <= byte);
+        self.arrivals.get(first).map(|(_, at_ns)| *at_ns)
+    }
+
+    pub(super) fn arrive(&mut self, end: u64, at_ns: u64) {
+        if self.is_written || self.arrivals.back().is_some_and(|(known, _)| *known >= end) {
+            return; // sent again
+        }
+        if self.arrivals.len() == MOST_ARRIVALS {
+            self.arrivals.pop_front();
+        }
+        self.arrivals.push_back((end, at_ns));
+    }
+
+    /// The transfers in `list` that moved bytes of `[from, to)`, in order of offset.
+    pub fn overlapping(
+        list: &VecDeque<Transfer>,
+        from: u64,
+        to: u64,
+    ) -> impl Iterator<Item = &Transfer> {
+        let first = count_before(list, |t| t.to <= from);
+        list.range(first..).take_while(move |t| t.from < to)
+    }
+
+    /// The transfer in `list` that moved byte `at`.
+    pub fn find(list: &VecDeque<Transfer>, at: u64) -> Option<&Transfer> {
+        list.get(count_before(list, |t| t.to <= at)).filter(|t| t.from <= at)
+    }
+}

@@ -1,0 +1,145 @@
+//! Which futexes a program uses as locks, where the waits for them do not say so: threads wait alike for a
+//! POSIX semaphore that is a lock (as Python's are) and for one by which others hand work to them.
+//!
+//! A lock is let go of by a thread that had it: who wakes a waiter and has itself waited for the same
+//! semaphore before is taken for its holder; not so whoever only hands out. And of two holders the first lets
+//! go before the second has it: where a third thread slept on all the while, nobody else can wake a waiter.
+//! Where others do, it is no lock: threads take work from a queue, say, and add to it.
+//!
+//! Threads that wait for one another on the same condition variable look like a lock's, but for this: glibc's
+//! have two words, side by side, used in turns (pthread_cond_wait.c, `__g_signals`), a semaphore has one.
+
+use rustc_hash::FxHashMap;
+
+use crate::event::{OpenCall, TYPE_FUTEX};
+use crate::timeline::{ThreadId, Wake};
+
+/// Futexes known of a process: beyond that, all is learned anew.
+const MOST_FUTEXES: usize = 4096;
+/// Threads known of a futex, likewise.
+const MOST_HOLDERS: usize = 4096;
+
+/// How a futex was used so far.
+#[derive(Debug, Default)]
+struct Use {
+    /// Who came back from a wait for it, and when it first did.
+    had: FxHashMap<ThreadId, u64>,
+    /// Who came back from one last.
+    holder: Option<(ThreadId, u64)>,
+    /// Wake-ups while a third thread slept: by the last that came back; by others.
+    by_holder: u32,
+    by_others: u32,
+}
+
+/// The futexes of a process, by address.
+#[derive(Debug, Default)]
+pub struct Futexes(FxHashMap<u64, Use>);
+
+/// The address of the futex that a call waits for, if its use has to be found out.
+fn unclear(call: &OpenCall) -> Option<u64> {
+    let object = call.object.filter(|object| object.type_bits == TYPE_FUTEX)?;
+    call.lock().is_none().then_some(object.ino)
+}
+
+impl Futexes {
+    /// A thread came back from a sleep in `call` that had begun at `start_ns`.
+    pub fn note(
+        &mut self,
+        thread: ThreadId,
+        call: &OpenCall,
+        wake: &Wake,
+        (start_ns, end_ns): (u64, u64),
+    ) {
+        let Some(address) = unclear(call).filter(|_| wake.by_waker()) else { return };
+        if self.0.len() >= MOST_FUTEXES && !self.0.contains_key(&address) {
+            self.0.clear();
+        }
+        let known = self.0.entry(address).or_default();
+        if let Some((holder, since_ns)) = known.holder {
+            if holder != thread && start_ns <= since_ns && since_ns < wake.at_ns {
+                let count = match holder == wake.waker {
+                    true => &mut known.by_holder,
+                    false => &mut known.by_others,
+                };
+                *count = count.saturating_add(1);
+            }
+        }
+        known.holder = Some((thread, end_ns));
+        if known.had.len() >= MOST_HOLDERS {
+            known.had.clear();
+        }
+        known.had.entry(thread).or_insert(end_ns);
+    }
+
+    /// Whether a wake-up from a sleep in `call` let go of a lock, as far as it is known.
+    pub fn lets_go(&self, call: &OpenCall, wake: &Wake) -> bool {
+        let Some(address) = unclear(call) else { return false };
+        let Some(known) = self.0.get(&address) else { return false };
+        let had_ns = known.had.get(&wake.waker);
+        let alone = address.is_multiple_of(8) && !self.0.contains_key(&(address ^ 4));
+        alone
+            && had_ns.is_some_and(|had_ns| *had_ns < wake.at_ns)
+            && known.by_others <= known.by_holder / 4
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Object;
+
+    const FUTEX_WAIT_BITSET_PRIVATE: u32 = 9 | 128;
+
+    fn wait(address: u64) -> OpenCall {
+        let object = Object { dev: FUTEX_WAIT_BITSET_PRIVATE, ino: address, type_bits: TYPE_FUTEX };
+        OpenCall { nr: 202, enter_ns: 0, fd: 0, object: Some(object) }
+    }
+
+    fn woken(waker: ThreadId, at_ns: u64) -> Wake {
+        Wake { at_ns, waker, flags: 0, block: 0 }
+    }
+
+    /// Sleeps in order of their ends: who, from when, woken by whom and when; a CPU comes 5 ns later.
+    fn slept(address: u64, sleeps: &[(ThreadId, u64, ThreadId, u64)]) -> Futexes {
+        let mut futexes = Futexes::default();
+        for &(thread, start_ns, waker, at_ns) in sleeps {
+            futexes.note(thread, &wait(address), &woken(waker, at_ns), (start_ns, at_ns + 5));
+        }
+        futexes
+    }
+
+    #[test]
+    fn two_threads_that_take_turns_have_a_lock() {
+        let futexes = slept(0x10, &[(1, 10, 2, 20), (2, 30, 1, 40), (1, 50, 2, 60)]);
+        let lets_go = |waker, at_ns| futexes.lets_go(&wait(0x10), &woken(waker, at_ns));
+        // Who had not waited before may as well have handed something over.
+        assert!(!lets_go(2, 20) && lets_go(1, 40) && lets_go(2, 60) && !lets_go(3, 70));
+        assert!(!futexes.lets_go(&wait(0x18), &woken(2, 60)));
+    }
+
+    #[test]
+    fn who_only_hands_out_has_no_lock() {
+        let futexes = slept(0x10, &[(1, 10, 9, 20), (2, 10, 9, 30), (1, 40, 9, 50)]);
+        assert!(!futexes.lets_go(&wait(0x10), &woken(9, 50)));
+    }
+
+    /// 1, 2 and 3 take work and add to it, while others of them wait.
+    #[test]
+    fn where_another_wakes_the_third_it_is_no_lock() {
+        let sleeps = [(1, 10, 9, 20), (2, 10, 1, 40), (3, 10, 1, 60), (1, 70, 3, 80)];
+        let lets_go = |sleeps| slept(0x10, sleeps).lets_go(&wait(0x10), &woken(1, 90));
+        // 2 has come back at 45; at 60 it is 1 that wakes 3, which had slept all the while.
+        assert!(!lets_go(&sleeps[..]));
+        let sleeps = [(1, 10, 9, 20), (2, 10, 1, 40), (3, 10, 2, 60), (1, 70, 3, 80)];
+        assert!(lets_go(&sleeps[..]));
+    }
+
+    #[test]
+    fn condition_variables_have_two_words() {
+        let mut futexes = slept(0x10, &[(1, 10, 2, 20), (2, 30, 1, 40)]);
+        assert!(futexes.lets_go(&wait(0x10), &woken(1, 40)));
+        futexes.note(1, &wait(0x14), &woken(2, 60), (50, 65));
+        assert!(!futexes.lets_go(&wait(0x10), &woken(1, 40)));
+        assert!(!futexes.lets_go(&wait(0x14), &woken(1, 70)));
+    }
+}

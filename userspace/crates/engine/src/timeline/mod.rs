@@ -1,0 +1,333 @@
+//! Timelines: what every thread and CPU did, kept for as long as an open request may need it.
+
+pub mod address_space;
+mod apply;
+pub mod arena;
+mod channel;
+mod futex_roles;
+pub mod gallop;
+pub mod losses;
+pub mod retention;
+mod switches;
+mod thread;
+mod transfers;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use crate::classify::syscall;
+use crate::event::{
+    Block, Call, FileId, GapWhy, Io, Object, OpenCall, Packet, TYPE_FIFO, TYPE_TCP,
+};
+use crate::ownership::marks::{Marks, Question, Sake};
+use crate::ownership::sums::Sums;
+use crate::send_limit::SendLimit;
+use crate::stacks::Stacks;
+use crate::timeline::arena::Arena;
+use crate::timeline::futex_roles::Futexes;
+use crate::timeline::gallop::{count_before, last_before};
+use crate::timeline::losses::Losses;
+use rpcprobe_model::Loss;
+use rpcprobe_record::{WAKING_HARDIRQ, WAKING_IN_SYSCALL, WAKING_NMI, WAKING_SOFTIRQ};
+
+pub use channel::{Carries, Channel, Opening, Transfer};
+use thread::WAKING_UNSEEN;
+pub use thread::{Move, Off, Span, Thread, Wake, Why, Work};
+
+/// Index of a thread's life: a tid that is reused gets a new one.
+pub type ThreadId = u32;
+/// Index of a process's life.
+pub type ProcessId = u32;
+
+/// The idle task of every CPU.
+pub const IDLE: ThreadId = 0;
+
+/// "Not yet": the end of a span that is still open.
+pub const NEVER: u64 = u64::MAX;
+
+/// Transfers of one call that are kept: most that recvmmsg() moves, and one.
+const MOST_TRANSFERS: usize = 1025;
+
+/// Arrivals on a channel that wait for their reader: more than a socket's buffer holds of full packets.
+const MOST_ARRIVALS: usize = 4096;
+
+/// A thread's last context switch comes soon after its exit, if its record is not lost.
+const LAST_STEPS_NS: u64 = 1_000_000_000;
+
+/// A program in a process: since when, and where its code begins.
+#[derive(Clone, Debug)]
+pub struct Program {
+    pub exec_ns: u64,
+    pub entry: u64,
+    pub interp_base: u64,
+    /// When the dynamic loader handed over to the program.
+    pub loaded_ns: Option<u64>,
+    pub path: Option<Box<str>>,
+}
+
+#[derive(Debug, Default)]
+pub struct Process {
+    pub tgid: u32,
+    pub parent: Option<ProcessId>,
+    pub programs: VecDeque<Program>,
+    /// When its main thread exited, and with what status any did last.
+    pub exited_ns: Option<u64>,
+    pub exit_code: Option<i32>,
+    /// The thread that exited last.
+    pub last_exited: Option<ThreadId>,
+    /// Who ended all its threads by exit_group(), and when.
+    pub group_exit: Option<(u64, ThreadId)>,
+    pub traced: bool,
+    /// The thread whose tid is the tgid.
+    pub leader: ThreadId,
+    /// All of them, in the order in which they were seen.
+    pub threads: Vec<ThreadId>,
+    /// How its threads use their futexes.
+    pub futexes: Futexes,
+}
+
+/// What a jbd2 thread has been doing.
+#[derive(Debug, Default)]
+pub struct Journal {
+    /// major << 20 | minor
+    pub dev: u32,
+    /// From when, which transaction, which phase (`enum journal_phase`).
+    pub phases: VecDeque<(u64, u32, u16)>,
+}
+
+impl Journal {
+    /// Whether a commit was under way: locking, flushing or logging.
+    pub fn commits_at(&self, at_ns: u64) -> bool {
+        let last = last_before(&self.phases, |(since_ns, ..)| *since_ns <= at_ns);
+        last.is_some_and(|(_, _, phase)| matches!(phase, 1..=4))
+    }
+}
+
+pub struct World {
+    pub threads: Arena<Thread>,
+    pub processes: Arena<Process>,
+    pub(crate) by_tid: FxHashMap<u32, ThreadId>,
+    pub(crate) by_tgid: FxHashMap<u32, ProcessId>,
+    /// Who ran on each CPU: from when, who.
+    pub cpus: Vec<VecDeque<(u64, ThreadId)>>,
+    pub channels: FxHashMap<Object, Channel>,
+    /// The names by which files were opened last.
+    files: FxHashMap<FileId, Arc<str>>,
+    /// Connections opened and accepted that nothing has been sent or read on yet, by socket.
+    pub(crate) connected: FxHashMap<u64, Opening>,
+    pub(crate) accepted: FxHashMap<u64, Opening>,
+    /// Known beforehand, or told of so far.
+    pub losses: Losses,
+    /// Switches of all threads are recorded, so a gap in a CPU's chain is a missed one.
+    pub whole_machine: bool,
+    /// Context switches that left no record; see `check_switch_chain`.
+    pub missed_switches: u64,
+    /// How often the framing of a stream was lost, by why.
+    pub framing_lost: BTreeMap<GapWhy, u64>,
+    /// Channels that the kernel side had forgotten when they were used again.
+    pub channels_forgotten: u64,
+    /// Those that left none either, but are known from the scheduler's own account.
+    pub restored_switches: u64,
+    /// Wake-ups of traced threads, likewise.
+    pub restored_wakes: u64,
+    /// What the hypervisor took from traced threads, nobody knows when.
+    pub steal_unplaced_ns: u64,
+    /// Completed block requests by number.
+    pub blocks: FxHashMap<u32, Block>,
+    /// Commits of each journal, by its thread.
+    pub journals: FxHashMap<ThreadId, Journal>,
+    /// Where threads slept and ran, if that was captured.
+    pub stacks: Stacks,
+    /// What threads did, added up.
+    pub sums: Sums,
+    /// Time of the latest event.
+    pub now_ns: u64,
+    pub start_ns: u64,
+}
+
+/// Kernel task states, include/linux/sched.h.
+const TASK_UNINTERRUPTIBLE: u16 = 0x02;
+const EXIT_DEAD_OR_ZOMBIE: u16 = 0x10 | 0x20 | 0x80;
+
+/// Names of files that are kept; with more, all of them are forgotten.
+const MOST_FILES: usize = 1 << 16;
+
+impl World {
+    pub fn new(cpus: u32, start_ns: u64) -> World {
+        let mut world = World {
+            threads: Arena::default(),
+            processes: Arena::default(),
+            by_tid: FxHashMap::default(),
+            by_tgid: FxHashMap::from_iter([(0, 0)]),
+            cpus: vec![VecDeque::new(); cpus as usize],
+            channels: FxHashMap::default(),
+            files: FxHashMap::default(),
+            connected: FxHashMap::default(),
+            accepted: FxHashMap::default(),
+            blocks: FxHashMap::default(),
+            journals: FxHashMap::default(),
+            stacks: Stacks::default(),
+            sums: Sums::default(),
+            losses: Losses::default(),
+            whole_machine: true,
+            missed_switches: 0,
+            framing_lost: BTreeMap::new(),
+            channels_forgotten: 0,
+            restored_switches: 0,
+            restored_wakes: 0,
+            steal_unplaced_ns: 0,
+            now_ns: start_ns,
+            start_ns,
+        };
+        world.processes.push(Process::default());
+        world.threads.push(Thread {
+            names: VecDeque::from([(0, "idle".into())]),
+            kthread: true,
+            gone_ns: NEVER,
+            ..Thread::default()
+        });
+        world.by_tid.insert(0, IDLE);
+        world
+    }
+
+    pub fn thread(&self, id: ThreadId) -> &Thread {
+        &self.threads[id as usize]
+    }
+
+    pub fn process_of(&self, id: ThreadId) -> &Process {
+        &self.processes[self.thread(id).process as usize]
+    }
+
+    /// The present owner of a tid; made up when it was never announced (its record was lost).
+    pub fn thread_of_tid(&mut self, tid: u32) -> ThreadId {
+        if let Some(&id) = self.by_tid.get(&tid) {
+            return id;
+        }
+        self.add_thread(tid, tid, "?", self.now_ns, false)
+    }
+
+    pub fn is_traced_tid(&self, tid: u32) -> bool {
+        self.thread_by_tid(tid).is_some_and(|id| self.thread(id).traced)
+    }
+
+    /// The present owner of a tid, if known.
+    pub fn thread_by_tid(&self, tid: u32) -> Option<ThreadId> {
+        self.by_tid.get(&tid).copied()
+    }
+
+    /// The first owner of a tid that is not forgotten, alive or not.
+    pub fn first_thread_of_tid(&self, tid: u32) -> Option<ThreadId> {
+        let owners = self.threads.iter().filter(|(_, thread)| thread.tid == tid);
+        owners.min_by_key(|(_, thread)| thread.born_ns).map(|(id, _)| id as ThreadId)
+    }
+
+    /// Entry of the oldest call some traced thread sleeps in that may be sending.
+    pub fn oldest_write_under_way_ns(&self) -> u64 {
+        // write, pwrite64, writev, sendfile, sendto, sendmsg, pwritev, sendmmsg, pwritev2
+        // splice, tee, vmsplice; connect, with which a request may begin
+        let writes = [1, 18, 20, 40, 42, 44, 46, 275, 276, 278, 296, 307, 328];
+        (self.threads.iter())
+            .filter_map(|(_, thread)| thread.open_call)
+            .filter(|call| writes.contains(&call.nr))
+            .map(|call| call.enter_ns)
+            .min()
+            .unwrap_or(NEVER)
+    }
+
+    pub fn process_of_tgid(&self, tgid: u32) -> Option<ProcessId> {
+        self.by_tgid.get(&tgid).copied()
+    }
+
+    fn add_thread(
+        &mut self,
+        tid: u32,
+        tgid: u32,
+        comm: &str,
+        now_ns: u64,
+        new_process: bool,
+    ) -> ThreadId {
+        let id = self.threads.next() as ThreadId;
+        let process = match self.by_tgid.get(&tgid) {
+            Some(&process) if !new_process => process,
+            _ => {
+                let process = self.processes.next() as ProcessId;
+                self.processes.push(Process { tgid, leader: id, ..Process::default() });
+                self.by_tgid.insert(tgid, process);
+                process
+            }
+        };
+        self.processes[process as usize].threads.push(id);
+        if tid == tgid {
+            self.processes[process as usize].leader = id;
+        }
+        self.threads.push(Thread {
+            tid,
+            process,
+            names: VecDeque::from([(0, comm.into())]),
+            born_ns: now_ns,
+            known_from_ns: now_ns,
+            settled_ns: now_ns,
+            gone_ns: NEVER,
+            ..Thread::default()
+        });
+        self.give_tid(tid, id);
+        id
+    }
+
+    /// Whoever had the tid so far is dead.
+    fn give_tid(&mut self, tid: u32, id: ThreadId) {
+        if let Some(former) = self.by_tid.insert(tid, id).filter(|former| *former != id) {
+            let former = &mut self.threads[former as usize];
+            former.gone_ns = former.gone_ns.min(self.now_ns);
+        }
+    }
+
+    /// Part of a process's life the thread was in at that time, by what it ran.
+    pub fn phase_at(&self, id: ThreadId, at_ns: u64) -> Option<&'static str> {
+        let thread = self.thread(id);
+        if thread.kthread {
+            return None;
+        }
+        let in_call = |nrs: &[u16]| {
+            let closed = thread.call_before(at_ns + 1).filter(|call| call.exit_ns > at_ns);
+            let nr = match (closed, thread.open_call) {
+                (Some(call), _) => Some(call.nr),
+                (None, Some(open)) if open.enter_ns <= at_ns => Some(open.nr),
+                _ => None,
+            };
+            nr.is_some_and(|nr| nrs.contains(&nr))
+        };
+        if thread.exited_ns.is_some_and(|exited| at_ns >= exited)
+            || in_call(&[syscall::NR_EXIT, syscall::NR_EXIT_GROUP])
+        {
+            return Some("exit");
+        }
+        if in_call(&[syscall::NR_EXECVE, syscall::NR_EXECVEAT]) {
+            return Some("exec");
+        }
+        const FORKS: &[u16] = &[syscall::NR_CLONE, 57, 58, 435];
+        if in_call(FORKS) {
+            return Some("fork");
+        }
+        if in_call(&[syscall::NR_WAIT4, syscall::NR_WAITID]) {
+            return Some("wait");
+        }
+        let process = &self.processes[thread.process as usize];
+        let begun = count_before(&process.programs, |program| program.exec_ns <= at_ns);
+        match begun.checked_sub(1).map(|index| &process.programs[index]) {
+            // Forked and not yet exec'd: still setting up the new program.
+            None if process.parent.is_some() && !process.programs.is_empty() => Some("fork"),
+            // A child that goes on in its parent's program.
+            None => process.parent.and(Some("program")),
+            Some(program) if program.interp_base == 0 => Some("program"),
+            Some(program) => match program.loaded_ns {
+                Some(loaded_ns) if at_ns >= loaded_ns => Some("program"),
+                Some(_) => Some("dynamic linking"),
+                None => Some("program"),
+            },
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Forgetting what no open request can reach, so that memory is bounded by what is in flight.
+
+use std::collections::VecDeque;
+
+use rustc_hash::FxHashSet;
+
+use crate::event::{Object, Packet};
+use crate::timeline::{Channel, ProcessId, ThreadId, World, IDLE};
+
+/// Who is still spoken of, dead or not.
+#[derive(Debug, Default)]
+pub struct Held {
+    pub threads: FxHashSet<ThreadId>,
+    pub processes: FxHashSet<ProcessId>,
+    pub channels: FxHashSet<Object>,
+}
+
+/// Drops items from the front, oldest first, but for the last `keep`; whether there were any.
+fn trim<T>(list: &mut VecDeque<T>, keep: usize, gone: impl Fn(&T) -> bool) -> bool {
+    let before = list.len();
+    while list.len() > keep && list.front().is_some_and(&gone) {
+        list.pop_front();
+    }
+    give_back(list);
+    list.len() < before
+}
+
+/// Drops items that another has followed by then: what holds from an instant on.
+fn trim_followed<T>(list: &mut VecDeque<T>, gone: impl Fn(&T) -> bool) {
+    while list.get(1).is_some_and(&gone) {
+        list.pop_front();
+    }
+    give_back(list);
+}
+
+/// A burst must not be paid for in memory for ever.
+fn give_back<T>(list: &mut VecDeque<T>) {
+    if list.capacity() > 64 && list.capacity() / 8 > list.len() {
+        list.shrink_to(list.len() * 2);
+    }
+}
+
+/// How long a connection without any transfer is remembered.
+const CONNECTION_RESTS_NS: u64 = 60_000_000_000;
+
+impl World {
+    /// Forgets what no walk that begins at or after `horizon_ns` can reach, but for what is `held`.
+    pub fn forget_before(&mut self, horizon_ns: u64, held: Held) {
+        for thread in self.threads.iter_mut() {
+            let mut trimmed = trim(&mut thread.off, 1, |off| off.end_ns < horizon_ns);
+            trimmed |= trim(&mut thread.calls, 1, |call| call.exit_ns < horizon_ns);
+            trim(&mut thread.marks.list, 1, |mark| mark.exit_ns < horizon_ns);
+            trim(&mut thread.faults, 1, |span| span.end_ns < horizon_ns);
+            trim(&mut thread.softirqs, 1, |span| span.end_ns < horizon_ns);
+            trim(&mut thread.steals, 1, |span| span.end_ns < horizon_ns);
+            trim(&mut thread.hardirqs, 1, |span| span.end_ns < horizon_ns);
+            trim(&mut thread.contentions, 0, |span| span.end_ns < horizon_ns);
+            trim(&mut thread.throttles, 0, |at_ns| *at_ns < horizon_ns);
+            trim(&mut thread.checkpoints, 0, |at_ns| *at_ns < horizon_ns);
+            trim(&mut thread.moves, 0, |queue| queue.at_ns < horizon_ns);
+            trim(&mut thread.works, 0, |work| work.ended_ns < horizon_ns);
+            trim_followed(&mut thread.cpus, |(since_ns, _)| *since_ns < horizon_ns);
+            trim_followed(&mut thread.names, |(since_ns, _)| *since_ns < horizon_ns);
+            if trimmed {
+                thread.known_from_ns = thread.known_from_ns.max(horizon_ns);
+            }
+        }
+        for process in self.processes.iter_mut() {
+            trim_followed(&mut process.programs, |program| program.exec_ns < horizon_ns);
+        }
+        for runs in &mut self.cpus {
+            trim_followed(runs, |(since_ns, _)| *since_ns < horizon_ns);
+        }
+        self.blocks.retain(|_, block| block.done_ns >= horizon_ns);
+        self.losses.forget_before(horizon_ns);
+        for journal in self.journals.values_mut() {
+            trim_followed(&mut journal.phases, |(since_ns, ..)| *since_ns < horizon_ns);
+        }
+        for channel in self.channels.values_mut() {
+            trim(&mut channel.writes, 1, |t| t.exit_ns < horizon_ns);
+            let ended_ns = |p: &Packet| p.received_ns.unwrap_or(p.sent_ns);
+            trim(&mut channel.packets, 0, |packet| ended_ns(packet) < horizon_ns);
+            trim(&mut channel.reads, 1, |t| t.exit_ns < horizon_ns);
+            trim(&mut channel.sakes, 0, |sake| sake.exit_ns < horizon_ns);
+            let kept = channel.writes.front().into_iter().chain(channel.reads.front());
+            let kept = kept.map(|moved| moved.from).min().unwrap_or(0);
+            trim_followed(&mut channel.heads, |head| *head <= kept);
+            // What has arrived waits for its reader, however long.
+            let read = channel.reads.front().map_or(0, |read| read.from);
+            trim(&mut channel.arrivals, 0, |(end, _)| *end <= read);
+        }
+        self.stacks.forget_before(horizon_ns);
+        self.drop_the_dead(horizon_ns, held);
+    }
+
+    /// Drops threads and processes that ended before `horizon_ns`, and the pipes only they used.
+    fn drop_the_dead(&mut self, horizon_ns: u64, held: Held) {
+        let Held { mut threads, mut processes, channels } = held;
+        threads.insert(IDLE);
+        processes.insert(self.threads[IDLE as usize].process);
+        for (id, thread) in self.threads.iter() {
+            if thread.gone_ns >= horizon_ns {
+                threads.insert(id as ThreadId);
+                processes.insert(thread.process);
+            }
+        }
+        // A dead end of a pipe still tells who was there, as long as the other end lives.
+        let lives = |channel: &Channel| {
+            let mut ends = channel.writes.iter().chain(&channel.reads).peekable();
+            // A name comes just before what it names.
+            ends.peek().is_none()
+                || ends.any(|end| processes.contains(&self.threads[end.thread as usize].process))
+        };
+        // A server has had many connections. One that rests that long is forgotten, with its name.
+        let rested_ns = horizon_ns.saturating_sub(CONNECTION_RESTS_NS);
+        let rests = |object: &Object, channel: &Channel| {
+            let mut ends = channel.writes.iter().chain(&channel.reads);
+            let arrived = channel.arrivals.back().is_some_and(|(_, at_ns)| *at_ns >= rested_ns);
+            let rests = ends.all(|end| end.exit_ns < rested_ns) && !arrived;
+            object.is_socket() && channel.role.is_none() && rests
+        };
+        self.channels.retain(|object, channel| {
+            channels.contains(object) || (lives(channel) && !rests(object, channel))
+        });
+        for openings in [&mut self.connected, &mut self.accepted] {
+            openings.retain(|_, opening| opening.exit_ns >= rested_ns);
+            threads.extend(openings.values().map(|opening| opening.thread));
+        }
+        for channel in self.channels.values() {
+            let openings = channel.connected.iter().chain(&channel.accepted);
+            threads.extend(openings.map(|opening| opening.thread));
+            threads.extend(channel.writes.iter().chain(&channel.reads).map(|end| end.thread));
+        }
+        processes.extend(threads.iter().map(|&id| self.threads[id as usize].process));
+        for &id in &processes {
+            let process = &self.processes[id as usize];
+            threads.insert(process.leader);
+            threads.extend(process.last_exited);
+            threads.extend(process.group_exit.map(|(_, thread)| thread));
+        }
+        processes.extend(threads.iter().map(|&id| self.threads[id as usize].process));
+
+        self.adopt_orphans(&processes);
+        self.threads.retain(|id, _| threads.contains(&(id as ThreadId)));
+        self.processes.retain(|id, _| processes.contains(&(id as ProcessId)));
+        for process in self.processes.iter_mut() {
+            process.threads.retain(|id| threads.contains(id));
+        }
+        self.by_tid.retain(|_, id| threads.contains(id));
+        self.by_tgid.retain(|_, id| processes.contains(id));
+        self.journals.retain(|id, _| threads.contains(id));
+        self.sums.forget_before(horizon_ns, |id| threads.contains(&id));
+        self.stacks.retain(|id| threads.contains(&id), |id| processes.contains(&id));
+    }
+
+    /// Whose parent goes has its nearest ancestor that stays for a parent, if there is one: the
+    /// line to the process it came from is not cut.
+    fn adopt_orphans(&mut self, stay: &FxHashSet<ProcessId>) {
+        for &id in stay {
+            let mut parent = self.processes[id as usize].parent;
+            while let Some(ancestor) = parent.filter(|ancestor| !stay.contains(ancestor)) {
+                parent = self.processes[ancestor as usize].parent;
+            }
+            if parent.is_some() {
+                self.processes[id as usize].parent = parent;
+            }
+        }
+    }
+}

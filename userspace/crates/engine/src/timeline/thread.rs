@@ -1,0 +1,208 @@
+//! Time lines of threads.
+
+use crate::timeline::*;
+
+/// Why a thread is not on a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// Created, not yet run.
+    Born,
+    /// Still runnable: lost the CPU, or gave it away by sched_yield().
+    Preempted,
+    /// Waits for a wake-up; `uninterruptible` as the kernel's D state.
+    Slept {
+        uninterruptible: bool,
+        iowait: bool,
+    },
+    Dead,
+    /// Existed before the capture, first seen when it came on a CPU.
+    Unseen,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wake {
+    pub at_ns: u64,
+    /// Who was current at the wake-up.
+    pub waker: ThreadId,
+    pub flags: u8,
+    /// The block request whose completion caused it; 0: none.
+    pub block: u32,
+}
+
+/// Flag of a wake-up that left no record; the kernel side has none such.
+pub(super) const WAKING_UNSEEN: u8 = 1 << 7;
+
+impl Wake {
+    /// Whether the waker itself caused it: a task, or a softirq run inside its own system call, which
+    /// does not complete a block request (softirqs run whatever is pending, kernel/softirq.c). Otherwise
+    /// the waker is whoever the interrupt happened to hit.
+    pub fn by_waker(&self) -> bool {
+        if self.flags & (WAKING_HARDIRQ | WAKING_NMI | WAKING_UNSEEN) != 0 {
+            return false;
+        }
+        let own_softirq = self.flags & WAKING_IN_SYSCALL != 0 && self.block == 0;
+        self.flags & WAKING_SOFTIRQ == 0 || own_softirq
+    }
+
+    /// Whether an interrupt caused it that no block request did, such as a timer's; or it is not known
+    /// what did.
+    pub fn by_interrupt(&self) -> bool {
+        let interrupts = WAKING_HARDIRQ | WAKING_SOFTIRQ | WAKING_UNSEEN;
+        self.block == 0 && self.flags & interrupts != 0
+    }
+
+    /// Whether only the time is known.
+    pub fn is_unseen(&self) -> bool {
+        self.flags & WAKING_UNSEEN != 0
+    }
+}
+
+/// Time off the CPU: `[start_ns, end_ns)`.
+#[derive(Clone, Debug)]
+pub struct Off {
+    pub start_ns: u64,
+    pub end_ns: u64,
+    pub why: Why,
+    /// The first wake-up in the span, or one that came just before it.
+    pub wake: Option<Wake>,
+    /// Where the thread came back.
+    pub cpu: Option<u32>,
+    /// The system call it was in, where known.
+    pub call: Option<OpenCall>,
+}
+
+impl Off {
+    /// When the thread became runnable again: not before the span.
+    pub fn runnable_ns(&self) -> Option<u64> {
+        self.wake.map(|wake| wake.at_ns.max(self.start_ns))
+    }
+}
+
+/// A fault or interrupt: `[start_ns, end_ns)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    pub start_ns: u64,
+    pub end_ns: u64,
+    /// Fault flags, or the number of the interrupt.
+    pub number: u16,
+}
+
+/// A move from one CPU's run queue to another's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Move {
+    pub at_ns: u64,
+    pub from_cpu: u32,
+    pub to_cpu: u32,
+}
+
+/// Work that a traced thread gave to a kernel worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Work {
+    pub queued_ns: u64,
+    pub started_ns: u64,
+    pub ended_ns: u64,
+    pub queuer: ThreadId,
+}
+
+#[derive(Debug, Default)]
+pub struct Thread {
+    pub tid: u32,
+    pub process: ProcessId,
+    /// Names over time: from when, what.
+    pub names: VecDeque<(u64, Arc<str>)>,
+    pub traced: bool,
+    pub kthread: bool,
+    pub born_ns: u64,
+    /// Fate: time of `sched_process_exit`.
+    pub exited_ns: Option<u64>,
+    /// From when on nothing more happens to it.
+    pub gone_ns: u64,
+    pub off: VecDeque<Off>,
+    pub calls: VecDeque<Call>,
+    pub faults: VecDeque<Span>,
+    pub softirqs: VecDeque<Span>,
+    pub hardirqs: VecDeque<Span>,
+    /// When the hypervisor had its CPU.
+    pub steals: VecDeque<Span>,
+    /// Waits for kernel locks; `number` holds LCB_F_* flags.
+    pub contentions: VecDeque<Span>,
+    /// What it did, as a kernel worker, for traced threads.
+    pub works: VecDeque<Work>,
+    /// Between run queues, while it was runnable.
+    pub moves: VecDeque<Move>,
+    /// When it was told to pause for dirtying too many pages.
+    pub throttles: VecDeque<u64>,
+    /// When it found a journal full and went to make room itself.
+    pub checkpoints: VecDeque<u64>,
+    /// The call it was in when it last left the CPU, until the call's own record comes.
+    pub open_call: Option<OpenCall>,
+    /// What it moved in that call so far.
+    pub(super) moved: Vec<Io>,
+    /// A wake-up that found the thread still on its CPU.
+    pub(super) early_wake: Option<Wake>,
+    /// Until when it is known whether the thread was in a system call.
+    pub settled_ns: u64,
+    /// Before this nothing is known (begin of the capture, or forgotten since).
+    pub known_from_ns: u64,
+    pub on_cpu: Option<u32>,
+    /// Calls that moved messages.
+    pub marks: Marks,
+    /// How often it has slept until something was ready.
+    pub rests: u64,
+    /// CPUs by time, to say where a segment ran: from when, which.
+    pub cpus: VecDeque<(u64, u32)>,
+}
+
+impl Thread {
+    /// Whether anything shows that it ever had a CPU: a context switch, or, where those were lost, what it did.
+    pub fn has_run(&self) -> bool {
+        let did = |spans: &VecDeque<Span>| !spans.is_empty();
+        let switched = !self.off.is_empty() || self.on_cpu.is_some();
+        switched
+            || !self.calls.is_empty()
+            || self.exited_ns.is_some()
+            || [&self.faults, &self.softirqs, &self.hardirqs, &self.steals].into_iter().any(did)
+    }
+
+    /// The name at that time.
+    pub fn name_at(&self, at_ns: u64) -> Arc<str> {
+        let last = last_before(&self.names, |(from_ns, _)| *from_ns <= at_ns);
+        match last.or(self.names.front()) {
+            Some((_, name)) => Arc::clone(name),
+            None => "?".into(),
+        }
+    }
+
+    /// The CPU it was on, or came back to next, at that time.
+    pub fn cpu_at(&self, at_ns: u64) -> Option<u32> {
+        last_before(&self.cpus, |(from_ns, _)| *from_ns <= at_ns).map(|(_, cpu)| *cpu)
+    }
+
+    /// Whether it made room in a full journal in the call.
+    pub fn made_room_in(&self, open: &OpenCall) -> bool {
+        let before = count_before(&self.checkpoints, |at_ns| *at_ns < open.enter_ns);
+        let begun = count_before(&self.calls, |call| call.enter_ns < open.enter_ns);
+        let exit_ns = match self.calls.get(begun) {
+            Some(call) if call.enter_ns == open.enter_ns => call.exit_ns,
+            Some(next) => next.enter_ns, // its own record is missing
+            None => u64::MAX,
+        };
+        self.checkpoints.get(before).is_some_and(|at_ns| *at_ns <= exit_ns)
+    }
+
+    /// Moves between run queues up to that time, latest first.
+    pub fn moves_until(&self, at_ns: u64) -> impl Iterator<Item = &Move> {
+        let count = count_before(&self.moves, |moved| moved.at_ns <= at_ns);
+        self.moves.range(..count).rev()
+    }
+
+    /// The span off the CPU that covers the instant just before `at_ns`, or the latest before it.
+    pub fn off_before(&self, at_ns: u64) -> Option<&Off> {
+        last_before(&self.off, |off| off.start_ns < at_ns)
+    }
+
+    /// The latest call that began before `at_ns`.
+    pub fn call_before(&self, at_ns: u64) -> Option<&Call> {
+        last_before(&self.calls, |call| call.enter_ns < at_ns)
+    }
+}

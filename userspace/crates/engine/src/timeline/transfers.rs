@@ -1,0 +1,137 @@
+//! What calls move, name and open.
+
+use crate::timeline::*;
+
+impl World {
+    /// `path`: what it has just been opened by.
+    pub(super) fn name_file(&mut self, file: FileId, path: Arc<str>) {
+        if self.files.len() >= MOST_FILES {
+            self.files.clear();
+        }
+        self.files.insert(file, path);
+    }
+
+    /// Notes connections that begin and end.
+    pub(super) fn record_opening(&mut self, thread: ThreadId, call: &Call) {
+        const EINPROGRESS: i64 = 115;
+        let Some(io) = call.io.filter(|io| io.object.is_stream() && !call.unfinished) else {
+            return;
+        };
+        let opening = Opening {
+            thread,
+            enter_ns: call.enter_ns,
+            exit_ns: call.exit_ns,
+            pending: call.ret != 0,
+            established_ns: call.accepted_of_ns.filter(|at_ns| *at_ns != 0),
+        };
+        let socket = io.object.ino;
+        if call.accepted_of_ns.is_some() {
+            self.accepted.insert(socket, opening);
+        } else if call.nr == syscall::NR_CONNECT && [0, -EINPROGRESS].contains(&call.ret) {
+            self.connected.insert(socket, opening);
+        } else if call.nr == syscall::NR_CLOSE {
+            self.connected.remove(&socket);
+            self.accepted.remove(&socket);
+        }
+    }
+
+    /// Bytes of channels that are counted anew come after all that came before.
+    pub(super) fn renumber(&mut self, call: &mut Call) {
+        let exit_ns = call.exit_ns;
+        for io in call.more.iter_mut().chain(&mut call.io).filter(|io| io.is_transfer()) {
+            if self.channels_forgotten == 0 && io.offset > 0 {
+                continue;
+            }
+            let channel = self.channels.entry(io.object).or_default();
+            if channel.begins_again(io) {
+                self.channels_forgotten += 1;
+                channel.begin_anew(io.object, exit_ns);
+                channel.begins_again(io);
+            }
+            io.offset = io.offset.saturating_add(channel.base);
+        }
+    }
+
+    /// What the bytes of a channel are numbered from, since they were last counted anew.
+    pub fn base(&self, channel: Object) -> u64 {
+        match self.channels_forgotten {
+            0 => 0,
+            _ => self.channels.get(&channel).map_or(0, |channel| channel.base),
+        }
+    }
+
+    pub(super) fn record_transfers(&mut self, thread: ThreadId, call: &Call) {
+        for io in call.transfers() {
+            let transfer = Transfer::new(thread, call, io);
+            let channel = self.channels.entry(io.object).or_default();
+            channel.note(io.is_write);
+            channel.end = channel.end.max(transfer.to);
+            let openings = if io.is_write { &mut self.connected } else { &mut self.accepted };
+            if let Some(opening) = openings.remove(&u64::from(io.socket)) {
+                let of = match io.is_write {
+                    true => &mut channel.connected,
+                    false => &mut channel.accepted,
+                };
+                *of = Some(opening);
+            }
+            if io.is_write {
+                // A splice first had to get what it writes.
+                let gets = call.transfers().any(|io| !io.is_write);
+                let begun_ns = if gets { call.exit_ns } else { call.enter_ns };
+                if channel.first_write_ns.is_none() {
+                    channel.first_write_ns = Some(begun_ns);
+                    let lost_ns = self.begin_lost_ns(io.object, io.reverse, io.offset);
+                    let channel = self.channels.entry(io.object).or_default();
+                    channel.maybe_written_ns =
+                        Some(lost_ns.map_or(begun_ns, |ns| ns.min(begun_ns)));
+                }
+            }
+            let channel = self.channels.entry(io.object).or_default();
+            let list = if io.is_write { &mut channel.writes } else { &mut channel.reads };
+            let at = count_before(list, |t| t.from <= transfer.from);
+            list.insert(at, transfer);
+            self.mark(thread, call, io);
+        }
+    }
+
+    /// Since when a channel whose first bytes so far are those from `offset` on may have had others,
+    /// of which the records were lost; `None`: these are its first.
+    pub fn begin_lost_ns(
+        &self,
+        object: Object,
+        reverse: Option<Object>,
+        offset: u64,
+    ) -> Option<u64> {
+        // TCP's numbers begin anywhere.
+        if offset == 0 && object.type_bits != TYPE_TCP {
+            return None;
+        }
+        let opened = |object| {
+            let channel: &Channel = self.channels.get(&object)?;
+            let connected_ns = channel.connected.map(|opening| opening.enter_ns);
+            connected_ns.or(channel.accepted.and_then(|opening| opening.established_ns))
+        };
+        let opened_ns = [Some(object), reverse].into_iter().flatten().filter_map(opened).min();
+        self.losses.first(opened_ns.unwrap_or(0), self.now_ns)
+    }
+
+    /// Which of the two channels was written to first; `None`: the record of that was lost.
+    pub fn first_written(&self, a: Object, b: Object) -> Option<Object> {
+        let times = |object| {
+            let channel = self.channels.get(&object);
+            let first = channel.and_then(|c| Some((c.maybe_written_ns?, c.first_write_ns?)));
+            first.unwrap_or((NEVER, NEVER))
+        };
+        let (of_a, of_b) = (times(a), times(b));
+        // At the latest before the other at the earliest.
+        if of_a.1 <= of_b.0 {
+            return Some(a);
+        }
+        if of_b.1 <= of_a.0 {
+            return Some(b);
+        }
+        // Who opened a connection asks.
+        let opened = |object| self.channels.get(&object).is_some_and(|c| c.connected.is_some());
+        [a, b].into_iter().find(|object| opened(*object))
+    }
+}

@@ -1,0 +1,89 @@
+//! Through kernel workers, to whoever queued their work.
+
+use crate::walk::*;
+
+impl Walk<'_> {
+    /// The waker is a kernel worker, doing what somebody who leads back to a member had queued: through
+    /// its work to that one, and when it was queued.
+    pub(super) fn work_edge(
+        &mut self,
+        off: &Off,
+        worker: ThreadId,
+        woken_ns: u64,
+        depth: usize,
+    ) -> Result<Option<(ThreadId, u64)>, NotYet> {
+        if !self.applies(Rule::WorkQueue) {
+            return Ok(None);
+        }
+        // To wait for writeback has a category of its own.
+        if off.call.is_some_and(|call| waits_for_writeback(call.nr)) {
+            return Ok(None);
+        }
+        let works = &self.world.thread(worker).works;
+        let Some(&Work { queued_ns, started_ns, ended_ns, queuer }) =
+            last_before(works, |work| work.started_ns < woken_ns)
+        else {
+            return Ok(None);
+        };
+        if ended_ns < woken_ns || queued_ns <= self.goal.start_ns {
+            return Ok(None);
+        }
+        let mark = self.out.len();
+        let rule = std::mem::replace(&mut self.rule, Rule::WorkQueue);
+        self.at_work(worker, started_ns, woken_ns)?;
+        let detail = Some("given to a kernel worker, not yet begun".into());
+        let cause = Some(classify::off_cpu::activity(self.world, worker, queued_ns, started_ns));
+        let (category, evidence) = (Category::QueueApp, Evidence::Measured);
+        self.wait_rule = Some(Rule::WorkQueue);
+        self.emit(worker, queued_ns, started_ns, category, detail, cause, None, None, evidence);
+        if self.members.contains(&queuer) {
+            return Ok(Some((queuer, queued_ns)));
+        }
+        if depth < MAX_DEPTH {
+            if let Some(found) = self.explore(queuer, queued_ns, depth + 1)? {
+                self.members.insert(queuer);
+                return Ok(Some(found));
+            }
+        }
+        self.out.truncate(mark);
+        self.rule = rule;
+        Ok(None)
+    }
+
+    /// What a kernel worker did in `[from_ns, to_ns)`.
+    pub(super) fn at_work(
+        &mut self,
+        worker: ThreadId,
+        from_ns: u64,
+        to_ns: u64,
+    ) -> Result<(), NotYet> {
+        let mut at_ns = to_ns;
+        while at_ns > from_ns {
+            let off = self.world.thread(worker).off_before(at_ns);
+            match off.filter(|off| off.end_ns >= at_ns) {
+                Some(off) if off.why == Why::Preempted => {
+                    let begin_ns = off.start_ns.max(from_ns);
+                    self.run_queue(worker, off, begin_ns, at_ns, Category::RunqueuePreempted)?;
+                    at_ns = begin_ns;
+                }
+                Some(off) => {
+                    let begin_ns = off.start_ns.max(from_ns);
+                    let woken_ns = off.runnable_ns().unwrap_or(at_ns).clamp(begin_ns, at_ns);
+                    self.run_queue(worker, off, woken_ns, at_ns, Category::RunqueueWakeup)?;
+                    self.charge(worker, off, begin_ns, woken_ns, None);
+                    at_ns = begin_ns;
+                }
+                None => {
+                    let begin_ns = off.map_or(from_ns, |off| off.end_ns.max(from_ns));
+                    let detail = Some("at work for the request".into());
+                    let (category, evidence) = (Category::KernelOther, Evidence::Measured);
+                    self.emit(
+                        worker, begin_ns, at_ns, category, detail, None, None, None, evidence,
+                    );
+                    at_ns = begin_ns;
+                }
+            }
+        }
+        Ok(())
+    }
+}

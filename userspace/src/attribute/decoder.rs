@@ -1,0 +1,85 @@
+//! Reads ahead: unpacks, checks, sorts and decodes events while the engine works on former ones.
+
+use std::io::Read;
+use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
+use std::thread::{Scope, ScopedJoinHandle};
+
+use anyhow::Result;
+
+use crate::capture::reader::Reader;
+use crate::engine::decode::decode;
+use crate::engine::event::Event;
+
+/// Events handed over at once, and how many such batches may lie ready.
+const BATCH_EVENTS: usize = 1024;
+const BATCHES_AHEAD: usize = 8;
+
+/// What is known once all events have been read.
+pub struct End {
+    pub end_ns: Option<u64>,
+    pub records: u64,
+    pub late: u64,
+    pub truncated_at: Option<u64>,
+}
+
+/// Events in order of time, from a thread of their own.
+pub struct Decoder<'scope> {
+    batches: Receiver<Vec<Event>>,
+    thread: ScopedJoinHandle<'scope, Result<End>>,
+}
+
+impl<'scope> Decoder<'scope> {
+    /// Begins to read.
+    pub fn start<R: Read + Send + 'scope>(
+        scope: &'scope Scope<'scope, '_>,
+        reader: Reader<R>,
+    ) -> Decoder<'scope> {
+        let (sender, batches) = sync_channel(BATCHES_AHEAD);
+        Decoder { batches, thread: scope.spawn(move || read(reader, &sender)) }
+    }
+
+    /// The next events, `None` at the end or at damage: [`Decoder::end`] tells which.
+    pub fn next_batch(&mut self) -> Option<Vec<Event>> {
+        self.batches.recv().ok()
+    }
+
+    /// What came of it.
+    ///
+    /// # Errors
+    /// Damaged or truncated input.
+    pub fn end(self) -> Result<End> {
+        drop(self.batches); // nobody listens any more: it is not to go on
+        self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+fn read<R: Read>(mut reader: Reader<R>, sender: &SyncSender<Vec<Event>>) -> Result<End> {
+    let mut batch = Vec::with_capacity(BATCH_EVENTS);
+    let mut listening = true;
+    let mut outcome = Ok(());
+    while listening {
+        let event = match reader.next_record() {
+            Ok(Some(item)) => decode(item.cpu, item.record),
+            Ok(None) => break,
+            Err(error) => Err(error),
+        };
+        match event {
+            Ok(event) => batch.extend(event),
+            Err(error) => {
+                outcome = Err(error);
+                break;
+            }
+        }
+        if batch.len() == BATCH_EVENTS {
+            let full = std::mem::replace(&mut batch, Vec::with_capacity(BATCH_EVENTS));
+            listening = sender.send(full).is_ok();
+        }
+    }
+    let _ = sender.send(batch);
+    outcome.map(|()| End {
+        end_ns: reader.end_ns(),
+        records: reader.records,
+        late: reader.late,
+        truncated_at: reader.truncated_at,
+    })
+}
