@@ -315,8 +315,7 @@ const GOLDENS: [Golden; 16] = [
             106-112 server kernel.unix wake-up
             112-114 server user wake-up
             114-115 server kernel.futex wake-up
-            115-118 helper runqueue.wakeup run-queue
-            118-142 helper queue.app claimed
+            115-142 helper queue.app claimed
             142-145 helper kernel.futex wake-up
             145-165 worker2 runqueue.wakeup run-queue
             165-167 worker2 kernel.futex message

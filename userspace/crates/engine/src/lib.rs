@@ -29,7 +29,7 @@ use rpcprobe_model::request_filter::Wanted;
 use rpcprobe_model::{Category, Kind, Request, Rule, Segment};
 use timeline::retention::Held;
 use timeline::{Channel, ThreadId, World};
-use walk::{Goal, NotYet, Settings};
+use walk::{Goal, NotYet, Settings, Worker};
 
 /// Events between two rounds of forgetting.
 const FORGET_EVERY: u64 = 1 << 16;
@@ -55,7 +55,7 @@ struct Waiting {
 struct HeldBack {
     request: Request,
     segments: Vec<Segment>,
-    threads: Vec<ThreadId>,
+    workers: Vec<Worker>,
     claimant: Claimant,
 }
 
@@ -199,10 +199,10 @@ impl Engine {
             held.sort_by_key(|HeldBack { request, .. }| {
                 (request.start_ns, u64::MAX - request.latency_ns)
             });
-            for HeldBack { mut request, segments, threads, claimant } in held {
+            for HeldBack { mut request, segments, workers, claimant } in held {
                 request.request_id = self.detector.new_id();
                 let claimant = Claimant { id: request.request_id, ..claimant };
-                let segments = self.claimed(claimant, segments, &threads);
+                let segments = self.claimed(claimant, segments, &workers);
                 sink(request, segments)?;
             }
         }
@@ -228,8 +228,8 @@ impl Engine {
             }
         }
         match self.walked(&found) {
-            Ok((segments, threads)) => {
-                let segments = self.claimed(claimant(&found), segments, &threads);
+            Ok((segments, workers)) => {
+                let segments = self.claimed(claimant(&found), segments, &workers);
                 let request = self.completed(found);
                 sink(request, segments)
             }
@@ -244,14 +244,14 @@ impl Engine {
         if found.goal.end_ns < self.attached_ns || !self.detector.wants(&found.request) {
             return;
         }
-        if let Ok((segments, threads)) = self.walked(&found) {
+        if let Ok((segments, workers)) = self.walked(&found) {
             let claimant = claimant(&found);
             let request = self.completed(found);
-            self.held.push(HeldBack { request, segments, threads, claimant });
+            self.held.push(HeldBack { request, segments, workers, claimant });
         }
     }
 
-    fn walked(&self, found: &Found) -> Result<(Vec<Segment>, Vec<ThreadId>), NotYet> {
+    fn walked(&self, found: &Found) -> Result<(Vec<Segment>, Vec<Worker>), NotYet> {
         if found.goal.end_ns <= found.goal.start_ns {
             return Ok(Default::default());
         }
@@ -266,7 +266,7 @@ impl Engine {
         &mut self,
         claimant: Claimant,
         segments: Vec<Segment>,
-        threads: &[ThreadId],
+        workers: &[Worker],
     ) -> Vec<Segment> {
         let world = &self.world;
         let ran = |segment: &Segment, thread: ThreadId| {
@@ -278,7 +278,7 @@ impl Engine {
             let way = segment.category == Category::WireStack && runs();
             segment.category.is_on_cpu() || way
         };
-        self.claims.settle(claimant, segments, threads, ran)
+        self.claims.settle(claimant, segments, workers, ran)
     }
 
     /// A request with what else is known of it.

@@ -9,6 +9,7 @@ mod arrivals;
 mod futex_roles;
 mod goal;
 mod helpers;
+mod memory;
 mod messages;
 mod off_cpu;
 mod on_cpu;
@@ -78,6 +79,8 @@ struct Raw {
     rule: Rule,
     /// By how many requests the work is shared.
     shared: u32,
+    /// The thread's messages tell that it worked for the request.
+    by_marks: bool,
 }
 
 struct Walk<'w> {
@@ -114,6 +117,8 @@ struct Walk<'w> {
     shared: u32,
     /// That it is the request's is inferred, where the thread has others, too.
     likely: bool,
+    /// The thread's messages tell that it works for the request.
+    by_marks: bool,
     /// How the walk came to the thread it is in; and what makes the next segment a wait, if its category does
     /// not tell.
     rule: Rule,
@@ -130,6 +135,18 @@ enum Step {
     Joined(ThreadId, u64),
     /// What a waker did from here on was for others.
     Nowhere,
+    /// What was taken for a lock cannot have been one: see [`Walk::strict`].
+    NoLock,
+}
+
+/// Whose time a segment shows.
+#[derive(Clone, Copy, Debug)]
+pub struct Worker {
+    pub thread: ThreadId,
+    /// It is one of the request's server.
+    pub serves: bool,
+    /// The thread's messages tell that it worked for the request; else only the way led there.
+    pub by_marks: bool,
 }
 
 /// The segments of a request, in order of time, and the thread of each.
@@ -140,7 +157,7 @@ pub fn walk(
     world: &World,
     goal: &Goal,
     settings: Settings,
-) -> Result<(Vec<Segment>, Vec<ThreadId>), NotYet> {
+) -> Result<(Vec<Segment>, Vec<Worker>), NotYet> {
     let mut walk = Walk {
         world,
         goal,
@@ -159,6 +176,7 @@ pub fn walk(
         received: None,
         shared: 1,
         likely: false,
+        by_marks: false,
         rule: Rule::End,
         wait_rule: None,
         came_in: false,
@@ -259,6 +277,8 @@ impl<'w> Walk<'w> {
         }
         self.received = None;
         if let Some((thread, joined_at)) = self.back()? {
+            // Which had it at the last edge that is known.
+            let thread = self.out.get(joined_at).map_or(thread, |raw| raw.thread);
             self.out.truncate(joined_at);
             let end_ns = self.out.last().map_or(self.goal.end_ns, |raw| raw.start_ns);
             self.give_up(thread, end_ns, "nothing shows how the request reached this thread");
@@ -304,6 +324,7 @@ impl<'w> Walk<'w> {
                     joined_at = self.out.len();
                     (thread, at_ns) = (t, ns);
                 }
+                Step::NoLock => return Ok(Some((thread, joined_at))),
                 Step::Nowhere => unreachable!("only while a waker is explored"),
             }
         }
@@ -375,7 +396,9 @@ impl<'w> Walk<'w> {
         let t = self.world.thread(thread);
         let start_ns = self.goal.start_ns;
         (self.shared, self.likely) = (1, false);
-        match self.turn(thread, at_ns) {
+        let turn = self.turn(thread, at_ns);
+        self.by_marks = matches!(turn, Some(Turn::Own | Turn::Shared { .. } | Turn::Likely));
+        match turn {
             Some(Turn::Others { .. }) if depth > 0 && self.strict => return Ok(Step::Nowhere),
             Some(Turn::Others { from_ns }) => {
                 let from_ns = from_ns.max(start_ns);
@@ -384,7 +407,12 @@ impl<'w> Walk<'w> {
             }
             Some(Turn::Shared { by }) => self.shared = by,
             Some(Turn::Likely) => self.likely = true,
-            _ => {}
+            Some(_) => {}
+            None => {
+                if let Some(step) = self.at_work_for_another(thread, at_ns, depth) {
+                    return Ok(step);
+                }
+            }
         }
         let off = t.off_before(at_ns);
         if let Some(off) = off.filter(|off| off.end_ns >= at_ns) {

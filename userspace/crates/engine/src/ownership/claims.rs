@@ -11,12 +11,13 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 
 use crate::ownership::ledger::Ledger;
+use crate::ownership::others::{self, Settled};
 use crate::timeline::{ProcessId, ThreadId, World};
-use crate::walk::joins;
+use crate::walk::{joins, Worker};
 use rpcprobe_model::{Category, Evidence, Rule, Segment};
 
 /// `detail` of what was another request's work.
-const OTHERS: &str = "its thread worked for another request";
+pub(super) const OTHERS: &str = "its thread worked for another request";
 
 /// Ancestors looked at.
 const MOST_ANCESTORS: usize = 64;
@@ -55,32 +56,46 @@ pub struct Claims {
 
 impl Claims {
     /// Gives a request the work that its segments show, but for what is another's already: that becomes a
-    /// wait for its turn. `threads`: of the segments; `ran`: whether one shows what its thread did on a CPU.
+    /// wait for its turn, one for each stretch of such work ([`others::fold`]). `workers`: of the segments; `ran`:
+    /// whether one shows what its thread did on a CPU.
     pub fn settle(
         &mut self,
         claimant: Claimant,
         segments: Vec<Segment>,
-        threads: &[ThreadId],
+        workers: &[Worker],
         ran: impl Fn(&Segment, ThreadId) -> bool,
     ) -> Vec<Segment> {
         self.claimants.insert(claimant.id, claimant);
-        let mut settled: Vec<Segment> = Vec::with_capacity(segments.len());
-        for (segment, &thread) in segments.into_iter().zip(threads) {
-            match ran(&segment, thread) {
-                true => self.claim(&claimant, segment, thread, &mut settled),
-                false => settled.push(segment),
+        let mut settled: Vec<Settled> = Vec::with_capacity(segments.len());
+        for (segment, &worker) in segments.into_iter().zip(workers) {
+            match ran(&segment, worker.thread) {
+                true => self.claim(&claimant, segment, worker, &mut settled),
+                false => settled.push(Settled::new(segment, worker)),
             }
         }
-        settled
+        others::fold(settled, |thread, from_ns, to_ns| {
+            self.release(thread, (from_ns, to_ns), claimant.id);
+        })
+    }
+
+    /// Work that a request turns out not to have.
+    fn release(&mut self, thread: ThreadId, (from_ns, to_ns): (u64, u64), id: u64) {
+        let Some(claims) = self.threads.get_mut(&thread) else { return };
+        let of_it = claims.range(from_ns..to_ns).filter(|(_, claim)| claim.id == id);
+        let begins: Vec<u64> = of_it.map(|(start_ns, _)| *start_ns).collect();
+        for start_ns in begins {
+            claims.remove(&start_ns);
+        }
     }
 
     fn claim(
         &mut self,
         claimant: &Claimant,
         segment: Segment,
-        thread: ThreadId,
-        settled: &mut Vec<Segment>,
+        worker: Worker,
+        settled: &mut Vec<Settled>,
     ) {
+        let thread = worker.thread;
         let (start_ns, end_ns) = (segment.start_ns, segment.end_ns());
         let claims = self.threads.entry(thread).or_default();
         let before = claims.range(..start_ns).next_back().map_or(start_ns, |(from_ns, _)| *from_ns);
@@ -91,7 +106,7 @@ impl Claims {
             .collect();
         if known.is_empty() {
             claims.insert(start_ns, Claim { end_ns, id: claimant.id, shared: segment.shared });
-            settled.push(segment);
+            settled.push(Settled::new(segment, worker));
             return;
         }
         let mut at_ns = start_ns;
@@ -99,10 +114,12 @@ impl Claims {
             if at_ns < from_ns {
                 let free = Claim { end_ns: from_ns, id: claimant.id, shared: segment.shared };
                 self.threads.entry(thread).or_default().insert(at_ns, free);
-                push(settled, piece(&segment, at_ns, from_ns));
+                settled.push(Settled::new(piece(&segment, at_ns, from_ns), worker));
             }
             let mut taken = piece(&segment, from_ns, to_ns);
-            if segment.shared > 1 || claim.shared > 1 {
+            // Work that several share is one's of another server's thread, too, of which no message tells.
+            let shares = worker.by_marks || !worker.serves || segment.shared > 1;
+            if segment.shared > 1 || (claim.shared > 1 && shares) {
                 taken.shared = segment.shared.max(claim.shared);
             } else if self.left_out || self.related(claimant, claim.id) {
                 // The request that another was made for has it through that; a third one has it not.
@@ -121,13 +138,13 @@ impl Claims {
                     ..taken
                 };
             }
-            push(settled, taken);
+            push(settled, Settled { segment: taken, worker, did: segment.category });
             at_ns = to_ns;
         }
         if at_ns < end_ns {
             let free = Claim { end_ns, id: claimant.id, shared: segment.shared };
             self.threads.entry(thread).or_default().insert(at_ns, free);
-            push(settled, piece(&segment, at_ns, end_ns));
+            settled.push(Settled::new(piece(&segment, at_ns, end_ns), worker));
         }
     }
 
@@ -212,12 +229,13 @@ fn piece(segment: &Segment, from_ns: u64, to_ns: u64) -> Segment {
 }
 
 /// Waits for a turn that follow each other are one.
-fn push(settled: &mut Vec<Segment>, segment: Segment) {
+fn push(settled: &mut Vec<Settled>, more: Settled) {
+    let claimed = more.segment.rule == Some(Rule::Claimed);
     match settled.last_mut() {
-        Some(last) if segment.rule == Some(Rule::Claimed) && joins(last, &segment) => {
-            last.duration_ns += segment.duration_ns;
+        Some(last) if claimed && last.did == more.did && joins(&last.segment, &more.segment) => {
+            last.segment.duration_ns += more.segment.duration_ns;
         }
-        _ => settled.push(segment),
+        _ => settled.push(more),
     }
 }
 
@@ -257,7 +275,9 @@ mod tests {
         all: Vec<Segment>,
         ids: &[ThreadId],
     ) -> Vec<Segment> {
-        claims.settle(claimant, all, ids, |segment, _| segment.category.is_on_cpu())
+        let workers: Vec<_> =
+            ids.iter().map(|&thread| Worker { thread, serves: true, by_marks: true }).collect();
+        claims.settle(claimant, all, &workers, |segment, _| segment.category.is_on_cpu())
     }
 
     fn told(segments: &[Segment]) -> Vec<(u64, u64, &'static str, u32)> {

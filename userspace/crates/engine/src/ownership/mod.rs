@@ -4,5 +4,6 @@
 pub mod claims;
 pub mod ledger;
 pub mod marks;
+mod others;
 pub mod service_start;
 pub mod sums;

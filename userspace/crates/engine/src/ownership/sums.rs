@@ -61,7 +61,7 @@ impl Default for Spent {
 }
 
 impl Spent {
-    fn add(&mut self, doing: Doing, ns: u64) {
+    pub fn add(&mut self, doing: Doing, ns: u64) {
         let sum_ns = &mut self.0[doing.index()];
         *sum_ns = sum_ns.saturating_add(ns);
     }

@@ -75,6 +75,11 @@ impl<'w> Walk<'w> {
                 return Ok(step);
             }
         }
+        if depth == 0 && wake.by_waker() {
+            if let Some(step) = self.asleep_when_received(thread, off, wake.waker, woken_ns) {
+                return Ok(step);
+            }
+        }
         let mark = self.out.len();
         self.charge(thread, off, begin_ns, woken_ns, None);
         let was_idle = self.out[mark..].iter().any(|raw| raw.category == Category::IdlePeer);
@@ -224,7 +229,7 @@ impl<'w> Walk<'w> {
             }
             match self.step(thread, at_ns, depth)? {
                 Step::Go(t, ns) => (thread, at_ns) = (t, ns),
-                Step::Nowhere => break,
+                Step::Nowhere | Step::NoLock => break,
                 Step::Joined(t, ns) => {
                     self.join(waker);
                     return Ok(Some((t, ns)));

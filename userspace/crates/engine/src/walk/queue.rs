@@ -22,7 +22,8 @@ impl Walk<'_> {
             (start_ns, doing) if start_ns <= from_ns => self.one_thing(t, doing, from_ns, to_ns),
             _ => self.world.sums.spent(thread, t, from_ns, to_ns).in_words(),
         };
-        let evidence = match rule == Rule::Turn && self.others_ran(thread, from_ns, to_ns) {
+        let inferred = matches!(rule, Rule::Turn | Rule::InMemory);
+        let evidence = match inferred && self.others_ran(thread, from_ns, to_ns) {
             true => Evidence::Modelled,
             false => Evidence::Measured,
         };

@@ -4,19 +4,24 @@ use crate::walk::*;
 
 impl Walk<'_> {
     /// What was found, in order of time, and the thread of each.
-    pub(super) fn into_segments(mut self) -> (Vec<Segment>, Vec<ThreadId>) {
+    pub(super) fn into_segments(mut self) -> (Vec<Segment>, Vec<Worker>) {
         let world = self.world;
         let mut segments: Vec<Segment> = Vec::with_capacity(self.out.len());
-        let mut threads: Vec<ThreadId> = Vec::new();
+        let mut workers: Vec<Worker> = Vec::new();
         let unsent = self.left_unsent();
         while let Some(raw) = self.out.pop() {
-            let thread = raw.thread;
+            let (thread, by_marks) = (raw.thread, raw.by_marks);
+            let serves = Some(world.thread(thread).process) == self.goal.server_process;
+            let worker = Worker { thread, serves, by_marks };
             let segment = self.name(raw);
-            match segments.last_mut() {
-                Some(last) if joins(last, &segment) => last.duration_ns += segment.duration_ns,
+            match segments.last_mut().zip(workers.last_mut()) {
+                Some((last, by)) if joins(last, &segment) => {
+                    last.duration_ns += segment.duration_ns;
+                    by.by_marks |= worker.by_marks;
+                }
                 _ => {
                     segments.push(segment);
-                    threads.push(thread);
+                    workers.push(worker);
                 }
             }
         }
@@ -27,7 +32,7 @@ impl Walk<'_> {
             });
         }
         if world.stacks.any() {
-            for (segment, &thread) in segments.iter_mut().zip(&threads) {
+            for (segment, &Worker { thread, .. }) in segments.iter_mut().zip(&workers) {
                 let (start_ns, end_ns) = (segment.start_ns, segment.end_ns());
                 segment.stack = world.stack_of(thread, segment.category, start_ns, end_ns);
                 if segment.category == Category::Interrupt
@@ -38,7 +43,7 @@ impl Walk<'_> {
                 }
             }
         }
-        (segments, threads)
+        (segments, workers)
     }
 
     /// All the rest of the request, unexplained.
@@ -91,6 +96,7 @@ impl Walk<'_> {
                 evidence,
                 rule,
                 shared,
+                by_marks: self.by_marks,
             });
         }
     }

@@ -17,6 +17,8 @@ use crate::walk::*;
 pub(super) enum Turn {
     /// For others, since then.
     Others { from_ns: u64 },
+    /// For the request alone, as the thread's messages tell.
+    Own,
     /// For so many, the request among them.
     Shared { by: u32 },
     /// For the request, as it seems: the thread had taken others' in, too, and nothing but the order of its
@@ -35,8 +37,7 @@ struct Gap {
 }
 
 impl Walk<'_> {
-    /// Whether the thread, just before `at_ns`, worked for others than the request, or for several; `None`: for it,
-    /// or its messages do not tell.
+    /// For whom the thread worked just before `at_ns`; `None`: its messages do not tell.
     pub(super) fn turn(&self, thread: ThreadId, at_ns: u64) -> Option<Turn> {
         let t = self.world.thread(thread);
         if t.marks.list.is_empty() || !self.applies(Rule::Turn) {
@@ -51,7 +52,7 @@ impl Walk<'_> {
         if inside {
             let (all, ours) = self.one_call(marks, next);
             if ours {
-                return (all > 1).then_some(Turn::Shared { by: all });
+                return Some(if all > 1 { Turn::Shared { by: all } } else { Turn::Own });
             }
         }
         if Some(t.process) != self.goal.server_process {
@@ -62,7 +63,8 @@ impl Walk<'_> {
         if !inside {
             match self.gap(t, (own, last), at_ns) {
                 Gap { ours: true, count: 1, likely: true } => return Some(Turn::Likely),
-                Gap { count: 0, .. } | Gap { ours: true, count: 1, .. } => return None,
+                Gap { count: 0, .. } => return None,
+                Gap { ours: true, count: 1, .. } => return Some(Turn::Own),
                 Gap { ours: true, count, .. } => return Some(Turn::Shared { by: count }),
                 Gap { ours: false, .. } if last == own => {
                     return Some(Turn::Others { from_ns: marks[own].exit_ns });

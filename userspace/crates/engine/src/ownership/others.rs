@@ -1,0 +1,147 @@
+//! Stretches of a request in which the threads on its way worked for other requests.
+//!
+//! A thread that waits and then works for another request waits for that one's sake, and what it does in between,
+//! without a message of this request, is none of this request's either. So a stretch from the first such wait to the end
+//! of the last such work is one wait for a turn, whatever the threads did in it; `cause` tells that, most first.
+
+use crate::ownership::claims::OTHERS;
+use crate::ownership::sums::{Doing, Spent};
+use crate::timeline::ThreadId;
+use crate::walk::Worker;
+use rpcprobe_model::{Category, Evidence, Rule, Segment};
+
+/// A segment of a request, after claims.
+pub(super) struct Settled {
+    pub segment: Segment,
+    pub worker: Worker,
+    /// What its thread did, also where that was for another request.
+    pub did: Category,
+}
+
+impl Settled {
+    pub fn new(segment: Segment, worker: Worker) -> Settled {
+        let did = segment.category;
+        Settled { segment, worker, did }
+    }
+
+    /// The thread worked for others.
+    fn for_others(&self) -> bool {
+        let by_rule = matches!(self.segment.rule, Some(Rule::Claimed | Rule::Turn));
+        self.segment.category == Category::QueueApp && by_rule
+    }
+
+    /// The thread waited, and not for a message of the request.
+    fn waits(&self) -> bool {
+        use Category::{BlockIo, IdlePeer, Journal, Lock, Sleep, Steal, Writeback};
+        use Category::{RunqueuePreempted, RunqueueWakeup};
+        matches!(
+            self.segment.category,
+            RunqueueWakeup
+                | RunqueuePreempted
+                | Lock
+                | Journal
+                | BlockIo
+                | Writeback
+                | Sleep
+                | IdlePeer
+                | Steal
+        )
+    }
+
+    /// The thread did something, and no message tells for whom.
+    fn may_be_for_others(&self) -> bool {
+        let category = self.segment.category;
+        let work = category.is_on_cpu() || category == Category::WireStack;
+        work && !self.worker.by_marks && self.segment.shared == 1
+    }
+}
+
+/// The segments of a request, in order of time, with one for each stretch of others' work. `release` hears of work in it
+/// that the request had claimed: thread, begin, end.
+pub(super) fn fold(
+    mut settled: Vec<Settled>,
+    mut release: impl FnMut(ThreadId, u64, u64),
+) -> Vec<Segment> {
+    let mut latest_first = Vec::with_capacity(settled.len());
+    while let Some(last) = settled.pop() {
+        if !last.for_others() {
+            latest_first.push(last.segment);
+            continue;
+        }
+        let first = first_of_stretch(&settled, &last);
+        let before = settled.split_off(first);
+        for part in before.iter().filter(|part| part.may_be_for_others()) {
+            let segment = &part.segment;
+            release(part.worker.thread, segment.start_ns, segment.end_ns());
+        }
+        latest_first.push(one_wait(&before, last));
+    }
+    latest_first.reverse();
+    latest_first
+}
+
+/// Where the stretch of others' work begins that ends with `last`: an index of `settled`, which lies before it.
+fn first_of_stretch(settled: &[Settled], last: &Settled) -> usize {
+    let mut first = settled.len();
+    // Whose wait or work leads on to that of others.
+    let mut thread = last.worker.thread;
+    for (index, part) in settled.iter().enumerate().rev() {
+        let goes_on = part.worker.thread == thread;
+        if part.for_others() {
+            (first, thread) = (index, part.worker.thread);
+        } else if part.waits() && goes_on {
+            if first == index + 1 {
+                first = index;
+            }
+        } else if !(part.may_be_for_others() && goes_on) {
+            break;
+        }
+    }
+    first
+}
+
+/// `before` and `last`, which follow each other, as one wait.
+fn one_wait(before: &[Settled], last: Settled) -> Segment {
+    let Some(first) = before.first() else { return last.segment };
+    let mut spent = Spent::default();
+    let mut words: Vec<&str> = Vec::new();
+    for part in before.iter().chain([&last]) {
+        let doing = match part.did {
+            Category::RunqueueWakeup => Doing::Woken,
+            Category::RunqueuePreempted => Doing::Preempted,
+            Category::QueueApp => {
+                words.extend(part.segment.cause.as_deref());
+                continue;
+            }
+            _ if part.waits() => Doing::Asleep,
+            did => Doing::Ran(did),
+        };
+        spent.add(doing, part.segment.duration_ns);
+    }
+    let told = spent.in_words();
+    let cause = match told.is_empty() {
+        true => words.first().map(|words| (*words).to_string()),
+        false => Some(told),
+    };
+    let start_ns = first.segment.start_ns;
+    let claimed = |part: &Settled| part.segment.rule == Some(Rule::Claimed);
+    let rule = match before.iter().chain([&last]).any(claimed) {
+        true => Rule::Claimed,
+        false => Rule::Turn,
+    };
+    let sure = before.iter().chain([&last]).all(|part| part.segment.rule == Some(Rule::Turn))
+        && before.iter().chain([&last]).all(|part| part.segment.evidence == Evidence::Measured);
+    Segment {
+        start_ns,
+        duration_ns: last.segment.end_ns() - start_ns,
+        detail: match rule {
+            Rule::Claimed => Some(OTHERS.into()),
+            _ => last.segment.detail,
+        },
+        cause,
+        cpu: None,
+        evidence: if sure { Evidence::Measured } else { Evidence::Modelled },
+        rule: Some(rule),
+        ..last.segment
+    }
+}

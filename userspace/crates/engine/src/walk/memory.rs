@@ -1,0 +1,82 @@
+//! Requests that wait in their server's memory: read by one thread, taken up by another, with no event where that is.
+
+use crate::ownership::marks::MarkKind;
+use crate::walk::*;
+
+impl Walk<'_> {
+    /// A thread that slept for work since before its server had read the request, and was woken by another of the
+    /// server, did not sleep for the request's sake: that waited in memory, at least until `woken_ns`.
+    pub(super) fn asleep_when_received(
+        &mut self,
+        thread: ThreadId,
+        off: &Off,
+        waker: ThreadId,
+        woken_ns: u64,
+    ) -> Option<Step> {
+        let process = |thread: ThreadId| self.world.thread(thread).process;
+        let for_work = off.call.is_some_and(|call| {
+            matches!(waits(call.nr, call.object), Waits::Futex | Waits::Readiness | Waits::Peer)
+        });
+        if !for_work || process(waker) != process(thread) {
+            return None;
+        }
+        let received = self.received_by_another(thread, woken_ns)?;
+        match off.start_ns < received.1 {
+            // Whoever woke it may have handed it the request, by what looked like a lock.
+            true if self.strict => Some(Step::NoLock),
+            true => Some(self.waited_in_memory(thread, received, woken_ns)),
+            false => None,
+        }
+    }
+
+    /// A thread that answers another request next, without a sleep in between, works for that one: the request waited in
+    /// memory. Asked once nothing else leads back to the client.
+    pub(super) fn at_work_for_another(
+        &mut self,
+        thread: ThreadId,
+        at_ns: u64,
+        depth: usize,
+    ) -> Option<Step> {
+        if self.strict {
+            return None;
+        }
+        let t = self.world.thread(thread);
+        let next = count_before(&t.marks.list, |mark| mark.exit_ns < at_ns);
+        let next = t.marks.list.get(next)?;
+        let gives = matches!(next.kind, MarkKind::Answers | MarkKind::Asks);
+        let sleeps = t
+            .off_before(next.enter_ns)
+            .is_some_and(|off| off.end_ns >= at_ns && !matches!(off.why, Why::Preempted));
+        if !gives || next.enter_ns < at_ns || sleeps || self.of_goal(next) {
+            return None;
+        }
+        let received = self.received_by_another(thread, at_ns)?;
+        match depth {
+            0 => Some(self.waited_in_memory(thread, received, at_ns)),
+            _ => Some(Step::Nowhere),
+        }
+    }
+
+    /// The other thread of the server that read the end of what was asked, and when it had it: before `before_ns`.
+    fn received_by_another(&self, thread: ThreadId, before_ns: u64) -> Option<(ThreadId, u64)> {
+        let process = self.world.thread(thread).process;
+        if !self.applies(Rule::InMemory) || Some(process) != self.goal.server_process {
+            return None;
+        }
+        let received = service_start::received(self.world, self.goal, process, before_ns);
+        received.filter(|(reader, _)| *reader != thread)
+    }
+
+    fn waited_in_memory(
+        &mut self,
+        thread: ThreadId,
+        (reader, read_ns): (ThreadId, u64),
+        to_ns: u64,
+    ) -> Step {
+        self.queue(thread, (read_ns, to_ns), Category::QueueApp, UNSERVED, Rule::InMemory);
+        self.rule = Rule::InMemory;
+        // Inferred: if the way from there does not lead on, this is not known either.
+        self.join(reader);
+        Step::Go(reader, read_ns)
+    }
+}
