@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 /// What makes a word in backticks the name of a source file.
 const SOURCES: &[&str] = &[".rs", ".c", ".h", ".cc", ".py", ".md", ".toml", ".mk", ".proto", ".x"];
 /// What makes it the name of a file or folder of ours without such an ending.
-const FOLDERS: &[&str] = &["bpf/", "crates/", "docs/", "experiments/", "src/", "targets/", "userspace/"];
+const FOLDERS: &[&str] =
+    &["bpf/", "crates/", "docs/", "experiments/", "src/", "targets/", "userspace/"];
 /// Folders with nothing of ours in them.
 const NOT_OURS: &[&str] = &["node_modules", "results", "__pycache__"];
 /// What Cargo puts into a folder of build results.
@@ -92,7 +93,8 @@ fn files_that_the_documentation_names_exist() {
 fn a_file_that_does_not_exist_is_noticed() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/design.md");
     let files = [PathBuf::from("/x/userspace/src/walk.rs")];
-    let text = "`walk.rs` `src/walk.rs` `k.rs` `src/none` `cargo run` [a](none.md#b)\n```\n`y.rs`\n```";
+    let text =
+        "`walk.rs` `src/walk.rs` `k.rs` `src/none` `cargo run` [a](none.md#b)\n```\n`y.rs`\n```";
     let (seen, gone) = missing(&page, text, &files);
     assert_eq!(seen, 5);
     let gone: Vec<_> = gone.iter().filter_map(|line| line.rsplit(": ").next()).collect();

@@ -1,4 +1,4 @@
-//! What calibration found, for what no hook can bracket.
+//! Calibrated times of what no hook can bracket: the edges of system calls and page faults, and copying.
 
 use crate::classify::on_cpu;
 use crate::event::Call;

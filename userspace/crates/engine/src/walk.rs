@@ -1,8 +1,10 @@
-//! The backward walk: from the moment the client has the answer to the moment it began to ask.
+//! The backward walk: explains a request from the moment the client has the answer back to the moment it
+//! began to ask.
 //!
-//! State `(thread, time)`. Each step emits what the thread was doing just before that time and moves
-//! back, or crosses an edge to the thread that made it wait. Every step lowers the time or uses up
-//! an edge, so the walk ends; segments are emitted back to back, so they tile the request.
+//! Its state is `(thread, time)`. Each step emits what the thread was doing just before that time and moves
+//! back, or crosses an edge to the thread that made it wait. Every step lowers the time or uses up an edge,
+//! so the walk ends; segments are emitted back to back, so they tile the request. docs/design.md, "The walk",
+//! has the steps and rules in order.
 
 mod accept;
 mod arrivals;

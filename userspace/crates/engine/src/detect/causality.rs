@@ -1,12 +1,13 @@
-//! Which request another one was made for: a server that asks a server, or starts a program, while it serves.
+//! Finds the parent of a request: the request that a server was serving when it asked another server, or
+//! started a program.
 //!
-//! A process serves a question from its receipt to its answer. What a thread asks meanwhile is asked for the
-//! innermost question that the thread works for, which its messages tell, or those of the thread that woke it
-//! ([`World::asks_for`]); else for the only one that the thread has taken in, or the only one that the process
-//! serves. Where several are left, nothing tells which, and the request has no parent.
+//! A process serves a question from its receipt to its answer. A request that a thread makes meanwhile
+//! belongs to the innermost question that the thread works for, as its messages tell, or those of the thread
+//! that woke it ([`World::asks_for`]); else to the only question that the thread has taken in, or the only
+//! one that its process serves. Where several are left, nothing tells which, and the request has no parent.
 //!
-//! The invariant: a child begins between its parent's receipt and its parent's answer. It is checked when the child
-//! is found ([`Detector::parent_of`]), and once more where rows are written (`attribute/numbers.rs`).
+//! The invariant: a child begins between its parent's receipt and its parent's answer. It is checked when the
+//! child is found ([`Detector::parent_of`]), and again where rows are written (`attribute/numbers.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 

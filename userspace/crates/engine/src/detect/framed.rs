@@ -1,10 +1,10 @@
-//! Requests inside byte streams whose framing is known: `http2`, `oncrpc`, `http1`, `resp`.
+//! Detects requests inside byte streams with known framing: `http2`, `oncrpc`, `http1`, `resp`.
 //!
-//! The kernel side tells where frames and messages begin and end. Here they become exchanges: the
-//! frames of one stream, a call and the reply of the same XID, or, where answers come in the order of
-//! the questions, the nth of each. An exchange is a request from the entry of the call that sent its
-//! first byte to the exit of the one that received the last byte of its answer; where one thread of a
-//! client reads for others, until the one that asked is on a CPU.
+//! The kernel side reports where frames and messages begin and end. Here they become exchanges: the frames of
+//! one stream, a call and the reply with its XID, or, where answers come in the order of the questions, the
+//! nth of each. A request lasts from the entry of the call that sent its first byte to the exit of the call
+//! that received the last byte of its answer; where one thread of a client reads for others, until the thread
+//! that asked is on a CPU.
 
 mod completion;
 mod connection;

@@ -1,10 +1,9 @@
-//! `pipe`, `unix` and `tcp` requests.
+//! Detects `pipe`, `unix` and `tcp` requests as turns.
 //!
-//! They are turns: a client process writes on one channel, another process reads those bytes and
-//! later writes on a second channel, and the client reads them. The second is any pipe, or the
-//! other direction of the same connection. Which of the two processes is the client is decided once
-//! a pair of channels: who wrote first. A turn ends when the client writes again, so an answer read
-//! in pieces is one answer.
+//! A client process writes on one channel, another process reads those bytes and later writes on a second
+//! channel, and the client reads them. The second channel is any pipe, or the other direction of the same
+//! connection. The process that wrote first on a pair of channels is its client; that is decided once. A turn
+//! ends when the client writes again, so an answer read in pieces is one answer.
 
 use crate::classify::syscall::{waits, Waits};
 use crate::detect::causality::Link;

@@ -1,4 +1,4 @@
-//! Finding requests: which messages, or which fork and wait, belong together.
+//! Detects requests: which messages, or which fork and wait, belong together.
 //!
 //! One file a kind; each adds its part to [`Detector`].
 

@@ -1,10 +1,11 @@
-//! Law 6: CPU time of a thread is the own work of one request at a time, and through it of those it was made
-//! for.
+//! Enforces law 6: a thread's CPU time is the own work of one request at a time, and through it of the
+//! requests that this one was made for.
 //!
-//! Whose work a thread does is first told by its messages and wake-ups (see [`crate::ownership::marks`], [`crate::walk`]). Where
-//! these leave it open, two requests may come to the same work, each on a way of its own: by a thread that wakes both,
-//! say, or one that takes the work of both from memory. Which of them it was for nothing shows. It is then the one's
-//! that was answered first, and the other waited for its turn meanwhile; that is marked as modelled.
+//! Whose work a thread does is first told by its messages and wake-ups ([`crate::ownership::marks`],
+//! [`crate::walk`]). Where these leave it open, the walks of two requests may come to the same work: by a
+//! thread that wakes both, for instance, or one that takes the work of both from memory. Nothing shows which
+//! of them it was for. The work then goes to the request that was answered first, and the other waited for
+//! its turn meanwhile, which is marked as modelled.
 
 use std::collections::BTreeMap;
 

@@ -1,9 +1,9 @@
-//! Where a thread's messages show whose work it does.
+//! Marks: the instants at which a thread's messages show for which request it works.
 //!
 //! Each call by which a thread moves a message on a connection leaves a mark on its time line: a question
 //! that it takes in as a server, an answer that it gives, a question that it asks as a client for the sake of
-//! what it serves, the answer to that. Between two marks of one request, with none of another's in between, a
-//! thread works for it; see [`crate::walk`].
+//! what it serves, or the answer that it hears to that. Between two marks of one request, with none of
+//! another's in between, a thread works for that request; see [`crate::walk`].
 
 use std::collections::VecDeque;
 

@@ -1,9 +1,9 @@
-//! Where a server's work for a request begins, when nothing woke the thread that does it.
+//! Finds where a server's work for a request begins if nothing woke the thread that does it.
 //!
-//! A thread that takes work from a queue in memory without sleeping, or that read several messages
-//! before it answered the first, leaves no event where it takes up the next. But it had not, before
-//! it had answered somebody else: its last answer to another request is where this one's service can
-//! begin. Until then the request was in the server's hands and waited there.
+//! A thread that takes work from a queue in memory without sleeping, or that read several messages before it
+//! answered the first, leaves no event where it turns to the next request. It cannot have turned to it before
+//! it answered the previous one, so its last answer to another request is where the service can begin. Until
+//! then the request waited in the server.
 
 use crate::event::{Call, Io, Object};
 use crate::timeline::gallop::count_before;

@@ -1,5 +1,5 @@
-//! What threads did, summed up as it becomes known: "what did this thread do between a and b" is a
-//! subtraction, however much it did.
+//! Running sums of what each thread did, so that "what did this thread do between a and b" is a subtraction,
+//! whatever the length of the interval.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

@@ -1,4 +1,4 @@
-//! Which code is where in a process.
+//! Mappings of a process: which code lies at which addresses.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,7 @@
-//! Threads and processes by number, in memory only as long as somebody may ask for them.
+//! An arena of threads and processes by id, which keeps them in memory only as long as something may refer to
+//! them.
 //!
-//! Numbers are never given out twice, so a stale one finds nobody instead of somebody else.
+//! Ids are never reused, so a stale id finds nothing instead of another thread.
 
 use std::ops::{Index, IndexMut};
 

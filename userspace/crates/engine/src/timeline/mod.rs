@@ -1,4 +1,4 @@
-//! Timelines: what every thread and CPU did, kept for as long as an open request may need it.
+//! Time lines: what every thread, CPU and channel did, kept for as long as an open request may need it.
 
 pub mod address_space;
 mod apply;

@@ -1,4 +1,4 @@
-//! Forgetting what no open request can reach, so that memory is bounded by what is in flight.
+//! Forgets what no open request can reach, so that memory is bounded by what is in flight.
 
 use std::collections::VecDeque;
 

@@ -1,5 +1,5 @@
-//! Who has which CPU when: context switches and wake-ups, also those that left no record, and what the
-//! hypervisor took.
+//! Which thread has which CPU when: context switches and wake-ups, including those that left no record, and
+//! the time that the hypervisor took.
 
 use crate::classify::on_cpu::{self, Piece};
 use crate::ownership::marks::is_rest;

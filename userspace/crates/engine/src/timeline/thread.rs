@@ -1,4 +1,4 @@
-//! Time lines of threads.
+//! The time line of one thread.
 
 use crate::timeline::*;
 

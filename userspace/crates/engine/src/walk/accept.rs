@@ -1,4 +1,4 @@
-//! Connections that wait to be accepted.
+//! Rule `accept`: requests whose connection had to wait to be accepted.
 
 use crate::timeline::Opening;
 use crate::walk::*;

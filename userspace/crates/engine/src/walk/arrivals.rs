@@ -1,7 +1,8 @@
-//! Messages that nobody traced has written: they came to a socket, and waited there for their reader.
+//! Rule `arrival`: messages that no traced thread has written. They came to a socket and waited there for
+//! their reader.
 //!
-//! What a thread did before such bytes arrived has nothing to do with them, and what it did until it
-//! read them was for others, unless it had just been woken for them.
+//! What a thread did before such bytes arrived has nothing to do with them. What it did between their arrival
+//! and its read of them was for other requests, unless it had just been woken for them.
 
 use crate::ownership::marks::is_rest;
 use crate::walk::*;

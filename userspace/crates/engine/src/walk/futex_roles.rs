@@ -1,4 +1,5 @@
-//! What looks like the way of a request and may be that of another: wake-ups that let go of a lock.
+//! Decides whether a wake-up only released a lock. The path through such a waker may belong to another
+//! request, so it is not followed at first.
 
 use crate::walk::*;
 

@@ -1,4 +1,4 @@
-//! Message edges: bytes that one thread wrote and another read.
+//! Rules `message` and `ready`: edges from a read to the write that brought its bytes.
 
 use crate::walk::*;
 

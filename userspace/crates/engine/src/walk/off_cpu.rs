@@ -1,4 +1,5 @@
-//! A thread off its CPU: why, who ended that, and whether the way leads there.
+//! Steps over off-CPU intervals: why the thread was off its CPU, what ended that, and whether the path leads
+//! on through its waker.
 
 use crate::walk::*;
 

@@ -1,4 +1,4 @@
-//! Waits in queues: what was there and not asked for, and whose turn it was meanwhile.
+//! Emits waits in queues: for what was ready and not read, and for a thread that served other requests.
 
 use crate::walk::*;
 

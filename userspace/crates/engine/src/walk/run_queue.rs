@@ -1,4 +1,5 @@
-//! Waiting for a CPU: on whose run queue, behind whom, and where from.
+//! Emits waits for a CPU (rule `run-queue`): on which run queue, behind which thread, and moved from which
+//! CPU.
 
 use crate::walk::*;
 

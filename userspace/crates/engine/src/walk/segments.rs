@@ -1,4 +1,4 @@
-//! What the walk emits, and its names.
+//! Emits segments and gives them their names.
 
 use crate::walk::*;
 

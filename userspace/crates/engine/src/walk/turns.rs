@@ -1,8 +1,10 @@
-//! Whose turn it is on a thread that serves several requests.
+//! Rule `turn`: on a thread that serves several requests, decides for which of them it works.
 //!
-//! A server's thread that has taken a request up works for others before it answers it. Their work is none of
-//! this request's: meanwhile it waits for its turn. What its marks say (see [`crate::ownership::marks`]):
-//! - from where it takes the request in, or goes on with it, until it turns to another, it works for it;
+//! A server's thread may work for other requests between taking a request in and answering it. That work is
+//! none of this request's, which waits for its turn meanwhile. The thread's marks
+//! ([`crate::ownership::marks`]) decide:
+//! - from where it takes the request in, or goes on with it, until it turns to another, it works for this
+//!   request;
 //! - before it answers it, since it last answered another or rested, likewise;
 //! - between taking in the last of several and the first thing it does for any, it may work for all of them;
 //! - the rest is the others'.

@@ -1,4 +1,4 @@
-//! The way of bytes through the network: queued at the sender's device, under way, received.
+//! Rule `wire`: splits the way of bytes through the network into device queue, link and receive stack.
 
 use crate::event::Packet;
 use crate::walk::*;

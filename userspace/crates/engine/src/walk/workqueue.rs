@@ -1,4 +1,4 @@
-//! Through kernel workers, to whoever queued their work.
+//! Rule `work-queue`: edges through kernel workers to the threads that queued their work.
 
 use crate::walk::*;
 
