@@ -29,7 +29,7 @@ impl Detector {
 }
 
 impl Turn {
-    /// From when on it may need to know what happened.
+    /// The earliest instant whose history the turn may need.
     pub(super) fn since_ns(&self) -> u64 {
         self.opened.map_or(self.start_ns, |opened| opened.enter_ns.min(self.start_ns))
     }

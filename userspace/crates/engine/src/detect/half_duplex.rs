@@ -27,9 +27,9 @@ pub(super) struct Turn {
     pub(super) object: Object,
     /// The only channel the answer can come on; pipes have no such.
     pub(super) reverse: Option<Object>,
-    /// On a connection: its process moved the first byte.
+    /// On a connection: the turn's process moved the first byte, so it is the client.
     pub(super) by_client: bool,
-    /// And that is sure.
+    /// It is sure that `by_client` is right.
     pub(super) surely: bool,
     pub(super) client: ThreadId,
     pub(super) process: ProcessId,
@@ -106,7 +106,7 @@ struct Answered {
     to: u64,
     end_ns: u64,
     client: ThreadId,
-    /// Why it may be wrong.
+    /// Why the answer may be wrong.
     doubt: Option<&'static str>,
 }
 
@@ -278,7 +278,7 @@ impl Detector {
         }
     }
 
-    /// Of an answer nobody saw written what was read first, if it surely was one.
+    /// For an answer whose write was not seen: what was read first, if it certainly was an answer.
     fn torn(world: &World, turn: &Turn, server: ProcessId, uncovered: &[Object]) -> Answer {
         let torn = turn.reads.iter().find(|(object, read)| {
             let channel = world.channels.get(object);
@@ -299,7 +299,7 @@ impl Detector {
         })
     }
 
-    /// On a connection whose other end is not traced: whatever came back.
+    /// On a connection whose other end is not traced: all that came back.
     fn untraced_answer(&self, world: &World, turn: &Turn) -> Answer {
         let Some(reverse) = turn.reverse else { return Answer::None };
         if !turn.by_client || !peer_is_unknown(world, turn.object, reverse) {

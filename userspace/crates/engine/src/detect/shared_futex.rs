@@ -22,7 +22,8 @@ const MOST_WORDS: usize = 65_536;
 /// Calls of one word that are looked at together.
 const MOST_CALLS: usize = 64;
 
-/// Turns after which a word passes turns although only one of the two was seen waiting.
+/// Number of turns after which a word is taken to pass turns although only one of the two processes was seen
+/// waiting.
 const TURNS_TO_BELIEVE: usize = 2;
 
 /// From which value threads wait for a mutex; see [`crate::event::OpenCall::lock`].
@@ -56,7 +57,7 @@ struct Party {
 #[derive(Debug, Default)]
 pub(super) struct SharedWord {
     parties: Vec<Party>,
-    /// It is something else.
+    /// The word is something else than turns: a lock or a semaphore.
     ruled_out: bool,
     /// Who woke first, and when.
     first: Option<(ProcessId, u64)>,

@@ -10,9 +10,9 @@
 use crate::ownership::marks::rested_ns;
 use crate::walk::*;
 
-/// Helpers that woke each other, one after the other, from the one that is looked at.
+/// Limit of the chain of helpers that woke each other.
 const MOST_HELPERS: usize = 64;
-/// Times off the CPU looked at between a thread's wake-up and what it does.
+/// Limit of the off-CPU intervals searched for the wake-up since which a thread works.
 const MOST_SLEEPS: usize = 64;
 
 impl Walk<'_> {

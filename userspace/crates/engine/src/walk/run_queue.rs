@@ -4,9 +4,9 @@
 use crate::walk::*;
 
 impl Walk<'_> {
-    /// `[from_ns, to_ns)`: `thread` was runnable and others had the CPU on whose queue it was; one
-    /// segment for each of them; but what a thread did that preempted it, and that works for the request, too, is that
-    /// one's work.
+    /// Emits `[from_ns, to_ns)`: `thread` was runnable and others had the CPU on whose queue it was; one segment
+    /// for each of them. What a helper did (a thread that preempted it and works for the request, too) is the
+    /// helper's work.
     pub(super) fn run_queue(
         &mut self,
         thread: ThreadId,

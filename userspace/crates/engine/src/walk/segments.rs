@@ -41,7 +41,7 @@ impl Walk<'_> {
         (segments, threads)
     }
 
-    /// All the rest of the request, unexplained.
+    /// Emits the rest of the request, from its start to `end_ns`, as `unattributed`.
     pub(super) fn give_up(&mut self, thread: ThreadId, end_ns: u64, why: &str) {
         let start_ns = self.goal.start_ns;
         let category = Category::Unattributed;
