@@ -14,7 +14,7 @@ pub struct Arena<T> {
     /// Empty once all of its items are dropped.
     pages: Vec<Vec<Option<T>>>,
     next: usize,
-    /// Stands for all that were dropped.
+    /// Returned for items that were dropped.
     nobody: T,
 }
 

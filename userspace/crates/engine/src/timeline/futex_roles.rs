@@ -23,9 +23,9 @@ const MOST_HOLDERS: usize = 4096;
 /// How a futex was used so far.
 #[derive(Debug, Default)]
 struct Use {
-    /// Who came back from a wait for it, and when it first did.
+    /// Threads that came back from a wait for the futex, and when each first did.
     had: FxHashMap<ThreadId, u64>,
-    /// Who came back from one last.
+    /// The thread that came back from a wait last, and when.
     holder: Option<(ThreadId, u64)>,
     /// Wake-ups while a third thread slept: by the last that came back; by others.
     by_holder: u32,
@@ -72,7 +72,7 @@ impl Futexes {
         known.had.entry(thread).or_insert(end_ns);
     }
 
-    /// Whether a wake-up from a sleep in `call` let go of a lock, as far as it is known.
+    /// Whether a wake-up from a sleep in `call` released a lock, as far as it is known.
     pub fn lets_go(&self, call: &OpenCall, wake: &Wake) -> bool {
         let Some(address) = unclear(call) else { return false };
         let Some(known) = self.0.get(&address) else { return false };

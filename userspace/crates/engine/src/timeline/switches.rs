@@ -5,7 +5,7 @@ use crate::classify::on_cpu::{self, Piece};
 use crate::ownership::marks::is_rest;
 use crate::timeline::*;
 
-/// Stretches without records that are looked at for a place for stolen time.
+/// Limit of the stretches without records that are searched for a place for stolen time.
 const MOST_STRETCHES: usize = 1000;
 
 impl World {

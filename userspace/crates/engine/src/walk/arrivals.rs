@@ -11,7 +11,7 @@ use crate::walk::*;
 const AWAITED: &str = "not yet arrived";
 const REST_AWAITED: &str = "the rest had not arrived";
 
-/// Bytes of the request that a thread reads, as far as their way to its socket matters.
+/// Bytes of the request that no traced thread has written, as one read finds them.
 struct Arrived {
     object: Object,
     /// Number of the first byte the call reads of the request's.
@@ -20,8 +20,8 @@ struct Arrived {
 }
 
 impl<'w> Walk<'w> {
-    /// The thread reaches back, awake, through a read of bytes that had arrived before. `None`: it was not
-    /// such a read, or the walk goes on in it.
+    /// Step back through a read of bytes that had arrived before the read began. `None`: it was no such read, or
+    /// the walk goes on in it.
     pub(super) fn arrived_before(
         &mut self,
         thread: ThreadId,
@@ -71,8 +71,8 @@ impl<'w> Walk<'w> {
         Ok(Some(self.before_arrival(thread, &arrived)))
     }
 
-    /// The thread slept, until `woken_ns`, in the read or in a poll before it, when bytes of the request
-    /// arrived that nobody traced has written.
+    /// Step back over a sleep, until `woken_ns`, in a read or in the poll before it, during which bytes of the
+    /// request arrived that no traced thread has written.
     pub(super) fn slept_for_arrival(
         &mut self,
         thread: ThreadId,
@@ -133,8 +133,8 @@ impl<'w> Walk<'w> {
         self.goal.messages.first().is_some_and(|asked| asked.object == arrived.object)
     }
 
-    /// Whether all that the thread did from when the request's last bytes before these were moved until
-    /// `until_ns` was to go and wait for these.
+    /// Whether the thread did nothing but go and wait for these bytes, from when the request's previous bytes were
+    /// moved until `until_ns`.
     fn waited_only(&self, thread: ThreadId, arrived: &Arrived, until_ns: u64) -> bool {
         match self.moved_before(arrived) {
             None => true,
@@ -161,7 +161,7 @@ impl<'w> Walk<'w> {
         last
     }
 
-    /// From the arrival to what the traced end did last before: it waited for its peer.
+    /// Emits the wait for the peer (`idle.peer`), from what the traced end did last for the request to the arrival.
     fn before_arrival(&mut self, thread: ThreadId, arrived: &Arrived) -> Step {
         let start_ns = self.goal.start_ns;
         self.came_in |= self.is_question(arrived);

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use crate::ownership::marks::{batch_begin, is_rest, rested_ns, Mark, MarkKind, Question};
 use crate::walk::*;
 
-/// For whom a thread works.
+/// For which requests a thread works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     /// For others, since then.
@@ -26,13 +26,13 @@ pub(super) enum Turn {
     Likely,
 }
 
-/// Whose what lies between two marks is, whoever asks.
+/// For which requests the time between two marks is.
 struct Gap {
     /// The request's, perhaps with others.
     ours: bool,
     /// How many requests it is for; 0: nothing tells.
     count: u32,
-    /// It is known by what lies on one side only.
+    /// It is inferred from the mark on one side only.
     likely: bool,
 }
 
@@ -148,7 +148,7 @@ impl Walk<'_> {
         })
     }
 
-    /// How many messages a mark is of.
+    /// Number of messages that a mark's call moved on its channel.
     fn messages(&self, mark: &Mark) -> u32 {
         let channel = self.world.channels.get(&mark.moved.object);
         channel.map_or(1, |channel| channel.messages(mark.moved.from, mark.moved.to))
