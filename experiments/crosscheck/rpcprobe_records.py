@@ -1,6 +1,7 @@
 """Threads' states, calls and wake-ups, commits and block requests, from the records in events.bin.
 
-The layouts are those of userspace/src/capture/format.rs and bpf/records.h. Only what is compared is read.
+The layouts are those of userspace/crates/capture/src/format.rs and bpf/records.h. Only what is
+compared is read.
 """
 
 import struct

@@ -1,4 +1,4 @@
-//! What calibration found, for what no hook can bracket.
+//! Calibrated times of what no hook can bracket: the edges of system calls and page faults, and copying.
 
 use crate::classify::on_cpu;
 use crate::event::Call;
@@ -37,9 +37,9 @@ impl Rates {
         on_cpu::modelled_copy(call, ns_per_byte, fixed_ns, kept_cpu)
     }
 
-    /// Of a fault that took so long in between. A slower one than in calibration tells of a slower
-    /// machine (the other thread of its core at work, say), also around it: measured, up to a third. One
-    /// that took a multiple was of another kind.
+    /// Time outside the recorded begin and end of a fault that took `inside_ns` between them. A slower one than in
+    /// calibration tells of a slower machine (the other thread of its core at work, say), also around it: measured,
+    /// up to a third. One that took a multiple was of another kind.
     pub(super) fn outside_fault_ns(&self, inside_ns: u64) -> u64 {
         let usual_ns = self.fault_outside_ns;
         match self.fault_inside_ns {

@@ -1,4 +1,4 @@
-//! How sure it is that a request is one.
+//! Confidence that a detected request is real and of the reported kind.
 
 use crate::detect::WHO_ASKS;
 use crate::timeline::World;

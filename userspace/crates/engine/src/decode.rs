@@ -1,4 +1,4 @@
-//! Records of the kernel side as events.
+//! Decodes the kernel side's records into events.
 
 mod code;
 

@@ -1,6 +1,6 @@
-//! What both ends of a request moved for it by their system calls: bytes, and the CPU time of the calls,
-//! also where that lies beside the request's way. (A server that reads as the bytes come in is done with
-//! nearly all of it when the last ones have come.)
+//! Totals of what each end of a request moved for it by system calls: bytes, and the CPU time of those calls,
+//! including calls that are not on the request's critical path (a server that reads while the bytes come in
+//! has done most of them before the last ones come).
 
 use crate::calibration::Rates;
 use crate::event::Call;

@@ -1,4 +1,4 @@
-//! What the engine works on.
+//! The events that the engine works on, decoded from records.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,5 +1,7 @@
-//! From events to segments: timelines and messages ([`world`]), requests ([`requests`]), the walk
-//! ([`walk`]). Streaming: one pass, and what no open request can reach is forgotten.
+//! The engine: events in, requests and segments out. It keeps time lines ([`timeline`]), detects requests
+//! ([`detect`]), tracks whose work a thread does ([`ownership`]) and explains each request by a backward walk
+//! ([`walk`]). It makes one pass and forgets what no open request can reach; it uses no files, no clock and
+//! no kernel.
 
 mod calibration;
 pub mod classify;

@@ -1,4 +1,4 @@
-//! Bytes that a program has sent and the kernel has not.
+//! Bytes that a program has written and the kernel has not sent yet, and what limits them.
 
 /// What kept the kernel from sending all bytes at the end of the call that gave it them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,7 +1,7 @@
-//! Stacks as detail of segments: where a thread went to sleep, where samples found it.
+//! Stacks as detail of segments: the stack with which a thread went to sleep, and those of samples.
 //!
-//! Addresses mean something only while a process maps what it maps, so each is turned into a place
-//! in a file when its record comes. Nothing here changes a duration or a category.
+//! An address has a meaning only while the process keeps its mappings, so each is turned into a place in a
+//! file when its record comes. Nothing here changes a duration or a category.
 
 use std::cell::RefCell;
 use std::cmp::Reverse;

@@ -1,5 +1,5 @@
-//! Names of the places stacks lead to, and what the functions of a stack say. They are looked up elsewhere, once, when
-//! a capture ends.
+//! Names of the places in code that stacks contain, and what the functions of a stack say. Names are looked
+//! up elsewhere, once, when a capture ends.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! What the engine makes of requests beyond their segments.
+//! Tests of requests' columns other than their segments.
 
 use crate::event::{Call, Io, Object, What};
 use crate::*;

@@ -1,8 +1,10 @@
-//! The backward walk: from the moment the client has the answer to the moment it began to ask.
+//! The backward walk: explains a request from the moment the client has the answer back to the moment it
+//! began to ask.
 //!
-//! State `(thread, time)`. Each step emits what the thread was doing just before that time and moves
-//! back, or crosses an edge to the thread that made it wait. Every step lowers the time or uses up
-//! an edge, so the walk ends; segments are emitted back to back, so they tile the request.
+//! Its state is `(thread, time)`. Each step emits what the thread was doing just before that time and moves
+//! back, or crosses an edge to the thread that made it wait. Every step lowers the time or uses up an edge,
+//! so the walk ends; segments are emitted back to back, so they tile the request. docs/design.md, "The walk",
+//! has the steps and rules in order.
 
 mod accept;
 mod arrivals;
@@ -52,12 +54,12 @@ pub const HANDED_UNSEEN: &str = "handed over in memory, unseen";
 /// `phase` of what lies between the end of the read and the thread it was read for.
 pub const HAND_OVER: &str = "hand-over";
 
-/// Hand-offs followed one inside another before a wait is charged as it is.
+/// Limit of nested hand-offs that are followed; beyond it a wait is charged as one wait.
 const MAX_DEPTH: usize = 64;
 /// Steps spent on one request before the rest is given up as unattributed.
 const MAX_STEPS: usize = 4_000_000;
 
-/// Threads of a process that are looked at for who ran while another served others.
+/// Limit of the threads of a process that are checked for having run while another thread served other requests.
 const MOST_THREADS: usize = 64;
 
 /// Followed wake-ups taken back, one by one, when the walk does not come out at the client; and the
@@ -91,39 +93,39 @@ struct Walk<'w> {
     out: Vec<Raw>,
     /// Threads whose work for this request is established.
     members: FxHashSet<ThreadId>,
-    /// Whence nothing leads into the request: (thread, time).
+    /// States `(thread, time)` that were explored and do not lead to the request.
     dead_ends: FxHashSet<(ThreadId, u64)>,
-    /// Reads whose message was crossed already, by thread and entry: once is enough.
+    /// Reads whose message edge was already crossed, by thread and entry; each is crossed once.
     crossed: FxHashSet<(ThreadId, u64)>,
-    /// Where a thread's first read of a message found the bytes ready while it was being woken
-    /// for them: the sleep to look out for, by thread.
+    /// By thread, where its first read of a message found the bytes ready because it had been woken for them in an
+    /// earlier sleep: the channel and the write, by which that sleep is recognised.
     expected: FxHashMap<ThreadId, (Object, Transfer)>,
-    /// The read (thread, entry) the walk is on its way back through, from a time when its bytes had
-    /// begun to come.
+    /// The read (thread, entry) that the walk is going back through, from a time when its bytes had begun to come.
     through: Option<(ThreadId, u64)>,
     steps: usize,
-    /// Wake-ups (who was woken, when, by whom) the path itself followed; and those not to be.
+    /// Wake-ups that the path itself followed: (woken thread, time, waker); and wake-ups that must not be followed.
     followed: Vec<(ThreadId, u64, ThreadId)>,
     refused: FxHashSet<(ThreadId, u64)>,
-    /// At first: who looks like a lock's holder that lets go is not followed ([`Walk::is_lock`]), nor anybody who
-    /// ended a wait for a futex back through answers to others ([`Walk::doubts`]). What that leaves without a
-    /// way to the client gets another try without.
+    /// The lock rules are on: a waker that looks like the holder of a lock is not followed ([`Walk::is_lock`]), nor
+    /// is the waker of a futex wait followed through answers to other requests ([`Walk::doubts`]). If the walk then
+    /// finds no path to the client, it is repeated with the lock rules off.
     strict: bool,
-    /// Waits for futexes, one inside another, whose wakers are being explored.
+    /// Number of nested futex waits whose wakers are being explored.
     futexes: usize,
-    /// Once nothing else leads to the client: see [`Walk::take_over`].
+    /// The thread that read the request and when, set once nothing else leads to the client: see
+    /// [`Walk::take_over`].
     received: Option<(ThreadId, u64)>,
-    /// By how many requests the work being looked at is shared.
+    /// Number of requests that share the work being emitted.
     shared: u32,
-    /// That it is the request's is inferred, where the thread has others, too.
+    /// That the work is the request's is inferred: the thread has other requests, too.
     likely: bool,
     /// The thread's messages tell that it works for the request.
     by_marks: bool,
-    /// How the walk came to the thread it is in; and what makes the next segment a wait, if its category does
-    /// not tell.
+    /// The rule by which the walk came to its present thread; and the rule of the next segment, if that is a wait
+    /// whose category does not tell the rule.
     rule: Rule,
     wait_rule: Option<Rule>,
-    /// The way back has come to the arrival of the request's bytes.
+    /// The walk has reached the arrival of the request's bytes.
     came_in: bool,
 }
 
@@ -133,7 +135,7 @@ enum Step {
     Go(ThreadId, u64),
     /// Crossed into a thread that already works for the request (or over one of its messages).
     Joined(ThreadId, u64),
-    /// What a waker did from here on was for others.
+    /// The path of the waker being explored belongs to other requests.
     Nowhere,
     /// What was taken for a lock cannot have been one: see [`Walk::strict`].
     NoLock,
@@ -200,7 +202,7 @@ pub(super) fn joins(a: &Segment, b: &Segment) -> bool {
 }
 
 impl<'w> Walk<'w> {
-    /// Whether the walk goes by this rule. Asked where the rule decides.
+    /// Whether this rule is in force (not left out by the settings). Asked where the rule decides.
     fn applies(&self, rule: Rule) -> bool {
         self.settings.without != Some(rule)
     }
@@ -262,7 +264,8 @@ impl<'w> Walk<'w> {
         reads.all(|read| left(read).is_some()).then_some(first)
     }
 
-    /// No wake-up that was followed is to blame: perhaps the request was handed over without any.
+    /// Last attempt, when taking back wake-ups did not help: the request may have been handed over in memory,
+    /// without a wake-up.
     fn run_without_a_trace(&mut self) -> Result<(), NotYet> {
         self.refused.clear();
         self.steps = 0;
@@ -347,7 +350,7 @@ impl<'w> Walk<'w> {
             && self.goal.messages.first().is_some_and(|asked| arrived(asked).is_some())
     }
 
-    /// What led nowhere may lead to a thread that is new in the request.
+    /// Adds a member. Dead ends are forgotten, because they may lead to the new member.
     fn join(&mut self, thread: ThreadId) {
         if self.members.insert(thread) {
             self.dead_ends.clear();

@@ -1,5 +1,5 @@
-//! What a wait that is kept as one wait was for: its category, and what the thread or device that
-//! ended it did meanwhile.
+//! Classifies off-CPU intervals that the walk does not follow: the category of the wait, and what the thread
+//! or device that ended it did meanwhile.
 
 mod journal;
 

@@ -1,5 +1,5 @@
-//! What a thread on a CPU was doing: the innermost of user code, system call, page fault, softirq,
-//! hard interrupt. The levels exclude each other: an inner level's time is never an outer's.
+//! Classifies what a thread on a CPU was doing: the innermost of user code, system call, page fault, softirq
+//! and hard interrupt. The levels exclude each other: an inner level's time never counts for an outer one.
 
 use std::fmt::{Display, Write};
 

@@ -1,4 +1,4 @@
-//! What a system call is for: its name and the category of the kernel time it spends.
+//! Table of system calls: name, category of their kernel time, and what they wait for.
 
 use std::borrow::Cow;
 

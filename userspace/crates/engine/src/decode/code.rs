@@ -1,4 +1,4 @@
-//! Parts of records that tell of code: stacks, and where it is mapped from.
+//! Decodes the parts of records that describe code: stacks, and the files that code is mapped from.
 
 use anyhow::{bail, Result};
 

@@ -1,12 +1,13 @@
-//! Which request another one was made for: a server that asks a server, or starts a program, while it serves.
+//! Finds the parent of a request: the request that a server was serving when it asked another server, or
+//! started a program.
 //!
-//! A process serves a question from its receipt to its answer. What a thread asks meanwhile is asked for the
-//! innermost question that the thread works for, which its messages tell, or those of the thread that woke it
-//! ([`World::asks_for`]); else for the only one that the thread has taken in, or the only one that the process
-//! serves. Where several are left, nothing tells which, and the request has no parent.
+//! A process serves a question from its receipt to its answer. A request that a thread makes meanwhile
+//! belongs to the innermost question that the thread works for, as its messages tell, or those of the thread
+//! that woke it ([`World::asks_for`]); else to the only question that the thread has taken in, or the only
+//! one that its process serves. Where several are left, nothing tells which, and the request has no parent.
 //!
-//! The invariant: a child begins between its parent's receipt and its parent's answer. It is checked when the child
-//! is found ([`Detector::parent_of`]), and once more where rows are written (`attribute/numbers.rs`).
+//! The invariant: a child begins between its parent's receipt and its parent's answer. It is checked when the
+//! child is found ([`Detector::parent_of`]), and again where rows are written (`attribute/numbers.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -61,7 +62,7 @@ pub(super) struct Parents {
 }
 
 impl Parents {
-    /// A process has taken a question in. `pieces`: that it is not answered yet only means that more of it comes.
+    /// A process has taken a question in. `pieces`: more pieces of the question may come while it is not answered.
     pub(super) fn begin(
         &mut self,
         process: ProcessId,
@@ -95,7 +96,7 @@ impl Parents {
         }
     }
 
-    /// The same where only one question can be open on a channel.
+    /// The same for a channel on which only one question can be open.
     pub(super) fn end_all(&mut self, process: ProcessId, channel: Object, answered_ns: u64) {
         let open: Vec<Asked> = self.on_channel(process, channel).map(|(asked, _)| asked).collect();
         for asked in open {
@@ -138,7 +139,7 @@ impl Parents {
         all.map(|((_, asked), service)| (*asked, service))
     }
 
-    /// What the process serves of these bytes, which it has read.
+    /// The question that the process serves and that these bytes, which it has read, belong to.
     fn of_question(&self, process: ProcessId, question: Question) -> Option<Asked> {
         let begins = (process, (question.object, question.from));
         let ends = (process, (question.object, question.to));
@@ -154,7 +155,7 @@ impl Parents {
         }
     }
 
-    /// What a thread of the process asks for at that time.
+    /// The question that the process serves and for which one of its threads would ask another one at that time.
     fn of(&self, world: &World, process: ProcessId, thread: ThreadId, at_ns: u64) -> Option<Asked> {
         let told = match world.asks_for(thread, at_ns) {
             AsksFor::Question(question) => self.of_question(process, question),
@@ -189,7 +190,7 @@ impl Parents {
 const FIRST: Asked = (Object { dev: 0, ino: 0, type_bits: 0 }, 0);
 
 impl Detector {
-    /// The request for which that thread asks somebody else at that time, if it does for one that it serves.
+    /// The request, of those that the process serves, for which the thread asks another one at that time.
     pub(super) fn asks_for(
         &mut self,
         world: &World,
@@ -207,8 +208,8 @@ impl Detector {
         Some(Link { asked, id })
     }
 
-    /// The parent of a request of that window: the one it seemed to be asked for, if it began while that was
-    /// served; else the program in whose life it lies.
+    /// The parent of a request with that window: the request for which it seemed to be made, if it began while that
+    /// one was served; else the program in whose life it lies.
     pub(super) fn parent_of(
         &mut self,
         world: &World,

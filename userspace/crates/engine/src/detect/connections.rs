@@ -1,8 +1,8 @@
-//! Requests with a connection of their own: to open and to close it belongs to them.
+//! Requests with a connection of their own: opening and closing it is part of the request.
 //!
-//! So it is if nothing else was sent on the connection, and the client's thread did nothing else in
-//! between: who waits for something else, a pool's next use or the user, has not opened the connection
-//! just for this request, or is done with it.
+//! This holds if nothing else was sent on the connection and the client's thread did nothing else in between.
+//! A thread that waits for something else (a pool's next use, the user) has not opened the connection for
+//! this request only, or is done with it.
 
 use crate::classify::syscall::{waits, Waits, NR_CLOSE};
 use crate::detect::half_duplex::{Ended, Turn};
@@ -29,7 +29,7 @@ impl Detector {
 }
 
 impl Turn {
-    /// From when on it may need to know what happened.
+    /// The earliest instant whose history the turn may need.
     pub(super) fn since_ns(&self) -> u64 {
         self.opened.map_or(self.start_ns, |opened| opened.enter_ns.min(self.start_ns))
     }

@@ -1,5 +1,5 @@
-//! `exec` requests: a fork whose child ran a program, up to the wait that collected it; and the
-//! life of the target itself.
+//! Detects `exec` requests, from a fork whose child ran a program to the wait that collected the child, and
+//! the `process` request, the life of the target itself.
 
 use crate::detect::causality::{Link, Parent};
 use crate::detect::{end_of, Detector, Found, KnownTarget};

@@ -1,10 +1,10 @@
-//! Requests inside byte streams whose framing is known: `http2`, `oncrpc`, `http1`, `resp`.
+//! Detects requests inside byte streams with known framing: `http2`, `oncrpc`, `http1`, `resp`.
 //!
-//! The kernel side tells where frames and messages begin and end. Here they become exchanges: the
-//! frames of one stream, a call and the reply of the same XID, or, where answers come in the order of
-//! the questions, the nth of each. An exchange is a request from the entry of the call that sent its
-//! first byte to the exit of the one that received the last byte of its answer; where one thread of a
-//! client reads for others, until the one that asked is on a CPU.
+//! The kernel side reports where frames and messages begin and end. Here they become exchanges: the frames of
+//! one stream, a call and the reply with its XID, or, where answers come in the order of the questions, the
+//! nth of each. A request lasts from the entry of the call that sent its first byte to the exit of the call
+//! that received the last byte of its answer; where one thread of a client reads for others, until the thread
+//! that asked is on a CPU.
 
 mod completion;
 mod connection;
@@ -22,7 +22,7 @@ use crate::timeline::{ProcessId, World};
 use connection::Connection;
 use exchange::Torn;
 
-/// Between two looks at what waits for records that may not come.
+/// Interval between two checks of exchanges that wait for records which may not come.
 const SWEEP_EVERY_NS: u64 = 20_000_000;
 
 /// All connections with known framing.
@@ -66,7 +66,7 @@ impl Framed {
 }
 
 impl Detector {
-    /// Looks at a frame or message.
+    /// Takes a frame or message.
     pub(super) fn unit(&mut self, world: &World, unit: &Unit) {
         let channel = unit.channel;
         let base = world.base(channel);
@@ -97,7 +97,7 @@ impl Detector {
         self.settle_framed(world, channel, false);
     }
 
-    /// Looks at what a message calls.
+    /// Takes the method that a message calls.
     pub(super) fn method(&mut self, world: &World, method: &Method) {
         let Some(connection) = self.framed.connection(method.channel) else { return };
         let offset = method.offset.saturating_add(world.base(method.channel));
@@ -106,7 +106,7 @@ impl Detector {
         }
     }
 
-    /// Looks at a transfer; whether it is of a connection with known framing.
+    /// Takes a transfer; returns whether it is of a connection with known framing.
     pub(super) fn framed_transfer(&mut self, world: &World, io: &Io) -> bool {
         let framed = self.framed.has(io.object);
         if framed {
@@ -122,7 +122,7 @@ impl Detector {
         }
     }
 
-    /// Decides what has waited long enough.
+    /// Decides the exchanges that have waited long enough.
     pub(super) fn sweep_framed(&mut self, world: &World, over: bool) {
         if !over && world.now_ns < self.framed.swept_ns.saturating_add(SWEEP_EVERY_NS) {
             return;
@@ -137,7 +137,7 @@ impl Detector {
         }
     }
 
-    /// Turns begun on a connection before its framing was known are none.
+    /// Drops turns that were begun on a connection before its framing was known: they are no requests.
     fn drop_turns(&mut self, world: &World, unit: &Unit) {
         for object in [unit.channel, unit.reverse] {
             let reads = world.channels.get(&object).into_iter().flat_map(|channel| &channel.reads);

@@ -1,10 +1,9 @@
-//! `pipe`, `unix` and `tcp` requests.
+//! Detects `pipe`, `unix` and `tcp` requests as turns.
 //!
-//! They are turns: a client process writes on one channel, another process reads those bytes and
-//! later writes on a second channel, and the client reads them. The second is any pipe, or the
-//! other direction of the same connection. Which of the two processes is the client is decided once
-//! a pair of channels: who wrote first. A turn ends when the client writes again, so an answer read
-//! in pieces is one answer.
+//! A client process writes on one channel, another process reads those bytes and later writes on a second
+//! channel, and the client reads them. The second channel is any pipe, or the other direction of the same
+//! connection. The process that wrote first on a pair of channels is its client; that is decided once. A turn
+//! ends when the client writes again, so an answer read in pieces is one answer.
 
 use crate::classify::syscall::{waits, Waits};
 use crate::detect::causality::Link;
@@ -28,9 +27,9 @@ pub(super) struct Turn {
     pub(super) object: Object,
     /// The only channel the answer can come on; pipes have no such.
     pub(super) reverse: Option<Object>,
-    /// On a connection: its process moved the first byte.
+    /// On a connection: the turn's process moved the first byte, so it is the client.
     pub(super) by_client: bool,
-    /// And that is sure.
+    /// It is sure that `by_client` is right.
     pub(super) surely: bool,
     pub(super) client: ThreadId,
     pub(super) process: ProcessId,
@@ -107,7 +106,7 @@ struct Answered {
     to: u64,
     end_ns: u64,
     client: ThreadId,
-    /// Why it may be wrong.
+    /// Why the answer may be wrong.
     doubt: Option<&'static str>,
 }
 
@@ -279,7 +278,7 @@ impl Detector {
         }
     }
 
-    /// Of an answer nobody saw written what was read first, if it surely was one.
+    /// For an answer whose write was not seen: what was read first, if it certainly was an answer.
     fn torn(world: &World, turn: &Turn, server: ProcessId, uncovered: &[Object]) -> Answer {
         let torn = turn.reads.iter().find(|(object, read)| {
             let channel = world.channels.get(object);
@@ -300,7 +299,7 @@ impl Detector {
         })
     }
 
-    /// On a connection whose other end is not traced: whatever came back.
+    /// On a connection whose other end is not traced: all that came back.
     fn untraced_answer(&self, world: &World, turn: &Turn) -> Answer {
         let Some(reverse) = turn.reverse else { return Answer::None };
         if !turn.by_client || !peer_is_unknown(world, turn.object, reverse) {

@@ -1,4 +1,4 @@
-//! Finding requests: which messages, or which fork and wait, belong together.
+//! Detects requests: which messages, or which fork and wait, belong together.
 //!
 //! One file a kind; each adds its part to [`Detector`].
 
@@ -41,7 +41,7 @@ pub struct Found {
     pub goal: Goal,
 }
 
-/// What is known of the target without any record.
+/// The target as whoever started it knows it, without any record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KnownTarget {
     pub pid: u32,
@@ -49,8 +49,8 @@ pub struct KnownTarget {
     pub released_ns: u64,
 }
 
-/// How long a child that has not run a program is waited for: one that never does, a worker, must
-/// not keep all that happened since its fork.
+/// Time after a fork within which the child must run a program to count as an `exec` request. A worker, which never
+/// does, must not keep the history since its fork.
 const FORK_PATIENCE_NS: u64 = 10_000_000_000;
 /// Reads remembered for a write that is still under way.
 const RECENT_READS: usize = 64;
@@ -60,7 +60,7 @@ pub struct Detector {
     turns: FxHashMap<(ProcessId, Object), Turn>,
     /// The latest reads of each process.
     recent_reads: FxHashMap<ProcessId, VecDeque<(Object, Transfer)>>,
-    /// What processes are on their connections, by the channel they read from.
+    /// Role of each process on a connection of which one end is traced, by the channel that it reads from.
     roles: FxHashMap<(ProcessId, Object), Part>,
     served: FxHashMap<(ProcessId, Object), Served>,
     parents: Parents,
@@ -96,7 +96,7 @@ impl Detector {
         self.wanted.takes(request.kind, request.channel.as_deref())
     }
 
-    /// Whether there are requests of other kinds than those that are given where there are none.
+    /// Whether there are requests of other kinds than the fallbacks `process` and `stdio`.
     pub fn has_primary(&self) -> bool {
         self.found_primary && !self.wanted.names_fallback()
     }
@@ -171,8 +171,8 @@ impl Detector {
         }
     }
 
-    /// The earliest instant an open request may still need. So much has happened since `busy_ns` that
-    /// for what may become one nothing from before that is kept.
+    /// The earliest instant that an open request may still need. For what may become a request, nothing from before
+    /// `busy_ns` is kept, because so much has happened since.
     pub fn horizon_ns(&self, now_ns: u64, busy_ns: u64) -> u64 {
         let turns = self.turns.values().chain(&self.unsettled).map(Turn::since_ns);
         let may_be_one = |child: &&Child| {
@@ -200,7 +200,7 @@ impl Detector {
         self.framed.forget(world);
     }
 
-    /// Adds whom open requests speak of.
+    /// Adds the threads, processes and channels that open requests refer to.
     pub fn hold(&self, held: &mut Held) {
         for turn in self.turns.values().chain(&self.unsettled) {
             held.threads.insert(turn.client);
@@ -346,7 +346,7 @@ impl Detector {
 /// Marks ids given ahead.
 const AHEAD: u64 = 1 << 62;
 
-/// Whether an id was given before its request was found: no others are named as parents.
+/// Whether an id was given before its request was found. Only such ids are named as parents.
 pub fn is_ahead(id: u64) -> bool {
     id & AHEAD != 0
 }

@@ -1,12 +1,13 @@
-//! `shm` requests: turns in memory that two processes share, by a futex that says whose turn it is.
+//! Detects `shm` requests: turns in memory that two processes share, passed by a futex that says whose turn
+//! it is.
 //!
-//! What they say to each other is in their memory, where nobody sees it; that a turn is passed on is a
-//! wake-up by a word they share. A client wakes a server and, once that has woken it in turn, has its
-//! answer. The word is of such a kind if two processes wait for it to change from different values:
-//! "it is the other's turn". For a lock or a semaphore all wait on the same one.
+//! The messages lie in the memory and are not seen; the wake-up that passes the turn is. A client wakes a
+//! server and has its answer once the server has woken it. A word is taken for such a futex if two processes
+//! wait for it to change from different values ("it is the other's turn"); waiters for a lock or a semaphore
+//! all wait for the same value.
 //!
-//! Who finds that the word has changed already makes no call to wait for it, so waits may be missing,
-//! at worst all of one side's; that they wake each other by turns then has to do.
+//! A process that finds the word changed already makes no call to wait for it, so waits may be missing, in
+//! the worst case all of one side's. Then it has to suffice that the two wake each other in turns.
 
 use crate::detect::half_duplex::{exit_reason, WHO_ASKS};
 use crate::detect::{end_of, Detector, Found};
@@ -21,7 +22,8 @@ const MOST_WORDS: usize = 65_536;
 /// Calls of one word that are looked at together.
 const MOST_CALLS: usize = 64;
 
-/// Turns after which a word passes turns although only one of the two was seen waiting.
+/// Number of turns after which a word is taken to pass turns although only one of the two processes was seen
+/// waiting.
 const TURNS_TO_BELIEVE: usize = 2;
 
 /// From which value threads wait for a mutex; see [`crate::event::OpenCall::lock`].
@@ -55,7 +57,7 @@ struct Party {
 #[derive(Debug, Default)]
 pub(super) struct SharedWord {
     parties: Vec<Party>,
-    /// It is something else.
+    /// The word is something else than turns: a lock or a semaphore.
     ruled_out: bool,
     /// Who woke first, and when.
     first: Option<(ProcessId, u64)>,

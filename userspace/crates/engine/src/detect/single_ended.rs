@@ -1,7 +1,7 @@
-//! Requests on connections of which one end only is traced.
+//! Detects requests on connections of which only one end is traced.
 //!
-//! Who moved the first byte on a connection is its client. A traced client's request is a turn as any
-//! other, without the server's part. A traced server's runs from the arrival of what it read to the
+//! The end that moved the first byte on a connection is its client. A traced client's request is a turn like
+//! others, without the server's part. A traced server's request runs from the arrival of what it read to the
 //! end of its last write before it reads again.
 
 use std::collections::VecDeque;

@@ -1,5 +1,5 @@
-//! `stdio` requests: turns from input on descriptor 0 to output on descriptor 1, for programs that
-//! have nothing better.
+//! Detects `stdio` requests: turns from input on descriptor 0 to output on descriptor 1, given only for
+//! programs that have no other requests.
 
 use crate::detect::{end_of, Detector, Found};
 use crate::event::{Call, Object};

@@ -1,10 +1,11 @@
-//! Law 6: CPU time of a thread is the own work of one request at a time, and through it of those it was made
-//! for.
+//! Enforces law 6: a thread's CPU time is the own work of one request at a time, and through it of the
+//! requests that this one was made for.
 //!
-//! Whose work a thread does is first told by its messages and wake-ups (see [`crate::ownership::marks`], [`crate::walk`]). Where
-//! these leave it open, two requests may come to the same work, each on a way of its own: by a thread that wakes both,
-//! say, or one that takes the work of both from memory. Which of them it was for nothing shows. It is then the one's
-//! that was answered first, and the other waited for its turn meanwhile; that is marked as modelled.
+//! Whose work a thread does is first told by its messages and wake-ups ([`crate::ownership::marks`],
+//! [`crate::walk`]). Where these leave it open, the walks of two requests may come to the same work: by a
+//! thread that wakes both, for instance, or one that takes the work of both from memory. Nothing shows which
+//! of them it was for. The work then goes to the request that was answered first, and the other waited for
+//! its turn meanwhile, which is marked as modelled.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +23,7 @@ pub(super) const OTHERS: &str = "its thread worked for another request";
 /// Ancestors looked at.
 const MOST_ANCESTORS: usize = 64;
 
-/// A request, as far as it matters whose work it may have.
+/// What claims need to know of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Claimant {
     pub id: u64,
@@ -32,7 +33,7 @@ pub struct Claimant {
     /// Who asked, if that is a traced process; and who served.
     pub client: Option<ProcessId>,
     pub server: Option<ProcessId>,
-    /// It is a program's life, and has all that is done in it.
+    /// The request is a program's life, which includes all that is done in it.
     pub encloses: bool,
 }
 
@@ -40,7 +41,7 @@ pub struct Claimant {
 struct Claim {
     end_ns: u64,
     id: u64,
-    /// By how many requests it is shared; 1: it is that one's alone.
+    /// Number of requests that share the work; 1: it is that request's alone.
     shared: u32,
 }
 
@@ -50,14 +51,14 @@ pub struct Claims {
     /// By begin; they do not overlap.
     threads: FxHashMap<ThreadId, BTreeMap<u64, Claim>>,
     claimants: FxHashMap<u64, Claimant>,
-    /// What is another's already stays with the one that comes to it, too: rule `claimed` is left out.
+    /// Leave out rule `claimed`: a request keeps work that another request has claimed already.
     pub left_out: bool,
 }
 
 impl Claims {
-    /// Gives a request the work that its segments show, but for what is another's already: that becomes a
-    /// wait for its turn, one for each stretch of such work ([`others::fold`]). `workers`: of the segments; `ran`:
-    /// whether one shows what its thread did on a CPU.
+    /// Gives a request the work that its segments show. Work that another request has already becomes a wait for
+    /// the request's turn, one for each stretch of such work ([`others::fold`]). `workers`: of the segments; `ran`: whether
+    /// one shows what its thread did on a CPU.
     pub fn settle(
         &mut self,
         claimant: Claimant,
@@ -155,7 +156,7 @@ impl Claims {
             && ((encloses && !claimant.encloses) || self.is_for(claimant.id, other))
     }
 
-    /// Work that one request has for its own becomes another one's.
+    /// Transfers work that one request has as its own to request `id`.
     fn pass_on(&mut self, thread: ThreadId, (from_ns, to_ns): (u64, u64), id: u64) {
         let claims = self.threads.entry(thread).or_default();
         let Some((&start_ns, &claim)) = claims.range(..=from_ns).next_back() else { return };
@@ -168,8 +169,9 @@ impl Claims {
         }
     }
 
-    /// Whether one of the two was made for the other. A request that nobody is known to have asked for, and that
-    /// lies within another whose server asked it, was made for the first of those whose way leads through it.
+    /// Whether one of the two requests was made for the other. A request that nobody is known to have asked for,
+    /// and that lies within a request whose server asked it, counts as made for the first such request whose path
+    /// leads through it.
     fn related(&mut self, claimant: &Claimant, other: u64) -> bool {
         let encloses = |of: &Claimant| of.encloses;
         if claimant.encloses || self.claimants.get(&other).is_some_and(encloses) {
@@ -205,7 +207,7 @@ impl Claims {
         false
     }
 
-    /// Books and forgets what no request that begins at or after `horizon_ns` can claim.
+    /// Enters into the ledger, and forgets, what no request that begins at or after `horizon_ns` can claim.
     pub fn book_before(&mut self, horizon_ns: u64, world: &World, ledger: &mut Ledger) {
         for (&thread, claims) in &mut self.threads {
             let later = claims.split_off(&horizon_ns);

@@ -1,8 +1,8 @@
 //! The ledger: what each traced thread's CPU time was for.
 //!
-//! Requests' own, shared by several (counted once), or no request's: the three sum to what the thread ran, to the
-//! nanosecond, whatever was lost. What a request has is what its segments show; work beside its critical path is no
-//! request's here.
+//! It is requests' own, shared by several (counted once), or no request's; the three sum to what the thread
+//! ran, to the nanosecond, whatever was lost. A request has what its segments show; work beside its critical
+//! path is no request's here.
 
 use rustc_hash::FxHashMap;
 

@@ -1,9 +1,9 @@
-//! Where a thread's messages show whose work it does.
+//! Marks: the instants at which a thread's messages show for which request it works.
 //!
 //! Each call by which a thread moves a message on a connection leaves a mark on its time line: a question
 //! that it takes in as a server, an answer that it gives, a question that it asks as a client for the sake of
-//! what it serves, the answer to that. Between two marks of one request, with none of another's in between, a
-//! thread works for it; see [`crate::walk`].
+//! what it serves, or the answer that it hears to that. Between two marks of one request, with none of
+//! another's in between, a thread works for that request; see [`crate::walk`].
 
 use std::collections::VecDeque;
 
@@ -41,13 +41,13 @@ pub struct Mark {
     pub kind: MarkKind,
     /// What it moved.
     pub moved: Question,
-    /// For the sake of which question that the process serves, where that is known.
+    /// The question, of those that the process serves, for whose sake it was moved, where that is known.
     pub of: Option<Question>,
-    /// Nothing else had been taken in that it might be for as well.
+    /// No other question had been taken in that it might be for as well.
     pub sure: bool,
-    /// How many marks of the thread, with this one, are of another kind than [`MarkKind::Takes`].
+    /// Number of the thread's marks up to and including this one that are not [`MarkKind::Takes`].
     pub turns: u64,
-    /// How often the thread had slept until something was ready, by then.
+    /// Number of rests (see [`is_rest`]) of the thread before this mark.
     pub rests: u64,
 }
 
@@ -59,14 +59,14 @@ pub struct Marks {
     turns: u64,
 }
 
-/// What a thread asks for.
+/// For the sake of which question a thread asks another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AsksFor {
-    /// It has just taken that in, or was woken by who had.
+    /// The thread has just taken that question in, or was woken by a thread that had.
     Question(Question),
-    /// The last it asked or heard was for the sake of that.
+    /// The thread's last question or answer, as a client, was for the sake of that one.
     GoesOnWith(Question),
-    /// It had taken several in, and done nothing for any.
+    /// The thread had taken several questions in, and done nothing for any of them.
     OneOfSeveral,
     NothingTells,
 }
@@ -79,7 +79,8 @@ pub struct Sake {
     pub exit_ns: u64,
 }
 
-/// Whether a thread that sleeps so waits for whatever comes next: not one that waits for room for what it sends.
+/// Whether a sleep is a rest: the thread waits for whatever comes next (not for room in a buffer that it writes
+/// to).
 pub fn is_rest(off: &Off) -> bool {
     let slept = matches!(off.why, Why::Slept { uninterruptible: false, .. });
     slept
@@ -90,7 +91,7 @@ pub fn is_rest(off: &Off) -> bool {
         })
 }
 
-/// The end of the last such sleep in `[from_ns, to_ns]`.
+/// The end of the last rest in `[from_ns, to_ns]`.
 pub fn rested_ns(thread: &Thread, from_ns: u64, to_ns: u64) -> Option<u64> {
     let ended = count_before(&thread.off, |off| off.end_ns <= to_ns);
     let off = thread.off.range(..ended).rev().take_while(|off| off.end_ns > from_ns);
@@ -98,7 +99,7 @@ pub fn rested_ns(thread: &Thread, from_ns: u64, to_ns: u64) -> Option<u64> {
 }
 
 impl World {
-    /// A thread has moved bytes on a connection.
+    /// Adds a mark: the thread has moved bytes on a connection.
     pub(crate) fn mark(&mut self, thread: ThreadId, call: &Call, io: &Io) {
         let Some(reverse) = io.reverse else { return };
         let carries_answers = service_start::carries_answers(self, io.object, reverse);
@@ -140,7 +141,7 @@ impl World {
         marks.list.push_back(Mark { enter_ns, exit_ns, kind, moved, of, sure, turns, rests });
     }
 
-    /// What a thread asks for, if it does so at that time.
+    /// For the sake of which question the thread would ask another one at that time.
     pub fn asks_for(&self, thread: ThreadId, at_ns: u64) -> AsksFor {
         let own = self.last_unless_rested(thread, at_ns).map(|(_, mark)| mark);
         let goes_on = |question: Question| {
@@ -154,8 +155,8 @@ impl World {
         }
     }
 
-    /// For the sake of which question a thread works, as far as its own marks tell or those of who woke it; and
-    /// whether it had taken in no other that it might be for.
+    /// The question for which a thread works, as its own marks or those of its waker tell; and whether that is
+    /// sure: it had taken in no other question that the work might be for.
     fn works_for(&self, id: ThreadId, at_ns: u64) -> Option<(Question, bool)> {
         let own = self.last_unless_rested(id, at_ns);
         let handed = || self.handed(id, own.map_or(0, |(_, mark)| mark.exit_ns), at_ns);
@@ -179,7 +180,8 @@ impl World {
         rested_ns(thread, mark.exit_ns, at_ns).is_none().then_some((index, mark))
     }
 
-    /// What a thread of its process had just taken in, or gone on with, when it woke this one after `since_ns`.
+    /// The question that another thread of the process had just taken in, or gone on with, when it woke this thread
+    /// after `since_ns`.
     fn handed(&self, id: ThreadId, since_ns: u64, at_ns: u64) -> Option<(Question, bool)> {
         let thread = self.thread(id);
         let off = thread.off_before(at_ns);

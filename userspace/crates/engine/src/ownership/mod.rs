@@ -1,5 +1,5 @@
-//! Whose work a thread does: marks that messages leave on its time line, running sums of what it did, claims of requests
-//! on it, and the ledger in which all of its CPU time has an owner or none.
+//! Whose work a thread does: marks that messages leave on its time line, running sums of what it did,
+//! requests' claims on its work, and the ledger, in which all of its CPU time belongs to requests or to none.
 
 pub mod claims;
 pub mod ledger;

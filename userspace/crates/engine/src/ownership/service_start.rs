@@ -1,9 +1,9 @@
-//! Where a server's work for a request begins, when nothing woke the thread that does it.
+//! Finds where a server's work for a request begins if nothing woke the thread that does it.
 //!
-//! A thread that takes work from a queue in memory without sleeping, or that read several messages
-//! before it answered the first, leaves no event where it takes up the next. But it had not, before
-//! it had answered somebody else: its last answer to another request is where this one's service can
-//! begin. Until then the request was in the server's hands and waited there.
+//! A thread that takes work from a queue in memory without sleeping, or that read several messages before it
+//! answered the first, leaves no event where it turns to the next request. It cannot have turned to it before
+//! it answered the previous one, so its last answer to another request is where the service can begin. Until
+//! then the request waited in the server.
 
 use crate::event::{Call, Io, Object};
 use crate::timeline::gallop::count_before;
@@ -27,12 +27,12 @@ pub fn waiting_inside(
     received(world, goal, process, call.exit_ns)
 }
 
-/// Calls looked at for a thread's next answer.
+/// Limit of the calls that are searched for a thread's next answer.
 const MOST_CALLS: usize = 256;
 
-/// Whether a thread, at that time, was at work for another request than this one, which was in its server's
-/// hands: that is what it answered next. Whom it woke then, in memory, it did not hand this one, if it had
-/// not received it itself.
+/// Whether a thread was working for another request at that time, while its server had already received this one:
+/// the thread answered the other one next, and had not received this one itself. A thread that it woke then, in
+/// memory, was not handed this request.
 pub fn busy_with_another(world: &World, goal: &Goal, thread: ThreadId, at_ns: u64) -> bool {
     let t = world.thread(thread);
     let received = received(world, goal, t.process, at_ns);
@@ -67,8 +67,8 @@ pub fn answers(world: &World, call: &Call) -> bool {
     call.transfers().any(|io| io.is_write && is_answer(world, io))
 }
 
-/// Whether the bytes are a server's: on a connection, the other end opened it, or answers were seen to go that
-/// way, or the other end spoke first (of HTTP/2, the server may); of a pipe, answers were seen.
+/// Whether the bytes are an answer. On a connection: the other end opened it, or answers were seen in this
+/// direction, or the other end wrote first (in HTTP/2, the server may). On a pipe: answers were seen on it.
 fn is_answer(world: &World, io: &Io) -> bool {
     match io.reverse {
         Some(reverse) => carries_answers(world, io.object, reverse),

@@ -1,5 +1,5 @@
-//! What threads did, summed up as it becomes known: "what did this thread do between a and b" is a
-//! subtraction, however much it did.
+//! Running sums of what each thread did, so that "what did this thread do between a and b" is a subtraction,
+//! whatever the length of the interval.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -14,7 +14,7 @@ use rpcprobe_model::Category;
 /// What a thread did in a stretch of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doing {
-    /// It had a CPU, or the hypervisor had taken that.
+    /// The thread had a CPU, or the hypervisor had taken that CPU.
     Ran(Category),
     Asleep,
     /// Woken, without a CPU yet.
@@ -80,7 +80,7 @@ impl Spent {
         self
     }
 
-    /// What took at least a tenth, most first: `user, kernel.tcp`.
+    /// Names what took at least a tenth of the time, longest first: `user, kernel.tcp`.
     pub fn in_words(&self) -> String {
         let all_ns = self.0.iter().copied().fold(0, u64::saturating_add);
         let names = Category::ALL.iter().map(|category| category.name());
@@ -92,8 +92,8 @@ impl Spent {
     }
 }
 
-/// The stretch before `at_ns`, not from before `from_ns`, in which a thread did one thing: since when, and what.
-/// What is not told yet is [`Doing::NotKnown`].
+/// The interval up to `at_ns`, at most back to `from_ns`, in which a thread did one thing: its begin, and what the
+/// thread did. What no record tells yet is [`Doing::NotKnown`].
 pub fn stretch_before(thread: &Thread, at_ns: u64, from_ns: u64) -> (u64, Doing) {
     let off = thread.off_before(at_ns);
     let (start_ns, doing) = match off {
@@ -119,7 +119,7 @@ pub fn stretch_before(thread: &Thread, at_ns: u64, from_ns: u64) -> (u64, Doing)
 /// Stretches between two totals that are kept: about half as many are added for each look-up.
 const STRETCHES: usize = 32;
 
-/// Of one thread, since the first look at it.
+/// The sums of one thread, since it was first asked for.
 #[derive(Debug)]
 struct Totals {
     /// When the first stretch that is kept begins.
@@ -201,7 +201,7 @@ impl Totals {
     }
 }
 
-/// One by one.
+/// The same without sums, by adding up each interval.
 fn summed(thread: &Thread, from_ns: u64, to_ns: u64) -> Spent {
     let mut spent = Spent::default();
     let mut at_ns = to_ns;

@@ -1,8 +1,8 @@
-//! Which code is where in a process.
+//! Mappings of a process: which code lies at which addresses.
 
 use std::collections::BTreeMap;
 
-/// What a process has mapped: by first address; entries do not overlap.
+/// The mappings of a process, by first address; they do not overlap.
 #[derive(Clone, Debug, Default)]
 pub struct AddressSpace(BTreeMap<u64, Extent>);
 
@@ -16,7 +16,7 @@ pub struct Extent {
 }
 
 impl AddressSpace {
-    /// What was there before is gone where the new extent lies.
+    /// Adds a mapping, which replaces what it overlaps.
     pub fn map(&mut self, start: u64, new: Extent) {
         if new.end <= start {
             return;

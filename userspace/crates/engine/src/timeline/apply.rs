@@ -1,4 +1,4 @@
-//! What each event changes: [`World::apply`].
+//! Applies events to the time lines: [`World::apply`].
 
 use crate::event::{Event, Exec, What};
 use crate::timeline::*;

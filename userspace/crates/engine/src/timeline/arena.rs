@@ -1,6 +1,7 @@
-//! Threads and processes by number, in memory only as long as somebody may ask for them.
+//! An arena of threads and processes by id, which keeps them in memory only as long as something may refer to
+//! them.
 //!
-//! Numbers are never given out twice, so a stale one finds nobody instead of somebody else.
+//! Ids are never reused, so a stale id finds nothing instead of another thread.
 
 use std::ops::{Index, IndexMut};
 
@@ -13,7 +14,7 @@ pub struct Arena<T> {
     /// Empty once all of its items are dropped.
     pages: Vec<Vec<Option<T>>>,
     next: usize,
-    /// Stands for all that were dropped.
+    /// Returned for items that were dropped.
     nobody: T,
 }
 

@@ -42,7 +42,7 @@ pub struct Opening {
     pub thread: ThreadId,
     pub enter_ns: u64,
     pub exit_ns: u64,
-    /// It did not wait for the connection to be there.
+    /// The call returned before the connection was established.
     pub pending: bool,
     /// For an accepted connection: when it came to be, if that is known.
     pub established_ns: Option<u64>,
@@ -63,15 +63,16 @@ pub struct Channel {
     pub role: Option<Carries>,
     /// A request was found on it: a write without an answer is then an incomplete one.
     pub carries_requests: bool,
-    /// Of those, the answers.
+    /// The channel carries the answers to requests.
     pub answers: bool,
-    /// What people call it.
+    /// Its name for users.
     pub name: Option<Arc<str>>,
     /// Of the network: from where to where it leads.
     pub ends: Option<[SocketAddr; 2]>,
     /// Its packets on their way through devices, as they were sent.
     pub packets: VecDeque<Packet>,
-    /// Up to which byte it was in the reader's socket, and since when, where nobody traced has written it.
+    /// Arrivals of bytes that no traced thread has written: (byte up to which they had come to the reader's socket,
+    /// time).
     pub arrivals: VecDeque<(u64, u64)>,
     /// Where messages begin, if its framing is known.
     pub heads: VecDeque<u64>,
@@ -114,15 +115,14 @@ impl Channel {
         *(if is_write { &mut self.is_written } else { &mut self.is_read }) = true;
     }
 
-    /// How many messages bytes `[from, to)` are of, or of parts of them; 1 where the framing is not known.
+    /// Number of messages of which bytes `[from, to)` hold all or a part; 1 where the framing is not known.
     pub fn messages(&self, from: u64, to: u64) -> u32 {
         let begun = count_before(&self.heads, |head| *head <= from);
         let more = count_before(&self.heads, |head| *head < to).saturating_sub(begun);
         u32::try_from(more).unwrap_or(u32::MAX).saturating_add(1)
     }
 
-    /// Since when the byte was in the socket of who reads it; `None`: somebody traced has written it, or it is
-    /// not known.
+    /// When the byte came to its reader's socket; `None` if a traced thread has written it, or if it is not known.
     pub fn arrived_ns(&self, byte: u64) -> Option<u64> {
         if self.is_written {
             return None;

@@ -1,13 +1,14 @@
-//! Which futexes a program uses as locks, where the waits for them do not say so: threads wait alike for a
-//! POSIX semaphore that is a lock (as Python's are) and for one by which others hand work to them.
+//! Infers which futexes are locks, where the waits for them do not say so. Threads wait alike for a POSIX
+//! semaphore that is a lock (as Python's are) and for one by which other threads hand them work.
 //!
-//! A lock is let go of by a thread that had it: who wakes a waiter and has itself waited for the same
-//! semaphore before is taken for its holder; not so whoever only hands out. And of two holders the first lets
-//! go before the second has it: where a third thread slept on all the while, nobody else can wake a waiter.
-//! Where others do, it is no lock: threads take work from a queue, say, and add to it.
+//! A lock is released by a thread that held it. So a waker that has itself waited for the same semaphore is
+//! taken for its holder, and a thread that only posts is not. Of two holders, the first releases the lock
+//! before the second gets it: while a third thread sleeps for the lock all along, nobody else can wake a
+//! waiter. If others do, it is no lock: threads take work from a queue, for instance, and add to it.
 //!
-//! Threads that wait for one another on the same condition variable look like a lock's, but for this: glibc's
-//! have two words, side by side, used in turns (pthread_cond_wait.c, `__g_signals`), a semaphore has one.
+//! Threads that wait for one another on a condition variable look like users of a lock, with one difference:
+//! glibc's condition variables have two words, side by side, used in turns (pthread_cond_wait.c,
+//! `__g_signals`); a semaphore has one.
 
 use rustc_hash::FxHashMap;
 
@@ -22,9 +23,9 @@ const MOST_HOLDERS: usize = 4096;
 /// How a futex was used so far.
 #[derive(Debug, Default)]
 struct Use {
-    /// Who came back from a wait for it, and when it first did.
+    /// Threads that came back from a wait for the futex, and when each first did.
     had: FxHashMap<ThreadId, u64>,
-    /// Who came back from one last.
+    /// The thread that came back from a wait last, and when.
     holder: Option<(ThreadId, u64)>,
     /// Wake-ups while a third thread slept: by the last that came back; by others.
     by_holder: u32,
@@ -71,7 +72,7 @@ impl Futexes {
         known.had.entry(thread).or_insert(end_ns);
     }
 
-    /// Whether a wake-up from a sleep in `call` let go of a lock, as far as it is known.
+    /// Whether a wake-up from a sleep in `call` released a lock, as far as it is known.
     pub fn lets_go(&self, call: &OpenCall, wake: &Wake) -> bool {
         let Some(address) = unclear(call) else { return false };
         let Some(known) = self.0.get(&address) else { return false };

@@ -1,4 +1,4 @@
-//! Searching histories from their end: what is asked for is nearly always among the latest.
+//! Galloping search from the end of a history, because nearly all lookups are for its latest entries.
 
 use std::collections::{vec_deque, VecDeque};
 use std::iter::Rev;

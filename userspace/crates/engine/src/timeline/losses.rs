@@ -1,4 +1,4 @@
-//! When records were lost, and what may have been among them.
+//! Loss windows: when records were lost on each CPU, and what may have been among them.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,4 +1,4 @@
-//! Timelines: what every thread and CPU did, kept for as long as an open request may need it.
+//! Time lines: what every thread, CPU and channel did, kept for as long as an open request may need it.
 
 pub mod address_space;
 mod apply;
@@ -133,7 +133,7 @@ pub struct World {
     pub restored_switches: u64,
     /// Wake-ups of traced threads, likewise.
     pub restored_wakes: u64,
-    /// What the hypervisor took from traced threads, nobody knows when.
+    /// Time that the hypervisor took from traced threads at unknown instants.
     pub steal_unplaced_ns: u64,
     /// Completed block requests by number.
     pub blocks: FxHashMap<u32, Block>,
@@ -152,7 +152,7 @@ pub struct World {
 const TASK_UNINTERRUPTIBLE: u16 = 0x02;
 const EXIT_DEAD_OR_ZOMBIE: u16 = 0x10 | 0x20 | 0x80;
 
-/// Names of files that are kept; with more, all of them are forgotten.
+/// Limit of the file names that are kept; beyond it all of them are forgotten.
 const MOST_FILES: usize = 1 << 16;
 
 impl World {

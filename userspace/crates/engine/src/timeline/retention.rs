@@ -1,4 +1,4 @@
-//! Forgetting what no open request can reach, so that memory is bounded by what is in flight.
+//! Forgets what no open request can reach, so that memory is bounded by what is in flight.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use rustc_hash::FxHashSet;
 use crate::event::{Object, Packet};
 use crate::timeline::{Channel, ProcessId, ThreadId, World, IDLE};
 
-/// Who is still spoken of, dead or not.
+/// Threads, processes and channels that open requests refer to, whether they have ended or not.
 #[derive(Debug, Default)]
 pub struct Held {
     pub threads: FxHashSet<ThreadId>,
@@ -33,7 +33,7 @@ fn trim_followed<T>(list: &mut VecDeque<T>, gone: impl Fn(&T) -> bool) {
     give_back(list);
 }
 
-/// A burst must not be paid for in memory for ever.
+/// Releases the memory of a burst.
 fn give_back<T>(list: &mut VecDeque<T>) {
     if list.capacity() > 64 && list.capacity() / 8 > list.len() {
         list.shrink_to(list.len() * 2);

@@ -1,11 +1,11 @@
-//! Who has which CPU when: context switches and wake-ups, also those that left no record, and what the
-//! hypervisor took.
+//! Which thread has which CPU when: context switches and wake-ups, including those that left no record, and
+//! the time that the hypervisor took.
 
 use crate::classify::on_cpu::{self, Piece};
 use crate::ownership::marks::is_rest;
 use crate::timeline::*;
 
-/// Stretches without records that are looked at for a place for stolen time.
+/// Limit of the stretches without records that are searched for a place for stolen time.
 const MOST_STRETCHES: usize = 1000;
 
 impl World {

@@ -1,4 +1,4 @@
-//! Time lines of threads.
+//! The time line of one thread.
 
 use crate::timeline::*;
 
@@ -115,7 +115,7 @@ pub struct Thread {
     pub born_ns: u64,
     /// Fate: time of `sched_process_exit`.
     pub exited_ns: Option<u64>,
-    /// From when on nothing more happens to it.
+    /// The instant after which nothing more happens to the thread.
     pub gone_ns: u64,
     pub off: VecDeque<Off>,
     pub calls: VecDeque<Call>,
@@ -142,12 +142,12 @@ pub struct Thread {
     pub(super) early_wake: Option<Wake>,
     /// Until when it is known whether the thread was in a system call.
     pub settled_ns: u64,
-    /// Before this nothing is known (begin of the capture, or forgotten since).
+    /// Nothing is known of the thread before this instant (before the capture, or forgotten since).
     pub known_from_ns: u64,
     pub on_cpu: Option<u32>,
     /// Calls that moved messages.
     pub marks: Marks,
-    /// How often it has slept until something was ready.
+    /// Number of its rests (sleeps until something was ready).
     pub rests: u64,
     /// CPUs by time, to say where a segment ran: from when, which.
     pub cpus: VecDeque<(u64, u32)>,

@@ -1,4 +1,5 @@
-//! What calls move, name and open.
+//! Applies system calls to channels and files: bytes they move, objects they name, connections and files they
+//! open.
 
 use crate::timeline::*;
 

@@ -1,4 +1,4 @@
-//! Connections that wait to be accepted.
+//! Rule `accept`: requests whose connection had to wait to be accepted.
 
 use crate::timeline::Opening;
 use crate::walk::*;
@@ -7,7 +7,7 @@ use crate::walk::*;
 pub(super) const UNACCEPTED: &str = "connected, not yet accepted";
 
 impl Walk<'_> {
-    /// How the request's connection was opened and accepted, as far as it is known.
+    /// The calls that accepted and opened the request's connection, as far as they are known.
     fn openings(&self) -> Option<(Opening, Option<Opening>)> {
         if !self.applies(Rule::Accept) {
             return None;
@@ -17,8 +17,8 @@ impl Walk<'_> {
         Some((channel.accepted?, channel.connected))
     }
 
-    /// A read found the request ready that had come before its connection was accepted: it has waited
-    /// for that. `Some(None)`: the thread's own way leads to the accept.
+    /// Step for a read that found the request ready, if the request had come before its connection was accepted and
+    /// so waited for the accept. `Some(None)`: the thread's own path leads to the accept.
     pub(super) fn came_unaccepted(
         &mut self,
         thread: ThreadId,
@@ -74,9 +74,9 @@ impl Walk<'_> {
         Some(Some(Step::Joined(accepted.thread, accepted.exit_ns)))
     }
 
-    /// Whether whoever accepted the request's connection woke the thread to take it up. Not if it had gone
-    /// on to another connection by then, or if the thread did so before it came to this one: such a
-    /// wake-up was for something else, a lock that both use.
+    /// Whether the thread that accepted the request's connection woke this thread to serve it. Not if the acceptor
+    /// had gone on to another connection by then, or if this thread did so before it came to the request: such a
+    /// wake-up was for something else, for instance a lock that both use.
     fn told_by_acceptor(&self, t: &Thread, accepted: &Opening, call: &Call) -> bool {
         let acceptor = self.world.thread(accepted.thread);
         let next = count_before(&acceptor.calls, |other| other.enter_ns < accepted.exit_ns);
@@ -101,8 +101,8 @@ impl Walk<'_> {
         })
     }
 
-    /// The thread reaches back, awake, through the call that accepted the request's connection. `None`:
-    /// what it did before leads to the client by itself.
+    /// Step back through the call that accepted the request's connection, if the thread did not sleep in it.
+    /// `None`: what the thread did before leads to the client by itself.
     pub(super) fn accept_without_sleep(
         &mut self,
         thread: ThreadId,

@@ -1,7 +1,8 @@
-//! Messages that nobody traced has written: they came to a socket, and waited there for their reader.
+//! Rule `arrival`: messages that no traced thread has written. They came to a socket and waited there for
+//! their reader.
 //!
-//! What a thread did before such bytes arrived has nothing to do with them, and what it did until it
-//! read them was for others, unless it had just been woken for them.
+//! What a thread did before such bytes arrived has nothing to do with them. What it did between their arrival
+//! and its read of them was for other requests, unless it had just been woken for them.
 
 use crate::ownership::marks::is_rest;
 use crate::walk::*;
@@ -10,7 +11,7 @@ use crate::walk::*;
 const AWAITED: &str = "not yet arrived";
 const REST_AWAITED: &str = "the rest had not arrived";
 
-/// Bytes of the request that a thread reads, as far as their way to its socket matters.
+/// Bytes of the request that no traced thread has written, as one read finds them.
 struct Arrived {
     object: Object,
     /// Number of the first byte the call reads of the request's.
@@ -19,8 +20,8 @@ struct Arrived {
 }
 
 impl<'w> Walk<'w> {
-    /// The thread reaches back, awake, through a read of bytes that had arrived before. `None`: it was not
-    /// such a read, or the walk goes on in it.
+    /// Step back through a read of bytes that had arrived before the read began. `None`: it was no such read, or
+    /// the walk goes on in it.
     pub(super) fn arrived_before(
         &mut self,
         thread: ThreadId,
@@ -70,8 +71,8 @@ impl<'w> Walk<'w> {
         Ok(Some(self.before_arrival(thread, &arrived)))
     }
 
-    /// The thread slept, until `woken_ns`, in the read or in a poll before it, when bytes of the request
-    /// arrived that nobody traced has written.
+    /// Step back over a sleep, until `woken_ns`, in a read or in the poll before it, during which bytes of the
+    /// request arrived that no traced thread has written.
     pub(super) fn slept_for_arrival(
         &mut self,
         thread: ThreadId,
@@ -132,8 +133,8 @@ impl<'w> Walk<'w> {
         self.goal.messages.first().is_some_and(|asked| asked.object == arrived.object)
     }
 
-    /// Whether all that the thread did from when the request's last bytes before these were moved until
-    /// `until_ns` was to go and wait for these.
+    /// Whether the thread did nothing but go and wait for these bytes, from when the request's previous bytes were
+    /// moved until `until_ns`.
     fn waited_only(&self, thread: ThreadId, arrived: &Arrived, until_ns: u64) -> bool {
         match self.moved_before(arrived) {
             None => true,
@@ -160,7 +161,7 @@ impl<'w> Walk<'w> {
         last
     }
 
-    /// From the arrival to what the traced end did last before: it waited for its peer.
+    /// Emits the wait for the peer (`idle.peer`), from what the traced end did last for the request to the arrival.
     fn before_arrival(&mut self, thread: ThreadId, arrived: &Arrived) -> Step {
         let start_ns = self.goal.start_ns;
         self.came_in |= self.is_question(arrived);

@@ -1,16 +1,17 @@
-//! What looks like the way of a request and may be that of another: wake-ups that let go of a lock.
+//! Decides whether a wake-up only released a lock. The path through such a waker may belong to another
+//! request, so it is not followed at first.
 
 use crate::walk::*;
 
 impl Walk<'_> {
-    /// Whether the way back leads through a wait for a futex, and who ended that may only have let go of a lock:
-    /// what leads back through answers to others is then not this request's way.
+    /// Whether the waker of a futex wait is being explored, which may only have released a lock. A path that leads
+    /// through answers to other requests is then not this request's.
     pub(super) fn doubts(&self) -> bool {
         self.strict && self.futexes > 0 && !self.goal.messages.is_empty()
     }
 
-    /// Whether the futex that a wake-up ended the wait for is a lock: it says so, or it looks so, as long as
-    /// the way back does not need it for anything else.
+    /// Whether the futex of a wait that `wake` ended is a lock: by its convention, or, while the lock rules are on,
+    /// by its use.
     pub(super) fn is_lock(&self, thread: ThreadId, call: &OpenCall, wake: &Wake) -> bool {
         let looks_so = || {
             waits(call.nr, call.object) == Waits::Futex

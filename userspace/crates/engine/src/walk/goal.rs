@@ -1,4 +1,4 @@
-//! What a walk explains.
+//! The input of a walk: what is to be explained, and with which settings.
 
 use crate::calibration::Rates;
 use crate::walk::*;

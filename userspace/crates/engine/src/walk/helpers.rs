@@ -1,16 +1,18 @@
-//! A thread of the request off its CPU because another one that works for the same request has it.
+//! Rule `helper`: a thread of the request is off its CPU because another thread that works for the same
+//! request has it.
 //!
-//! On one CPU, who is woken may run at once, in place of who woke it. What looks like a preemption is then the
-//! request's own work, done by the other thread. That one works for the request if the preempted thread woke it out of
-//! its sleep for the request's sake, or another such helper did, and if neither had turned to another request. A wait for a lock
-//! does not count as sleep: whoever ends that hands on no work. All that is inferred, and told so: it is modelled.
+//! On one CPU, a woken thread may run at once in place of its waker. What looks like a preemption is then the
+//! request's own work, done by the woken thread, the helper. A thread is a helper if the preempted thread, or
+//! another helper, woke it out of its sleep for the request, and neither has turned to another request since.
+//! A wait for a lock does not count as such a sleep, because whoever ends it hands on no work. All of this is
+//! inferred, so it is marked as modelled.
 
 use crate::ownership::marks::rested_ns;
 use crate::walk::*;
 
-/// Helpers that woke each other, one after the other, from the one that is looked at.
+/// Limit of the chain of helpers that woke each other.
 const MOST_HELPERS: usize = 64;
-/// Times off the CPU looked at between a thread's wake-up and what it does.
+/// Limit of the off-CPU intervals searched for the wake-up since which a thread works.
 const MOST_SLEEPS: usize = 64;
 
 impl Walk<'_> {

@@ -1,10 +1,10 @@
-//! Message edges: bytes that one thread wrote and another read.
+//! Rules `message` and `ready`: edges from a read to the write that brought its bytes.
 
 use crate::walk::*;
 
 impl Walk<'_> {
-    /// The thread reaches back, awake, through a read of bytes a message brought. `None`: the read
-    /// is the thread's own business and the walk goes on in it.
+    /// Step back through a read that found a message's bytes ready. `None`: the read is the thread's own business,
+    /// and the walk goes on in it.
     pub(super) fn read_without_sleep(
         &mut self,
         thread: ThreadId,
@@ -103,7 +103,8 @@ impl Walk<'_> {
         Some(Step::Joined(write.thread, write.exit_ns))
     }
 
-    /// `[sent_ns, read_ns)`: bytes up to `last` were on their way, as far as their packets tell, and then lay unread.
+    /// Emits `[sent_ns, read_ns)`, in which bytes up to `last` were under way, as far as their packets tell, and
+    /// then lay unread.
     fn unread(
         &mut self,
         thread: ThreadId,
@@ -119,8 +120,8 @@ impl Walk<'_> {
         }
     }
 
-    /// The sleep ended because bytes of this request reached the thread: on which channel, who sent
-    /// them, and when.
+    /// The message edge of a sleep that ended because bytes of this request reached the thread: channel, sender and
+    /// time of sending.
     pub(super) fn message_edge(
         &mut self,
         thread: ThreadId,
@@ -164,8 +165,8 @@ impl Walk<'_> {
         Some((object, write.thread, self.handed_by(&write, handed_ns)))
     }
 
-    /// When a write handed its bytes over, if not after `latest_ns`: a writer that is off its CPU
-    /// then had done so before it left.
+    /// When a write handed its bytes over, at `latest_ns` at the latest: a writer that is off its CPU then had done
+    /// so before it left.
     fn handed_by(&self, write: &Transfer, latest_ns: u64) -> u64 {
         let away = self.world.thread(write.thread).off_before(latest_ns);
         match away.filter(|off| off.end_ns >= latest_ns && off.start_ns > write.enter_ns) {
@@ -210,8 +211,8 @@ impl Walk<'_> {
         call.transfers().any(|io| self.goal.has(io))
     }
 
-    /// Whether the thread is one that read the request, and had not begun to: what it did until then
-    /// was for others.
+    /// Whether the thread reads the request later and had not begun to at that time: what it did until then was for
+    /// other requests.
     pub(super) fn before_asked(&self, thread: ThreadId, at_ns: u64) -> bool {
         let Some(asked) = self.goal.messages.first() else { return false };
         let Some(channel) = self.world.channels.get(&asked.object) else { return false };

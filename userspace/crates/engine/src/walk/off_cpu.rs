@@ -1,4 +1,5 @@
-//! A thread off its CPU: why, who ended that, and whether the way leads there.
+//! Steps over off-CPU intervals: why the thread was off its CPU, what ended that, and whether the path leads
+//! on through its waker.
 
 use crate::walk::*;
 
@@ -90,7 +91,7 @@ impl<'w> Walk<'w> {
         Ok(Step::Go(thread, begin_ns))
     }
 
-    /// The way over the message that ended a sleep.
+    /// Crosses the message edge that ended a sleep.
     fn through_message(
         &mut self,
         thread: ThreadId,
@@ -117,8 +118,8 @@ impl<'w> Walk<'w> {
         Ok(Step::Joined(sender, handed_ns))
     }
 
-    /// The way over who ended a sleep, if it leads into the request: its work for it, before `edge_ns`. The sleeper
-    /// was on its way until `woken_ns`.
+    /// Crosses to the waker that ended a sleep, if its path before `edge_ns` leads to the request. The sleeper
+    /// itself was still on its CPU until `woken_ns`.
     fn through_waker(
         &mut self,
         thread: ThreadId,

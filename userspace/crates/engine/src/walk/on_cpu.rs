@@ -1,4 +1,4 @@
-//! What a thread did on its CPU.
+//! Steps over on-CPU intervals, and rule `child`.
 
 use crate::walk::*;
 

@@ -1,10 +1,10 @@
-//! Waits in queues: what was there and not asked for, and whose turn it was meanwhile.
+//! Emits waits in queues: for what was ready and not read, and for a thread that served other requests.
 
 use crate::walk::*;
 
 impl Walk<'_> {
-    /// `[from_ns, to_ns)`: it was there and `thread` had not asked for it; `cause` says what the thread did
-    /// instead, most first.
+    /// Emits `[from_ns, to_ns)`: the message was ready and `thread` had not read it; `cause` says what the thread
+    /// did instead, longest first.
     pub(super) fn queue(
         &mut self,
         thread: ThreadId,

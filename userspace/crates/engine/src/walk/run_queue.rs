@@ -1,11 +1,12 @@
-//! Waiting for a CPU: on whose run queue, behind whom, and where from.
+//! Emits waits for a CPU (rule `run-queue`): on which run queue, behind which thread, and moved from which
+//! CPU.
 
 use crate::walk::*;
 
 impl Walk<'_> {
-    /// `[from_ns, to_ns)`: `thread` was runnable and others had the CPU on whose queue it was; one
-    /// segment for each of them; but what a thread did that preempted it, and that works for the request, too, is that
-    /// one's work.
+    /// Emits `[from_ns, to_ns)`: `thread` was runnable and others had the CPU on whose queue it was; one segment
+    /// for each of them. What a helper did (a thread that preempted it and works for the request, too) is the
+    /// helper's work.
     pub(super) fn run_queue(
         &mut self,
         thread: ThreadId,

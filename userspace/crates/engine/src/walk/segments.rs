@@ -1,4 +1,4 @@
-//! What the walk emits, and its names.
+//! Emits segments and gives them their names.
 
 use crate::walk::*;
 
@@ -46,7 +46,7 @@ impl Walk<'_> {
         (segments, workers)
     }
 
-    /// All the rest of the request, unexplained.
+    /// Emits the rest of the request, from its start to `end_ns`, as `unattributed`.
     pub(super) fn give_up(&mut self, thread: ThreadId, end_ns: u64, why: &str) {
         let start_ns = self.goal.start_ns;
         let category = Category::Unattributed;

@@ -1,8 +1,10 @@
-//! Whose turn it is on a thread that serves several requests.
+//! Rule `turn`: on a thread that serves several requests, decides for which of them it works.
 //!
-//! A server's thread that has taken a request up works for others before it answers it. Their work is none of
-//! this request's: meanwhile it waits for its turn. What its marks say (see [`crate::ownership::marks`]):
-//! - from where it takes the request in, or goes on with it, until it turns to another, it works for it;
+//! A server's thread may work for other requests between taking a request in and answering it. That work is
+//! none of this request's, which waits for its turn meanwhile. The thread's marks
+//! ([`crate::ownership::marks`]) decide:
+//! - from where it takes the request in, or goes on with it, until it turns to another, it works for this
+//!   request;
 //! - before it answers it, since it last answered another or rested, likewise;
 //! - between taking in the last of several and the first thing it does for any, it may work for all of them;
 //! - the rest is the others'.
@@ -12,7 +14,7 @@ use std::collections::VecDeque;
 use crate::ownership::marks::{batch_begin, is_rest, rested_ns, Mark, MarkKind, Question};
 use crate::walk::*;
 
-/// For whom a thread works.
+/// For which requests a thread works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     /// For others, since then.
@@ -26,13 +28,13 @@ pub(super) enum Turn {
     Likely,
 }
 
-/// Whose what lies between two marks is, whoever asks.
+/// For which requests the time between two marks is.
 struct Gap {
     /// The request's, perhaps with others.
     ours: bool,
     /// How many requests it is for; 0: nothing tells.
     count: u32,
-    /// It is known by what lies on one side only.
+    /// It is inferred from the mark on one side only.
     likely: bool,
 }
 
@@ -148,7 +150,7 @@ impl Walk<'_> {
         })
     }
 
-    /// How many messages a mark is of.
+    /// Number of messages that a mark's call moved on its channel.
     fn messages(&self, mark: &Mark) -> u32 {
         let channel = self.world.channels.get(&mark.moved.object);
         channel.map_or(1, |channel| channel.messages(mark.moved.from, mark.moved.to))

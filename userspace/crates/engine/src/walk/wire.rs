@@ -1,4 +1,4 @@
-//! The way of bytes through the network: queued at the sender's device, under way, received.
+//! Rule `wire`: splits the way of bytes through the network into device queue, link and receive stack.
 
 use crate::event::Packet;
 use crate::walk::*;
@@ -6,7 +6,7 @@ use crate::walk::*;
 const HANDED: &str = "TCP hands the device the next packet";
 const PACED: &str = "the device is still busy with the packet before";
 
-/// Packets of one connection that are looked at as being on a link at once.
+/// Limit of the packets of one connection that are searched as being under way at once.
 const MOST_UNDER_WAY: usize = 4096;
 
 /// Where a connection's packets are at an instant.
@@ -45,9 +45,9 @@ fn between(before: &Packet, packet: &Packet) -> Option<Place> {
 }
 
 impl Walk<'_> {
-    /// Who put the bytes up to `last` on their way, and when. While a link is never idle, what its sender
-    /// does beside it delays nothing: of a message in several packets it is then the first that counts,
-    /// or the first after which the link had always something to send. `latest`: otherwise.
+    /// The thread that sent the bytes up to `last`, and when the walk goes on there. While a link is never idle,
+    /// what its sender does meanwhile delays nothing: of a message in several packets, the first one counts, or the
+    /// first one after which the link always had something to send. Otherwise `latest`.
     pub(super) fn link_bound(
         &self,
         object: Object,

@@ -1,10 +1,10 @@
-//! Through kernel workers, to whoever queued their work.
+//! Rule `work-queue`: edges through kernel workers to the threads that queued their work.
 
 use crate::walk::*;
 
 impl Walk<'_> {
-    /// The waker is a kernel worker, doing what somebody who leads back to a member had queued: through
-    /// its work to that one, and when it was queued.
+    /// The work-queue edge of a wake-up by a kernel worker, if the thread that queued the work leads back to a
+    /// member: that thread, and when it queued the work.
     pub(super) fn work_edge(
         &mut self,
         off: &Off,

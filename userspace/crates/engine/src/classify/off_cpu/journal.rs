@@ -1,4 +1,4 @@
-//! Waits for a journal: what its thread did meanwhile.
+//! Classifies waits for a jbd2 journal: what the journal's thread did meanwhile.
 
 use crate::classify::off_cpu::percent;
 use crate::timeline::gallop::{count_before, latest_before};

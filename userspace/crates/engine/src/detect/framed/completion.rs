@@ -1,4 +1,4 @@
-//! From exchanges to requests: when all the calls that moved their bytes are on record.
+//! Turns ended exchanges into requests, once all calls that moved their bytes are on record.
 
 use crate::detect::framed::connection::Connection;
 use crate::detect::framed::exchange::{Ended, Exchange};

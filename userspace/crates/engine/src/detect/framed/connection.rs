@@ -1,4 +1,4 @@
-//! One connection: its units become exchanges.
+//! The state of one framed connection, whose frames and messages become exchanges.
 
 mod by_id;
 mod in_order;

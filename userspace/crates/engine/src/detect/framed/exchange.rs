@@ -1,4 +1,4 @@
-//! A question and its answer, as far as they are told.
+//! A question and its answer, as far as they have been reported.
 
 use crate::detect::causality::Link;
 use crate::event::{GapWhy, Object};

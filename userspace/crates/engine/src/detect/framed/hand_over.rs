@@ -1,4 +1,4 @@
-//! Answers that one thread of the client reads and hands to another, which has asked and sleeps.
+//! Answers that one thread of the client reads and hands to another thread, which asked and sleeps.
 
 use crate::classify::syscall::{waits, Waits};
 use crate::event::{Io, TYPE_EVENTFD};

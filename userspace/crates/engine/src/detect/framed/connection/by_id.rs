@@ -1,4 +1,4 @@
-//! Protocols whose messages carry a number: frames of HTTP/2's streams, ONC RPC's calls and replies by XID.
+//! Pairs questions and answers by number: HTTP/2's streams, ONC RPC's XIDs.
 
 use crate::detect::framed::connection::*;
 use rpcprobe_record::{UNIT_LAST, UNIT_MORE, UNIT_REQUEST, UNIT_RESPONSE};

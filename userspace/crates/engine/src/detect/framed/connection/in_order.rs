@@ -1,4 +1,4 @@
-//! Protocols that answer in the order of the questions: HTTP/1, RESP.
+//! Pairs questions and answers by order, the nth with the nth: HTTP/1, RESP.
 
 use crate::detect::framed::connection::*;
 use rpcprobe_record::{

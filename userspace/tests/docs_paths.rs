@@ -1,0 +1,102 @@
+//! The documentation names no file that does not exist.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What makes a word in backticks the name of a source file.
+const SOURCES: &[&str] = &[".rs", ".c", ".h", ".cc", ".py", ".md", ".toml", ".mk", ".proto", ".x"];
+/// What makes it the name of a file or folder of ours without such an ending.
+const FOLDERS: &[&str] =
+    &["bpf/", "crates/", "docs/", "experiments/", "src/", "targets/", "userspace/"];
+/// Folders with nothing of ours in them.
+const NOT_OURS: &[&str] = &["node_modules", "results", "__pycache__"];
+/// What Cargo puts into a folder of build results.
+const BUILT: &str = "CACHEDIR.TAG";
+
+/// All files and folders below `folder`, but for hidden ones and build results.
+fn below(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("a folder of the repository") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        if name.starts_with('.') || NOT_OURS.contains(&name.as_str()) {
+            continue;
+        }
+        if path.join(BUILT).exists() {
+            continue;
+        }
+        if path.is_dir() {
+            below(&path, found);
+        }
+        found.push(path);
+    }
+}
+
+/// The text without its fenced blocks, which show commands and what they print.
+fn prose(text: &str) -> String {
+    let parts = text.split("```").step_by(2);
+    parts.collect::<Vec<_>>().join("\n")
+}
+
+/// Whether a word in backticks names a file or folder of the repository.
+fn is_path(word: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
+    let source = SOURCES.iter().any(|ending| word.len() > ending.len() && word.ends_with(ending));
+    let folder = FOLDERS.iter().any(|folder| word.starts_with(folder));
+    word.chars().all(plain) && (source || folder)
+}
+
+/// What a page names that is not there: words in backticks that are no path's end, and links that lead nowhere.
+fn missing(page: &Path, text: &str, files: &[PathBuf]) -> (usize, Vec<String>) {
+    let prose = prose(text);
+    let folder = page.parent().expect("a page lies in a folder");
+    let named = prose.split('`').skip(1).step_by(2).filter(|word| is_path(word));
+    let links = prose.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let links = links.filter_map(|link| link.split('#').next());
+    let links = links.filter(|link| !link.is_empty() && !link.contains("://"));
+    let mut seen = 0;
+    let mut gone = Vec::new();
+    for word in named {
+        seen += 1;
+        let relative = word.trim_start_matches("./").trim_start_matches("../");
+        if !files.iter().any(|file| file.ends_with(relative)) {
+            gone.push(format!("{}: `{word}`", page.display()));
+        }
+    }
+    for link in links {
+        seen += 1;
+        if !folder.join(link).exists() {
+            gone.push(format!("{}: link to {link}", page.display()));
+        }
+    }
+    (seen, gone)
+}
+
+#[test]
+fn files_that_the_documentation_names_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the repository");
+    let mut files = Vec::new();
+    below(root, &mut files);
+    let pages = files.iter().filter(|file| file.extension().is_some_and(|ending| ending == "md"));
+    let mut seen = 0;
+    let mut gone = Vec::new();
+    for page in pages {
+        let text = fs::read_to_string(page).expect("a page can be read");
+        let (more, missing) = missing(page, &text, &files);
+        seen += more;
+        gone.extend(missing);
+    }
+    assert!(seen > 100, "only {seen} names were found: the pages are not where they were");
+    assert!(gone.is_empty(), "named, but not there:\n{}", gone.join("\n"));
+}
+
+#[test]
+fn a_file_that_does_not_exist_is_noticed() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/design.md");
+    let files = [PathBuf::from("/x/userspace/src/walk.rs")];
+    let text =
+        "`walk.rs` `src/walk.rs` `k.rs` `src/none` `cargo run` [a](none.md#b)\n```\n`y.rs`\n```";
+    let (seen, gone) = missing(&page, text, &files);
+    assert_eq!(seen, 5);
+    let gone: Vec<_> = gone.iter().filter_map(|line| line.rsplit(": ").next()).collect();
+    assert_eq!(gone, ["`k.rs`", "`src/none`", "link to none.md"]);
+}
