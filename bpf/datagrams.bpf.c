@@ -355,17 +355,17 @@ static __always_inline void look_at_head(struct sock *sk, u64 now_ns)
 {
     struct datagram d = {};
     u64 key = identity(sk);
+    struct datagram *known = bpf_map_lookup_elem(&heads, &key);
+    u64 former = known ? *(volatile u64 *)&known->skb : 0;
     struct sk_buff *skb = first_of(&((struct udp_sock *)sk)->reader_queue);
     if (!skb)
         skb = first_of(&sk->sk_receive_queue);
-    struct datagram *known = bpf_map_lookup_elem(&heads, &key);
     u64 address = (u64)skb;
     /* Still there, or still nothing; but another one may have been made at the same address. */
     if (known && known->skb == address && !bpf_map_lookup_elem(&datagrams, &address))
         return;
     if (!skb && known) {
         /* Unless one has come since: its interrupt has remembered it here. */
-        u64 former = *(volatile u64 *)&known->skb;
         if (former)
             __sync_val_compare_and_swap(&known->skb, former, 0);
         return;
