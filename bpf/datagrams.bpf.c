@@ -375,6 +375,12 @@ static __always_inline void look_at_head(struct sock *sk, u64 now_ns)
         recognise_udp(skb, sk, &d);
     if (now_ns && address == last_of(sk, OBJECT_UDP))
         d.arrived_ns = now_ns;
+    if (!d.arrived_ns && !d.has_offset) {
+        /* As it came, another CPU may have taken what was to be known of it. */
+        struct datagram *meanwhile = bpf_map_lookup_elem(&heads, &key);
+        if (meanwhile && meanwhile->skb == address)
+            return;
+    }
     if (known && !d.channel) {
         d.channel = known->channel;
         d.reverse = known->reverse;
