@@ -246,7 +246,11 @@ int learn_files(struct bpf_iter__task_file *ctx)
     if (!socket)
         return 0;
     struct sock *sk = socket->sk;
-    if (!sk || sk->sk_type != SOCK_STREAM)
+    if (!sk)
+        return 0;
+    if (is_datagram(socket_type(sk)))
+        await_datagrams(inode->i_ino);
+    if (sk->sk_type != SOCK_STREAM)
         return 0;
     u16 family = sk->__sk_common.skc_family;
     if (family == AF_UNIX)

@@ -31,10 +31,12 @@ struct datagram {
     u16 object_type;
     u16 flags;      /* SYSCALL_EMPTY */
     u32 has_offset; /* else it is yet to be counted */
+    u64 arrived_ns; /* when it came to its receiver's queue; 0: not seen */
     u32 several;    /* of a socket's first one: they have come on more than one channel */
 };
 
-/* On their way: by sk_buff, or by what fragments have in common. Least recently used. */
+/* On their way: by sk_buff, or by what fragments have in common. Of those that nobody traced has sent
+ * only `arrived_ns` is known. Least recently used. */
 struct {
     __uint(type, BPF_MAP_TYPE_LRU_HASH);
     __uint(max_entries, 16384);
@@ -43,7 +45,8 @@ struct {
 } datagrams SEC(".maps");
 
 /* The first in the queue of a UDP socket that a traced thread reads from, by the socket's
- * identity(); without an sk_buff: the channel of the last one. */
+ * identity(); without an sk_buff: the channel of the last one. Of a Unix socket only that it is read.
+ */
 struct {
     __uint(type, BPF_MAP_TYPE_LRU_HASH);
     __uint(max_entries, 16384);
@@ -58,14 +61,6 @@ struct {
     __type(key, u64);
     __type(value, struct datagram);
 } copied SEC(".maps");
-
-/* What tells sockets apart, as the next one may be at the same address: inode numbers, which the
- * programs of the system show, too. */
-static __always_inline u64 identity(struct sock *sk)
-{
-    struct socket *file = READ(sock, sk, sk_socket);
-    return file ? READ(socket_alloc, file, vfs_inode.i_ino) : 0; /* 0: closed since it sent */
-}
 
 /* The channels of datagrams by where they come from and the port they go to. Least recently used.
  */
@@ -260,6 +255,19 @@ static __always_inline bool datagram_leaves(struct sk_buff *skb, struct sock *sk
     return whole;
 }
 
+/* When a datagram came of which this is remembered. If that is all, since nobody traced has sent it, it
+ * is not remembered any more: NULL. */
+static __always_inline struct datagram *take_arrival(struct datagram *d, struct datagram *known)
+{
+    if (!known)
+        return 0;
+    d->arrived_ns = known->arrived_ns;
+    if (known->bytes)
+        return known;
+    DROP(TABLE_DATAGRAMS, &datagrams, &d->skb);
+    return 0;
+}
+
 /* Recognises a datagram in the queue of a UDP socket. */
 static __always_inline void recognise_udp(struct sk_buff *skb, struct sock *sk, struct datagram *d)
 {
@@ -270,8 +278,12 @@ static __always_inline void recognise_udp(struct sk_buff *skb, struct sock *sk, 
     name_channels(d, &h.from, &h.to, net);
     set_bytes(d, h.bytes);
     u64 key = (u64)skb;
-    struct datagram *sent = bpf_map_lookup_elem(&datagrams, &key);
-    if ((!sent || sent->channel != d->channel) && h.fragment) {
+    struct datagram *sent = take_arrival(d, bpf_map_lookup_elem(&datagrams, &key));
+    if (sent && sent->channel != d->channel) {
+        DROP(TABLE_DATAGRAMS, &datagrams, &key); /* of another that had this address */
+        sent = 0;
+    }
+    if (!sent && h.fragment) {
         key = fragments_key(d->channel, h.fragment);
         sent = bpf_map_lookup_elem(&datagrams, &key);
     }
@@ -299,14 +311,17 @@ static __always_inline void recognise_unix(struct sk_buff *skb, struct sock *sk,
     name_unix_channels(d, sender, sk);
     set_bytes(d, READ(sk_buff, skb, len));
     u64 key = (u64)skb;
-    struct datagram *sent = bpf_map_lookup_elem(&datagrams, &key);
-    if (sent && sent->bytes == d->bytes && sent->object_type == d->object_type) {
+    struct datagram *sent = take_arrival(d, bpf_map_lookup_elem(&datagrams, &key));
+    /* Who did not read here has left what was known of it, and another is now at its address. */
+    bool is_it = sent && (sent->channel == d->channel || !READ(sock, sender, sk_socket));
+    if (is_it && sent->bytes == d->bytes && sent->object_type == d->object_type) {
         d->channel = sent->channel; /* closed meanwhile, the sender has no inode any more */
         d->reverse = sent->reverse;
         d->offset = sent->offset;
         d->has_offset = true;
-        DROP(TABLE_DATAGRAMS, &datagrams, &key);
     }
+    if (sent)
+        DROP(TABLE_DATAGRAMS, &datagrams, &key);
     bool is_new;
     channel_state(d->channel, &is_new);
     if (is_new)
@@ -321,22 +336,51 @@ static __always_inline struct sk_buff *first_of(struct sk_buff_head *queue)
     return first == (struct sk_buff *)queue ? 0 : first;
 }
 
-/* Remembers what the next read of a UDP socket will take, or that nothing is there. */
-static __always_inline void look_at_head(struct sock *sk)
+/* The last datagram in the queue of a socket; 0: it is empty. */
+static __always_inline u64 last_of(struct sock *sk, u16 object_type)
+{
+    struct sk_buff *last = READ(sock, sk, sk_receive_queue.prev);
+    if (last != (struct sk_buff *)&sk->sk_receive_queue)
+        return (u64)last;
+    if (object_type != OBJECT_UDP)
+        return 0;
+    struct sk_buff_head *reader = &((struct udp_sock *)sk)->reader_queue;
+    last = READ(sk_buff_head, reader, prev);
+    return last == (struct sk_buff *)reader ? 0 : (u64)last;
+}
+
+/* Remembers what the next read of a UDP socket will take, or that nothing is there. `now_ns`: when the
+ * last in its queue came, if that is now; else 0. */
+static __always_inline void look_at_head(struct sock *sk, u64 now_ns)
 {
     struct datagram d = {};
     u64 key = identity(sk);
+    struct datagram *known = bpf_map_lookup_elem(&heads, &key);
+    u64 former = known ? *(volatile u64 *)&known->skb : 0;
     struct sk_buff *skb = first_of(&((struct udp_sock *)sk)->reader_queue);
     if (!skb)
         skb = first_of(&sk->sk_receive_queue);
-    struct datagram *known = bpf_map_lookup_elem(&heads, &key);
     u64 address = (u64)skb;
     /* Still there, or still nothing; but another one may have been made at the same address. */
     if (known && known->skb == address && !bpf_map_lookup_elem(&datagrams, &address))
         return;
+    if (!skb && known) {
+        /* Unless one has come since: its interrupt has remembered it here. */
+        if (former)
+            __sync_val_compare_and_swap(&known->skb, former, 0);
+        return;
+    }
     d.skb = address;
     if (skb)
         recognise_udp(skb, sk, &d);
+    if (now_ns && address == last_of(sk, OBJECT_UDP))
+        d.arrived_ns = now_ns;
+    if (!d.arrived_ns && !d.has_offset) {
+        /* As it came, another CPU may have taken what was to be known of it. */
+        struct datagram *meanwhile = bpf_map_lookup_elem(&heads, &key);
+        if (meanwhile && meanwhile->skb == address)
+            return;
+    }
     if (known && !d.channel) {
         d.channel = known->channel;
         d.reverse = known->reverse;
@@ -347,6 +391,39 @@ static __always_inline void look_at_head(struct sock *sk)
         bpf_map_update_elem(&heads, &key, &d, BPF_ANY);
     else
         ADD(TABLE_HEADS, &heads, &key, &d);
+}
+
+/* Several may come to a queue before anybody is told of the first. */
+#define MOST_AT_ONCE 4
+
+/*
+ * A datagram has come to the queue of a socket that is read here: remembers when, if it is not read
+ * yet. Of UDP its sender, if traced, has remembered more; of a Unix socket the sender is not traced.
+ */
+static __noinline void datagram_arrived(struct sock *sk, u16 object_type)
+{
+    u64 last = last_of(sk, object_type), key = last, now_ns = bpf_ktime_get_ns();
+    for (u32 i = 0; i < MOST_AT_ONCE && key; i++) {
+        struct datagram *known = bpf_map_lookup_elem(&datagrams, &key);
+        /* Of the last one what is known may be of another that had this address; but those of UDP
+         * tell by themselves which they are. */
+        if (known && key != last)
+            return;
+        if (known && object_type == OBJECT_UDP) {
+            known->arrived_ns = now_ns;
+        } else {
+            struct datagram d = {.skb = key, .arrived_ns = now_ns};
+            PUT(TABLE_DATAGRAMS, &datagrams, &key, &d);
+        }
+        /* Who reads on another CPU may just have taken it, and not found this. */
+        if (key == last && last_of(sk, object_type) != key) {
+            DROP(TABLE_DATAGRAMS, &datagrams, &key);
+            return;
+        }
+        key = (u64)READ(sk_buff, (struct sk_buff *)key, prev);
+        if (key == (u64)&sk->sk_receive_queue || key == (u64) & ((struct udp_sock *)sk)->reader_queue)
+            return;
+    }
 }
 
 static __always_inline bool is_datagram(u16 object_type)
@@ -363,13 +440,28 @@ int HOOK(on_skb_copy_datagram_iovec, struct sk_buff *skb)
         return 0;
     struct sock *sk = (struct sock *)state->sk;
     struct datagram d = {.skb = (u64)skb};
-    if (state->object_type == OBJECT_UDP)
-        recognise_udp(skb, sk, &d);
-    else
+    if (state->object_type == OBJECT_UDP) {
+        u64 key = state->ino;
+        struct datagram *head = bpf_map_lookup_elem(&heads, &key);
+        if (head && head->skb == d.skb && head->bytes)
+            d = *head;
+        else
+            recognise_udp(skb, sk, &d);
+    } else {
         recognise_unix(skb, sk, &d);
+    }
     u64 thread = bpf_get_current_pid_tgid();
     PUT(TABLE_COPIED, &copied, &thread, &d);
     return 0;
+}
+
+/* From now on it is remembered when datagrams come to this socket. What is first in its queue is not
+ * known: no sk_buff has that address. */
+static __always_inline void await_datagrams(u64 ino)
+{
+    struct datagram unknown = {.skb = 1};
+    if (!bpf_map_lookup_elem(&heads, &ino))
+        ADD(TABLE_HEADS, &heads, &ino, &unknown);
 }
 
 /* A call that reads from a descriptor begins. */
@@ -378,12 +470,16 @@ static __noinline void await_datagram(struct task_state *state)
     u64 thread = bpf_get_current_pid_tgid();
     DROP(TABLE_COPIED, &copied, &thread); /* only peeked at */
     if (state->object_type == OBJECT_UDP)
-        look_at_head((struct sock *)state->sk);
+        look_at_head((struct sock *)state->sk, 0);
+    else
+        await_datagrams(state->ino);
 }
 
 /* A datagram has been put in the queue of a Unix socket, inside its sender's own call. */
-static __always_inline void unix_sent(struct task_state *state, struct sock *to)
+static __noinline void unix_sent(struct task_state *state, struct sock *to)
 {
+    if (!state)
+        return;
     struct sk_buff *skb = READ(sock, to, sk_receive_queue.prev);
     u64 key = (u64)skb, sender = (u64)READ(sk_buff, skb, sk);
     u32 bytes = READ(sk_buff, skb, len);
@@ -410,12 +506,32 @@ static __always_inline void unix_sent(struct task_state *state, struct sock *to)
     state->skb = key;
 }
 
+/* The same of a datagram that may be of an untraced sender. The functions are not inlined, for the
+ * hook's stack. */
+static __noinline void datagram_came(struct sock *sk, u16 object_type)
+{
+    u64 key = identity(sk);
+    struct datagram *head = bpf_map_lookup_elem(&heads, &key);
+    if (!head)
+        return; /* nobody traced reads it */
+    if (object_type == OBJECT_UDP && !head->skb) {
+        look_at_head(sk, bpf_ktime_get_ns());
+        head = bpf_map_lookup_elem(&heads, &key);
+        if (!head || head->skb == last_of(sk, object_type))
+            return;
+    }
+    datagram_arrived(sk, object_type);
+}
+
 SEC("tp_btf/sk_data_ready")
 int HOOK(on_sk_data_ready, struct sock *sk)
 {
     if (sk->sk_type == SOCK_STREAM) {
-        if (sk->__sk_common.skc_family != AF_UNIX && sk->sk_protocol == IPPROTO_TCP &&
-            sk->__sk_common.skc_state != TCP_LISTEN)
+        if (sk->__sk_common.skc_state == TCP_LISTEN)
+            return 0;
+        if (sk->__sk_common.skc_family == AF_UNIX)
+            unix_arrived(sk);
+        else if (sk->sk_protocol == IPPROTO_TCP)
             bytes_arrived(sk);
         return 0;
     }
@@ -425,14 +541,12 @@ int HOOK(on_sk_data_ready, struct sock *sk)
     if (object_type == OBJECT_UNIX_DGRAM) {
         struct task_state *state = traced_current();
         if (state && state->enter_ns && state->fd >= 0 && state->object_type == OBJECT_UNIX_DGRAM &&
-            state->sk != (u64)sk)
+            state->sk != (u64)sk) {
             unix_sent(state, sk);
-        return 0;
+            return 0;
+        }
     }
-    u64 key = identity(sk);
-    struct datagram *head = bpf_map_lookup_elem(&heads, &key);
-    if (head && !head->skb)
-        look_at_head(sk);
+    datagram_came(sk, object_type);
     return 0;
 }
 
@@ -540,6 +654,7 @@ static __noinline void datagram_received(struct task_state *state, struct sock *
         .object_type = d.object_type,
         .flags = d.flags,
         .framed = d.object_type == OBJECT_UDP && look_at_frames(counted, false),
+        .arrived_ns = d.has_offset ? 0 : d.arrived_ns,
     };
     note(state, &moved);
     if (head) {
@@ -547,7 +662,7 @@ static __noinline void datagram_received(struct task_state *state, struct sock *
         head->bytes = 0;
     }
     if (object_type == OBJECT_UDP)
-        look_at_head(sk);
+        look_at_head(sk, 0);
 }
 
 /* A call that may have read a datagram of UDP ends: the sender's address says on which channel, if

@@ -208,6 +208,7 @@ struct unix_address {
 struct unix_sock {
     struct unix_address *addr;
     struct sock *peer;
+    int inq_len; /* Linux 6.17 */
 };
 
 struct inet_sock {

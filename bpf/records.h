@@ -530,7 +530,7 @@ struct rec_accept { /* sys.ret: the new descriptor, of which the rest tells */
     u16 pad;
 };
 
-struct rec_arrival { /* hdr.ts_ns: when it is told; tid: nobody's */
+struct rec_arrival { /* hdr.ts_ns: when it is told; tid: nobody's; aux: type of the object */
     struct rec_hdr hdr;
     u64 channel;
     u64 end; /* number of the first byte after those that are there */

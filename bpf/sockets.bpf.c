@@ -216,11 +216,30 @@ static __always_inline bool look_at_frames(struct channel_bytes *counted, bool i
     return !(counted->unreadable & (1U << !is_write));
 }
 
+static __always_inline void tell_arrival(u64 channel, u16 object_type, u64 end, u64 arrived_ns,
+                                         u64 now_ns)
+{
+    emit (rec_arrival, r, now_ns) {
+        r->hdr = (struct rec_hdr){.ts_ns = now_ns, .kind = REC_ARRIVAL, .aux = object_type};
+        r->channel = channel;
+        r->end = end;
+        r->arrived_ns = arrived_ns;
+    }
+}
+
+/* What a call has read was there since then: to be told before the read. */
+static __noinline void tell_awaited(const struct socket_transfer *t, u64 now_ns)
+{
+    tell_arrival(t->channel, t->object_type, t->end, t->arrived_ns, now_ns);
+}
+
 /* Tells of a transfer that another of the same call follows. */
 static __always_inline void tell(struct task_state *state)
 {
     const struct socket_transfer *t = &state->socket;
     u64 now_ns = bpf_ktime_get_ns();
+    if (t->arrived_ns)
+        tell_awaited(t, now_ns);
     emit (rec_transfer, r, now_ns) {
         r->hdr = (struct rec_hdr){
             .ts_ns = now_ns,
@@ -307,6 +326,44 @@ static __always_inline void await_arrivals(u64 channel, const struct endpoint *f
         name_endpoints(channel, from, to, OBJECT_TCP);
 }
 
+/*
+ * Bytes of an untraced writer are in a Unix socket: at least up to which that is so. They are what
+ * was received and what lies in the queue. What a read under way has taken out of the queue and not
+ * counted yet is in neither: that read tells it as it counts.
+ */
+static __always_inline void tell_unix(u64 channel, struct channel_bytes *counted, u64 sk_address)
+{
+    u64 received = *(volatile u64 *)&counted->received, now_ns = bpf_ktime_get_ns();
+    s64 unread = unread_of_moving(sk_address);
+    if (unread < 0 || received + unread <= counted->arrived)
+        return;
+    counted->arrived = received + unread;
+    tell_arrival(channel, OBJECT_UNIX, received + unread, now_ns, now_ns);
+}
+
+/* What a traced thread reads of a Unix socket has come before, and been told, as a rule. Not inlined,
+ * for its callers' stack. */
+static __noinline void tell_rest_of_unix(u64 channel, struct channel_bytes *counted, u64 sk_address)
+{
+    if (!counted)
+        return;
+    if (counted->arrived)
+        tell_unix(channel, counted, sk_address);
+    else /* it is not known since when they are there */
+        counted->arrived = counted->received + unread_of_moving(sk_address);
+}
+
+/* From now on arrivals at a Unix socket are told. */
+static __always_inline struct channel_bytes *await_unix(u64 channel, struct unix_sock *from,
+                                                        struct unix_sock *to)
+{
+    bool is_new;
+    struct channel_bytes *counted = channel_state(channel, &is_new);
+    if (is_new)
+        name_unix(channel, from, to, OBJECT_UNIX);
+    return counted;
+}
+
 /* datagrams.bpf.c */
 static __noinline void datagram_sent(struct task_state *state, struct sock *sk, s32 bytes,
                                      int flags);
@@ -334,12 +391,18 @@ static __noinline void transferred(struct task_state *state, struct sock *sk, s3
         struct channel_bytes *counted = channel_state(channel, &is_new);
         if (!counted)
             return;
+        struct unix_sock *other = (struct unix_sock *)peer;
         if (is_new) {
-            struct unix_sock *other = (struct unix_sock *)peer;
             name_unix(channel, is_write ? local : other, is_write ? other : local, OBJECT_UNIX);
+            if (is_write)
+                await_unix(mine, other, local);
         }
+        if (is_write && !counted->has_writer)
+            counted->has_writer = 1;
         u64 before =
             __sync_fetch_and_add(is_write ? &counted->sent : &counted->received, (u64)bytes);
+        if (!counted->has_writer)
+            tell_rest_of_unix(channel, counted, (u64)sk);
         if (attaching && counted->unsettled) {
             struct channel_key key = {.number = channel};
             s64 excess = difference(counted), unread = unread_of_unix((u64)(is_write ? peer : sk));
@@ -429,7 +492,7 @@ static __always_inline bool spliced_from_socket(struct sock *sk, struct socket_t
     return true;
 }
 
-/* Bytes that have come: when, and the sequence number after them. */
+/* Bytes that have come: when, and the sequence number after them (Unix: how many, with those before). */
 struct arrived {
     u64 at_ns; /* 0: none have */
     u32 sequence;
@@ -464,14 +527,14 @@ int HOOK(on_inet_sock_set_state, const struct sock *sk, const int oldstate, cons
     return 0;
 }
 
-static __always_inline void tell_arrival(u64 channel, u64 end, u64 arrived_ns)
+/* More of what comes before its connection is accepted. */
+static __always_inline void arrived_early(struct unaccepted *new, u32 sequence)
 {
-    u64 now_ns = bpf_ktime_get_ns();
-    emit (rec_arrival, r, now_ns) {
-        r->hdr = (struct rec_hdr){.ts_ns = now_ns, .kind = REC_ARRIVAL};
-        r->channel = channel;
-        r->end = end;
-        r->arrived_ns = arrived_ns ?: now_ns;
+    for (u32 i = 0; i < MOST_ARRIVALS; i++) {
+        if (new->arrivals[i].at_ns)
+            continue;
+        new->arrivals[i] = (struct arrived){.at_ns = bpf_ktime_get_ns(), .sequence = sequence};
+        break;
     }
 }
 
@@ -493,27 +556,103 @@ static __noinline void bytes_arrived(struct sock *sk)
     struct channel_bytes *counted = bpf_map_lookup_elem(&channels, &in);
     if (counted) {
         /* What has been read is numbered by who read. */
-        u64 last = counted->sent;
+        u64 last = counted->sent, now_ns = bpf_ktime_get_ns();
         if (!counted->has_writer)
-            tell_arrival(in, extend(&last, sequence), 0);
+            tell_arrival(in, OBJECT_TCP, extend(&last, sequence), now_ns, now_ns);
         return;
     }
     u64 key = (u64)sk;
     struct unaccepted *new = bpf_map_lookup_elem(&unaccepted, &key);
-    if (!new)
-        return;
-    for (u32 i = 0; i < MOST_ARRIVALS; i++) {
-        if (new->arrivals[i].at_ns)
-            continue;
-        new->arrivals[i] = (struct arrived){.at_ns = bpf_ktime_get_ns(), .sequence = sequence};
-        break;
+    if (new)
+        arrived_early(new, sequence);
+}
+
+/* A Unix connection has no such entry before bytes come, and then it has one by its cookie. Until
+ * then, if a traced thread has accepted it, by its inode number. */
+#define AWAITED(ino) (1ULL << 62 | (ino))
+
+/* Of a socket that a program has; the next socket may be at the same address. */
+static __always_inline u64 identity(struct sock *sk)
+{
+    struct socket *file = READ(sock, sk, sk_socket);
+    return file ? READ(socket_alloc, file, vfs_inode.i_ino) : 0; /* 0: closed since it sent */
+}
+
+/*
+ * Bytes have come to a Unix stream socket, in their writer's own call (unix_stream_sendmsg(),
+ * net/unix/af_unix.c). Sockets that nobody traced has used have no number yet.
+ */
+static __noinline void unix_arrived(struct sock *sk)
+{
+    bool first = !sk->__sk_common.skc_cookie.counter, is_accepted = READ(sock, sk, sk_socket) != 0;
+    u64 channel = bpf_get_socket_cookie(sk);
+    struct channel_bytes *counted = bpf_map_lookup_elem(&channels, &channel);
+    if (!counted && is_accepted) {
+        u64 key = AWAITED(identity(sk));
+        if (!first || !bpf_map_lookup_elem(&unaccepted, &key))
+            return; /* nobody traced reads it */
+        DROP(TABLE_UNACCEPTED, &unaccepted, &key);
+        struct sock *peer = BPF_CORE_READ((struct unix_sock *)sk, peer);
+        counted = await_unix(channel, (struct unix_sock *)peer, (struct unix_sock *)sk);
     }
+    if (counted) {
+        if (!counted->has_writer)
+            tell_unix(channel, counted, (u64)sk);
+        return;
+    }
+    if (is_accepted)
+        return;
+    if (first) {
+        struct unaccepted none = {};
+        PUT(TABLE_UNACCEPTED, &unaccepted, &channel, &none);
+    }
+    struct unaccepted *new = bpf_map_lookup_elem(&unaccepted, &channel);
+    s64 unread = unread_of_moving((u64)sk);
+    if (new && unread > 0)
+        arrived_early(new, unread);
+}
+
+/* A traced thread has accepted a Unix connection. */
+static __always_inline void accepted_unix(struct sock *sk, u64 ino)
+{
+    if (BPF_CORE_READ(sk, sk_type) != SOCK_STREAM)
+        return;
+    u64 key = AWAITED(ino);
+    if (!BPF_CORE_READ(sk, __sk_common.skc_cookie.counter)) {
+        struct unaccepted none = {};
+        PUT(TABLE_UNACCEPTED, &unaccepted, &key, &none);
+    }
+    u64 channel = BPF_CORE_READ(sk, __sk_common.skc_cookie.counter);
+    if (!channel)
+        return;
+    DROP(TABLE_UNACCEPTED, &unaccepted, &key);
+    struct sock *peer = BPF_CORE_READ((struct unix_sock *)sk, peer);
+    struct channel_bytes *counted =
+        await_unix(channel, (struct unix_sock *)peer, (struct unix_sock *)sk);
+    struct unaccepted *new = bpf_map_lookup_elem(&unaccepted, &channel);
+    if (!counted || counted->has_writer)
+        return;
+    if (!new) {
+        tell_unix(channel, counted, (u64)sk);
+        return;
+    }
+    u64 now_ns = bpf_ktime_get_ns();
+    for (u32 i = 0; i < MOST_ARRIVALS; i++) {
+        struct arrived arrived = new->arrivals[i];
+        if (!arrived.at_ns)
+            break;
+        counted->arrived = arrived.sequence;
+        tell_arrival(channel, OBJECT_UNIX, arrived.sequence, arrived.at_ns, now_ns);
+    }
+    DROP(TABLE_UNACCEPTED, &unaccepted, &channel);
 }
 
 /* A traced thread has accepted a connection: when it came to be, or 0. */
-static __noinline u64 accepted(u64 sk_address)
+static __noinline u64 accepted(u64 sk_address, u64 ino)
 {
     struct sock *sk = (struct sock *)sk_address;
+    if (BPF_CORE_READ(sk, __sk_common.skc_family) == AF_UNIX)
+        accepted_unix(sk, ino);
     if (BPF_CORE_READ(sk, sk_protocol) != IPPROTO_TCP)
         return 0;
     struct endpoint local, remote;
@@ -524,13 +663,13 @@ static __noinline u64 accepted(u64 sk_address)
     struct unaccepted *new = bpf_map_lookup_elem(&unaccepted, &sk_address);
     if (!new)
         return 0;
-    u64 established_ns = new->established_ns;
+    u64 established_ns = new->established_ns, now_ns = bpf_ktime_get_ns();
     u64 numbered = 0;
     for (u32 i = 0; i < MOST_ARRIVALS; i++) {
         struct arrived arrived = new->arrivals[i];
         if (!arrived.at_ns)
             break;
-        tell_arrival(in, extend(&numbered, arrived.sequence), arrived.at_ns);
+        tell_arrival(in, OBJECT_TCP, extend(&numbered, arrived.sequence), arrived.at_ns, now_ns);
     }
     DROP(TABLE_UNACCEPTED, &unaccepted, &sk_address);
     return established_ns;

@@ -301,6 +301,8 @@ static __always_inline void emit_io(const struct rec_syscall *sys, struct task_s
 static __always_inline void emit_socket(const struct rec_syscall *sys, struct task_state *state)
 {
     const struct socket_transfer *t = &state->socket;
+    if (t->arrived_ns)
+        tell_awaited(t, sys->hdr.ts_ns);
     emit (rec_syscall_socket, r, sys->hdr.ts_ns) {
         r->sys = *sys;
         r->sys.hdr.kind = REC_SYSCALL_SOCKET;
@@ -343,7 +345,9 @@ static __noinline void emit_spliced(const struct rec_syscall *sys, struct task_s
 
 static __noinline void emit_accept(const struct rec_syscall *sys, struct task_state *state)
 {
-    u64 established_ns = accepted(state->sk);
+    u64 established_ns = accepted(state->sk, state->ino);
+    if (is_datagram(state->object_type))
+        await_datagrams(state->ino);
     emit (rec_accept, r, sys->hdr.ts_ns) {
         r->sys = *sys;
         r->sys.hdr.kind = REC_ACCEPT;

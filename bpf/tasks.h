@@ -22,6 +22,7 @@ struct socket_transfer {
     u16 flags;  /* SYSCALL_WRITE, SYSCALL_EMPTY */
     u32 framed; /* its bytes are looked at for framing */
     u32 held;   /* HELD() */
+    u64 arrived_ns; /* a datagram of an untraced sender: since when it was there; 0: not known */
 };
 
 /* A kernel object behind a descriptor. */

@@ -11,7 +11,7 @@ import lz4.block
 
 from account import OFF_CPU, RUN_QUEUE, Account
 
-VERSION = 4
+VERSION = 5
 FILE_HEADER = struct.Struct("<8sIIQ")
 BLOCK_HEADER = struct.Struct("<IIQQIIII")
 CPU_END = 0xFFFF_FFFF

@@ -80,7 +80,7 @@ const TABLES: [Table; 16] = [
         128 << 10,
     ),
     table("datagrams", "datagrams under way", Full::Evicts, SHORT_NS, (16_384, 65_536), 128 << 10),
-    table("heads", "queues of UDP sockets", Full::Evicts, LONG_NS, (16_384, 65_536), 128 << 10),
+    table("heads", "queues of datagrams", Full::Evicts, LONG_NS, (16_384, 65_536), 128 << 10),
     table(
         "copied",
         "threads that read datagrams",

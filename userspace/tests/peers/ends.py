@@ -5,16 +5,16 @@ import sys
 
 
 def run(serve, ask):
-    """`serve(tell_port, stopped)` writes its port and a line's end to one descriptor and ends when the other
-    does; `ask(port, *arguments)` is the client.
+    """`serve(tell_port, stopped, *arguments)` writes its port and a line's end to one descriptor and ends when the
+    other does; `ask(port, *arguments)` is the client.
 
-        SCRIPT serve              until standard input ends
+        SCRIPT serve ARG...       until standard input ends
         SCRIPT ask PORT ARG...
         SCRIPT ARG...             both
     """
     match sys.argv[1:]:
-        case ["serve"]:
-            serve(sys.stdout.fileno(), sys.stdin.fileno())
+        case ["serve", *arguments]:
+            serve(sys.stdout.fileno(), sys.stdin.fileno(), *arguments)
         case ["ask", *arguments]:
             ask(*arguments)
         case arguments:

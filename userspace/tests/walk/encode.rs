@@ -74,7 +74,7 @@ pub fn record(event: &Event) -> Vec<u8> {
         }
         What::Call { tid, call } => self::call(hdr(*tid, 0, 0, call.nr), call),
         What::Arrival { object, end, arrived_ns } => {
-            let hdr = hdr(0, REC_ARRIVAL, 0, 0);
+            let hdr = hdr(0, REC_ARRIVAL, 0, object.type_bits);
             RecArrival { hdr, channel: object.ino, end: *end, arrived_ns: *arrived_ns }
                 .as_bytes()
                 .to_vec()

@@ -1,7 +1,7 @@
 //! Small traces of which one end is traced, with answers derived by hand: when bytes came to its socket is
 //! told, not who sent them.
 
-use rpcprobe::engine::event::{Packet, What, TYPE_TCP};
+use rpcprobe::engine::event::{Packet, What, TYPE_TCP, TYPE_UDP, TYPE_UNIX, TYPE_UNIX_DGRAM};
 use rpcprobe::engine::send_limit::SendLimit;
 use rpcprobe::records::WAKING_SOFTIRQ;
 
@@ -168,4 +168,96 @@ fn a_client_of_many_connections_waits_for_one() {
         150-155 client kernel.tcp
     ";
     assert_eq!(began(&s, 100), expected(answer));
+}
+
+/// The writer is not traced, but wakes the reader itself: its own call put the bytes there.
+#[test]
+fn over_a_unix_stream_the_writer_wakes_who_waits_for_it() {
+    let mut s = Story::new();
+    let c = Connection::new(TYPE_UNIX);
+    s.switch(10, 1, IDLE, 20, RUNNABLE);
+    s.sleep_in(90, 1, (20, IDLE), (RECVFROM, 80), c.sockets[1]);
+    s.switch(95, 0, IDLE, 99, RUNNABLE);
+    s.arrives(c.there, 4, 100);
+    s.wake(101, 0, 99, 20, 0);
+    s.switch(105, 1, IDLE, 20, RUNNABLE);
+    c.hears(&mut s, 1, 20, (0, 4), (80, 108));
+    // The next question comes while it works for this one, the rest of it while it answers.
+    s.arrives(c.there, 6, 112);
+    c.answers(&mut s, 1, 20, (0, 4), (120, 130));
+    s.arrives(c.there, 8, 125);
+    c.hears(&mut s, 1, 20, (4, 4), (140, 145));
+    c.answers(&mut s, 1, 20, (4, 4), (150, 155));
+    let answer = "
+        100-101 server queue.socket (asleep)
+        101-105 server runqueue.wakeup by idle
+        105-108 server kernel.unix
+        108-120 server user
+        120-130 server kernel.unix
+    ";
+    assert_eq!(began(&s, 100), expected(answer));
+    let answer = "
+        112-125 server idle.peer
+        125-140 server queue.socket (user, kernel.unix)
+        140-145 server kernel.unix
+        145-150 server user
+        150-155 server kernel.unix
+    ";
+    assert_eq!(began(&s, 112), expected(answer));
+}
+
+/// A datagram's arrival is told as it is read.
+fn datagrams_wait(type_bits: u16, kernel: &str) {
+    let mut s = Story::new();
+    let (c, other) = (Connection::new(type_bits), Connection::numbered(2, type_bits));
+    let told = |s: &mut Story, object, end, (arrived_ns, read_ns)| {
+        s.at(read_ns, 1, What::Arrival { object, end, arrived_ns });
+    };
+    s.switch(10, 1, IDLE, 20, RUNNABLE);
+    other.hears(&mut s, 1, 20, (0, 4), (80, 85));
+    other.answers(&mut s, 1, 20, (0, 4), (140, 150));
+    told(&mut s, c.there, 4, (100, 155));
+    c.hears(&mut s, 1, 20, (0, 4), (150, 155));
+    c.answers(&mut s, 1, 20, (0, 4), (170, 175));
+    // The other one's next has come meanwhile.
+    told(&mut s, other.there, 8, (160, 185));
+    other.hears(&mut s, 1, 20, (4, 4), (180, 185));
+    other.answers(&mut s, 1, 20, (4, 4), (190, 195));
+    let answer = format!(
+        "
+        100-150 server queue.socket (user, {kernel})
+        150-155 server {kernel}
+        155-170 server user
+        170-175 server {kernel}
+    "
+    );
+    assert_eq!(began(&s, 100), expected(&answer));
+    let answer = format!(
+        "
+        160-180 server queue.socket (user, {kernel})
+        180-185 server {kernel}
+        185-190 server user
+        190-195 server {kernel}
+    "
+    );
+    assert_eq!(began(&s, 160), expected(&answer));
+    // When the first came was not seen. That the next came later is not when.
+    let answer = format!(
+        "
+        80-85 server {kernel}
+        85-140 server user
+        140-150 server {kernel}
+    "
+    );
+    assert_eq!(began(&s, 80), expected(&answer));
+}
+
+#[test]
+fn a_datagram_waits_in_its_socket_while_the_server_is_busy() {
+    datagrams_wait(TYPE_UDP, "kernel.udp");
+}
+
+#[test]
+fn a_packet_of_a_unix_socket_waits_while_the_server_is_busy() {
+    datagrams_wait(TYPE_UNIX_DGRAM, "kernel.unix");
 }

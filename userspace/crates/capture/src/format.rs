@@ -12,7 +12,7 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 pub const MAGIC: [u8; 8] = *b"rpcprobe";
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 pub const BLOCK_MAGIC: u32 = 0x4b4c_4252; // "RBLK"
 
 /// `BlockHeader::cpu` of records written by user space (tasks that existed before the capture).

@@ -259,7 +259,7 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
             if r.end > MOST {
                 bail!("a record of the impossible offset {}", r.end);
             }
-            let object = connection(r.channel, TYPE_TCP);
+            let object = connection(r.channel, hdr.aux);
             What::Arrival { object, end: r.end, arrived_ns: r.arrived_ns.min(hdr.ts_ns) }
         }
         REC_ACCEPT => {

@@ -379,6 +379,7 @@ records! {
         pad: u16,
     }
     /// Bytes up to `end` of a channel are in the socket of who reads it, and nobody traced has written them.
+    /// `hdr.aux`: the type of the object.
     struct RecArrival {
         hdr: RecHdr,
         channel: u64,

@@ -128,7 +128,10 @@ impl Channel {
             return None;
         }
         let first = count_before(&self.arrivals, |(end, _)| *end <= byte);
-        self.arrivals.get(first).map(|(_, at_ns)| *at_ns)
+        let (_, at_ns) = *self.arrivals.get(first)?;
+        // What was read before that had come before: only the arrival of what is behind it was told.
+        let read = Channel::find(&self.reads, byte);
+        read.is_none_or(|read| at_ns <= read.exit_ns).then_some(at_ns)
     }
 
     pub(super) fn arrive(&mut self, end: u64, at_ns: u64) {
