@@ -61,9 +61,7 @@ pub struct Channel {
     pub is_read: bool,
     /// What its messages are, if that was known before any was seen.
     pub role: Option<Carries>,
-    /// A request was found on it: a write without an answer is then an incomplete one.
-    pub carries_requests: bool,
-    /// Of those, the answers.
+    /// Answers were found on it: told by detection (see [`World::answers_on`]), which asks its own book.
     pub answers: bool,
     /// What people call it.
     pub name: Option<Arc<str>>,

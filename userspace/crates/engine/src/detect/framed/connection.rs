@@ -5,6 +5,7 @@ mod in_order;
 
 use std::collections::{BTreeMap, VecDeque};
 
+use crate::detect::framed::completion::RECORD_PATIENCE_NS;
 use crate::detect::framed::exchange::{Bytes, Ended, Exchange, Torn};
 use crate::detect::framed::hand_over::Askers;
 use crate::event::{Method, Object, Protocol, Unit};
@@ -302,8 +303,8 @@ impl Connection {
     }
 
     /// Drops answers whose question never came.
-    pub(super) fn tidy(&mut self, world: &World, patience_ns: u64) {
-        let old = |e: &Exchange| e.since_ns.saturating_add(patience_ns) < world.now_ns;
+    pub(super) fn tidy(&mut self, world: &World) {
+        let old = |e: &Exchange| e.since_ns.saturating_add(RECORD_PATIENCE_NS) < world.now_ns;
         self.open.retain(|_, e| !(e.asked.is_empty() && old(e)));
         while self.asks.is_empty()
             && self.answers.front().is_some_and(|e| e.ended.is_some() && old(e))

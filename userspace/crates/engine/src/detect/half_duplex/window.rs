@@ -5,28 +5,9 @@
 //! just for this request, or is done with it.
 
 use crate::classify::syscall::{waits, Waits, NR_CLOSE};
-use crate::detect::half_duplex::{Ended, Turn};
-use crate::detect::Detector;
-use crate::event::Call;
+use crate::detect::half_duplex::turn::{Ended, Turn};
 use crate::timeline::gallop::{count_before, latest_before};
-use crate::timeline::{ProcessId, Thread, ThreadId, Why, World};
-
-impl Detector {
-    /// A process closes a descriptor: what it asked on that connection has all the answer it will get.
-    pub(super) fn connection_closed(&mut self, thread: ThreadId, process: ProcessId, call: &Call) {
-        let Some(io) = call.io.filter(|io| io.object.is_stream() && !call.unfinished) else {
-            return;
-        };
-        let of = |(owner, _): &&(_, _), turn: &Turn| {
-            *owner == process && turn.socket != 0 && u64::from(turn.socket) == io.object.ino
-        };
-        let found = self.turns.iter().find(|(key, turn)| of(key, turn)).map(|(key, _)| *key);
-        let Some(mut turn) = found.and_then(|key| self.turns.remove(&key)) else { return };
-        let (enter_ns, exit_ns) = (call.enter_ns, call.exit_ns);
-        turn.ended = Some(Ended::Closed { thread, enter_ns, exit_ns });
-        self.close(turn, exit_ns);
-    }
-}
+use crate::timeline::{Thread, ThreadId, Why, World};
 
 impl Turn {
     /// From when on it may need to know what happened.
