@@ -16,15 +16,13 @@ use rustc_hash::FxHashMap;
 
 use crate::classify::syscall::NR_CLOSE;
 use crate::detect::book::Book;
+use crate::detect::lifecycle::{Clock, Life, Patience};
 use crate::detect::{Detect, Recent, Seen};
 use crate::event::{Call, Io, Object};
 use crate::timeline::retention::Held;
 use crate::timeline::{Channel, ProcessId, ThreadId, Transfer, World};
 use answer::Answer;
 use turn::{Ended, Turn};
-
-/// How long an answer whose write has not ended yet is waited for.
-const ANSWER_PATIENCE_NS: u64 = 2_000_000_000;
 
 /// Reads remembered for a write that is still under way.
 const RECENT_READS: usize = 64;
@@ -61,8 +59,8 @@ impl Detect for HalfDuplex {
         self.recent_reads.remove(&process);
         for key in mine {
             if let Some(mut turn) = self.turns.remove(&key) {
-                turn.ended = Some(Ended::Exited);
-                self.close(turn, at_ns);
+                turn.life.end(Ended::Exited, at_ns);
+                self.unsettled.push(turn);
             }
         }
     }
@@ -88,10 +86,11 @@ impl Detect for HalfDuplex {
     }
 
     fn finish(&mut self, world: &World, book: &mut Book) {
-        for (_, turn) in std::mem::take(&mut self.turns) {
-            self.close(turn, world.now_ns);
+        for (_, mut turn) in std::mem::take(&mut self.turns) {
+            turn.life.end(Ended::CaptureOver, world.now_ns);
+            self.unsettled.push(turn);
         }
-        self.unsettled.sort_by_key(|turn| turn.start_ns);
+        self.unsettled.sort_by_key(|turn| turn.life.since_ns());
         self.decide(world, true, book);
     }
 }
@@ -114,8 +113,8 @@ impl HalfDuplex {
         let found = self.turns.iter().find(|(key, turn)| of(key, turn)).map(|(key, _)| *key);
         let Some(mut turn) = found.and_then(|key| self.turns.remove(&key)) else { return };
         let (enter_ns, exit_ns) = (call.enter_ns, call.exit_ns);
-        turn.ended = Some(Ended::Closed { thread, enter_ns, exit_ns });
-        self.close(turn, exit_ns);
+        turn.life.end(Ended::Closed { thread, enter_ns, exit_ns }, exit_ns);
+        self.unsettled.push(turn);
     }
 
     fn read(&mut self, process: ProcessId, io: &Io, transfer: Transfer) {
@@ -156,7 +155,8 @@ impl HalfDuplex {
             }
             let mut turn = self.turns.remove(&key).expect("present");
             turn.reads.retain(|(_, read)| read.exit_ns <= bytes.enter_ns);
-            self.close(turn, bytes.enter_ns);
+            turn.life.end(Ended::AskedAgain, bytes.enter_ns);
+            self.unsettled.push(turn);
         }
         // A call's record comes when it ends: an answer read meanwhile, by another thread, is this
         // message's.
@@ -172,19 +172,17 @@ impl HalfDuplex {
         let mut turn = Turn {
             socket: io.socket,
             opened: channel.and_then(|channel| channel.connected).filter(|_| first),
-            ended: None,
             object,
             reverse,
             by_client: reverse.is_some_and(|reverse| book.roles.is_client(process, reverse)),
             surely: reverse.is_some_and(|reverse| book.roles.is_sure(process, reverse)),
             client: bytes.thread,
             process,
-            start_ns: bytes.enter_ns,
+            life: Life::asked(bytes.enter_ns),
             from: bytes.from,
             to: bytes.to,
             empty: u64::from(bytes.empty),
             reads: Vec::new(),
-            closed_ns: None,
             parent: book.causality.programs.enclosing(world, process),
             made_for: None,
         };
@@ -201,18 +199,13 @@ impl HalfDuplex {
         self.turns.insert(key, turn);
     }
 
-    fn close(&mut self, mut turn: Turn, at_ns: u64) {
-        turn.closed_ns = Some(at_ns);
-        self.unsettled.push(turn);
-    }
-
     /// Decides closed turns whose answers are all accounted for.
     fn decide(&mut self, world: &World, over: bool, book: &mut Book) {
+        let clock = Clock::new(world, over);
         for turn in std::mem::take(&mut self.unsettled) {
-            let waited_ns = world.now_ns.saturating_sub(turn.closed_ns.unwrap_or(world.now_ns));
-            let late = over || waited_ns > ANSWER_PATIENCE_NS;
+            let late = clock.gives_up(Patience::Record, turn.over_ns(world));
             // Without a loss, what nobody has told of is still to come, or came after the end.
-            let torn = late && world.losses.first(turn.start_ns, world.now_ns).is_some();
+            let torn = late && world.losses.first(turn.life.since_ns(), world.now_ns).is_some();
             match turn.answer(world, torn, book) {
                 Answer::Found(answered) => turn.found(world, &answered, book),
                 Answer::None => {}

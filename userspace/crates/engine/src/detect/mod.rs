@@ -13,6 +13,7 @@ mod found;
 mod framed;
 mod half_duplex;
 mod ids;
+mod lifecycle;
 mod programs;
 mod roles;
 mod shared_futex;

@@ -4,13 +4,10 @@ use rustc_hash::FxHashMap;
 
 use crate::detect::causality::{Link, Parent};
 use crate::detect::ids::Ids;
+use crate::detect::lifecycle::Patience;
 use crate::detect::Recent;
 use crate::timeline::retention::Held;
 use crate::timeline::{ProcessId, ThreadId, World};
-
-/// How long a child that has not run a program is waited for: one that never does, a worker, must
-/// not keep all that happened since its fork.
-const FORK_PATIENCE_NS: u64 = 10_000_000_000;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Child {
@@ -136,7 +133,7 @@ impl Programs {
 
     pub(super) fn horizon_ns(&self, recent: Recent) -> Option<u64> {
         let may_be_one = |child: &&Child| {
-            let young = child.start_ns.saturating_add(FORK_PATIENCE_NS) > recent.now_ns;
+            let young = Patience::Program.until_ns(child.start_ns) > recent.now_ns;
             child.runs_program || (young && child.start_ns >= recent.busy_ns)
         };
         self.children.values().filter(may_be_one).map(|child| child.start_ns).min()

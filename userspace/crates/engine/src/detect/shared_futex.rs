@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 
 use crate::detect::book::Book;
 use crate::detect::found::{end_of, exit_reason, Found, WHO_ASKS};
+use crate::detect::lifecycle::{Clock, Patience};
 use crate::detect::{Detect, Recent, Seen};
 use crate::event::{Call, Io, Object, TYPE_SHARED_WORD};
 use crate::timeline::retention::Held;
@@ -30,9 +31,6 @@ const TURNS_TO_BELIEVE: usize = 2;
 
 /// From which value threads wait for a mutex; see [`crate::event::OpenCall::lock`].
 const LOCKED: i32 = 2;
-
-/// How long a client that was answered, and has made no call, is waited for.
-const PATIENCE_NS: u64 = 2_000_000_000;
 
 const OLDER: &str = "its word is older than the capture: who asks is not known";
 
@@ -350,7 +348,8 @@ impl SharedWord {
     /// If its client was answered, and has made no call since.
     fn end_if_late(&mut self, world: &World, object: Object, book: &mut Book) {
         let answered = self.wakes.last().filter(|wake| Some(wake.process) != self.client());
-        let late = |wake: &WordCall| wake.exit_ns.saturating_add(PATIENCE_NS) < world.now_ns;
+        let clock = Clock::new(world, false);
+        let late = |wake: &WordCall| clock.gives_up(Patience::NextCall, wake.exit_ns);
         if self.passes_turns(false) && answered.is_some_and(late) {
             self.end_turns(world, object, world.now_ns, book);
         }

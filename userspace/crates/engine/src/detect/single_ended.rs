@@ -11,6 +11,7 @@ use rustc_hash::FxHashMap;
 use crate::detect::arrival::arrival_ns;
 use crate::detect::book::Book;
 use crate::detect::found::{end_of, kind_of, name_of, Found, WHO_ASKS};
+use crate::detect::lifecycle::Life;
 use crate::detect::roles::{peer_is_unknown, Role};
 use crate::detect::{Detect, Recent, Seen};
 use crate::event::{Call, Io, Object};
@@ -34,10 +35,9 @@ struct Taken {
 struct Served {
     process: ProcessId,
     thread: ThreadId,
-    start_ns: u64,
+    life: Life<()>,
     asked: Message,
     answer: Option<Message>,
-    end_ns: u64,
     /// Its first read.
     taken: Transfer,
     /// Its latest other reads, before it is answered: they may prove to be of the next question.
@@ -49,10 +49,9 @@ impl Served {
         Served {
             process,
             thread: read.thread,
-            start_ns: arrived_ns,
+            life: Life::asked(arrived_ns),
             asked: Message { object, from: read.from, to: read.to },
             answer: None,
-            end_ns: 0,
             taken: read,
             more: VecDeque::new(),
         }
@@ -69,14 +68,15 @@ impl Served {
     fn answered(&mut self, written: &Transfer, object: Object) {
         let begin = self.answer.map_or(written.from, |answer| answer.from);
         self.answer = Some(Message { object, from: begin, to: written.to });
-        self.end_ns = self.end_ns.max(written.exit_ns);
+        self.life.answered(written.exit_ns);
         self.thread = written.thread;
     }
 
     /// The server has read again, or is gone: what it answered is a request, unless its client turned
     /// out to be traced, too.
     fn end(self, world: &World, book: &mut Book) {
-        let Some(answer) = self.answer else { return };
+        let (Some(answer), Some(end_ns)) = (self.answer, self.life.answered_ns()) else { return };
+        let start_ns = self.life.since_ns();
         if !peer_is_unknown(world, answer.object, self.asked.object) {
             return; // a turn, with both ends
         }
@@ -85,16 +85,16 @@ impl Served {
             request_id: book.causality.id_of((self.asked.object, self.asked.from)),
             complete: sure,
             reason: (!sure).then(|| WHO_ASKS.to_string()),
-            server: Some(end_of(world, self.thread, self.end_ns)),
+            server: Some(end_of(world, self.thread, end_ns)),
             channel: Some(name_of(world, self.asked.object)),
             request_bytes: Some(self.asked.to.saturating_sub(self.asked.from)),
             response_bytes: Some(answer.to.saturating_sub(answer.from)),
-            ..Request::new(kind_of(answer.object), self.start_ns, self.end_ns)
+            ..Request::new(kind_of(answer.object), start_ns, end_ns)
         };
         let goal = Goal {
             server_process: Some(self.process),
             messages: vec![self.asked, answer],
-            ..Goal::new(self.start_ns, self.end_ns.max(self.start_ns), (self.thread, self.process))
+            ..Goal::new(start_ns, end_ns.max(start_ns), (self.thread, self.process))
         };
         book.found(Found { request, goal });
     }
@@ -131,7 +131,7 @@ impl Detect for SingleEnded {
     }
 
     fn horizon_ns(&self, _recent: Recent, _book: &Book) -> Option<u64> {
-        self.served.values().map(|served| served.start_ns).min()
+        self.served.values().map(|served| served.life.since_ns()).min()
     }
 
     fn hold(&self, held: &mut Held) {

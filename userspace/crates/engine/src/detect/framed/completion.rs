@@ -6,18 +6,12 @@ use crate::detect::found::{end_of, exit_reason, name_of, Found};
 use crate::detect::framed::connection::Connection;
 use crate::detect::framed::exchange::{Ended, Exchange};
 use crate::detect::framed::hand_over::{hand_over, Askers, HandOver};
+use crate::detect::lifecycle::{Clock, Patience};
 use crate::event::{Object, Protocol};
 use crate::timeline::gallop::last_before;
 use crate::timeline::{Channel, ThreadId, Transfer, World};
 use crate::walk::{Goal, Message};
 use rpcprobe_model::Request;
-
-/// How long an exchange waits for the record of a call that is still under way.
-pub(super) const RECORD_PATIENCE_NS: u64 = 2_000_000_000;
-/// And for a sign that its other end is traced, too; for its method; for an end's last records.
-const SIGN_PATIENCE_NS: u64 = 100_000_000;
-/// An answer that ends with its connection has, when nothing more comes for so long.
-const CLOSE_PATIENCE_NS: u64 = 500_000_000;
 
 /// Who moved what matters of an exchange, as far as they are traced and told.
 struct Moves {
@@ -104,9 +98,9 @@ impl Connection {
     /// Those whose answers have ended since are not served any more.
     fn end_services(&mut self, ends: (Object, Object), book: &mut Book) {
         for exchange in self.ended.iter_mut().skip(self.served) {
-            if let (Some(process), Some(first)) = (exchange.serving.take(), exchange.asked.first())
-            {
-                book.causality.end(process, (ends.0, first), exchange.ended_ns);
+            let Some((_, over_ns)) = exchange.life.over() else { continue };
+            if let (Some(process), Some(first)) = (exchange.life.let_go(), exchange.asked.first()) {
+                book.causality.end(process, (ends.0, first), over_ns);
             }
         }
         self.served = self.ended.len();
@@ -132,9 +126,9 @@ impl Connection {
             }
         }
         self.served = self.ended.len();
-        let gone = self
-            .gone
-            .filter(|(_, _, at_ns)| over || at_ns.saturating_add(SIGN_PATIENCE_NS) < world.now_ns);
+        let clock = Clock::new(world, over);
+        let gone = self.gone.filter(|(_, _, at_ns)| clock.gives_up(Patience::Sign, *at_ns));
+
         let (reason, end_ns) = match gone {
             Some((process, client, at_ns)) => {
                 let who = if client { "the client" } else { "the server" };
@@ -171,9 +165,9 @@ impl Connection {
                 exchange.program = book.causality.programs.enclosing(world, process(sent));
             }
             let taken = Channel::find(&channel.reads, first);
-            if let Some(taken) = taken.filter(|_| open && exchange.serving.is_none()) {
+            if let Some(taken) = taken.filter(|_| open && !exchange.life.is_served()) {
                 book.causality.begin(process(taken), taken, (ends.0, first), false);
-                exchange.serving = Some(process(taken));
+                exchange.life.taken_in(process(taken));
             }
             // The write's record may come after the read's.
             let asker_comes = !exchange.linked && channel.is_written;
@@ -266,17 +260,14 @@ fn settled(
     exchange: &mut Exchange,
     over: bool,
 ) -> Settled {
-    let Some(how) = exchange.ended else { return Settled::NotYet };
-    let waited = |since_ns: u64, patience_ns: u64| {
-        over || since_ns.saturating_add(patience_ns) < world.now_ns
-    };
-    let ended_ns = exchange.ended_ns;
-    if !exchange.unnamed.is_empty() && !waited(ended_ns, SIGN_PATIENCE_NS) {
+    let Some((how, ended_ns)) = exchange.life.over() else { return Settled::NotYet };
+    let clock = Clock::new(world, over);
+    if !exchange.unnamed.is_empty() && !clock.gives_up(Patience::Sign, ended_ns) {
         return Settled::NotYet;
     }
     if how == Ended::UntilClose {
         let Some(last) = last_moved(world, ends.1) else { return Settled::Nothing };
-        if !waited(last.exit_ns.max(ended_ns), CLOSE_PATIENCE_NS) {
+        if !clock.gives_up(Patience::Close, last.exit_ns.max(ended_ns)) {
             return Settled::NotYet;
         }
         exchange.answered.reach(last.to);
@@ -295,8 +286,8 @@ fn settled(
             None => Settled::Nothing,
         };
     }
-    let late = waited(ended_ns, RECORD_PATIENCE_NS);
-    let cut = over && ended_ns.saturating_add(RECORD_PATIENCE_NS) >= world.now_ns;
+    let late = clock.gives_up(Patience::Record, ended_ns);
+    let cut = clock.cuts_short(Patience::Record, ended_ns);
     match (moves.sent, moves.received) {
         (Some(sent), Some(received)) => {
             let server_known = moves.answered.is_some() && moves.taken.is_some();
@@ -304,7 +295,7 @@ fn settled(
                 return Settled::NotYet;
             }
             askers.note(sent.thread);
-            let late = waited(received.exit_ns, SIGN_PATIENCE_NS);
+            let late = clock.gives_up(Patience::Sign, received.exit_ns);
             match hand_over(world, askers, &sent, &received, late) {
                 HandOver::NotYet => Settled::NotYet,
                 HandOver::None => complete(sent.enter_ns, received.exit_ns, received.thread),
@@ -324,10 +315,10 @@ fn settled(
             None => Settled::Nothing,
         },
         _ => match (moves.taken, moves.answered) {
-            (Some(taken), Some(answered)) if waited(ended_ns, SIGN_PATIENCE_NS) => {
+            (Some(taken), Some(answered)) if clock.gives_up(Patience::Sign, ended_ns) => {
                 complete(arrived(world, &moves, &taken), answered.exit_ns, answered.thread)
             }
-            (Some(_), Some(_)) => Settled::NotBefore(ended_ns.saturating_add(SIGN_PATIENCE_NS)),
+            (Some(_), Some(_)) => Settled::NotBefore(Patience::Sign.until_ns(ended_ns)),
             _ if late => match unanswered(world, &moves, world.now_ns) {
                 Some(window) => {
                     let reason =

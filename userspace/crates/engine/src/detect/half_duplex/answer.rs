@@ -65,7 +65,7 @@ impl Turn {
         let mut doubt = None;
         for (object, read) in &self.reads {
             let Some(channel) = world.channels.get(object) else { continue };
-            if read.exit_ns <= self.start_ns {
+            if read.exit_ns <= self.life.since_ns() {
                 continue; // records out of order
             }
             match Channel::find(&channel.writes, read.to - 1) {
@@ -118,7 +118,7 @@ impl Turn {
     /// Of an answer nobody saw written what was read first, if it surely was one.
     fn torn(&self, world: &World, server: ProcessId, uncovered: &[Object], book: &Book) -> Answer {
         let torn = self.reads.iter().find(|(object, read)| {
-            read.exit_ns > self.start_ns
+            read.exit_ns > self.life.since_ns()
                 && uncovered.contains(object)
                 && (self.reverse.is_some() || book.carries_answers(*object))
                 && world.first_written(self.object, *object) != Some(*object)
@@ -142,7 +142,7 @@ impl Turn {
             return Answer::None;
         }
         // Records out of order apart.
-        let mut reads = self.reads.iter().filter(|(_, read)| read.exit_ns > self.start_ns);
+        let mut reads = self.reads.iter().filter(|(_, read)| read.exit_ns > self.life.since_ns());
         let Some((object, first)) = reads.next() else { return Answer::None };
         let last = reads.next_back().map_or(first, |(_, last)| last);
         Answer::Found(Answered {
@@ -160,7 +160,7 @@ impl Turn {
         let Answered { server, object, from, to, .. } = *answered;
         let (start_ns, end_ns, client) = self.window(world, answered.end_ns, answered.client);
         // More of the answer was on its way when the capture ended.
-        let cut = self.closed_ns == Some(world.now_ns)
+        let cut = self.over_ns(world) == world.now_ns
             && world
                 .channels
                 .get(&object)
@@ -241,7 +241,8 @@ impl Turn {
         let Some((server, read)) = reader else { return };
         let thread = world.thread(self.client);
         let waiting = thread.off.back().is_some_and(|off| {
-            off.start_ns >= self.start_ns && off.call.is_some_and(|call| self.waits_on(&call))
+            off.start_ns >= self.life.since_ns()
+                && off.call.is_some_and(|call| self.waits_on(&call))
         });
         let carries = book.carries_requests(self.object);
         // Who reads a datagram at the very moment it comes may take it before its sender tells of it.
@@ -250,7 +251,7 @@ impl Turn {
         if !(carries || waiting) || answered || self.is_answer(world, server) {
             return;
         }
-        let end_ns = self.closed_ns.unwrap_or(world.now_ns).max(self.start_ns);
+        let end_ns = self.over_ns(world).max(self.life.since_ns());
         let client = &world.processes[self.process as usize];
         let server_exit = world.processes[server as usize].exited_ns;
         let reason = match (client.exited_ns, server_exit) {
@@ -265,8 +266,12 @@ impl Turn {
             true => UNSEEN.to_string(),
             false => reason,
         };
-        let parent =
-            book.causality.parent_of(world, self.made_for, self.parent, (self.start_ns, end_ns));
+        let parent = book.causality.parent_of(
+            world,
+            self.made_for,
+            self.parent,
+            (self.life.since_ns(), end_ns),
+        );
         let request = Request {
             request_id: book.causality.id_of((self.object, self.from)),
             parent_request_id: parent.map(|parent| parent.id),
@@ -277,11 +282,11 @@ impl Turn {
             server: Some(end_of(world, read.thread, end_ns)),
             channel: Some(self.channel_name(world, None)),
             request_bytes: Some(self.request_bytes()),
-            ..Request::new(kind_of(self.object), self.start_ns, end_ns)
+            ..Request::new(kind_of(self.object), self.life.since_ns(), end_ns)
         };
         let goal = Goal {
             server_process: Some(server),
-            ..Goal::new(self.start_ns, end_ns, (self.client, self.process))
+            ..Goal::new(self.life.since_ns(), end_ns, (self.client, self.process))
         };
         book.found(Found { request, goal });
     }

@@ -3,6 +3,7 @@
 use crate::classify::syscall::{waits, Waits};
 use crate::detect::causality::Link;
 use crate::detect::found::name_of;
+use crate::detect::lifecycle::Life;
 use crate::event::{Object, OpenCall, TYPE_FIFO};
 use crate::timeline::retention::Held;
 use crate::timeline::{Opening, ProcessId, ThreadId, Transfer, World};
@@ -19,19 +20,17 @@ pub(super) struct Turn {
     pub(super) surely: bool,
     pub(super) client: ThreadId,
     pub(super) process: ProcessId,
-    pub(super) start_ns: u64,
+    /// From the begin of its first write to what ended it.
+    pub(super) life: Life<Ended>,
     pub(super) from: u64,
     pub(super) to: u64,
     /// Datagrams without payload among them.
     pub(super) empty: u64,
     pub(super) reads: Vec<(Object, Transfer)>,
-    pub(super) closed_ns: Option<u64>,
     /// The inode of the socket; 0: not known.
     pub(super) socket: u32,
     /// The call that opened the connection, if nothing was sent on it before.
     pub(super) opened: Option<Opening>,
-    /// What ended the connection after this turn.
-    pub(super) ended: Option<Ended>,
     /// Enclosing exec request, by its process.
     pub(super) parent: Option<ProcessId>,
     /// The request for which it seems to be asked.
@@ -46,6 +45,11 @@ impl Turn {
         }
     }
 
+    /// When it was over.
+    pub(super) fn over_ns(&self, world: &World) -> u64 {
+        self.life.over().map_or(world.now_ns, |(_, at_ns)| at_ns)
+    }
+
     /// Adds of whom and what it speaks.
     pub(super) fn hold(&self, held: &mut Held) {
         held.threads.insert(self.client);
@@ -53,7 +57,7 @@ impl Turn {
         held.processes.extend(self.parent);
         held.channels.insert(self.object);
         held.threads.extend(self.opened.map(|opened| opened.thread));
-        if let Some(Ended::Closed { thread, .. }) = self.ended {
+        if let Some((Ended::Closed { thread, .. }, _)) = self.life.over() {
             held.threads.insert(thread);
         }
         held.channels.extend(self.reads.iter().map(|(object, _)| *object));
@@ -90,9 +94,17 @@ impl Turn {
     }
 }
 
-/// How a connection ended for its client.
+/// What ended a turn for its client.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Ended {
-    Closed { thread: ThreadId, enter_ns: u64, exit_ns: u64 },
+    /// Its next question on the channel.
+    AskedAgain,
+    /// It closed the connection.
+    Closed {
+        thread: ThreadId,
+        enter_ns: u64,
+        exit_ns: u64,
+    },
     Exited,
+    CaptureOver,
 }

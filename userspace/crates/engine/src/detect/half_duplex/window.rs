@@ -12,7 +12,8 @@ use crate::timeline::{Thread, ThreadId, Why, World};
 impl Turn {
     /// From when on it may need to know what happened.
     pub(super) fn since_ns(&self) -> u64 {
-        self.opened.map_or(self.start_ns, |opened| opened.enter_ns.min(self.start_ns))
+        let since_ns = self.life.since_ns();
+        self.opened.map_or(since_ns, |opened| opened.enter_ns.min(since_ns))
     }
 
     /// When the request begins and ends, and whose call ends it, given who had the answer when.
@@ -22,8 +23,11 @@ impl Turn {
         answered_ns: u64,
         reader: ThreadId,
     ) -> (u64, u64, ThreadId) {
-        let mut start_ns = self.start_ns;
-        let (Some(opened), Some(ended)) = (self.opened, self.ended) else {
+        let mut start_ns = self.life.since_ns();
+        let ended = self.life.over().map(|(how, _)| how);
+        let (Some(opened), Some(ended @ (Ended::Closed { .. } | Ended::Exited))) =
+            (self.opened, ended)
+        else {
             return (start_ns, answered_ns, reader);
         };
         let t = world.thread(opened.thread);
