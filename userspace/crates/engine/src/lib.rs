@@ -101,19 +101,20 @@ impl Engine {
 
     /// Looks for certain requests only.
     pub fn look_for(&mut self, wanted: Wanted) {
-        self.detector.wanted = wanted;
+        self.detector.look_for(wanted);
     }
 
     /// Tells the target's pid beforehand: it was released when the capture began.
     pub fn expect_target(&mut self, pid: u32) {
-        self.detector.target = Some(KnownTarget { pid, released_ns: self.world.start_ns });
+        let released_ns = self.world.start_ns;
+        self.detector.expect_target(KnownTarget { pid, released_ns });
     }
 
     /// The target ran already, and from then on all of it is known: requests that began before are
     /// incomplete, those that also ended before are left out.
     pub fn attached_at(&mut self, attached_ns: u64) {
         self.attached_ns = attached_ns;
-        self.detector.attached = true;
+        self.detector.attached_at(attached_ns);
     }
 
     /// Attributes as if the engine did not have this rule, so that one can see what the rule is worth. What it would
@@ -157,10 +158,8 @@ impl Engine {
                 }
             }
         }
-        for found in std::mem::take(&mut self.detector.found) {
-            self.explain(found, sink)?;
-        }
-        for found in std::mem::take(&mut self.detector.fallback) {
+        self.explain_found(sink)?;
+        for found in self.detector.take_fallback() {
             self.hold(found);
         }
         if self.detector.has_primary() && !self.held.is_empty() {
@@ -190,11 +189,9 @@ impl Engine {
         for Waiting { found, .. } in std::mem::take(&mut self.waiting) {
             self.explain(found, sink)?;
         }
-        for found in std::mem::take(&mut self.detector.found) {
-            self.explain(found, sink)?;
-        }
+        self.explain_found(sink)?;
         if !self.detector.has_primary() {
-            for found in std::mem::take(&mut self.detector.fallback) {
+            for found in self.detector.take_fallback() {
                 self.hold(found);
             }
             let mut held = std::mem::take(&mut self.held);
@@ -213,22 +210,26 @@ impl Engine {
         Ok(())
     }
 
+    fn explain_found(
+        &mut self,
+        sink: &mut impl FnMut(Request, Vec<Segment>) -> Result<()>,
+    ) -> Result<()> {
+        for found in self.detector.take_found(&self.world) {
+            // Of what began before the capture, who asks may not have been known.
+            if found.goal.start_ns >= self.attached_ns {
+                let answer = found.goal.messages.iter().skip(1);
+                answer.for_each(|message| self.world.answers_on(message.object));
+            }
+            self.explain(found, sink)?;
+        }
+        Ok(())
+    }
+
     fn explain(
         &mut self,
         found: Found,
         sink: &mut impl FnMut(Request, Vec<Segment>) -> Result<()>,
     ) -> Result<()> {
-        if found.goal.end_ns < self.attached_ns || !self.detector.wants(&found.request) {
-            return Ok(());
-        }
-        // Who asks may not have been known before.
-        let known = found.goal.start_ns >= self.attached_ns;
-        for (index, message) in found.goal.messages.iter().enumerate().filter(|_| known) {
-            if let Some(channel) = self.world.channels.get_mut(&message.object) {
-                channel.carries_requests = true;
-                channel.answers |= index > 0;
-            }
-        }
         match self.walked(&found) {
             Ok((segments, workers)) => {
                 let segments = self.claimed(claimant(&found), segments, &workers);
@@ -243,9 +244,6 @@ impl Engine {
     }
 
     fn hold(&mut self, found: Found) {
-        if found.goal.end_ns < self.attached_ns || !self.detector.wants(&found.request) {
-            return;
-        }
         if let Ok((segments, workers)) = self.walked(&found) {
             let claimant = claimant(&found);
             let request = self.completed(found);

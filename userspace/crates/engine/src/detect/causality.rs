@@ -6,14 +6,15 @@
 //! that woke it ([`World::asks_for`]); else to the only question that the thread has taken in, or the only
 //! one that its process serves. Where several are left, nothing tells which, and the request has no parent.
 //!
-//! The invariant: a child begins between its parent's receipt and its parent's answer. It is checked when the
-//! child is found ([`Detector::parent_of`]), and again where rows are written (`attribute/numbers.rs`).
+//! The invariant: a child begins between its parent's receipt and its parent's answer. It is checked when the child
+//! is found ([`Causality::parent_of`]), and once more where rows are written (`attribute/numbers.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::FxHashMap;
 
-use crate::detect::Detector;
+use crate::detect::ids::Ids;
+use crate::detect::programs::Programs;
 use crate::event::Object;
 use crate::ownership::marks::{AsksFor, Question};
 use crate::timeline::{ProcessId, ThreadId, Transfer, World};
@@ -53,7 +54,9 @@ pub(super) struct Parent {
 }
 
 #[derive(Default)]
-pub(super) struct Parents {
+pub(super) struct Causality {
+    pub(super) ids: Ids,
+    pub(super) programs: Programs,
     /// What processes serve.
     open: BTreeMap<(ProcessId, Asked), Service>,
     /// The same by the thread that took it in.
@@ -61,8 +64,8 @@ pub(super) struct Parents {
     named: FxHashMap<Asked, Named>,
 }
 
-impl Parents {
-    /// A process has taken a question in. `pieces`: more pieces of the question may come while it is not answered.
+impl Causality {
+    /// A process has taken a question in. `pieces`: that it is not answered yet only means that more of it comes.
     pub(super) fn begin(
         &mut self,
         process: ProcessId,
@@ -122,6 +125,7 @@ impl Parents {
         let may_be_named =
             |named: &Named| named.answered_ns.is_none_or(|answered_ns| answered_ns >= horizon_ns);
         self.named.retain(|asked, named| known(asked) && may_be_named(named));
+        self.programs.forget(horizon_ns);
     }
 
     fn of_process(&self, process: ProcessId) -> impl Iterator<Item = (Asked, &Service)> {
@@ -184,13 +188,8 @@ impl Parents {
         self.open.get(&(process, asked)).filter(|service| service.received_ns <= at_ns)?;
         Some(asked)
     }
-}
 
-/// Before all others.
-const FIRST: Asked = (Object { dev: 0, ino: 0, type_bits: 0 }, 0);
-
-impl Detector {
-    /// The request, of those that the process serves, for which the thread asks another one at that time.
+    /// The request for which that thread asks somebody else at that time, if it does for one that it serves.
     pub(super) fn asks_for(
         &mut self,
         world: &World,
@@ -198,13 +197,13 @@ impl Detector {
         thread: ThreadId,
         at_ns: u64,
     ) -> Option<Link> {
-        let asked = self.parents.of(world, process, thread, at_ns)?;
-        if let Some(named) = self.parents.named.get(&asked) {
+        let asked = self.of(world, process, thread, at_ns)?;
+        if let Some(named) = self.named.get(&asked) {
             return Some(Link { asked, id: named.id });
         }
-        let received_ns = self.parents.open.get(&(process, asked))?.received_ns;
-        let id = self.id_ahead();
-        self.parents.named.insert(asked, Named { id, received_ns, answered_ns: None });
+        let received_ns = self.open.get(&(process, asked))?.received_ns;
+        let id = self.ids.ahead();
+        self.named.insert(asked, Named { id, received_ns, answered_ns: None });
         Some(Link { asked, id })
     }
 
@@ -218,20 +217,23 @@ impl Detector {
         (start_ns, end_ns): (u64, u64),
     ) -> Option<Parent> {
         let served = link.and_then(|link| {
-            let named = self.parents.named.get(&link.asked).filter(|named| named.id == link.id)?;
+            let named = self.named.get(&link.asked).filter(|named| named.id == link.id)?;
             let within = named.received_ns <= start_ns
                 && named.answered_ns.is_none_or(|answered_ns| start_ns <= answered_ns);
             let detached = named.answered_ns.is_some_and(|answered_ns| answered_ns < end_ns);
             within.then_some(Parent { id: named.id, detached })
         });
-        served.or_else(|| self.exec_around(world, program?, (start_ns, end_ns)))
+        served.or_else(|| self.programs.around(world, program?, (start_ns, end_ns), &mut self.ids))
     }
 
     /// The id of a request that has been found.
     pub(super) fn id_of(&mut self, asked: Asked) -> u64 {
-        match self.parents.named.get(&asked) {
+        match self.named.get(&asked) {
             Some(named) => named.id,
-            None => self.new_id(),
+            None => self.ids.next(),
         }
     }
 }
+
+/// Before all others.
+const FIRST: Asked = (Object { dev: 0, ino: 0, type_bits: 0 }, 0);

@@ -1,130 +1,147 @@
 //! Detects `exec` requests, from a fork whose child ran a program to the wait that collected the child, and
 //! the `process` request, the life of the target itself.
 
-use crate::detect::causality::{Link, Parent};
-use crate::detect::{end_of, Detector, Found, KnownTarget};
+use crate::classify::syscall::{NR_EXECVE, NR_EXECVEAT, NR_WAIT4};
+use crate::detect::book::Book;
+use crate::detect::found::{end_of, Found};
+use crate::detect::programs::Child;
+use crate::detect::{Detect, Recent, Seen};
 use crate::event::Call;
+use crate::timeline::retention::Held;
 use crate::timeline::{ProcessId, ThreadId, Why, World};
 use crate::walk::Goal;
 use rpcprobe_model::{Kind, Request};
 
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Child {
-    pub(super) parent: ThreadId,
-    pub(super) start_ns: u64,
-    pub(super) request_id: Option<u64>,
-    /// The request for which its parent seems to have started it.
-    pub(super) made_for: Option<Link>,
-    pub(super) runs_program: bool,
+/// What is known of the target without any record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KnownTarget {
+    pub pid: u32,
+    /// When it was let go, just before it called execve().
+    pub released_ns: u64,
 }
 
-/// An exec request that has been found.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Reaped {
-    id: u64,
-    start_ns: u64,
-    pub(super) end_ns: u64,
+#[derive(Debug, Default)]
+pub(super) struct Exec {
+    /// The first traced process, and when its program began.
+    root: Option<(ThreadId, u64)>,
+    /// The target as whoever started it knows it, should the records of its begin be lost.
+    target: Option<KnownTarget>,
 }
 
-impl Detector {
-    pub(super) fn reap(&mut self, world: &World, thread: ThreadId, call: &Call) {
-        let Ok(pid) = u32::try_from(call.ret) else { return };
-        let Some(process) = world.process_of_tgid(pid) else { return };
-        let Some(child) = self.children.get(&process) else { return };
-        let parent_process = world.thread(thread).process;
-        if world.thread(child.parent).process != parent_process {
-            return;
-        }
-        if !child.runs_program {
-            self.children.remove(&process);
-            return;
-        }
-        let id = self.exec_id(process).expect("present");
-        let child = self.children.remove(&process).expect("present");
-        let reaped = Reaped { id, start_ns: child.start_ns, end_ns: call.exit_ns };
-        self.reaped.insert(process, reaped);
-        self.found_primary = true;
-        let request = Request {
-            request_id: id,
-            complete: true,
-            reason: None,
-            ..self.exec_request(world, process, thread, &child, call.exit_ns)
-        };
-        let goal = exec_goal(world, process, thread, &child, call.exit_ns);
-        self.found.push(Found { request, goal });
-    }
-
-    pub(super) fn exec_request(
-        &mut self,
-        world: &World,
-        process: ProcessId,
-        client: ThreadId,
-        child: &Child,
-        end_ns: u64,
-    ) -> Request {
-        let p = &world.processes[process as usize];
-        let parent = world.thread(child.parent).process;
-        let enclosing = self.enclosing(world, parent);
-        let asker = self.parent_of(world, child.made_for, enclosing, (child.start_ns, end_ns));
-        Request {
-            parent_request_id: asker.map(|asker| asker.id),
-            detached: asker.is_some_and(|asker| asker.detached),
-            complete: false,
-            client: Some(end_of(world, client, child.start_ns)),
-            server: Some(end_of(world, p.leader, end_ns)),
-            method: p.programs.back().and_then(|program| program.path.as_deref().map(Into::into)),
-            status: p.exit_code,
-            ..Request::new(Kind::Exec, child.start_ns, end_ns)
-        }
-    }
-
-    /// The nearest process, this one or an ancestor, whose own exec request is open.
-    pub(super) fn enclosing(&self, world: &World, process: ProcessId) -> Option<ProcessId> {
-        let mut at = Some(process);
-        while let Some(process) = at {
-            if self.children.get(&process).is_some_and(|child| child.runs_program) {
-                return Some(process);
+impl Detect for Exec {
+    fn observe(&mut self, world: &World, seen: &Seen, book: &mut Book) {
+        match *seen {
+            Seen::Forked { child, parent, enter_ns } => {
+                if world.processes[child as usize].traced && enter_ns != 0 {
+                    let process = world.thread(parent).process;
+                    let made_for = book.causality.asks_for(world, process, parent, enter_ns);
+                    book.causality.programs.forked(child, Child::new(parent, enter_ns, made_for));
+                }
             }
-            at = world.processes[process as usize].parent;
-        }
-        None
-    }
-
-    /// The exec request of a process, if a request of that window begins within it; open or just found.
-    pub(super) fn exec_around(
-        &mut self,
-        world: &World,
-        process: ProcessId,
-        (start_ns, end_ns): (u64, u64),
-    ) -> Option<Parent> {
-        let (begun_ns, ended_ns) = match (self.children.get(&process), self.reaped.get(&process)) {
-            (Some(child), _) => {
-                (child.start_ns, world.processes[process as usize].exited_ns.unwrap_or(u64::MAX))
+            Seen::Executed { process } => book.causality.programs.executed(process),
+            Seen::Called { thread, call, .. } if !call.unfinished => {
+                if (call.nr == NR_EXECVE || call.nr == NR_EXECVEAT) && call.ret == 0 {
+                    self.root.get_or_insert((thread, call.enter_ns));
+                }
+                if call.reaped || (call.nr == NR_WAIT4 && call.ret > 0) {
+                    reap(world, thread, call, book);
+                }
             }
-            (None, Some(reaped)) => (reaped.start_ns, reaped.end_ns),
-            (None, None) => return None,
-        };
-        if start_ns < begun_ns || ended_ns < start_ns {
-            return None;
+            _ => {}
         }
-        let id = self.exec_id(process)?;
-        Some(Parent { id, detached: ended_ns < end_ns })
     }
 
-    /// The id of a process's exec request, given out when first asked for.
-    pub(super) fn exec_id(&mut self, process: ProcessId) -> Option<u64> {
-        let Some(child) = self.children.get(&process) else {
-            return self.reaped.get(&process).map(|reaped| reaped.id);
-        };
-        if child.request_id.is_none() {
-            let id = self.id_ahead();
-            self.children.get_mut(&process)?.request_id = Some(id);
+    fn horizon_ns(&self, recent: Recent, book: &Book) -> Option<u64> {
+        let released_ns = self.target.map(|target| target.released_ns);
+        let life = released_ns.or(self.root.map(|(_, start_ns)| start_ns));
+        let life = life.filter(|_| !book.has_primary());
+        life.into_iter().chain(book.causality.programs.horizon_ns(recent)).min()
+    }
+
+    fn hold(&self, held: &mut Held) {
+        held.threads.extend(self.root.map(|(thread, _)| thread));
+    }
+
+    fn finish(&mut self, world: &World, book: &mut Book) {
+        for (process, child) in book.causality.programs.running() {
+            never_reaped(world, process, &child, book);
         }
-        self.children.get(&process)?.request_id
+        book.causality.programs.end();
+        if !book.has_primary() {
+            self.whole_life(world, book);
+        }
+    }
+}
+
+fn reap(world: &World, thread: ThreadId, call: &Call, book: &mut Book) {
+    let Ok(pid) = u32::try_from(call.ret) else { return };
+    let Some(process) = world.process_of_tgid(pid) else { return };
+    let by = world.thread(thread).process;
+    let causality = &mut book.causality;
+    let reaped = causality.programs.reap(world, process, by, call.exit_ns, &mut causality.ids);
+    let Some((child, id)) = reaped else { return };
+    let request = Request {
+        request_id: id,
+        complete: true,
+        reason: None,
+        ..exec_request(world, process, thread, &child, call.exit_ns, book)
+    };
+    let goal = exec_goal(world, process, thread, &child, call.exit_ns);
+    book.found(Found { request, goal });
+}
+
+/// A program that nobody waited for.
+fn never_reaped(world: &World, process: ProcessId, child: &Child, book: &mut Book) {
+    let causality = &mut book.causality;
+    let Some(id) = causality.programs.id(process, &mut causality.ids) else { return };
+    let exited_ns = world.processes[process as usize].exited_ns;
+    let reason = match exited_ns {
+        Some(_) => "its parent never waited for it",
+        None => "the capture ended before it did",
+    };
+    let end_ns = exited_ns.unwrap_or(world.now_ns);
+    let request = Request {
+        request_id: id,
+        complete: false,
+        reason: Some(reason.into()),
+        ..exec_request(world, process, child.parent, child, end_ns, book)
+    };
+    let goal = exec_goal(world, process, child.parent, child, end_ns);
+    book.found(Found { request, goal });
+}
+
+fn exec_request(
+    world: &World,
+    process: ProcessId,
+    client: ThreadId,
+    child: &Child,
+    end_ns: u64,
+    book: &mut Book,
+) -> Request {
+    let p = &world.processes[process as usize];
+    let parent = world.thread(child.parent).process;
+    let enclosing = book.causality.programs.enclosing(world, parent);
+    let window = (child.start_ns, end_ns);
+    let asker = book.causality.parent_of(world, child.made_for, enclosing, window);
+    Request {
+        parent_request_id: asker.map(|asker| asker.id),
+        detached: asker.is_some_and(|asker| asker.detached),
+        complete: false,
+        client: Some(end_of(world, client, child.start_ns)),
+        server: Some(end_of(world, p.leader, end_ns)),
+        method: p.programs.back().and_then(|program| program.path.as_deref().map(Into::into)),
+        status: p.exit_code,
+        ..Request::new(Kind::Exec, child.start_ns, end_ns)
+    }
+}
+
+impl Exec {
+    pub(super) fn expect_target(&mut self, target: KnownTarget) {
+        self.target = Some(target);
     }
 
     /// The life of the target, from its execve() to the end of its main thread.
-    pub(super) fn whole_life(&mut self, world: &World) {
+    fn whole_life(&self, world: &World, book: &mut Book) {
         let Some(Begin { thread: root, at_ns: start_ns, recorded }) = self.begin(world) else {
             return;
         };
@@ -149,7 +166,7 @@ impl Detector {
             server_process: Some(thread.process),
             ..Goal::new(start_ns, end_ns, (root, thread.process))
         };
-        self.fallback.insert(0, Found { request, goal });
+        book.found_fallback(Found { request, goal });
     }
 
     /// The begin of the target's life.
@@ -184,7 +201,7 @@ struct Begin {
     recorded: bool,
 }
 
-pub(super) fn exec_goal(
+fn exec_goal(
     world: &World,
     process: ProcessId,
     client: ThreadId,

@@ -15,8 +15,9 @@ mod tests;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::detect::Detector;
-use crate::event::{GapWhy, Io, Method, Object, Unit};
+use crate::detect::book::Book;
+use crate::detect::{Detect, Recent, Seen};
+use crate::event::{GapWhy, Method, Object, Unit};
 use crate::timeline::retention::Held;
 use crate::timeline::{ProcessId, World};
 use connection::Connection;
@@ -35,122 +36,130 @@ pub(super) struct Framed {
     swept_ns: u64,
 }
 
-impl Framed {
-    /// Whether the channel is of such a connection.
-    pub(super) fn has(&self, channel: Object) -> bool {
+impl Detect for Framed {
+    fn observe(&mut self, world: &World, seen: &Seen, book: &mut Book) {
+        match *seen {
+            Seen::Unit(unit) => self.unit(world, unit, book),
+            Seen::Method(method) => self.method(world, method, book),
+            Seen::FramingLost { channel, why } => self.framing_lost(world, channel, why, book),
+            Seen::Moved { io, .. } => self.decide(world, io.object, false, book),
+            _ => {}
+        }
+    }
+
+    /// All that moves through connections with known framing.
+    fn takes(&self, channel: Object) -> bool {
         self.by_channel.contains_key(&channel)
     }
 
-    fn connection(&mut self, channel: Object) -> Option<&mut Connection> {
-        self.connections.get_mut(self.by_channel.get(&channel)?)
+    /// What the process has open will not be answered, unless records are late.
+    fn exit(&mut self, world: &World, process: ProcessId, _at_ns: u64, _book: &mut Book) {
+        for connection in self.connections.values_mut() {
+            connection.exit(world, process);
+        }
     }
 
-    /// The earliest instant an open exchange may still need.
-    pub(super) fn horizon_ns(&self) -> Option<u64> {
+    fn settle(&mut self, world: &World, book: &mut Book) {
+        if world.now_ns >= self.swept_ns.saturating_add(SWEEP_EVERY_NS) {
+            self.sweep(world, false, book);
+        }
+    }
+
+    fn horizon_ns(&self, _recent: Recent, _book: &Book) -> Option<u64> {
         self.connections.values().filter_map(Connection::since_ns).min()
     }
 
-    pub(super) fn hold(&self, held: &mut Held) {
+    fn hold(&self, held: &mut Held) {
         for connection in self.connections.values().filter(|c| c.since_ns().is_some()) {
             held.channels.extend(connection.channels);
         }
     }
 
-    /// Forgets connections that the world has forgotten.
-    pub(super) fn forget(&mut self, world: &World) {
+    fn forget(&mut self, world: &World, _book: &mut Book) {
         self.connections.retain(|_, connection| {
             connection.channels.iter().any(|channel| world.channels.contains_key(channel))
         });
         self.by_channel.retain(|_, number| self.connections.contains_key(number));
     }
+
+    fn finish(&mut self, world: &World, book: &mut Book) {
+        self.sweep(world, true, book);
+    }
 }
 
-impl Detector {
-    /// Takes a frame or message.
-    pub(super) fn unit(&mut self, world: &World, unit: &Unit) {
+impl Framed {
+    fn connection(&mut self, channel: Object) -> Option<&mut Connection> {
+        self.connections.get_mut(self.by_channel.get(&channel)?)
+    }
+
+    /// Looks at a frame or message.
+    fn unit(&mut self, world: &World, unit: &Unit, book: &mut Book) {
         let channel = unit.channel;
         let base = world.base(channel);
         let numbered = |offset: u64| offset.saturating_add(base);
         let unit = &Unit { from: numbered(unit.from), to: numbered(unit.to), ..*unit };
         let name = world.channels.get(&channel).and_then(|known| known.name.as_deref());
-        if !self.wanted.takes(unit.protocol.kind(), name) {
+        if !book.wanted.takes(unit.protocol.kind(), name) {
             return;
         }
-        if !self.framed.has(channel) {
-            let number = self.framed.next;
-            self.framed.next = number.wrapping_add(1);
+        if !self.takes(channel) {
+            let number = self.next;
+            self.next = number.wrapping_add(1);
             for channel in [channel, unit.reverse] {
-                self.framed.by_channel.insert(channel, number);
+                self.by_channel.insert(channel, number);
             }
-            self.framed.connections.insert(number, Connection::new(unit));
-            self.drop_turns(world, unit);
+            self.connections.insert(number, Connection::new(unit));
+            end_other_services(world, unit, book);
         }
-        let Some(connection) = self.framed.connection(channel) else { return };
+        let Some(connection) = self.connection(channel) else { return };
         connection.unit(world, unit);
-        self.told(world, channel);
+        connection.told(world, book);
     }
 
     /// Where messages begin on a channel is not known any more.
-    pub(super) fn framing_lost(&mut self, world: &World, channel: Object, why: GapWhy) {
-        let Some(connection) = self.framed.connection(channel) else { return };
+    fn framing_lost(&mut self, world: &World, channel: Object, why: GapWhy, book: &mut Book) {
+        let Some(connection) = self.connection(channel) else { return };
         connection.gap(world, channel, Torn::Framing(why));
-        self.settle_framed(world, channel, false);
+        connection.decide(world, channel, false, book);
     }
 
-    /// Takes the method that a message calls.
-    pub(super) fn method(&mut self, world: &World, method: &Method) {
-        let Some(connection) = self.framed.connection(method.channel) else { return };
+    /// Looks at what a message calls.
+    fn method(&mut self, world: &World, method: &Method, book: &mut Book) {
+        let Some(connection) = self.connection(method.channel) else { return };
         let offset = method.offset.saturating_add(world.base(method.channel));
         if connection.method(world, method, offset) {
-            self.settle_framed(world, method.channel, false);
+            connection.decide(world, method.channel, false, book);
         }
     }
 
-    /// Takes a transfer; returns whether it is of a connection with known framing.
-    pub(super) fn framed_transfer(&mut self, world: &World, io: &Io) -> bool {
-        let framed = self.framed.has(io.object);
-        if framed {
-            self.settle_framed(world, io.object, false);
-        }
-        framed
-    }
-
-    /// A process is gone: what it has open will not be answered, unless records are late.
-    pub(super) fn framed_exit(&mut self, world: &World, process: ProcessId) {
-        for connection in self.framed.connections.values_mut() {
-            connection.exit(world, process);
+    fn decide(&mut self, world: &World, channel: Object, over: bool, book: &mut Book) {
+        if let Some(connection) = self.connection(channel) {
+            connection.decide(world, channel, over, book);
         }
     }
 
-    /// Decides the exchanges that have waited long enough.
-    pub(super) fn sweep_framed(&mut self, world: &World, over: bool) {
-        if !over && world.now_ns < self.framed.swept_ns.saturating_add(SWEEP_EVERY_NS) {
-            return;
+    /// Decides what has waited long enough; `over`: all of it.
+    fn sweep(&mut self, world: &World, over: bool, book: &mut Book) {
+        self.swept_ns = world.now_ns;
+        for connection in self.connections.values_mut() {
+            connection.tidy(world);
         }
-        self.framed.swept_ns = world.now_ns;
-        self.tidy_framed(world);
-        let waiting = self.framed.connections.iter().filter(|(_, c)| c.since_ns().is_some());
+        let waiting = self.connections.iter().filter(|(_, c)| c.since_ns().is_some());
         let mut waiting: Vec<_> = waiting.map(|(number, c)| (*number, c.channels[0])).collect();
         waiting.sort_unstable();
         for (_, channel) in waiting {
-            self.settle_framed(world, channel, over);
+            self.decide(world, channel, over, book);
         }
     }
+}
 
-    /// Drops turns that were begun on a connection before its framing was known: they are no requests.
-    fn drop_turns(&mut self, world: &World, unit: &Unit) {
-        for object in [unit.channel, unit.reverse] {
-            let reads = world.channels.get(&object).into_iter().flat_map(|channel| &channel.reads);
-            let readers: FxHashSet<_> =
-                reads.map(|read| world.thread(read.thread).process).collect();
-            for process in readers {
-                self.parents.end_all(process, object, world.now_ns);
-            }
+/// Services begun on a connection before its framing was known are none.
+fn end_other_services(world: &World, unit: &Unit, book: &mut Book) {
+    for object in [unit.channel, unit.reverse] {
+        let reads = world.channels.get(&object).into_iter().flat_map(|channel| &channel.reads);
+        let readers: FxHashSet<_> = reads.map(|read| world.thread(read.thread).process).collect();
+        for process in readers {
+            book.causality.end_all(process, object, world.now_ns);
         }
-        let other = |object: &Object| *object != unit.channel && *object != unit.reverse;
-        self.turns.retain(|(_, object), _| other(object));
-        self.unsettled.retain(|turn| other(&turn.object));
-        self.served.retain(|(_, object), _| other(object));
-        self.roles.retain(|(_, object), _| other(object));
     }
 }

@@ -9,9 +9,14 @@
 //! A process that finds the word changed already makes no call to wait for it, so waits may be missing, in
 //! the worst case all of one side's. Then it has to suffice that the two wake each other in turns.
 
-use crate::detect::half_duplex::{exit_reason, WHO_ASKS};
-use crate::detect::{end_of, Detector, Found};
-use crate::event::{Call, Io, Object};
+use rustc_hash::FxHashMap;
+
+use crate::detect::book::Book;
+use crate::detect::found::{end_of, exit_reason, Found, WHO_ASKS};
+use crate::detect::lifecycle::{Clock, Patience};
+use crate::detect::{Detect, Recent, Seen};
+use crate::event::{Call, Io, Object, TYPE_SHARED_WORD};
+use crate::timeline::retention::Held;
 use crate::timeline::{ProcessId, ThreadId, World};
 use crate::walk::Goal;
 use rpcprobe_model::{Kind, Request};
@@ -28,9 +33,6 @@ const TURNS_TO_BELIEVE: usize = 2;
 
 /// From which value threads wait for a mutex; see [`crate::event::OpenCall::lock`].
 const LOCKED: i32 = 2;
-
-/// How long a client that was answered, and has made no call, is waited for.
-const PATIENCE_NS: u64 = 2_000_000_000;
 
 const OLDER: &str = "its word is older than the capture: who asks is not known";
 
@@ -55,7 +57,7 @@ struct Party {
 
 /// A word, and the calls since the last turn that was found.
 #[derive(Debug, Default)]
-pub(super) struct SharedWord {
+struct SharedWord {
     parties: Vec<Party>,
     /// The word is something else than turns: a lock or a semaphore.
     ruled_out: bool,
@@ -77,15 +79,15 @@ struct Turn {
 }
 
 impl SharedWord {
-    pub(super) fn since_ns(&self) -> Option<u64> {
+    fn since_ns(&self) -> Option<u64> {
         self.wakes.first().map(|wake| wake.enter_ns)
     }
 
-    pub(super) fn threads(&self) -> impl Iterator<Item = ThreadId> + '_ {
+    fn threads(&self) -> impl Iterator<Item = ThreadId> + '_ {
         self.wakes.iter().chain(&self.waits).map(|call| call.thread)
     }
 
-    pub(super) fn processes(&self) -> impl Iterator<Item = ProcessId> + '_ {
+    fn processes(&self) -> impl Iterator<Item = ProcessId> + '_ {
         let parents = self.wakes.iter().filter_map(|wake| wake.parent);
         self.parties.iter().map(|party| party.process).chain(parents)
     }
@@ -199,9 +201,69 @@ impl SharedWord {
     }
 }
 
-impl Detector {
+/// Futexes in memory that processes share.
+#[derive(Debug, Default)]
+pub(super) struct SharedFutex {
+    words: FxHashMap<Object, SharedWord>,
+}
+
+impl Detect for SharedFutex {
+    fn observe(&mut self, world: &World, seen: &Seen, book: &mut Book) {
+        if let Seen::Called { thread, call, .. } = *seen {
+            for io in call.more.iter().filter(|io| io.object.type_bits == TYPE_SHARED_WORD) {
+                self.word_call(world, thread, call, io, book);
+            }
+        }
+    }
+
+    /// What was asked of the process will not be answered, and what it asked is over.
+    fn exit(&mut self, world: &World, process: ProcessId, at_ns: u64, book: &mut Book) {
+        let uses = |word: &SharedWord| word.parties.iter().any(|party| party.process == process);
+        let words: Vec<Object> =
+            self.words.iter().filter(|(_, word)| uses(word)).map(|(key, _)| *key).collect();
+        for object in words {
+            if let Some(mut word) = self.words.remove(&object) {
+                word.end(world, object, Some((process, at_ns)), book);
+            }
+        }
+    }
+
+    fn horizon_ns(&self, _recent: Recent, _book: &Book) -> Option<u64> {
+        self.words.values().filter_map(SharedWord::since_ns).min()
+    }
+
+    fn hold(&self, held: &mut Held) {
+        for word in self.words.values() {
+            held.threads.extend(word.threads());
+            held.processes.extend(word.processes());
+        }
+    }
+
+    fn forget(&mut self, world: &World, book: &mut Book) {
+        for (object, word) in &mut self.words {
+            word.end_if_late(world, *object, book);
+        }
+    }
+
+    fn finish(&mut self, world: &World, book: &mut Book) {
+        let mut words: Vec<_> = std::mem::take(&mut self.words).into_iter().collect();
+        words.sort_by_key(|(object, _)| *object);
+        for (object, mut word) in words {
+            word.end(world, object, None, book);
+        }
+    }
+}
+
+impl SharedFutex {
     /// A thread has waited for a word to change, or woken who did.
-    pub(super) fn shared_word(&mut self, world: &World, thread: ThreadId, call: &Call, io: &Io) {
+    fn word_call(
+        &mut self,
+        world: &World,
+        thread: ThreadId,
+        call: &Call,
+        io: &Io,
+        book: &mut Book,
+    ) {
         let process = world.thread(thread).process;
         let called = WordCall {
             thread,
@@ -209,58 +271,63 @@ impl Detector {
             enter_ns: call.enter_ns,
             exit_ns: call.exit_ns,
             changed: call.ret < 0,
-            parent: io.is_write.then(|| self.enclosing(world, process)).flatten(),
+            parent: io
+                .is_write
+                .then(|| book.causality.programs.enclosing(world, process))
+                .flatten(),
         };
-        let is_new = !self.shared_words.contains_key(&io.object);
-        if is_new && self.shared_words.len() >= MOST_WORDS {
-            self.shared_words.retain(|_, word| !word.ruled_out && word.parties.len() > 1);
-            if self.shared_words.len() >= MOST_WORDS {
+        let is_new = !self.words.contains_key(&io.object);
+        if is_new && self.words.len() >= MOST_WORDS {
+            self.words.retain(|_, word| !word.ruled_out && word.parties.len() > 1);
+            if self.words.len() >= MOST_WORDS {
                 return;
             }
         }
-        let mut word = self.shared_words.remove(&io.object).unwrap_or_default();
+        let word = self.words.entry(io.object).or_default();
         if !word.ruled_out && word.take(called, (!io.is_write).then_some(io.fd)) {
-            self.turns_of(world, io.object, &mut word);
+            word.turns_of(world, io.object, book);
         }
-        self.shared_words.insert(io.object, word);
     }
+}
 
-    fn turns_of(&mut self, world: &World, object: Object, word: &mut SharedWord) {
-        if !word.passes_turns(false) {
+impl SharedWord {
+    /// Finds the turns that are over as of the last call.
+    fn turns_of(&mut self, world: &World, object: Object, book: &mut Book) {
+        if !self.passes_turns(false) {
             return;
         }
-        if let Some(turn) = word.waited_for() {
-            self.turn_passed(world, object, word, &turn);
-            word.forget_before(turn.answer.enter_ns + 1);
+        if let Some(turn) = self.waited_for() {
+            self.passed(world, object, &turn, book);
+            self.forget_before(turn.answer.enter_ns + 1);
             return;
         }
         // Where the client asked again after it was answered, what was before is complete. (Whoever is
         // preempted in its call that wakes is told of late.)
-        let client = word.client();
+        let client = self.client();
         let asks = |wake: &WordCall| Some(wake.process) == client;
-        let Some(again) = word.wakes.iter().rposition(asks) else { return };
-        if !word.wakes[..again].iter().all(asks) {
-            let later = word.wakes.split_off(again);
-            self.end_turns(world, object, word, later[0].enter_ns);
-            word.wakes = later;
+        let Some(again) = self.wakes.iter().rposition(asks) else { return };
+        if !self.wakes[..again].iter().all(asks) {
+            let later = self.wakes.split_off(again);
+            self.end_turns(world, object, later[0].enter_ns, book);
+            self.wakes = later;
         }
     }
 
     /// All turns of the wake-ups so far, the client's next being at `next_ns`.
-    fn end_turns(&mut self, world: &World, object: Object, word: &mut SharedWord, next_ns: u64) {
-        let since_ns = word.since_ns().unwrap_or(next_ns);
+    fn end_turns(&mut self, world: &World, object: Object, next_ns: u64, book: &mut Book) {
+        let since_ns = self.since_ns().unwrap_or(next_ns);
         let torn = world.losses.first(since_ns, next_ns.min(world.now_ns)).is_some();
-        for turn in word.turns(torn) {
+        for turn in self.turns(torn) {
             let turn = Turn { next_ns: turn.next_ns.min(next_ns), ..turn };
-            self.turn_passed(world, object, word, &turn);
+            self.passed(world, object, &turn, book);
         }
-        word.forget_before(next_ns);
+        self.forget_before(next_ns);
     }
 
-    fn turn_passed(&mut self, world: &World, object: Object, word: &mut SharedWord, turn: &Turn) {
+    fn passed(&mut self, world: &World, object: Object, turn: &Turn, book: &mut Book) {
         let Turn { ask, answer, next_ns } = *turn;
-        word.settled = true;
-        let (client, end_ns) = match word.waited(turn) {
+        self.settled = true;
+        let (client, end_ns) = match self.waited(turn) {
             Some(wait) => (wait.thread, wait.exit_ns),
             // It saw for itself, at the earliest opportunity. (The word changes shortly before the call
             // that wakes begins, and who looks just then has its answer that much earlier.)
@@ -271,106 +338,44 @@ impl Detector {
             }
         };
         let end_ns = end_ns.min(next_ns);
-        let began_ns = word.first.map_or(ask.enter_ns, |(_, at_ns)| at_ns);
+        let began_ns = self.first.map_or(ask.enter_ns, |(_, at_ns)| at_ns);
         let new = is_new(world, ask.process) && is_new(world, answer.process);
-        let doubt = match self.attached && !new {
+        let doubt = match book.attached_ns.is_some() && !new {
             true => Some(OLDER),
             false => world.losses.first(0, began_ns).map(|_| WHO_ASKS),
         };
-        self.shared_found(
-            world,
-            object,
-            ask,
-            Some(answer),
-            (client, end_ns),
-            doubt.map(Into::into),
-        );
+        found(world, object, ask, Some(answer), (client, end_ns), doubt.map(Into::into), book);
     }
 
-    fn shared_found(
-        &mut self,
-        world: &World,
-        object: Object,
-        ask: WordCall,
-        answer: Option<WordCall>,
-        (client, end_ns): (ThreadId, u64),
-        reason: Option<String>,
-    ) {
-        if end_ns <= ask.enter_ns {
-            return;
+    /// If its client was answered, and has made no call since.
+    fn end_if_late(&mut self, world: &World, object: Object, book: &mut Book) {
+        let answered = self.wakes.last().filter(|wake| Some(wake.process) != self.client());
+        let clock = Clock::new(world, false);
+        let late = |wake: &WordCall| clock.gives_up(Patience::NextCall, wake.exit_ns);
+        if self.passes_turns(false) && answered.is_some_and(late) {
+            self.end_turns(world, object, world.now_ns, book);
         }
-        self.found_primary = true;
-        let parent = self.parent_of(world, None, ask.parent, (ask.enter_ns, end_ns));
-        let request = Request {
-            request_id: self.new_id(),
-            parent_request_id: parent.map(|parent| parent.id),
-            detached: parent.is_some_and(|parent| parent.detached),
-            complete: reason.is_none(),
-            reason,
-            client: Some(end_of(world, client, end_ns)),
-            server: answer.map(|answer| end_of(world, answer.thread, end_ns)),
-            channel: Some(object.to_string()),
-            ..Request::new(Kind::Shm, ask.enter_ns, end_ns)
-        };
-        let goal = Goal {
-            server_process: answer.map(|answer| answer.process),
-            passed: Some((ask.thread, ask.enter_ns)),
-            ..Goal::new(ask.enter_ns, end_ns, (client, ask.process))
-        };
-        self.found.push(Found { request, goal });
-    }
-
-    /// A process is gone: what was asked of it will not be answered, and what it asked is over.
-    pub(super) fn shared_exit(&mut self, world: &World, process: ProcessId, at_ns: u64) {
-        let uses = |word: &SharedWord| word.parties.iter().any(|party| party.process == process);
-        let words: Vec<Object> =
-            self.shared_words.iter().filter(|(_, word)| uses(word)).map(|(key, _)| *key).collect();
-        for object in words {
-            let mut word = self.shared_words.remove(&object).expect("just listed");
-            self.end_word(world, object, &mut word, Some((process, at_ns)));
-        }
-    }
-
-    /// Of those whose client was answered, and has made no call since.
-    pub(super) fn shared_late(&mut self, world: &World) {
-        let mut words = std::mem::take(&mut self.shared_words);
-        for (object, word) in &mut words {
-            let answered = word.wakes.last().filter(|wake| Some(wake.process) != word.client());
-            let late = |wake: &WordCall| wake.exit_ns.saturating_add(PATIENCE_NS) < world.now_ns;
-            if word.passes_turns(false) && answered.is_some_and(late) {
-                self.end_turns(world, *object, word, world.now_ns);
-            }
-        }
-        self.shared_words = words;
     }
 
     /// No more calls will come.
-    pub(super) fn end_shared(&mut self, world: &World) {
-        let mut words: Vec<_> = std::mem::take(&mut self.shared_words).into_iter().collect();
-        words.sort_by_key(|(object, _)| *object);
-        for (object, mut word) in words {
-            self.end_word(world, object, &mut word, None);
-        }
-    }
-
-    fn end_word(
+    fn end(
         &mut self,
         world: &World,
         object: Object,
-        word: &mut SharedWord,
         exited: Option<(ProcessId, u64)>,
+        book: &mut Book,
     ) {
-        if !word.passes_turns(true) {
+        if !self.passes_turns(true) {
             return;
         }
-        let client = word.client();
-        let open = word.wakes.iter().rposition(|wake| Some(wake.process) != client);
-        let open: Vec<_> = word.wakes.drain(open.map_or(0, |last| last + 1)..).collect();
+        let client = self.client();
+        let open = self.wakes.iter().rposition(|wake| Some(wake.process) != client);
+        let open: Vec<_> = self.wakes.drain(open.map_or(0, |last| last + 1)..).collect();
         let open = open.first().copied();
         let next_ns = open.map_or(u64::MAX, |ask| ask.enter_ns);
-        self.end_turns(world, object, word, next_ns);
+        self.end_turns(world, object, next_ns, book);
         // Only of a word that has passed turns is it known that somebody was asked.
-        let Some(ask) = open.filter(|_| word.settled) else { return };
+        let Some(ask) = open.filter(|_| self.settled) else { return };
         let (reason, end_ns) = match exited {
             Some((process, _)) if process == ask.process => return,
             Some((process, at_ns)) => {
@@ -382,8 +387,40 @@ impl Detector {
             }
             None => ("the capture ended before the answer".to_string(), world.now_ns),
         };
-        self.shared_found(world, object, ask, None, (ask.thread, end_ns), Some(reason));
+        found(world, object, ask, None, (ask.thread, end_ns), Some(reason), book);
     }
+}
+
+fn found(
+    world: &World,
+    object: Object,
+    ask: WordCall,
+    answer: Option<WordCall>,
+    (client, end_ns): (ThreadId, u64),
+    reason: Option<String>,
+    book: &mut Book,
+) {
+    if end_ns <= ask.enter_ns {
+        return;
+    }
+    let parent = book.causality.parent_of(world, None, ask.parent, (ask.enter_ns, end_ns));
+    let request = Request {
+        request_id: book.causality.ids.next(),
+        parent_request_id: parent.map(|parent| parent.id),
+        detached: parent.is_some_and(|parent| parent.detached),
+        complete: reason.is_none(),
+        reason,
+        client: Some(end_of(world, client, end_ns)),
+        server: answer.map(|answer| end_of(world, answer.thread, end_ns)),
+        channel: Some(object.to_string()),
+        ..Request::new(Kind::Shm, ask.enter_ns, end_ns)
+    };
+    let goal = Goal {
+        server_process: answer.map(|answer| answer.process),
+        passed: Some((ask.thread, ask.enter_ns)),
+        ..Goal::new(ask.enter_ns, end_ns, (client, ask.process))
+    };
+    book.found(Found { request, goal });
 }
 
 /// Whether a process has nothing in its memory from before the capture: it has begun a program in it, or is a

@@ -61,9 +61,7 @@ pub struct Channel {
     pub is_read: bool,
     /// What its messages are, if that was known before any was seen.
     pub role: Option<Carries>,
-    /// A request was found on it: a write without an answer is then an incomplete one.
-    pub carries_requests: bool,
-    /// The channel carries the answers to requests.
+    /// The channel carries answers, as detection has reported ([`World::answers_on`]).
     pub answers: bool,
     /// Its name for users.
     pub name: Option<Arc<str>>,

@@ -237,6 +237,13 @@ impl World {
             .unwrap_or(NEVER)
     }
 
+    /// Takes note that answers to requests were found on a channel: the one thing that detection tells.
+    pub fn answers_on(&mut self, channel: Object) {
+        if let Some(channel) = self.channels.get_mut(&channel) {
+            channel.answers = true;
+        }
+    }
+
     pub fn process_of_tgid(&self, tgid: u32) -> Option<ProcessId> {
         self.by_tgid.get(&tgid).copied()
     }

@@ -1,23 +1,17 @@
 //! Turns ended exchanges into requests, once all calls that moved their bytes are on record.
 
+use crate::detect::arrival::arrival_ns;
+use crate::detect::book::Book;
+use crate::detect::found::{end_of, exit_reason, name_of, Found};
 use crate::detect::framed::connection::Connection;
 use crate::detect::framed::exchange::{Ended, Exchange};
 use crate::detect::framed::hand_over::{hand_over, Askers, HandOver};
-use crate::detect::half_duplex::exit_reason;
-use crate::detect::single_ended::arrival_ns;
-use crate::detect::{end_of, name_of, Detector, Found};
+use crate::detect::lifecycle::{Clock, Patience};
 use crate::event::{Object, Protocol};
 use crate::timeline::gallop::last_before;
 use crate::timeline::{Channel, ThreadId, Transfer, World};
 use crate::walk::{Goal, Message};
 use rpcprobe_model::Request;
-
-/// How long an exchange waits for the record of a call that is still under way.
-const RECORD_PATIENCE_NS: u64 = 2_000_000_000;
-/// And for a sign that its other end is traced, too; for its method; for an end's last records.
-const SIGN_PATIENCE_NS: u64 = 100_000_000;
-/// An answer that ends with its connection has, when nothing more comes for so long.
-const CLOSE_PATIENCE_NS: u64 = 500_000_000;
 
 /// Who moved what matters of an exchange, as far as they are traced and told.
 struct Moves {
@@ -78,74 +72,63 @@ enum Settled {
     Nothing,
 }
 
-impl Detector {
-    pub(super) fn tidy_framed(&mut self, world: &World) {
-        for connection in self.framed.connections.values_mut() {
-            connection.tidy(world, RECORD_PATIENCE_NS);
-        }
-    }
-
-    /// Decides the exchanges of a connection whose calls are all on record. `over`: no more will be.
-    pub(super) fn settle_framed(&mut self, world: &World, channel: Object, over: bool) {
-        let Some(number) = self.framed.by_channel.get(&channel).copied() else { return };
-        let Some(mut connection) = self.framed.connections.remove(&number) else { return };
+impl Connection {
+    /// Decides the exchanges whose calls are all on record, after something was told of that channel. `over`: no
+    /// more will be.
+    pub(super) fn decide(&mut self, world: &World, channel: Object, over: bool, book: &mut Book) {
+        let Some(ends) = self.ends() else { return };
         // Only what is written and read there tells who asks and who serves.
-        if let Some(ends) = connection.ends().filter(|ends| over || ends.0 == channel) {
-            let begun = std::mem::take(&mut connection.begun);
-            self.link_parents(world, &mut connection, ends, begun);
+        if over || ends.0 == channel {
+            let begun = std::mem::take(&mut self.begun);
+            self.link_parents(world, ends, begun, book);
         }
-        self.settle_connection(world, &mut connection, over);
-        self.framed.connections.insert(number, connection);
+        self.settle(world, ends, over, book);
     }
 
     /// Looks at what the last frame or message told: of a pipeline there are thousands in a call, and the record of that
     /// is still to come.
-    pub(super) fn told(&mut self, world: &World, channel: Object) {
-        let Some(number) = self.framed.by_channel.get(&channel).copied() else { return };
-        let Some(mut connection) = self.framed.connections.remove(&number) else { return };
-        if let Some(ends) = connection.ends() {
-            let begun = connection.begun.pop();
-            self.link_parents(world, &mut connection, ends, begun);
-            self.end_services(&mut connection, ends);
+    pub(super) fn told(&mut self, world: &World, book: &mut Book) {
+        if let Some(ends) = self.ends() {
+            let begun = self.begun.pop();
+            self.link_parents(world, ends, begun, book);
+            self.end_services(ends, book);
         }
-        self.framed.connections.insert(number, connection);
     }
 
     /// Those whose answers have ended since are not served any more.
-    fn end_services(&mut self, connection: &mut Connection, ends: (Object, Object)) {
-        for exchange in connection.ended.iter_mut().skip(connection.served) {
-            if let (Some(process), Some(first)) = (exchange.serving.take(), exchange.asked.first())
-            {
-                self.parents.end(process, (ends.0, first), exchange.ended_ns);
+    fn end_services(&mut self, ends: (Object, Object), book: &mut Book) {
+        for exchange in self.ended.iter_mut().skip(self.served) {
+            let Some((_, over_ns)) = exchange.life.over() else { continue };
+            if let (Some(process), Some(first)) = (exchange.life.let_go(), exchange.asked.first()) {
+                book.causality.end(process, (ends.0, first), over_ns);
             }
         }
-        connection.served = connection.ended.len();
+        self.served = self.ended.len();
     }
 
-    fn settle_connection(&mut self, world: &World, connection: &mut Connection, over: bool) {
-        let Some(ends) = connection.ends() else { return };
-        self.end_services(connection, ends);
-        connection.resume(world.now_ns, over);
-        connection.served = 0;
-        for mut exchange in std::mem::take(&mut connection.ended) {
-            match settled(world, ends, &mut connection.askers, &mut exchange, over) {
+    fn settle(&mut self, world: &World, ends: (Object, Object), over: bool, book: &mut Book) {
+        self.end_services(ends, book);
+        self.resume(world.now_ns, over);
+        self.served = 0;
+        for mut exchange in std::mem::take(&mut self.ended) {
+            match settled(world, ends, &mut self.askers, &mut exchange, over) {
                 Settled::Complete(window) => {
-                    let nth = matches!(connection.protocol, Protocol::Http1 | Protocol::Resp);
+                    let nth = matches!(self.protocol, Protocol::Http1 | Protocol::Resp);
                     let doubt = exchange.doubted.map(|torn| torn.before_it(nth));
-                    self.framed_found(world, connection, exchange, &window, doubt);
+                    self.found(world, exchange, &window, doubt, book);
                 }
                 Settled::Incomplete(window, reason) => {
-                    self.framed_found(world, connection, exchange, &window, Some(reason));
+                    self.found(world, exchange, &window, Some(reason), book);
                 }
-                Settled::NotYet => connection.ended.push(exchange),
-                Settled::NotBefore(at_ns) => connection.resting.push_back((at_ns, exchange)),
+                Settled::NotYet => self.ended.push(exchange),
+                Settled::NotBefore(at_ns) => self.resting.push_back((at_ns, exchange)),
                 Settled::Nothing => {}
             }
         }
-        connection.served = connection.ended.len();
-        let gone = connection
-            .gone
-            .filter(|(_, _, at_ns)| over || at_ns.saturating_add(SIGN_PATIENCE_NS) < world.now_ns);
+        self.served = self.ended.len();
+        let clock = Clock::new(world, over);
+        let gone = self.gone.filter(|(_, _, at_ns)| clock.gives_up(Patience::Sign, *at_ns));
+
         let (reason, end_ns) = match gone {
             Some((process, client, at_ns)) => {
                 let who = if client { "the client" } else { "the server" };
@@ -154,10 +137,10 @@ impl Detector {
             None if over => (CUT.to_string(), world.now_ns),
             None => return,
         };
-        for exchange in connection.take_open() {
+        for exchange in self.take_open() {
             let moves = Moves::of(world, ends, &exchange);
             let Some(window) = unanswered(world, &moves, end_ns) else { continue };
-            self.framed_found(world, connection, exchange, &window, Some(reason.clone()));
+            self.found(world, exchange, &window, Some(reason.clone()), book);
         }
     }
 
@@ -165,44 +148,44 @@ impl Detector {
     fn link_parents(
         &mut self,
         world: &World,
-        connection: &mut Connection,
         ends: (Object, Object),
         begun: impl IntoIterator<Item = (u64, u32)>,
+        book: &mut Book,
     ) {
         for (first, id) in begun {
             let Some(channel) = world.channels.get(&ends.0) else { continue };
-            let Some((exchange, open)) = connection.begun(first, id) else { continue };
+            let Some((exchange, open)) = self.begun(first, id) else { continue };
             let process = |transfer: &Transfer| world.thread(transfer.thread).process;
             // Once, as it is asked: later, fewer are being served, and one of them seems to be the one.
             let sent = Channel::find(&channel.writes, first).filter(|_| !exchange.linked);
             if let Some(sent) = sent {
                 exchange.linked = true;
                 exchange.asked_for =
-                    self.asks_for(world, process(sent), sent.thread, sent.enter_ns);
-                exchange.program = self.enclosing(world, process(sent));
+                    book.causality.asks_for(world, process(sent), sent.thread, sent.enter_ns);
+                exchange.program = book.causality.programs.enclosing(world, process(sent));
             }
             let taken = Channel::find(&channel.reads, first);
-            if let Some(taken) = taken.filter(|_| open && exchange.serving.is_none()) {
-                self.parents.begin(process(taken), taken, (ends.0, first), false);
-                exchange.serving = Some(process(taken));
+            if let Some(taken) = taken.filter(|_| open && !exchange.life.is_served()) {
+                book.causality.begin(process(taken), taken, (ends.0, first), false);
+                exchange.life.taken_in(process(taken));
             }
             // The write's record may come after the read's.
             let asker_comes = !exchange.linked && channel.is_written;
             if taken.is_none() || asker_comes {
-                connection.begun.push((first, id));
+                self.begun.push((first, id));
             }
         }
     }
 
-    fn framed_found(
-        &mut self,
+    fn found(
+        &self,
         world: &World,
-        connection: &Connection,
         exchange: Exchange,
         window: &Window,
         reason: Option<String>,
+        book: &mut Book,
     ) {
-        let Some(ends) = connection.ends() else { return };
+        let Some(ends) = self.ends() else { return };
         let moves = Moves::of(world, ends, &exchange);
         let client = moves.received.or(moves.sent).map(|transfer| transfer.thread);
         let client = window.handed.map(|_| window.thread).or(client);
@@ -211,23 +194,23 @@ impl Detector {
         let server_process = process(server);
         if let (Some(first), Some(answered)) = (exchange.asked.first(), moves.answered) {
             let server = world.thread(answered.thread).process;
-            self.parents.end(server, (ends.0, first), answered.exit_ns);
+            book.causality.end(server, (ends.0, first), answered.exit_ns);
         }
         let window_ns = (window.start_ns, window.end_ns);
-        let parent = self.parent_of(world, exchange.asked_for, exchange.program, window_ns);
-        let protocol = connection.protocol;
+        let parent =
+            book.causality.parent_of(world, exchange.asked_for, exchange.program, window_ns);
+        let protocol = self.protocol;
         let (stream_id, xid) = match protocol {
             Protocol::Http2 => (Some(u64::from(exchange.id)), None),
             Protocol::OncRpc => (None, Some(exchange.id)),
             Protocol::Http1 | Protocol::Resp => (None, None),
         };
         let retransmissions = xid.map(|_| exchange.repeats);
-        self.found_primary = true;
         let complete = reason.is_none();
         let end = |thread: Option<ThreadId>| thread.map(|id| end_of(world, id, window.end_ns));
         let request_id = match exchange.asked.first() {
-            Some(first) => self.id_of((ends.0, first)),
-            None => self.new_id(),
+            Some(first) => book.causality.id_of((ends.0, first)),
+            None => book.causality.ids.next(),
         };
         let request = Request {
             request_id,
@@ -264,7 +247,7 @@ impl Detector {
                 (window.thread, world.thread(window.thread).process),
             )
         };
-        self.found.push(Found { request, goal });
+        book.found(Found { request, goal });
     }
 }
 
@@ -277,17 +260,14 @@ fn settled(
     exchange: &mut Exchange,
     over: bool,
 ) -> Settled {
-    let Some(how) = exchange.ended else { return Settled::NotYet };
-    let waited = |since_ns: u64, patience_ns: u64| {
-        over || since_ns.saturating_add(patience_ns) < world.now_ns
-    };
-    let ended_ns = exchange.ended_ns;
-    if !exchange.unnamed.is_empty() && !waited(ended_ns, SIGN_PATIENCE_NS) {
+    let Some((how, ended_ns)) = exchange.life.over() else { return Settled::NotYet };
+    let clock = Clock::new(world, over);
+    if !exchange.unnamed.is_empty() && !clock.gives_up(Patience::Sign, ended_ns) {
         return Settled::NotYet;
     }
     if how == Ended::UntilClose {
         let Some(last) = last_moved(world, ends.1) else { return Settled::Nothing };
-        if !waited(last.exit_ns.max(ended_ns), CLOSE_PATIENCE_NS) {
+        if !clock.gives_up(Patience::Close, last.exit_ns.max(ended_ns)) {
             return Settled::NotYet;
         }
         exchange.answered.reach(last.to);
@@ -306,8 +286,8 @@ fn settled(
             None => Settled::Nothing,
         };
     }
-    let late = waited(ended_ns, RECORD_PATIENCE_NS);
-    let cut = over && ended_ns.saturating_add(RECORD_PATIENCE_NS) >= world.now_ns;
+    let late = clock.gives_up(Patience::Record, ended_ns);
+    let cut = clock.cuts_short(Patience::Record, ended_ns);
     match (moves.sent, moves.received) {
         (Some(sent), Some(received)) => {
             let server_known = moves.answered.is_some() && moves.taken.is_some();
@@ -315,7 +295,7 @@ fn settled(
                 return Settled::NotYet;
             }
             askers.note(sent.thread);
-            let late = waited(received.exit_ns, SIGN_PATIENCE_NS);
+            let late = clock.gives_up(Patience::Sign, received.exit_ns);
             match hand_over(world, askers, &sent, &received, late) {
                 HandOver::NotYet => Settled::NotYet,
                 HandOver::None => complete(sent.enter_ns, received.exit_ns, received.thread),
@@ -335,10 +315,10 @@ fn settled(
             None => Settled::Nothing,
         },
         _ => match (moves.taken, moves.answered) {
-            (Some(taken), Some(answered)) if waited(ended_ns, SIGN_PATIENCE_NS) => {
+            (Some(taken), Some(answered)) if clock.gives_up(Patience::Sign, ended_ns) => {
                 complete(arrived(world, &moves, &taken), answered.exit_ns, answered.thread)
             }
-            (Some(_), Some(_)) => Settled::NotBefore(ended_ns.saturating_add(SIGN_PATIENCE_NS)),
+            (Some(_), Some(_)) => Settled::NotBefore(Patience::Sign.until_ns(ended_ns)),
             _ if late => match unanswered(world, &moves, world.now_ns) {
                 Some(window) => {
                     let reason =

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::detect::framed::exchange::{Bytes, Ended, Exchange, Torn};
 use crate::detect::framed::hand_over::Askers;
+use crate::detect::lifecycle::{Clock, Life, Patience};
 use crate::event::{Method, Object, Protocol, Unit};
 use crate::timeline::{Channel, ProcessId, Transfer, World};
 use in_order::Order;
@@ -16,8 +17,6 @@ use rpcprobe_record::{UNIT_ASIDE, UNIT_REQUEST, UNIT_RESPONSE};
 const MOST_EARLY: usize = 256;
 /// Exchanges under way on a connection. More is a mistake, or an attack.
 const MOST_OPEN: usize = 1 << 16;
-/// A connection on which all is answered, and nothing came for so long, rests.
-const REST_NS: u64 = 100_000_000;
 /// A unit that lies so far before the last one is of another connection between the same ends.
 const REUSED_BYTES: u64 = 1 << 21;
 
@@ -89,7 +88,7 @@ impl Connection {
         let open = self.open.values().chain(&self.asks).chain(&self.answers).chain(&self.ended);
         let open = open.chain(self.resting.iter().map(|(_, exchange)| exchange));
         let early = self.early.iter().map(|(_, since_ns)| *since_ns);
-        open.map(|exchange| exchange.since_ns).chain(early).min()
+        open.map(|exchange| exchange.life.since_ns()).chain(early).min()
     }
 
     pub(super) fn unit(&mut self, world: &World, unit: &Unit) {
@@ -160,7 +159,8 @@ impl Connection {
     /// Nothing was open for so long that nobody waits for an answer.
     fn rested(&self, world: &World) -> bool {
         let told_ns = self.heard.iter().flatten().map(|(_, told_ns)| *told_ns).max();
-        self.asks.is_empty() && told_ns.is_some_and(|ns| ns.saturating_add(REST_NS) < world.now_ns)
+        let clock = Clock::new(world, false);
+        self.asks.is_empty() && told_ns.is_some_and(|ns| clock.gives_up(Patience::Rest, ns))
     }
 
     /// What is open has perhaps been answered, and what comes next may be an answer to something else.
@@ -175,8 +175,7 @@ impl Connection {
     fn end_torn(&mut self, world: &World, asks: impl IntoIterator<Item = Exchange>, torn: Torn) {
         let told_ns = self.heard.iter().flatten().map(|(_, told_ns)| *told_ns).max();
         for mut ask in asks {
-            ask.ended = Some(Ended::Torn(torn));
-            ask.ended_ns = told_ns.unwrap_or(world.now_ns);
+            ask.life.end(Ended::Torn(torn), told_ns.unwrap_or(world.now_ns));
             self.ended.push(ask);
         }
     }
@@ -277,7 +276,7 @@ impl Connection {
     /// The question that begins there, and whether it is still to be answered.
     pub(super) fn begun(&mut self, first: u64, id: u32) -> Option<(&mut Exchange, bool)> {
         let open = self.open.get_mut(&id).into_iter().map(|open| {
-            let unanswered = open.ended.is_none();
+            let unanswered = open.life.over().is_none();
             (open, unanswered)
         });
         // In the order in which they were asked.
@@ -302,11 +301,12 @@ impl Connection {
     }
 
     /// Drops answers whose question never came.
-    pub(super) fn tidy(&mut self, world: &World, patience_ns: u64) {
-        let old = |e: &Exchange| e.since_ns.saturating_add(patience_ns) < world.now_ns;
+    pub(super) fn tidy(&mut self, world: &World) {
+        let clock = Clock::new(world, false);
+        let old = |e: &Exchange| clock.gives_up(Patience::Record, e.life.since_ns());
         self.open.retain(|_, e| !(e.asked.is_empty() && old(e)));
         while self.asks.is_empty()
-            && self.answers.front().is_some_and(|e| e.ended.is_some() && old(e))
+            && self.answers.front().is_some_and(|e| e.whole.is_some() && old(e))
         {
             self.answers.pop_front();
         }

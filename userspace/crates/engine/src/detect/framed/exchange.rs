@@ -1,6 +1,7 @@
 //! A question and its answer, as far as they have been reported.
 
 use crate::detect::causality::Link;
+use crate::detect::lifecycle::Life;
 use crate::event::{GapWhy, Object};
 use crate::timeline::ProcessId;
 use crate::walk::Message;
@@ -132,8 +133,11 @@ pub(super) struct Exchange {
     pub(super) head_bytes: u64,
     /// HTTP/2: a frame has ended the answer, but for more of its headers.
     pub(super) ending: bool,
-    /// When the earliest call began that moved bytes of it.
-    pub(super) since_ns: u64,
+    /// From the begin of the earliest call that moved bytes of it.
+    pub(super) life: Life<Ended>,
+    /// Where answers come in the order of the questions: all of its question, or as long as that is not known all of its
+    /// answer, was told, and how it ended.
+    pub(super) whole: Option<Ended>,
     /// Which answer is its own, or what belongs to it, is not known for sure.
     pub(super) doubted: Option<Torn>,
     /// Who asks has been looked at.
@@ -142,8 +146,4 @@ pub(super) struct Exchange {
     pub(super) asked_for: Option<Link>,
     /// The program in whose life it is asked.
     pub(super) program: Option<ProcessId>,
-    /// Who has read its begin, and serves it.
-    pub(super) serving: Option<ProcessId>,
-    pub(super) ended: Option<Ended>,
-    pub(super) ended_ns: u64,
 }

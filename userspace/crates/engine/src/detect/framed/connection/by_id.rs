@@ -32,11 +32,12 @@ impl Connection {
             if unit.kind != HEADERS || self.open.len() >= MOST_OPEN {
                 return;
             }
-            let exchange = Exchange { id: unit.id, since_ns, ..Exchange::default() };
+            let life = Life::asked(since_ns);
+            let exchange = Exchange { id: unit.id, life, ..Exchange::default() };
             self.open.insert(unit.id, exchange);
         }
         let Some(exchange) = self.open.get_mut(&unit.id) else { return };
-        exchange.since_ns = exchange.since_ns.min(since_ns);
+        exchange.life.seen(since_ns);
         if asks && exchange.asked.is_empty() {
             self.begun.push((unit.from, unit.id));
         }
@@ -50,7 +51,7 @@ impl Connection {
             return self.end(world, unit.id, reset);
         }
         if asks {
-            if let Some(how) = exchange.ended {
+            if let Some((how, _)) = exchange.life.over() {
                 self.end(world, unit.id, how); // its answer was told before
             }
             return;
@@ -90,10 +91,11 @@ impl Connection {
             if unit.kind == UNIT_MORE || self.open.len() >= MOST_OPEN {
                 return;
             }
-            self.open.insert(id, Exchange { id, since_ns, ..Exchange::default() });
+            let life = Life::asked(since_ns);
+            self.open.insert(id, Exchange { id, life, ..Exchange::default() });
         }
         let Some(exchange) = self.open.get_mut(&id) else { return };
-        exchange.since_ns = exchange.since_ns.min(since_ns);
+        exchange.life.seen(since_ns);
         if asks {
             if unit.kind == UNIT_REQUEST && !exchange.asked.is_empty() {
                 exchange.repeats += 1;
@@ -106,7 +108,7 @@ impl Connection {
                 self.begun.push((unit.from, id));
             }
             exchange.asked.add(unit.from, unit.to);
-            if let Some(how) = exchange.ended {
+            if let Some((how, _)) = exchange.life.over() {
                 self.end(world, id, how); // its answer was told before
             }
             return;
@@ -122,15 +124,12 @@ impl Connection {
 
     fn end(&mut self, world: &World, id: u32, how: Ended) {
         if let Some(mut exchange) = self.open.remove(&id) {
+            exchange.life.end(how, world.now_ns);
             if exchange.asked.is_empty() && how == Ended::Answered {
                 // The question is told later.
-                exchange.ended = Some(how);
-                exchange.ended_ns = world.now_ns;
                 self.open.insert(id, exchange);
                 return;
             }
-            exchange.ended = Some(how);
-            exchange.ended_ns = world.now_ns;
             self.ended.push(exchange);
         }
     }

@@ -27,7 +27,7 @@ impl Connection {
                 self.begun.push((unit.from, 0));
             }
             queue.push_back(Exchange {
-                since_ns,
+                life: Life::asked(since_ns),
                 doubted: self.order.torn,
                 head_only: asks && self.protocol == Protocol::Http1 && unit.numbers[0] == HEAD,
                 head_bytes: u64::from(unit.numbers[1]),
@@ -35,7 +35,7 @@ impl Connection {
                 ..Exchange::default()
             });
         }
-        let Some(last) = queue.back_mut().filter(|last| last.ended.is_none()) else { return };
+        let Some(last) = queue.back_mut().filter(|last| last.whole.is_none()) else { return };
         let bytes = if asks { &mut last.asked } else { &mut last.answered };
         bytes.add(unit.from, unit.to);
         if !asks && unit.kind == UNIT_RESPONSE {
@@ -46,7 +46,7 @@ impl Connection {
         }
         if unit.flags & (UNIT_LAST | UNIT_OPEN) != 0 {
             let open = unit.flags & UNIT_OPEN != 0;
-            last.ended = Some(if open { Ended::UntilClose } else { Ended::Answered });
+            last.whole = Some(if open { Ended::UntilClose } else { Ended::Answered });
         }
         self.pair(world);
         if asks && unit.kind == UNIT_REQUEST && self.order.asked(self.asks.len()) {
@@ -59,7 +59,7 @@ impl Connection {
         let Some((asked_on, answered_on)) = self.ends() else { return };
         while let (Some(ask), Some(answer)) = (self.asks.front(), self.answers.front()) {
             // The answer to HEAD may claim a body that is not there.
-            if answer.ended.is_none() && !ask.head_only {
+            if answer.whole.is_none() && !ask.head_only {
                 return;
             }
             let moved = |object, bytes: &Bytes| first_moved(world, object, bytes);
@@ -74,13 +74,13 @@ impl Connection {
             let Some(mut exchange) = self.asks.pop_front() else { return };
             exchange.answered = answer.answered;
             exchange.status = answer.status;
-            exchange.ended = answer.ended.or(Some(Ended::Answered));
+            let mut how = answer.whole.unwrap_or(Ended::Answered);
             if exchange.head_only && answer.head_bytes > 0 {
                 exchange.answered.cut(answer.head_bytes);
-                exchange.ended = Some(Ended::Answered);
+                how = Ended::Answered;
             }
-            exchange.since_ns = exchange.since_ns.min(answer.since_ns);
-            exchange.ended_ns = world.now_ns;
+            exchange.life.seen(answer.life.since_ns());
+            exchange.life.end(how, world.now_ns);
             self.ended.push(exchange);
         }
     }

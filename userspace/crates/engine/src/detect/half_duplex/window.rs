@@ -5,33 +5,15 @@
 //! this request only, or is done with it.
 
 use crate::classify::syscall::{waits, Waits, NR_CLOSE};
-use crate::detect::half_duplex::{Ended, Turn};
-use crate::detect::Detector;
-use crate::event::Call;
+use crate::detect::half_duplex::turn::{Ended, Turn};
 use crate::timeline::gallop::{count_before, latest_before};
-use crate::timeline::{ProcessId, Thread, ThreadId, Why, World};
-
-impl Detector {
-    /// A process closes a descriptor: what it asked on that connection has all the answer it will get.
-    pub(super) fn connection_closed(&mut self, thread: ThreadId, process: ProcessId, call: &Call) {
-        let Some(io) = call.io.filter(|io| io.object.is_stream() && !call.unfinished) else {
-            return;
-        };
-        let of = |(owner, _): &&(_, _), turn: &Turn| {
-            *owner == process && turn.socket != 0 && u64::from(turn.socket) == io.object.ino
-        };
-        let found = self.turns.iter().find(|(key, turn)| of(key, turn)).map(|(key, _)| *key);
-        let Some(mut turn) = found.and_then(|key| self.turns.remove(&key)) else { return };
-        let (enter_ns, exit_ns) = (call.enter_ns, call.exit_ns);
-        turn.ended = Some(Ended::Closed { thread, enter_ns, exit_ns });
-        self.close(turn, exit_ns);
-    }
-}
+use crate::timeline::{Thread, ThreadId, Why, World};
 
 impl Turn {
     /// The earliest instant whose history the turn may need.
     pub(super) fn since_ns(&self) -> u64 {
-        self.opened.map_or(self.start_ns, |opened| opened.enter_ns.min(self.start_ns))
+        let since_ns = self.life.since_ns();
+        self.opened.map_or(since_ns, |opened| opened.enter_ns.min(since_ns))
     }
 
     /// When the request begins and ends, and whose call ends it, given who had the answer when.
@@ -41,8 +23,11 @@ impl Turn {
         answered_ns: u64,
         reader: ThreadId,
     ) -> (u64, u64, ThreadId) {
-        let mut start_ns = self.start_ns;
-        let (Some(opened), Some(ended)) = (self.opened, self.ended) else {
+        let mut start_ns = self.life.since_ns();
+        let ended = self.life.over().map(|(how, _)| how);
+        let (Some(opened), Some(ended @ (Ended::Closed { .. } | Ended::Exited))) =
+            (self.opened, ended)
+        else {
             return (start_ns, answered_ns, reader);
         };
         let t = world.thread(opened.thread);

@@ -1,0 +1,122 @@
+//! What all detectors share: ids and parents, who asks on a connection, what the user wants, and what was found.
+
+use rustc_hash::FxHashMap;
+
+use crate::detect::causality::Causality;
+use crate::detect::found::Found;
+use crate::detect::roles::Roles;
+use crate::event::Object;
+use crate::timeline::retention::Held;
+use crate::timeline::World;
+use rpcprobe_model::request_filter::Wanted;
+use rpcprobe_model::Request;
+
+/// Requests of a kind that is used when there are no others, kept until that is known.
+const MOST_FALLBACKS: usize = 100_000;
+
+#[derive(Default)]
+pub(super) struct Book {
+    pub(super) causality: Causality,
+    pub(super) roles: Roles,
+    /// What the user asked for.
+    pub(super) wanted: Wanted,
+    /// The target ran already when the capture began: requests that ended before then are left out.
+    pub(super) attached_ns: Option<u64>,
+    carried: Carried,
+    found: Vec<Found>,
+    fallback: Vec<Found>,
+    /// A request was found of a kind that is not only used when there are no others.
+    found_primary: bool,
+}
+
+impl Book {
+    pub(super) fn found(&mut self, found: Found) {
+        self.found_primary = true;
+        self.found.push(found);
+    }
+
+    /// Of a kind that is used when there are no others.
+    pub(super) fn found_fallback(&mut self, found: Found) {
+        if self.fallback.len() < MOST_FALLBACKS {
+            self.fallback.push(found);
+        }
+    }
+
+    /// Whether there are requests of other kinds than those that are given where there are none.
+    pub(super) fn has_primary(&self) -> bool {
+        self.found_primary && !self.wanted.names_fallback()
+    }
+
+    /// Whether requests were found on the channel.
+    pub(super) fn carries_requests(&self, channel: Object) -> bool {
+        self.carried.0.contains_key(&channel)
+    }
+
+    /// Whether answers were.
+    pub(super) fn carries_answers(&self, channel: Object) -> bool {
+        self.carried.0.get(&channel).is_some_and(|carries| carries.answers)
+    }
+
+    /// Takes what was found and is asked for.
+    pub(super) fn take_found(&mut self, world: &World) -> Vec<Found> {
+        if self.found.is_empty() {
+            return Vec::new();
+        }
+        let mut found = std::mem::take(&mut self.found);
+        found.retain(|found| self.gives(found));
+        // Of what began before the capture, who asks may not have been known.
+        let attached_ns = self.attached_ns.unwrap_or(0);
+        for found in found.iter().filter(|found| found.goal.start_ns >= attached_ns) {
+            self.carried.note(world, found);
+        }
+        found
+    }
+
+    pub(super) fn take_fallback(&mut self) -> Vec<Found> {
+        let mut fallback = std::mem::take(&mut self.fallback);
+        fallback.retain(|found| self.gives(found));
+        fallback
+    }
+
+    fn gives(&self, found: &Found) -> bool {
+        found.goal.end_ns >= self.attached_ns.unwrap_or(0) && self.wants(&found.request)
+    }
+
+    /// Whether the user asked for such requests.
+    fn wants(&self, request: &Request) -> bool {
+        self.wanted.takes(request.kind, request.channel.as_deref())
+    }
+
+    /// Forgets connections that the world has forgotten, and what no request since `horizon_ns` can name.
+    pub(super) fn forget(&mut self, world: &World, horizon_ns: u64) {
+        self.roles.forget(world);
+        self.causality.forget(world, horizon_ns);
+        self.carried.0.retain(|channel, _| world.channels.contains_key(channel));
+    }
+
+    pub(super) fn hold(&self, held: &mut Held) {
+        self.roles.hold(held);
+        self.causality.programs.hold(held);
+    }
+}
+
+/// What the requests say of a channel that were found on it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Carries {
+    answers: bool,
+}
+
+/// Channels on which requests were found.
+#[derive(Debug, Default)]
+struct Carried(FxHashMap<Object, Carries>);
+
+impl Carried {
+    fn note(&mut self, world: &World, found: &Found) {
+        let messages = found.goal.messages.iter().enumerate();
+        for (index, message) in
+            messages.filter(|(_, message)| world.channels.contains_key(&message.object))
+        {
+            self.0.entry(message.object).or_default().answers |= index > 0;
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! A request that was found, and how its parts are named.
+
+use crate::event::{Object, TYPE_TCP, TYPE_UDP, TYPE_UNIX, TYPE_UNIX_DGRAM};
+use crate::timeline::{ProcessId, ThreadId, World};
+use crate::walk::Goal;
+use rpcprobe_model::{End, Kind, Request};
+
+pub(crate) const WHO_ASKS: &str = "records of its channel's begin were lost: who asks is not known";
+
+/// A request with a known end, ready to be walked.
+#[derive(Debug)]
+pub struct Found {
+    pub request: Request,
+    pub goal: Goal,
+}
+
+pub(super) fn kind_of(channel: Object) -> Kind {
+    match channel.type_bits {
+        TYPE_UNIX | TYPE_UNIX_DGRAM => Kind::Unix,
+        TYPE_UDP => Kind::Udp,
+        TYPE_TCP => Kind::Tcp,
+        _ => Kind::Pipe,
+    }
+}
+
+/// `tcp 127.0.0.1:4000 > 127.0.0.1:80`, `unix /run/x.sock`, `pipe:[12]`
+pub(super) fn name_of(world: &World, channel: Object) -> String {
+    match world.channels.get(&channel).and_then(|known| known.name.as_deref()) {
+        Some(name) => format!("{channel} {name}"),
+        None => channel.to_string(),
+    }
+}
+
+pub(super) fn end_of(world: &World, thread: ThreadId, at_ns: u64) -> End {
+    let t = world.thread(thread);
+    End { pid: world.process_of(thread).tgid, tid: t.tid, comm: t.name_at(at_ns).to_string() }
+}
+
+pub(super) fn exit_reason(who: &str, world: &World, process: ProcessId) -> String {
+    let code = world.processes[process as usize].exit_code.unwrap_or(0);
+    match code & 0x7f {
+        0 => format!("{who} exited with status {} before the answer", (code >> 8) & 0xff),
+        signal => format!("{who} was killed by signal {signal} before the answer"),
+    }
+}

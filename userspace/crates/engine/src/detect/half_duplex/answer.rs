@@ -1,0 +1,293 @@
+//! What answered a turn: which of the reads since brought bytes that the turn's server wrote.
+
+use crate::detect::book::Book;
+use crate::detect::found::{end_of, exit_reason, kind_of, Found, WHO_ASKS};
+use crate::detect::half_duplex::turn::Turn;
+use crate::detect::roles::peer_is_unknown;
+use crate::event::Object;
+use crate::timeline::{Channel, ProcessId, ThreadId, Transfer, World};
+use crate::walk::{Goal, Message};
+use rpcprobe_model::Request;
+
+const UNSEEN: &str = "nobody saw which datagram the server read";
+const TORN: &str = "nobody saw who wrote part of its answer";
+
+/// What came back, from whom, and who had it when.
+pub(super) struct Answered {
+    /// `None`: not traced.
+    server: Option<ProcessId>,
+    object: Object,
+    from: u64,
+    to: u64,
+    end_ns: u64,
+    client: ThreadId,
+    /// Why it may be wrong.
+    doubt: Option<&'static str>,
+}
+
+pub(super) enum Answer {
+    Found(Answered),
+    /// Nobody traced read the message, or it is itself an answer.
+    None,
+    /// A read's bytes have no known writer yet.
+    Open,
+    /// The message was read, and nothing came back.
+    Missing,
+}
+
+impl Turn {
+    /// The process that read the turn's message, if it is another and traced.
+    fn reader(&self, world: &World) -> Option<(ProcessId, Transfer)> {
+        let channel = world.channels.get(&self.object)?;
+        let read = Channel::overlapping(&channel.reads, self.from, self.to).next()?;
+        let process = world.thread(read.thread).process;
+        (process != self.process).then_some((process, *read))
+    }
+
+    /// The other process that last read from the turn's pipe: who would have served it.
+    fn last_reader(&self, world: &World) -> Option<(ProcessId, Transfer)> {
+        let read = world.channels.get(&self.object)?.reads.back()?;
+        let process = world.thread(read.thread).process;
+        (process != self.process).then_some((process, *read))
+    }
+
+    /// `torn`: no more records are waited for, and some were lost.
+    pub(super) fn answer(&self, world: &World, torn: bool, book: &Book) -> Answer {
+        let Some((server, _)) = self.reader(world) else {
+            return match self.last_reader(world) {
+                Some(_) => Answer::Missing,
+                None => self.untraced_answer(world),
+            };
+        };
+        let request_channel = &world.channels[&self.object];
+        let mut uncovered = Vec::new();
+        let mut found: Option<(Object, u64, u64, u64, ThreadId)> = None;
+        let mut doubt = None;
+        for (object, read) in &self.reads {
+            let Some(channel) = world.channels.get(object) else { continue };
+            if read.exit_ns <= self.life.since_ns() {
+                continue; // records out of order
+            }
+            match Channel::find(&channel.writes, read.to - 1) {
+                Some(write) => {
+                    if world.thread(write.thread).process != server {
+                        continue;
+                    }
+                    // Who wrote first on the pair is the client.
+                    let first = world.first_written(self.object, *object);
+                    if channel.first_write_ns < request_channel.first_write_ns
+                        && first != Some(self.object)
+                    {
+                        return Answer::None;
+                    }
+                    if first != Some(self.object) {
+                        doubt = Some(WHO_ASKS);
+                    }
+                    let asked_first =
+                        Channel::overlapping(&request_channel.reads, self.from, self.to)
+                            .any(|asked| asked.exit_ns <= write.exit_ns);
+                    if !asked_first {
+                        continue;
+                    }
+                    let entry = found.get_or_insert((*object, read.from, read.to, 0, read.thread));
+                    if entry.0 == *object {
+                        entry.2 = entry.2.max(read.to);
+                        if read.exit_ns > entry.3 {
+                            (entry.3, entry.4) = (read.exit_ns, read.thread);
+                        }
+                    }
+                }
+                None => uncovered.push(*object),
+            }
+        }
+        match found {
+            // More of the answer was read than its writer's records tell of as yet.
+            Some((object, ..)) if uncovered.contains(&object) && !torn => Answer::Open,
+            Some(found) if self.answers_elsewhere(world, server, found.0, book) => Answer::None,
+            Some((object, from, to, end_ns, client)) => {
+                let doubt = doubt.or(uncovered.contains(&object).then_some(TORN));
+                let server = Some(server);
+                Answer::Found(Answered { server, object, from, to, end_ns, client, doubt })
+            }
+            None if torn => self.torn(world, server, &uncovered, book),
+            None if !uncovered.is_empty() => Answer::Open,
+            None => Answer::Missing,
+        }
+    }
+
+    /// Of an answer nobody saw written what was read first, if it surely was one.
+    fn torn(&self, world: &World, server: ProcessId, uncovered: &[Object], book: &Book) -> Answer {
+        let torn = self.reads.iter().find(|(object, read)| {
+            read.exit_ns > self.life.since_ns()
+                && uncovered.contains(object)
+                && (self.reverse.is_some() || book.carries_answers(*object))
+                && world.first_written(self.object, *object) != Some(*object)
+        });
+        let Some((object, read)) = torn else { return Answer::Missing };
+        Answer::Found(Answered {
+            server: Some(server),
+            object: *object,
+            from: read.from,
+            to: read.to,
+            end_ns: read.exit_ns,
+            client: read.thread,
+            doubt: Some(TORN),
+        })
+    }
+
+    /// On a connection whose other end is not traced: whatever came back.
+    fn untraced_answer(&self, world: &World) -> Answer {
+        let Some(reverse) = self.reverse else { return Answer::None };
+        if !self.by_client || !peer_is_unknown(world, self.object, reverse) {
+            return Answer::None;
+        }
+        // Records out of order apart.
+        let mut reads = self.reads.iter().filter(|(_, read)| read.exit_ns > self.life.since_ns());
+        let Some((object, first)) = reads.next() else { return Answer::None };
+        let last = reads.next_back().map_or(first, |(_, last)| last);
+        Answer::Found(Answered {
+            server: None,
+            object: *object,
+            from: first.from,
+            to: last.to.max(first.to),
+            end_ns: last.exit_ns,
+            client: last.thread,
+            doubt: (!self.surely).then_some(WHO_ASKS),
+        })
+    }
+
+    pub(super) fn found(&self, world: &World, answered: &Answered, book: &mut Book) {
+        let Answered { server, object, from, to, .. } = *answered;
+        let (start_ns, end_ns, client) = self.window(world, answered.end_ns, answered.client);
+        // More of the answer was on its way when the capture ended.
+        let cut = self.over_ns(world) == world.now_ns
+            && world
+                .channels
+                .get(&object)
+                .is_some_and(|answer| answer.writes.back().is_some_and(|write| write.to > to));
+        let doubt = answered.doubt.filter(|_| !cut).map(str::to_string);
+        let parent =
+            book.causality.parent_of(world, self.made_for, self.parent, (start_ns, end_ns));
+        let server_thread = self.reader(world).map(|(_, read)| read.thread);
+        let request = Request {
+            request_id: book.causality.id_of((self.object, self.from)),
+            parent_request_id: parent.map(|parent| parent.id),
+            detached: parent.is_some_and(|parent| parent.detached),
+            complete: !cut && doubt.is_none(),
+            reason: cut.then(|| "the capture ended before the answer".to_string()).or(doubt),
+            client: Some(end_of(world, client, end_ns)),
+            server: server_thread.map(|thread| end_of(world, thread, end_ns)),
+            channel: Some(self.channel_name(world, Some(object))),
+            request_bytes: Some(self.request_bytes()),
+            response_bytes: Some((to - from).saturating_sub(self.empty_answers(object))),
+            ..Request::new(kind_of(self.object), start_ns, end_ns)
+        };
+        let goal = Goal {
+            server_process: server,
+            messages: vec![
+                Message { object: self.object, from: self.from, to: self.to },
+                Message { object, from, to },
+            ],
+            ..Goal::new(start_ns, end_ns, (client, self.process))
+        };
+        book.found(Found { request, goal });
+    }
+
+    /// Whether what looks like the answer, on `object`, is a request: the turn's process answers it
+    /// on yet another pipe. So it is with a server that first says "ready" on a pipe of its own.
+    fn answers_elsewhere(
+        &self,
+        world: &World,
+        peer: ProcessId,
+        object: Object,
+        book: &Book,
+    ) -> bool {
+        if self.reverse.is_some() || book.carries_requests(self.object) {
+            return false; // the two directions of a connection, or decided before
+        }
+        let Some(asked_ns) = self.reads.iter().find(|(on, _)| *on == object) else { return false };
+        let is = |thread, process| world.thread(thread).process == process;
+        world.channels.iter().any(|(other, channel)| {
+            *other != self.object
+                && channel.reads.back().is_some_and(|read| is(read.thread, peer))
+                && channel.writes.back().is_some_and(|write| {
+                    is(write.thread, self.process) && write.enter_ns >= asked_ns.1.exit_ns
+                })
+        })
+    }
+
+    /// Whether the turn's message is itself an answer: its reader wrote first to its writer.
+    fn is_answer(&self, world: &World, reader: ProcessId) -> bool {
+        let wrote = |channel: &Channel, process| {
+            channel.writes.iter().any(|write| world.thread(write.thread).process == process)
+        };
+        let read = |channel: &Channel, process| {
+            channel.reads.iter().any(|read| world.thread(read.thread).process == process)
+        };
+        let own = world.channels.get(&self.object).and_then(|channel| channel.first_write_ns);
+        if let Some(reverse) = self.reverse {
+            let other = world.channels.get(&reverse).and_then(|channel| channel.first_write_ns);
+            return other.is_some_and(|other_ns| own.is_none_or(|own_ns| other_ns < own_ns));
+        }
+        world.channels.values().any(|channel| {
+            channel.first_write_ns < own && wrote(channel, reader) && read(channel, self.process)
+        })
+    }
+
+    /// A turn that ended without an answer is an incomplete request if the pipe carries requests,
+    /// or if the client was waiting on a pipe when it, or the capture, ended.
+    pub(super) fn unanswered(&self, world: &World, book: &mut Book) {
+        let reader = self.reader(world).or_else(|| self.last_reader(world));
+        let Some((server, read)) = reader else { return };
+        let thread = world.thread(self.client);
+        let waiting = thread.off.back().is_some_and(|off| {
+            off.start_ns >= self.life.since_ns()
+                && off.call.is_some_and(|call| self.waits_on(&call))
+        });
+        let carries = book.carries_requests(self.object);
+        // Who reads a datagram at the very moment it comes may take it before its sender tells of it.
+        let unseen = self.object.is_datagram() && !self.reads.is_empty();
+        let answered = !self.reads.is_empty() && !unseen;
+        if !(carries || waiting) || answered || self.is_answer(world, server) {
+            return;
+        }
+        let end_ns = self.over_ns(world).max(self.life.since_ns());
+        let client = &world.processes[self.process as usize];
+        let server_exit = world.processes[server as usize].exited_ns;
+        let reason = match (client.exited_ns, server_exit) {
+            (Some(client_ns), Some(server_ns)) if server_ns < client_ns => {
+                exit_reason("the server", world, server)
+            }
+            (Some(_), _) => exit_reason("the client", world, self.process),
+            (None, Some(_)) => exit_reason("the server", world, server),
+            (None, None) => "the capture ended before the answer".to_string(),
+        };
+        let reason = match unseen {
+            true => UNSEEN.to_string(),
+            false => reason,
+        };
+        let parent = book.causality.parent_of(
+            world,
+            self.made_for,
+            self.parent,
+            (self.life.since_ns(), end_ns),
+        );
+        let request = Request {
+            request_id: book.causality.id_of((self.object, self.from)),
+            parent_request_id: parent.map(|parent| parent.id),
+            detached: parent.is_some_and(|parent| parent.detached),
+            complete: false,
+            reason: Some(reason),
+            client: Some(end_of(world, self.client, end_ns)),
+            server: Some(end_of(world, read.thread, end_ns)),
+            channel: Some(self.channel_name(world, None)),
+            request_bytes: Some(self.request_bytes()),
+            ..Request::new(kind_of(self.object), self.life.since_ns(), end_ns)
+        };
+        let goal = Goal {
+            server_process: Some(server),
+            ..Goal::new(self.life.since_ns(), end_ns, (self.client, self.process))
+        };
+        book.found(Found { request, goal });
+    }
+}

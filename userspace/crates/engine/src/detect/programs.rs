@@ -1,0 +1,151 @@
+//! Programs that were started: children from their fork to the wait that collects them.
+
+use rustc_hash::FxHashMap;
+
+use crate::detect::causality::{Link, Parent};
+use crate::detect::ids::Ids;
+use crate::detect::lifecycle::Patience;
+use crate::detect::Recent;
+use crate::timeline::retention::Held;
+use crate::timeline::{ProcessId, ThreadId, World};
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Child {
+    pub(super) parent: ThreadId,
+    pub(super) start_ns: u64,
+    request_id: Option<u64>,
+    /// The request for which its parent seems to have started it.
+    pub(super) made_for: Option<Link>,
+    runs_program: bool,
+}
+
+impl Child {
+    pub(super) fn new(parent: ThreadId, start_ns: u64, made_for: Option<Link>) -> Child {
+        Child { parent, start_ns, request_id: None, made_for, runs_program: false }
+    }
+}
+
+/// An exec request that has been found.
+#[derive(Debug, Clone, Copy)]
+struct Reaped {
+    id: u64,
+    start_ns: u64,
+    end_ns: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Programs {
+    children: FxHashMap<ProcessId, Child>,
+    /// Those that were found, as long as requests are open that may name them.
+    reaped: FxHashMap<ProcessId, Reaped>,
+}
+
+impl Programs {
+    pub(super) fn forked(&mut self, process: ProcessId, child: Child) {
+        self.children.insert(process, child);
+    }
+
+    /// The process runs a program of its own.
+    pub(super) fn executed(&mut self, process: ProcessId) {
+        if let Some(child) = self.children.get_mut(&process) {
+            child.runs_program = true;
+        }
+    }
+
+    /// The process was waited for, by one of its parent's threads: what it was, with its request's id, if it ran a
+    /// program.
+    pub(super) fn reap(
+        &mut self,
+        world: &World,
+        process: ProcessId,
+        by: ProcessId,
+        end_ns: u64,
+        ids: &mut Ids,
+    ) -> Option<(Child, u64)> {
+        let child = *self.children.get(&process)?;
+        if world.thread(child.parent).process != by {
+            return None;
+        }
+        if !child.runs_program {
+            self.children.remove(&process);
+            return None;
+        }
+        let id = self.id(process, ids)?;
+        self.children.remove(&process);
+        self.reaped.insert(process, Reaped { id, start_ns: child.start_ns, end_ns });
+        Some((child, id))
+    }
+
+    /// Those that run programs and were never waited for, in order of their begin.
+    pub(super) fn running(&self) -> Vec<(ProcessId, Child)> {
+        let running = self.children.iter().filter(|(_, child)| child.runs_program);
+        let mut running: Vec<_> = running.map(|(process, child)| (*process, *child)).collect();
+        running.sort_by_key(|(_, child)| child.start_ns);
+        running
+    }
+
+    /// No more will be heard of any.
+    pub(super) fn end(&mut self) {
+        self.children.clear();
+    }
+
+    /// The nearest process, this one or an ancestor, whose own exec request is open.
+    pub(super) fn enclosing(&self, world: &World, process: ProcessId) -> Option<ProcessId> {
+        let mut at = Some(process);
+        while let Some(process) = at {
+            if self.children.get(&process).is_some_and(|child| child.runs_program) {
+                return Some(process);
+            }
+            at = world.processes[process as usize].parent;
+        }
+        None
+    }
+
+    /// The exec request of a process, if a request of that window begins within it; open or just found.
+    pub(super) fn around(
+        &mut self,
+        world: &World,
+        process: ProcessId,
+        (start_ns, end_ns): (u64, u64),
+        ids: &mut Ids,
+    ) -> Option<Parent> {
+        let (begun_ns, ended_ns) = match (self.children.get(&process), self.reaped.get(&process)) {
+            (Some(child), _) => {
+                (child.start_ns, world.processes[process as usize].exited_ns.unwrap_or(u64::MAX))
+            }
+            (None, Some(reaped)) => (reaped.start_ns, reaped.end_ns),
+            (None, None) => return None,
+        };
+        if start_ns < begun_ns || ended_ns < start_ns {
+            return None;
+        }
+        let id = self.id(process, ids)?;
+        Some(Parent { id, detached: ended_ns < end_ns })
+    }
+
+    /// The id of a process's exec request, given out when first asked for.
+    pub(super) fn id(&mut self, process: ProcessId, ids: &mut Ids) -> Option<u64> {
+        match self.children.get_mut(&process) {
+            Some(child) => Some(*child.request_id.get_or_insert_with(|| ids.ahead())),
+            None => self.reaped.get(&process).map(|reaped| reaped.id),
+        }
+    }
+
+    pub(super) fn horizon_ns(&self, recent: Recent) -> Option<u64> {
+        let may_be_one = |child: &&Child| {
+            let young = Patience::Program.until_ns(child.start_ns) > recent.now_ns;
+            child.runs_program || (young && child.start_ns >= recent.busy_ns)
+        };
+        self.children.values().filter(may_be_one).map(|child| child.start_ns).min()
+    }
+
+    pub(super) fn hold(&self, held: &mut Held) {
+        held.processes.extend(self.children.keys());
+        held.threads.extend(self.children.values().map(|child| child.parent));
+    }
+
+    /// Forgets those that no request since then can name.
+    pub(super) fn forget(&mut self, horizon_ns: u64) {
+        self.reaped.retain(|_, reaped| reaped.end_ns >= horizon_ns);
+    }
+}

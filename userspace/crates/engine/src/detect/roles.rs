@@ -1,0 +1,75 @@
+//! Who asks on a connection: who moved its first byte, unless that was known before.
+
+use rustc_hash::FxHashMap;
+
+use crate::event::{Io, Object};
+use crate::timeline::retention::Held;
+use crate::timeline::{Carries, ProcessId, World};
+
+/// What a traced process is on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    Client,
+    Server,
+}
+
+/// What it is taken for, and whether nothing can have been before what that is known from.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    role: Role,
+    sure: bool,
+}
+
+/// What processes are on their connections, by the channel they read from: one connection, one entry.
+#[derive(Debug, Default)]
+pub(super) struct Roles(FxHashMap<(ProcessId, Object), Part>);
+
+impl Roles {
+    /// What the process that moved these bytes is on their connection; `asked`: the channel it reads from.
+    pub(super) fn of(&mut self, world: &World, process: ProcessId, io: &Io, asked: Object) -> Role {
+        let part = self.0.entry((process, asked)).or_insert_with(|| {
+            let lost_ns = world.begin_lost_ns(io.object, io.reverse, io.offset);
+            let role = if io.is_write { Role::Client } else { Role::Server };
+            Part { role, sure: lost_ns.is_none() }
+        });
+        match world.channels.get(&asked).and_then(|channel| channel.role) {
+            Some(Carries::Requests) => *part = Part { role: Role::Server, sure: true },
+            Some(Carries::Answers) => *part = Part { role: Role::Client, sure: true },
+            None => {}
+        }
+        part.role
+    }
+
+    pub(super) fn is_client(&self, process: ProcessId, asked: Object) -> bool {
+        self.0.get(&(process, asked)).is_some_and(|part| part.role == Role::Client)
+    }
+
+    /// Whether it is known for sure who asks on a connection of that process.
+    pub(super) fn is_sure(&self, process: ProcessId, asked: Object) -> bool {
+        self.0.get(&(process, asked)).is_some_and(|part| part.sure)
+    }
+
+    /// Forgets a connection.
+    pub(super) fn leave(&mut self, channels: [Object; 2]) {
+        self.0.retain(|(_, asked), _| !channels.contains(asked));
+    }
+
+    pub(super) fn exit(&mut self, process: ProcessId) {
+        self.0.retain(|(owner, _), _| *owner != process);
+    }
+
+    pub(super) fn forget(&mut self, world: &World) {
+        self.0.retain(|(_, asked), _| world.channels.contains_key(asked));
+    }
+
+    pub(super) fn hold(&self, held: &mut Held) {
+        held.processes.extend(self.0.keys().map(|(process, _)| *process));
+    }
+}
+
+/// Whether nobody traced is known at the other end of a connection on which we write to `ours`.
+pub(super) fn peer_is_unknown(world: &World, ours: Object, theirs: Object) -> bool {
+    let read = world.channels.get(&ours).is_some_and(|channel| channel.is_read);
+    let written = world.channels.get(&theirs).is_some_and(|channel| channel.is_written);
+    !read && !written
+}
