@@ -13,14 +13,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::FxHashMap;
 
-use crate::detect::ids::Ids;
+use crate::detect::ids::{Asked, Ids, Link, Parent};
 use crate::detect::programs::Programs;
 use crate::event::Object;
 use crate::ownership::marks::{AsksFor, Question};
 use crate::timeline::{ProcessId, ThreadId, Transfer, World};
-
-/// A request by the first byte of its message.
-pub(super) type Asked = (Object, u64);
 
 /// A question that is being served.
 #[derive(Clone, Copy, Debug)]
@@ -36,21 +33,6 @@ struct Named {
     received_ns: u64,
     /// When its last byte so far was written, once any was.
     answered_ns: Option<u64>,
-}
-
-/// The request for which another one seems to be asked.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Link {
-    asked: Asked,
-    id: u64,
-}
-
-/// The parent of a request that has been found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Parent {
-    pub(super) id: u64,
-    /// The parent was answered before its child was.
-    pub(super) detached: bool,
 }
 
 #[derive(Default)]

@@ -31,12 +31,12 @@ pub(super) struct Exec {
 impl Detect for Exec {
     fn observe(&mut self, world: &World, seen: &Seen, book: &mut Book) {
         match *seen {
-            Seen::Forked { child, parent, enter_ns } => {
-                if world.processes[child as usize].traced && enter_ns != 0 {
-                    let process = world.thread(parent).process;
-                    let made_for = book.causality.asks_for(world, process, parent, enter_ns);
-                    book.causality.programs.forked(child, Child::new(parent, enter_ns, made_for));
-                }
+            Seen::Forked { child, parent, enter_ns }
+                if world.processes[child as usize].traced && enter_ns != 0 =>
+            {
+                let process = world.thread(parent).process;
+                let made_for = book.causality.asks_for(world, process, parent, enter_ns);
+                book.causality.programs.forked(child, Child::new(parent, enter_ns, made_for));
             }
             Seen::Executed { process } => book.causality.programs.executed(process),
             Seen::Called { thread, call, .. } if !call.unfinished => {

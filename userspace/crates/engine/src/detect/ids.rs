@@ -1,4 +1,7 @@
-//! Numbers of requests, as the engine gives them: with gaps. The tables have others.
+//! Numbers of requests, as the engine gives them: with gaps. The tables have others. And how a request is referred to
+//! before it is found, and by its children.
+
+use crate::event::Object;
 
 /// Marks ids given ahead.
 const AHEAD: u64 = 1 << 62;
@@ -20,6 +23,25 @@ impl Ids {
     pub(super) fn ahead(&mut self) -> u64 {
         AHEAD | self.next()
     }
+}
+
+/// A request by the first byte of its message.
+pub(super) type Asked = (Object, u64);
+
+/// The request for which another one seems to be asked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Link {
+    pub(super) asked: Asked,
+    /// Its id, given ahead.
+    pub(super) id: u64,
+}
+
+/// The parent of a request that has been found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Parent {
+    pub(super) id: u64,
+    /// The parent was answered before its child was.
+    pub(super) detached: bool,
 }
 
 /// Whether an id was given before its request was found: no others are named as parents.

@@ -2,8 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::detect::causality::{Link, Parent};
-use crate::detect::ids::Ids;
+use crate::detect::ids::{Ids, Link, Parent};
 use crate::detect::lifecycle::Patience;
 use crate::detect::Recent;
 use crate::timeline::retention::Held;

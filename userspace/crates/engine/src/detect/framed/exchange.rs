@@ -1,6 +1,6 @@
 //! A question and its answer, as far as they have been reported.
 
-use crate::detect::causality::Link;
+use crate::detect::ids::Link;
 use crate::detect::lifecycle::Life;
 use crate::event::{GapWhy, Object};
 use crate::timeline::ProcessId;

@@ -1,8 +1,8 @@
 //! A turn: what a client asked, and what may have been answered.
 
 use crate::classify::syscall::{waits, Waits};
-use crate::detect::causality::Link;
 use crate::detect::found::name_of;
+use crate::detect::ids::Link;
 use crate::detect::lifecycle::Life;
 use crate::event::{Object, OpenCall, TYPE_FIFO};
 use crate::timeline::retention::Held;
