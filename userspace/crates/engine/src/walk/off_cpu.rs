@@ -140,7 +140,8 @@ impl<'w> Walk<'w> {
             || classify::off_cpu::throttled(self.world, thread, off);
         let asked = !self.before_asked(wake.waker, edge_ns);
         let refused = self.refused.contains(&(thread, edge_ns));
-        let others = self.doubts() && self.answers_another(wake.waker, edge_ns, thread);
+        let others = self.doubts() && self.answers_another(wake.waker, edge_ns, thread)
+            || self.serves_another(thread, off, &wake);
         let may_lead = asked && !lock && !refused && !others && self.applies(Rule::WakeUp);
         if may_lead && self.world.thread(wake.waker).traced {
             let mut joined = None;
@@ -264,7 +265,9 @@ impl<'w> Walk<'w> {
             // That a futex is a lock is inferred, unless it says so by its convention.
             let futex = off.call.filter(|call| waits(call.nr, call.object) == Waits::Futex);
             let inferred = futex.is_some_and(|call| call.lock().is_none());
-            let evidence = match part.category == Category::Lock && inferred {
+            // Nor does a rest that ended for another request tell that this one's peer was waited for.
+            let idle = part.category == Category::IdlePeer && self.rested_for_another(thread, off);
+            let evidence = match idle || part.category == Category::Lock && inferred {
                 true => Evidence::Modelled,
                 false => Evidence::Measured,
             };
