@@ -455,9 +455,9 @@ int HOOK(on_skb_copy_datagram_iovec, struct sk_buff *skb)
     return 0;
 }
 
-/* From now on it is remembered when datagrams come to this socket. What is first in its queue is not
+/* From now on it is remembered when datagrams come to this socket. Not inlined, for its callers' stack. What is first in its queue is not
  * known: no sk_buff has that address. */
-static __always_inline void await_datagrams(u64 ino)
+static __noinline void await_datagrams(u64 ino)
 {
     struct datagram unknown = {.skb = 1};
     if (!bpf_map_lookup_elem(&heads, &ino))
@@ -471,8 +471,6 @@ static __noinline void await_datagram(struct task_state *state)
     DROP(TABLE_COPIED, &copied, &thread); /* only peeked at */
     if (state->object_type == OBJECT_UDP)
         look_at_head((struct sock *)state->sk, 0);
-    else
-        await_datagrams(state->ino);
 }
 
 /* A datagram has been put in the queue of a Unix socket, inside its sender's own call. */

@@ -634,10 +634,9 @@ static __noinline void unix_arrived(struct sock *sk)
 }
 
 /* A traced thread has accepted a Unix connection. */
-static __always_inline void accepted_unix(struct sock *sk, u64 ino)
+static __noinline void accepted_unix(u64 sk_address, u64 ino)
 {
-    if (BPF_CORE_READ(sk, sk_type) != SOCK_STREAM)
-        return;
+    struct sock *sk = (struct sock *)sk_address;
     u64 key = AWAITED(ino);
     if (!BPF_CORE_READ(sk, __sk_common.skc_cookie.counter)) {
         struct unaccepted none = {};
@@ -672,11 +671,9 @@ static __always_inline void accepted_unix(struct sock *sk, u64 ino)
 }
 
 /* A traced thread has accepted a connection: when it came to be, or 0. */
-static __noinline u64 accepted(u64 sk_address, u64 ino)
+static __noinline u64 accepted(u64 sk_address)
 {
     struct sock *sk = (struct sock *)sk_address;
-    if (BPF_CORE_READ(sk, __sk_common.skc_family) == AF_UNIX)
-        accepted_unix(sk, ino);
     if (BPF_CORE_READ(sk, sk_protocol) != IPPROTO_TCP)
         return 0;
     struct endpoint local, remote;

@@ -304,8 +304,6 @@ fn what_is_read_in_parts_has_arrived_in_writes() {
     assert!(is(first, [3, 0, 0, 0]), "{told:?}");
     // Its first two bytes came with those before, the others 40 ms later, and it slept for 100.
     assert!(is(second, [6, 100, 40, 60]), "{told:?}");
-    // Its first byte came then, too, while the server was at the second; the others 110 ms later.
+    // Its first byte came then, too, while the server slept; the others 110 ms later.
     assert!(is(third, [6, 110, 50, 0]), "{told:?}");
-    let turn_ns = time_in(Category::QueueApp, &requests[2].1);
-    assert!(about(turn_ns / 1_000_000, 60), "{:#?}", requests[2].1);
 }
