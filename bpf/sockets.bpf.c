@@ -513,7 +513,7 @@ static __always_inline bool spliced_from_socket(struct sock *sk, struct socket_t
     return true;
 }
 
-/* Bytes that have come: when, and the sequence number after them (Unix: how many, with those before). */
+/* Bytes that have come: when, and the sequence number after them (Unix: how many so far). */
 struct arrived {
     u64 at_ns; /* 0: none have */
     u32 sequence;
