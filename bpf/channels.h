@@ -26,6 +26,7 @@ struct channel_bytes {
     u64 sent;
     u64 received;
     u64 arrived;   /* Unix, by an untraced writer: what was last told to have come */
+    u64 behind_ns; /* when there was last more than was told; 0: since then all has been */
     u64 unsettled; /* there is a struct mid_life */
     u32 written; /* a write has been looked at: who reads need not look at the bytes. Until then it
                   * has to: it may answer before the call that asked is at its end */
@@ -57,10 +58,10 @@ struct {
  */
 #define PIPE_PLACES 16384
 
+/* A cache line each. */
 struct pipe_place {
     u64 pipe; /* 0: nobody's */
     struct channel_bytes bytes;
-    u64 pad; /* a cache line each */
 };
 
 struct {
@@ -186,16 +187,6 @@ static __noinline s64 unread_of_pipe(u64 inode_address)
     return BPF_CORE_READ(pipe, head) == head && BPF_CORE_READ(pipe, tail) == tail ? bytes : -1;
 }
 
-/* Bytes of a buffer in a Unix socket that were received already. */
-static __always_inline u32 consumed_of(struct sk_buff *buffer)
-{
-    u32 consumed = 0;
-    void *parameters = (void *)buffer + bpf_core_field_offset(struct sk_buff, cb);
-    bpf_probe_read_kernel(&consumed, sizeof(consumed),
-                          parameters + bpf_core_field_offset(struct unix_skb_parms, consumed));
-    return consumed;
-}
-
 /* Bytes in the queue of a Unix socket that nobody has received; -1: not known. */
 static __always_inline s64 unread_in_queue(struct sock *sk)
 {
@@ -206,7 +197,11 @@ static __always_inline s64 unread_in_queue(struct sock *sk)
         return -1;
     barrier_var(parts); /* or the loop's own bound is left out, which old verifiers need */
     for (u32 i = 0; i < MOST_PARTS && i < parts; i++) {
-        bytes += BPF_CORE_READ(buffer, len) - consumed_of(buffer);
+        u32 consumed = 0;
+        void *parameters = (void *)buffer + bpf_core_field_offset(struct sk_buff, cb);
+        bpf_probe_read_kernel(&consumed, sizeof(consumed),
+                              parameters + bpf_core_field_offset(struct unix_skb_parms, consumed));
+        bytes += BPF_CORE_READ(buffer, len) - consumed;
         buffer = BPF_CORE_READ(buffer, next);
     }
     bool same = BPF_CORE_READ(sk, sk_receive_queue.qlen) == parts &&
@@ -219,17 +214,12 @@ static __noinline s64 unread_of_unix(u64 sock_address)
     return unread_in_queue((struct sock *)sock_address);
 }
 
-/* The same at little cost, where the kernel counts the bytes of whole buffers itself. */
+/* The same at little cost, where the kernel counts them itself. */
 static __noinline s64 unread_of_moving(u64 sock_address)
 {
     struct sock *sk = (struct sock *)sock_address;
     struct unix_sock *unix_socket = (struct unix_sock *)sk;
     if (!bpf_core_field_exists(unix_socket->inq_len))
         return unread_in_queue(sk); /* inlined: verifiers forget functions that are never called */
-    s64 bytes = READ(unix_sock, unix_socket, inq_len);
-    struct sk_buff *first = READ(sock, sk, sk_receive_queue.next);
-    u32 consumed = 0;
-    if (bytes > 0 && first != (struct sk_buff *)&sk->sk_receive_queue)
-        consumed = consumed_of(first);
-    return bytes > consumed ? bytes - consumed : 0;
+    return READ(unix_sock, unix_socket, inq_len);
 }

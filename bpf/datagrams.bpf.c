@@ -35,8 +35,8 @@ struct datagram {
     u32 several;    /* of a socket's first one: they have come on more than one channel */
 };
 
-/* On their way: by sk_buff, or by what fragments have in common. Of those that nobody traced has sent
- * only `arrived_ns` is known. Least recently used. */
+/* On their way: by sk_buff, or by what fragments have in common. Of those that nobody traced has
+ * sent only `arrived_ns` is known. Least recently used. */
 struct {
     __uint(type, BPF_MAP_TYPE_LRU_HASH);
     __uint(max_entries, 16384);
@@ -255,8 +255,8 @@ static __always_inline bool datagram_leaves(struct sk_buff *skb, struct sock *sk
     return whole;
 }
 
-/* When a datagram came of which this is remembered. If that is all, since nobody traced has sent it, it
- * is not remembered any more: NULL. */
+/* When a datagram came of which this is remembered. If that is all, since nobody traced has sent
+ * it, it is not remembered any more: NULL. */
 static __always_inline struct datagram *take_arrival(struct datagram *d, struct datagram *known)
 {
     if (!known)
@@ -349,8 +349,8 @@ static __always_inline u64 last_of(struct sock *sk, u16 object_type)
     return last == (struct sk_buff *)reader ? 0 : (u64)last;
 }
 
-/* Remembers what the next read of a UDP socket will take, or that nothing is there. `now_ns`: when the
- * last in its queue came, if that is now; else 0. */
+/* Remembers what the next read of a UDP socket will take, or that nothing is there. `now_ns`: when
+ * the last in its queue came, if that is now; else 0. */
 static __always_inline void look_at_head(struct sock *sk, u64 now_ns)
 {
     struct datagram d = {};
@@ -421,7 +421,8 @@ static __noinline void datagram_arrived(struct sock *sk, u16 object_type)
             return;
         }
         key = (u64)READ(sk_buff, (struct sk_buff *)key, prev);
-        if (key == (u64)&sk->sk_receive_queue || key == (u64) & ((struct udp_sock *)sk)->reader_queue)
+        if (key == (u64)&sk->sk_receive_queue ||
+            key == (u64) & ((struct udp_sock *)sk)->reader_queue)
             return;
     }
 }
@@ -456,8 +457,8 @@ int HOOK(on_skb_copy_datagram_iovec, struct sk_buff *skb)
 }
 
 /* From now on it is remembered when datagrams come to this socket. What is first in its queue is not
- * known: no sk_buff has that address. */
-static __always_inline void await_datagrams(u64 ino)
+ * known: no sk_buff has that address. Not inlined, for its callers' stack. */
+static __noinline void await_datagrams(u64 ino)
 {
     struct datagram unknown = {.skb = 1};
     if (!bpf_map_lookup_elem(&heads, &ino))
@@ -471,8 +472,6 @@ static __noinline void await_datagram(struct task_state *state)
     DROP(TABLE_COPIED, &copied, &thread); /* only peeked at */
     if (state->object_type == OBJECT_UDP)
         look_at_head((struct sock *)state->sk, 0);
-    else
-        await_datagrams(state->ino);
 }
 
 /* A datagram has been put in the queue of a Unix socket, inside its sender's own call. */
@@ -512,9 +511,10 @@ static __noinline void datagram_came(struct sock *sk, u16 object_type)
 {
     u64 key = identity(sk);
     struct datagram *head = bpf_map_lookup_elem(&heads, &key);
-    if (!head)
+    bool is_accepted = key || object_type != OBJECT_UNIX_DGRAM;
+    if (!head && is_accepted)
         return; /* nobody traced reads it */
-    if (object_type == OBJECT_UDP && !head->skb) {
+    if (head && object_type == OBJECT_UDP && !head->skb) {
         look_at_head(sk, bpf_ktime_get_ns());
         head = bpf_map_lookup_elem(&heads, &key);
         if (!head || head->skb == last_of(sk, object_type))

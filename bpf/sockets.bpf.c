@@ -326,31 +326,52 @@ static __always_inline void await_arrivals(u64 channel, const struct endpoint *f
         name_endpoints(channel, from, to, OBJECT_TCP);
 }
 
-/*
- * Bytes of an untraced writer are in a Unix socket: at least up to which that is so. They are what
- * was received and what lies in the queue. What a read under way has taken out of the queue and not
- * counted yet is in neither: that read tells it as it counts.
- */
-static __always_inline void tell_unix(u64 channel, struct channel_bytes *counted, u64 sk_address)
+/* Bytes of an untraced writer are in a Unix socket: up to which. */
+static __always_inline void tell_unix(u64 channel, struct channel_bytes *counted, u64 end,
+                                      u64 arrived_ns, u64 now_ns)
 {
-    u64 received = *(volatile u64 *)&counted->received, now_ns = bpf_ktime_get_ns();
-    s64 unread = unread_of_moving(sk_address);
-    if (unread < 0 || received + unread <= counted->arrived)
+    if (end <= counted->arrived)
         return;
-    counted->arrived = received + unread;
-    tell_arrival(channel, OBJECT_UNIX, received + unread, now_ns, now_ns);
+    counted->arrived = end;
+    tell_arrival(channel, OBJECT_UNIX, end, arrived_ns, now_ns);
 }
 
-/* What a traced thread reads of a Unix socket has come before, and been told, as a rule. Not inlined,
- * for its callers' stack. */
+/*
+ * More of them has come. There is what was received and what lies in the queue; but not what a read
+ * under way has taken out of it and not counted yet, which may take as long as it waits for more
+ * (MSG_WAITALL). That is less than the last buffer should make it, or that has been taken, too: then
+ * the read tells the rest as it counts.
+ */
+static __always_inline void unix_came(u64 channel, struct channel_bytes *counted, struct sock *sk)
+{
+    u64 received = *(volatile u64 *)&counted->received, now_ns = bpf_ktime_get_ns();
+    struct sk_buff *last = READ(sock, sk, sk_receive_queue.prev);
+    bool is_there = last != (struct sk_buff *)&sk->sk_receive_queue;
+    u64 expected = counted->arrived + (is_there ? READ(sk_buff, last, len) : 0);
+    s64 unread = unread_of_moving((u64)sk);
+    if (unread < 0)
+        return;
+    if (!is_there || received + unread < expected || counted->behind_ns)
+        counted->behind_ns = now_ns;
+    tell_unix(channel, counted, received + unread, now_ns, now_ns);
+}
+
+/* A traced thread has read from a Unix socket what has come before, and been told, as a rule. Not
+ * inlined, for its callers' stack. */
 static __noinline void tell_rest_of_unix(u64 channel, struct channel_bytes *counted, u64 sk_address)
 {
     if (!counted)
         return;
+    u64 received = *(volatile u64 *)&counted->received, behind_ns = counted->behind_ns;
+    s64 unread = unread_of_moving(sk_address);
+    if (unread < 0)
+        return;
+    counted->behind_ns = 0;
+    u64 now_ns = bpf_ktime_get_ns();
     if (counted->arrived)
-        tell_unix(channel, counted, sk_address);
+        tell_unix(channel, counted, received + unread, behind_ns ? behind_ns : now_ns, now_ns);
     else /* it is not known since when they are there */
-        counted->arrived = counted->received + unread_of_moving(sk_address);
+        counted->arrived = received + unread;
 }
 
 /* From now on arrivals at a Unix socket are told. */
@@ -492,7 +513,7 @@ static __always_inline bool spliced_from_socket(struct sock *sk, struct socket_t
     return true;
 }
 
-/* Bytes that have come: when, and the sequence number after them (Unix: how many, with those before). */
+/* Bytes that have come: when, and the sequence number after them (Unix: how many so far). */
 struct arrived {
     u64 at_ns; /* 0: none have */
     u32 sequence;
@@ -597,7 +618,7 @@ static __noinline void unix_arrived(struct sock *sk)
     }
     if (counted) {
         if (!counted->has_writer)
-            tell_unix(channel, counted, (u64)sk);
+            unix_came(channel, counted, sk);
         return;
     }
     if (is_accepted)
@@ -613,10 +634,9 @@ static __noinline void unix_arrived(struct sock *sk)
 }
 
 /* A traced thread has accepted a Unix connection. */
-static __always_inline void accepted_unix(struct sock *sk, u64 ino)
+static __noinline void accepted_unix(u64 sk_address, u64 ino)
 {
-    if (BPF_CORE_READ(sk, sk_type) != SOCK_STREAM)
-        return;
+    struct sock *sk = (struct sock *)sk_address;
     u64 key = AWAITED(ino);
     if (!BPF_CORE_READ(sk, __sk_common.skc_cookie.counter)) {
         struct unaccepted none = {};
@@ -632,11 +652,14 @@ static __always_inline void accepted_unix(struct sock *sk, u64 ino)
     struct unaccepted *new = bpf_map_lookup_elem(&unaccepted, &channel);
     if (!counted || counted->has_writer)
         return;
+    u64 now_ns = bpf_ktime_get_ns();
     if (!new) {
-        tell_unix(channel, counted, (u64)sk);
+        /* It came as it was accepted. */
+        s64 unread = unread_of_moving((u64)sk);
+        if (unread > 0)
+            tell_unix(channel, counted, unread, now_ns, now_ns);
         return;
     }
-    u64 now_ns = bpf_ktime_get_ns();
     for (u32 i = 0; i < MOST_ARRIVALS; i++) {
         struct arrived arrived = new->arrivals[i];
         if (!arrived.at_ns)
@@ -648,11 +671,9 @@ static __always_inline void accepted_unix(struct sock *sk, u64 ino)
 }
 
 /* A traced thread has accepted a connection: when it came to be, or 0. */
-static __noinline u64 accepted(u64 sk_address, u64 ino)
+static __noinline u64 accepted(u64 sk_address)
 {
     struct sock *sk = (struct sock *)sk_address;
-    if (BPF_CORE_READ(sk, __sk_common.skc_family) == AF_UNIX)
-        accepted_unix(sk, ino);
     if (BPF_CORE_READ(sk, sk_protocol) != IPPROTO_TCP)
         return 0;
     struct endpoint local, remote;

@@ -158,6 +158,8 @@ static __always_inline void describe(struct task_state *state, struct task_struc
         look_up(state, task, fd);
         if (argument == ARG_FD_IN && state->fd >= 0 && is_datagram(state->object_type))
             await_datagram(state);
+        if (argument == ARG_FD_IN && state->fd >= 0 && state->object_type == OBJECT_UNIX_DGRAM)
+            await_datagrams(state->ino);
         return;
     }
     switch (argument) {
@@ -345,8 +347,10 @@ static __noinline void emit_spliced(const struct rec_syscall *sys, struct task_s
 
 static __noinline void emit_accept(const struct rec_syscall *sys, struct task_state *state)
 {
-    u64 established_ns = accepted(state->sk, state->ino);
-    if (is_datagram(state->object_type))
+    u64 established_ns = accepted(state->sk);
+    if (state->object_type == OBJECT_UNIX)
+        accepted_unix(state->sk, state->ino);
+    else if (is_datagram(state->object_type))
         await_datagrams(state->ino);
     emit (rec_accept, r, sys->hdr.ts_ns) {
         r->sys = *sys;

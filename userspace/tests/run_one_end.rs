@@ -252,8 +252,8 @@ fn arrives_before_accept(server: &str, port: &str, client: &str, kind: Kind) {
     assert!(told(Category::QueueSocket, "bytes ready, not yet read") >= 50_000_000, "{segments:?}");
 }
 
-/// The question of a thread that reads little at a time came in three writes: when each did is known, whatever
-/// of those before had been read by then.
+/// Three questions come in three writes, which end elsewhere: when each byte came is known, whatever of those before
+/// had been read by then.
 #[test]
 fn what_is_read_in_parts_has_arrived_in_writes() {
     let Some(_turn) = needs_kernel() else { return };
@@ -264,16 +264,18 @@ fn what_is_read_in_parts_has_arrived_in_writes() {
         print(name, flush=True)\n\
         c, _ = listener.accept()\n\
         assert c.recv(3) == b'abc'\n\
+        c.sendall(b'1')\n\
         time.sleep(0.1)\n\
         assert c.recv(6) == b'defghi'\n\
+        c.sendall(b'2')\n\
         assert c.recv(6, socket.MSG_WAITALL) == b'jklmno'\n\
-        c.sendall(b'yes')\n\
+        c.sendall(b'3')\n\
         c.recv(100)\n";
     let ask = "import socket, sys, time\n\
         c = socket.socket(socket.AF_UNIX)\n\
         c.connect('\\0' + sys.argv[1])\n\
         c.sendall(b'abcde'); time.sleep(0.04); c.sendall(b'fghij'); time.sleep(0.11); c.sendall(b'klmno')\n\
-        c.recv(100)\n";
+        c.recv(3, socket.MSG_WAITALL)\n";
     let parent = TempDir::new().expect("a temporary directory");
     let mut server = Talking::to(run(parent.path(), &[], &[python(), "-c", serve]));
     let port = server.hear();
@@ -281,11 +283,27 @@ fn what_is_read_in_parts_has_arrived_in_writes() {
     assert!(client.args(["-c", ask, &port]).status().expect("the client runs").success());
     let mut requests = Capture::in_directory(parent, server.end()).succeeded().checked();
     requests.retain(|(request, _)| request.kind == Kind::Unix);
-    let [(request, segments)] = &requests[..] else { panic!("{requests:?}") };
-    // From 0 to 150 ms; it slept until 100 ms, and its last byte but five had been there since 40.
-    assert!((150_000_000..170_000_000).contains(&request.latency_ns), "{request:?}");
-    let (idle_ns, queued_ns) =
-        (time_in(Category::IdlePeer, segments), time_in(Category::QueueSocket, segments));
-    assert!((49_000_000..60_000_000).contains(&idle_ns), "{segments:#?}");
-    println!("{idle_ns} ns, {queued_ns} ns: {segments:#?}");
+    requests.sort_by_key(|(request, _)| request.request_id);
+    let told: Vec<_> = requests
+        .iter()
+        .map(|(request, segments)| {
+            let ms = |ns: u64| ns / 1_000_000;
+            let idle_ns = time_in(Category::IdlePeer, segments);
+            let queued_ns = time_in(Category::QueueSocket, segments);
+            (request.request_bytes, ms(request.latency_ns), ms(idle_ns), ms(queued_ns))
+        })
+        .collect();
+    let [first, second, third] = told[..] else { panic!("{told:?}") };
+    let about =
+        |ms: u64, wanted_ms: u64| (wanted_ms.saturating_sub(15)..wanted_ms + 15).contains(&ms);
+    let is = |(bytes, all_ms, idle_ms, queued_ms): (Option<u64>, u64, u64, u64),
+              wanted: [u64; 4]| {
+        let times = [(all_ms, wanted[1]), (idle_ms, wanted[2]), (queued_ms, wanted[3])];
+        bytes == Some(wanted[0]) && times.iter().all(|(ms, wanted_ms)| about(*ms, *wanted_ms))
+    };
+    assert!(is(first, [3, 0, 0, 0]), "{told:?}");
+    // Its first two bytes came with those before, the others 40 ms later, and it slept for 100.
+    assert!(is(second, [6, 100, 40, 60]), "{told:?}");
+    // Its first byte came then, too, while the server slept; the others 110 ms later.
+    assert!(is(third, [6, 110, 50, 0]), "{told:?}");
 }
