@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use common::capture::{run, time_in, Capture, NAME};
 use common::process::{kill, Talking};
 use common::{needs_kernel, peer, python, rpcprobe, text};
-use rpcprobe::model::{Category, Kind, Request};
+use rpcprobe::model::{Category, Kind, Request, Segment};
 use tempfile::TempDir;
 
 #[derive(Debug, Clone, Copy)]
@@ -151,14 +151,21 @@ fn busy_server(transport: &'static str, kind: Kind) {
         let mean_ns = all_ns as f64 / requests.len() as f64;
         let clients_ns: f64 = said.trim().parse().expect("nanoseconds");
         println!("{transport}: {mean_ns} of {clients_ns} ns");
-        assert!((0.95..=1.05).contains(&(mean_ns / clients_ns)), "{mean_ns} of {clients_ns} ns");
+        let most = if kind == Kind::Tcp { 1.0 } else { 1.05 };
+        assert!((0.95..=most).contains(&(mean_ns / clients_ns)), "{mean_ns} of {clients_ns} ns");
         // Of four that ask all the time, three wait for the fourth.
         let queued_ns: u64 =
             requests.iter().map(|(_, segments)| time_in(Category::QueueSocket, segments)).sum();
         let share = queued_ns as f64 / all_ns as f64;
         assert!((0.6..0.8).contains(&share), "{share}");
+        // Each wait for a CPU is others' doing, and cuts what the server does in two.
+        let waits = |segment: &&Segment| {
+            matches!(segment.category, Category::RunqueueWakeup | Category::RunqueuePreempted)
+        };
         let pieces: usize = requests.iter().map(|(_, segments)| segments.len()).sum();
-        assert!(pieces < 40 * requests.len(), "{pieces} segments");
+        let cut: usize =
+            requests.iter().map(|(_, segments)| 2 * segments.iter().filter(waits).count()).sum();
+        assert!(pieces - cut < 40 * requests.len(), "{pieces} segments, {cut} by waits for a CPU");
     }
 }
 
