@@ -605,13 +605,18 @@ static __always_inline u64 identity(struct sock *sk)
  */
 static __noinline void unix_arrived(struct sock *sk)
 {
-    bool first = !sk->__sk_common.skc_cookie.counter, is_accepted = READ(sock, sk, sk_socket) != 0;
-    u64 channel = bpf_get_socket_cookie(sk);
+    u64 channel = sk->__sk_common.skc_cookie.counter;
+    bool first = !channel;
+    if (first)
+        channel = bpf_get_socket_cookie(sk);
     struct channel_bytes *counted = bpf_map_lookup_elem(&channels, &channel);
+    bool is_accepted = READ(sock, sk, sk_socket) != 0;
     if (!counted && is_accepted) {
-        u64 key = AWAITED(identity(sk));
-        if (!first || !bpf_map_lookup_elem(&unaccepted, &key))
+        if (!first)
             return; /* nobody traced reads it */
+        u64 key = AWAITED(identity(sk));
+        if (!bpf_map_lookup_elem(&unaccepted, &key))
+            return;
         DROP(TABLE_UNACCEPTED, &unaccepted, &key);
         struct sock *peer = BPF_CORE_READ((struct unix_sock *)sk, peer);
         counted = await_unix(channel, (struct unix_sock *)peer, (struct unix_sock *)sk);
