@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use common::capture::{run, time_in, Capture, NAME};
 use common::process::{kill, Talking};
 use common::{needs_kernel, peer, python, rpcprobe, text};
-use rpcprobe::model::{Category, Kind, Request, Segment};
+use rpcprobe::model::{Category, Kind, Request};
 use tempfile::TempDir;
 
 #[derive(Debug, Clone, Copy)]
@@ -158,14 +158,8 @@ fn busy_server(transport: &'static str, kind: Kind) {
             requests.iter().map(|(_, segments)| time_in(Category::QueueSocket, segments)).sum();
         let share = queued_ns as f64 / all_ns as f64;
         assert!((0.6..0.8).contains(&share), "{share}");
-        // Each wait for a CPU is others' doing, and cuts what the server does in two.
-        let waits = |segment: &&Segment| {
-            matches!(segment.category, Category::RunqueueWakeup | Category::RunqueuePreempted)
-        };
         let pieces: usize = requests.iter().map(|(_, segments)| segments.len()).sum();
-        let cut: usize =
-            requests.iter().map(|(_, segments)| 2 * segments.iter().filter(waits).count()).sum();
-        assert!(pieces - cut < 40 * requests.len(), "{pieces} segments, {cut} by waits for a CPU");
+        assert!(pieces < 40 * requests.len(), "{pieces} segments");
     }
 }
 

@@ -172,7 +172,7 @@ impl World {
     }
 
     /// The last mark of a thread, if it has not rested since.
-    fn last_unless_rested(&self, id: ThreadId, at_ns: u64) -> Option<(usize, &Mark)> {
+    pub(crate) fn last_unless_rested(&self, id: ThreadId, at_ns: u64) -> Option<(usize, &Mark)> {
         let thread = self.thread(id);
         let marks = &thread.marks.list;
         let index = count_before(marks, |mark| mark.exit_ns <= at_ns).checked_sub(1)?;

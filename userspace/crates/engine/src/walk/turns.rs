@@ -90,26 +90,20 @@ impl Walk<'_> {
         (from_ns < at_ns).then_some(Turn::Others { from_ns })
     }
 
-    /// The last mark of a thread before `at_ns`, if it has not rested since.
-    fn serving(&self, thread: ThreadId, at_ns: u64) -> Option<&Mark> {
-        let t = self.world.thread(thread);
-        let last = count_before(&t.marks.list, |mark| mark.exit_ns <= at_ns).checked_sub(1)?;
-        let mark = &t.marks.list[last];
-        rested_ns(t, mark.exit_ns, at_ns).is_none().then_some(mark)
-    }
-
     /// Whether `thread`, as it fell asleep, served the request by its messages, and the thread that woke it, by its own,
     /// another request: what the one let go of, the other had waited for.
     pub(super) fn serves_another(&self, thread: ThreadId, off: &Off, wake: &Wake) -> bool {
         let process = |thread: ThreadId| self.world.thread(thread).process;
         let serves_it = self
-            .serving(thread, off.start_ns)
-            .is_some_and(|mark| mark.kind != MarkKind::Answers && self.of_goal(mark));
+            .world
+            .last_unless_rested(thread, off.start_ns)
+            .is_some_and(|(_, mark)| mark.kind != MarkKind::Answers && self.of_goal(mark));
         process(thread) == process(wake.waker)
             && serves_it
             && self
-                .serving(wake.waker, wake.at_ns)
-                .is_some_and(|mark| mark.kind == MarkKind::Takes && !self.of_goal(mark))
+                .world
+                .last_unless_rested(wake.waker, wake.at_ns)
+                .is_some_and(|(_, mark)| mark.kind == MarkKind::Takes && !self.of_goal(mark))
     }
 
     /// Whether the thread, after a rest, went on with a message that is not the request's.
