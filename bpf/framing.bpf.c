@@ -477,10 +477,13 @@ static __noinline struct framer *make_framer(u64 channel, u64 side)
     }
     f->used = 1;
     f->channel = channel;
-    long error = ADD(TABLE_FRAMERS, &framer_places, &key, &place);
-    if (error)
-        f->channel = 0; /* another CPU was quicker, or there is no room */
+    /* Before it can be found: a CPU held up in between (an interrupt, a hypervisor) would let the
+     * stream's first call wait in vain. Only the hand can take it away meanwhile, which passes by
+     * what is in use; whoever finds it sees that from its channel. */
     release(f);
+    long error = ADD(TABLE_FRAMERS, &framer_places, &key, &place);
+    if (error) /* another CPU was quicker, or there is no room */
+        __sync_val_compare_and_swap(&f->channel, channel, 0);
     return error ? 0 : f;
 }
 
