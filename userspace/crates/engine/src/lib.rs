@@ -155,11 +155,15 @@ impl Engine {
                 }
             }
         }
-        for found in std::mem::take(&mut self.detector.found) {
-            self.explain(found, sink)?;
+        if !self.detector.found.is_empty() {
+            for found in std::mem::take(&mut self.detector.found) {
+                self.explain(found, sink)?;
+            }
         }
-        for found in std::mem::take(&mut self.detector.fallback) {
-            self.hold(found);
+        if !self.detector.fallback.is_empty() {
+            for found in std::mem::take(&mut self.detector.fallback) {
+                self.hold(found);
+            }
         }
         if self.detector.has_primary() && !self.held.is_empty() {
             self.held.clear();

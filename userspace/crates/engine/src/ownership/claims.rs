@@ -6,10 +6,9 @@
 //! say, or one that takes the work of both from memory. Which of them it was for nothing shows. It is then the one's
 //! that was answered first, and the other waited for its turn meanwhile; that is marked as modelled.
 
-use std::collections::BTreeMap;
-
 use rustc_hash::FxHashMap;
 
+use crate::ownership::claim_list::{Claim, ClaimList};
 use crate::ownership::ledger::Ledger;
 use crate::timeline::{ProcessId, ThreadId, World};
 use crate::walk::joins;
@@ -35,19 +34,10 @@ pub struct Claimant {
     pub encloses: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Claim {
-    end_ns: u64,
-    id: u64,
-    /// By how many requests it is shared; 1: it is that one's alone.
-    shared: u32,
-}
-
 /// What was claimed of threads' time so far.
 #[derive(Debug, Default)]
 pub struct Claims {
-    /// By begin; they do not overlap.
-    threads: FxHashMap<ThreadId, BTreeMap<u64, Claim>>,
+    threads: FxHashMap<ThreadId, ClaimList>,
     claimants: FxHashMap<u64, Claimant>,
     /// What is another's already stays with the one that comes to it, too: rule `claimed` is left out.
     pub left_out: bool,
@@ -64,17 +54,33 @@ impl Claims {
         ran: impl Fn(&Segment, ThreadId) -> bool,
     ) -> Vec<Segment> {
         self.claimants.insert(claimant.id, claimant);
-        let mut settled: Vec<Segment> = Vec::with_capacity(segments.len());
-        for (segment, &thread) in segments.into_iter().zip(threads) {
-            match ran(&segment, thread) {
-                true => self.claim(&claimant, segment, thread, &mut settled),
+        // Nearly always nobody else has any of it.
+        let mut all = segments.iter().zip(threads);
+        let Some(first) =
+            all.position(|(s, &thread)| ran(s, thread) && !self.is_free(&claimant, s, thread))
+        else {
+            return segments;
+        };
+        let mut settled = segments;
+        let rest = settled.split_off(first);
+        for (segment, &thread) in rest.into_iter().zip(&threads[first..]) {
+            match ran(&segment, thread) && !self.is_free(&claimant, &segment, thread) {
+                true => self.divide(&claimant, segment, thread, &mut settled),
                 false => settled.push(segment),
             }
         }
         settled
     }
 
-    fn claim(
+    /// Claims what a segment shows if nobody else has any of it; whether that is so.
+    fn is_free(&mut self, claimant: &Claimant, segment: &Segment, thread: ThreadId) -> bool {
+        let (start_ns, end_ns) = (segment.start_ns, segment.end_ns());
+        let claim = Claim { start_ns, end_ns, id: claimant.id, shared: segment.shared };
+        self.threads.entry(thread).or_default().add(claim)
+    }
+
+    /// The same, of which others have some.
+    fn divide(
         &mut self,
         claimant: &Claimant,
         segment: Segment,
@@ -83,23 +89,15 @@ impl Claims {
     ) {
         let (start_ns, end_ns) = (segment.start_ns, segment.end_ns());
         let claims = self.threads.entry(thread).or_default();
-        let before = claims.range(..start_ns).next_back().map_or(start_ns, |(from_ns, _)| *from_ns);
-        let known: Vec<(u64, u64, Claim)> = claims
-            .range(before..end_ns)
-            .filter(|(_, claim)| claim.end_ns > start_ns)
-            .map(|(from_ns, claim)| ((*from_ns).max(start_ns), claim.end_ns.min(end_ns), *claim))
+        let known: Vec<(u64, u64, Claim)> = (claims.overlapping(start_ns, end_ns))
+            .map(|claim| (claim.start_ns.max(start_ns), claim.end_ns.min(end_ns), *claim))
             .collect();
-        if known.is_empty() {
-            claims.insert(start_ns, Claim { end_ns, id: claimant.id, shared: segment.shared });
-            settled.push(segment);
-            return;
-        }
         let mut at_ns = start_ns;
         for (from_ns, to_ns, claim) in known {
             if at_ns < from_ns {
-                let free = Claim { end_ns: from_ns, id: claimant.id, shared: segment.shared };
-                self.threads.entry(thread).or_default().insert(at_ns, free);
-                push(settled, piece(&segment, at_ns, from_ns));
+                let free = piece(&segment, at_ns, from_ns);
+                self.is_free(claimant, &free, thread);
+                push(settled, free);
             }
             let mut taken = piece(&segment, from_ns, to_ns);
             if segment.shared > 1 || claim.shared > 1 {
@@ -107,7 +105,8 @@ impl Claims {
             } else if self.left_out || self.related(claimant, claim.id) {
                 // The request that another was made for has it through that; a third one has it not.
                 if self.is_within(claimant, claim.id) {
-                    self.pass_on(thread, (from_ns, to_ns), claimant.id);
+                    let claims = self.threads.entry(thread).or_default();
+                    claims.pass_on((from_ns, to_ns), claimant.id);
                 }
             } else {
                 taken = Segment {
@@ -125,9 +124,9 @@ impl Claims {
             at_ns = to_ns;
         }
         if at_ns < end_ns {
-            let free = Claim { end_ns, id: claimant.id, shared: segment.shared };
-            self.threads.entry(thread).or_default().insert(at_ns, free);
-            push(settled, piece(&segment, at_ns, end_ns));
+            let free = piece(&segment, at_ns, end_ns);
+            self.is_free(claimant, &free, thread);
+            push(settled, free);
         }
     }
 
@@ -136,19 +135,6 @@ impl Claims {
         let encloses = self.claimants.get(&other).is_some_and(|other| other.encloses);
         claimant.id != other
             && ((encloses && !claimant.encloses) || self.is_for(claimant.id, other))
-    }
-
-    /// Work that one request has for its own becomes another one's.
-    fn pass_on(&mut self, thread: ThreadId, (from_ns, to_ns): (u64, u64), id: u64) {
-        let claims = self.threads.entry(thread).or_default();
-        let Some((&start_ns, &claim)) = claims.range(..=from_ns).next_back() else { return };
-        if start_ns < from_ns {
-            claims.insert(start_ns, Claim { end_ns: from_ns, ..claim });
-        }
-        claims.insert(from_ns, Claim { end_ns: to_ns, id, ..claim });
-        if to_ns < claim.end_ns {
-            claims.insert(to_ns, claim);
-        }
     }
 
     /// Whether one of the two was made for the other. A request that nobody is known to have asked for, and that
@@ -191,15 +177,18 @@ impl Claims {
     /// Books and forgets what no request that begins at or after `horizon_ns` can claim.
     pub fn book_before(&mut self, horizon_ns: u64, world: &World, ledger: &mut Ledger) {
         for (&thread, claims) in &mut self.threads {
-            let later = claims.split_off(&horizon_ns);
-            let before = std::mem::replace(claims, later);
-            if let Some((_, last)) = before.last_key_value().filter(|(_, c)| c.end_ns > horizon_ns)
-            {
-                claims.insert(horizon_ns, *last);
+            let before = claims.take_before(horizon_ns);
+            let mut work: Vec<(u64, u64, bool)> = Vec::with_capacity(before.len());
+            for claim in before {
+                let shared = claim.shared > 1;
+                match work.last_mut() {
+                    Some((_, to_ns, as_well)) if *to_ns == claim.start_ns && *as_well == shared => {
+                        *to_ns = claim.end_ns;
+                    }
+                    _ => work.push((claim.start_ns, claim.end_ns, shared)),
+                }
             }
-            let work = before.into_iter().map(|(start_ns, claim)| {
-                (start_ns, claim.end_ns.min(horizon_ns), claim.shared > 1)
-            });
+            let work = work.into_iter();
             ledger.book(world, thread, work);
         }
         self.threads.retain(|_, claims| !claims.is_empty());
