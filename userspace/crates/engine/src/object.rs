@@ -1,5 +1,7 @@
 //! Kernel objects that calls move bytes through, wait on or name.
 
+use std::fmt::Write;
+
 /// `S_IFIFO >> 12`, `S_IFSOCK >> 12`: values of [`Object::type_bits`].
 pub const TYPE_FIFO: u16 = 1;
 pub const TYPE_CHAR: u16 = 2;
@@ -64,6 +66,41 @@ impl Object {
         matches!(self.type_bits, TYPE_TCP | TYPE_UDP)
     }
 
+    /// Adds what it is called, as [`Display`](std::fmt::Display) has it, to a text: most segments name one.
+    pub fn push_name(&self, text: &mut String) {
+        match self.kind() {
+            Some(kind) => {
+                text.push_str(kind);
+                text.push_str(":[");
+                push_number(text, self.ino);
+                text.push(']');
+            }
+            None => {
+                let _ = write!(text, "{self}"); // a String takes everything
+            }
+        }
+    }
+
+    /// What it is, if it is called by that and its number.
+    fn kind(&self) -> Option<&'static str> {
+        Some(match self.type_bits {
+            TYPE_FUTEX | TYPE_SHARED_WORD => return None,
+            TYPE_UNIX | TYPE_TCP | TYPE_UDP | TYPE_UNIX_DGRAM if self.is_channel() => return None,
+            TYPE_FIFO => "pipe",
+            TYPE_EVENTFD => "eventfd",
+            TYPE_CHAR => "char",
+            TYPE_FILE => "file",
+            TYPE_UNIX | TYPE_UNIX_DGRAM => "unix",
+            TYPE_TCP => "tcp",
+            TYPE_UDP => "udp",
+            TYPE_SOCKET => "socket",
+            0 => "anon", // eventfd, epoll, timerfd, ...
+            TYPE_DIRECTORY => "dir",
+            TYPE_BLOCK => "block",
+            _ => "object",
+        })
+    }
+
     /// Whether it carries something from thread to thread, in one direction: a pipe, half of a
     /// connection, an eventfd.
     pub fn is_channel(&self) -> bool {
@@ -73,30 +110,51 @@ impl Object {
 
 impl std::fmt::Display for Object {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.type_bits == TYPE_FUTEX {
-            return write!(f, "{:#x}", self.ino);
+        match (self.kind(), self.type_bits) {
+            (Some(kind), _) => write!(f, "{kind}:[{}]", self.ino),
+            (None, TYPE_FUTEX) => write!(f, "{:#x}", self.ino),
+            (None, TYPE_SHARED_WORD) => {
+                write!(f, "shm:[{}]+{:#x}", self.ino >> 32, self.ino & 0xffff_ffff)
+            }
+            (None, TYPE_TCP) => write!(f, "tcp"),
+            (None, TYPE_UDP) => write!(f, "udp"),
+            (None, _) => write!(f, "unix"),
         }
-        if self.type_bits == TYPE_SHARED_WORD {
-            return write!(f, "shm:[{}]+{:#x}", self.ino >> 32, self.ino & 0xffff_ffff);
+    }
+}
+
+/// Adds a number in decimal digits: without the machinery of formatting, for texts made again and again.
+pub fn push_number(text: &mut String, number: u64) {
+    let mut digits = [0; 20];
+    let mut first = digits.len();
+    let mut rest = number;
+    while rest > 0 || first == digits.len() {
+        first -= 1;
+        digits[first] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    text.push_str(std::str::from_utf8(&digits[first..]).unwrap_or_default());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_as_displayed() {
+        let all = (0..=TYPE_FUTEX).flat_map(|low| (0..8u16).map(move |high| low | high << 8));
+        for type_bits in all {
+            for (dev, ino) in [(0, 0), (0, 10), (3, 7), (1, 1 << 40 | 33), (0, u64::MAX)] {
+                let object = Object { dev, ino, type_bits };
+                let mut text = "read ".to_string();
+                object.push_name(&mut text);
+                assert_eq!(text, format!("read {object}"));
+            }
         }
-        let kind = match self.type_bits {
-            TYPE_FIFO => "pipe",
-            TYPE_EVENTFD => "eventfd",
-            TYPE_CHAR => "char",
-            TYPE_FILE => "file",
-            TYPE_UNIX if self.is_channel() => return write!(f, "unix"),
-            TYPE_TCP if self.is_channel() => return write!(f, "tcp"),
-            TYPE_UDP if self.is_channel() => return write!(f, "udp"),
-            TYPE_UNIX_DGRAM if self.is_channel() => return write!(f, "unix"),
-            TYPE_UNIX | TYPE_UNIX_DGRAM => "unix",
-            TYPE_TCP => "tcp",
-            TYPE_UDP => "udp",
-            TYPE_SOCKET => "socket",
-            0 => "anon", // eventfd, epoll, timerfd, ...
-            TYPE_DIRECTORY => "dir",
-            TYPE_BLOCK => "block",
-            _ => "object",
-        };
-        write!(f, "{kind}:[{}]", self.ino)
+        let text = |object: Object| object.to_string();
+        assert_eq!(text(Object { dev: 0, ino: 120, type_bits: TYPE_FIFO }), "pipe:[120]");
+        assert_eq!(text(Object { dev: 9, ino: 5, type_bits: TYPE_TCP }), "tcp:[5]");
+        assert_eq!(text(Object { dev: 0, ino: 5, type_bits: TYPE_TCP }), "tcp");
+        assert_eq!(text(Object { dev: 9, ino: 16, type_bits: TYPE_FUTEX }), "0x10");
     }
 }

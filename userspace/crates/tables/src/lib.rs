@@ -8,6 +8,7 @@ mod parents;
 mod requests;
 mod segments;
 mod stacks;
+mod text_column;
 mod threads;
 
 use std::collections::HashMap;
@@ -18,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{anyhow, bail, ensure, Context, Result};
-use arrow_array::builder::{Int64Builder, StringBuilder};
+use arrow_array::builder::Int64Builder;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array, BooleanArray, Int64Array, RecordBatch, StringArray};
@@ -159,11 +160,6 @@ impl<T> Iterator for Rows<T> {
 /// A column of numbers with room for a batch.
 fn ints() -> Int64Builder {
     Int64Builder::with_capacity(BATCH_ROWS)
-}
-
-/// A column of short texts with room for a batch.
-fn texts() -> StringBuilder {
-    StringBuilder::with_capacity(BATCH_ROWS, BATCH_ROWS * 16)
 }
 
 type FileWriter = ArrowWriter<Box<dyn Write + Send>>;
@@ -538,6 +534,31 @@ mod tests {
             assert_eq!(read_segments_of(&files.segments, id).unwrap(), varied(id).1);
         }
         assert_eq!(stream_requests(&files.requests).unwrap().count(), rows.len());
+    }
+
+    /// In runs of all lengths, present and missing, alone in their row group and among thousands.
+    #[test]
+    fn texts_come_back_in_their_order() {
+        for different in [1u64, 2, 3, 200, 5000] {
+            let text = |row: u64| match row % 11 {
+                3 | 4 if row % 2_000 < 1_000 => None,
+                _ => Some(format!("read({})", row * row / 97 % different)),
+            };
+            let segments: Vec<Segment> = (0..40_000u64)
+                .map(|row| Segment {
+                    start_ns: row,
+                    duration_ns: 1,
+                    detail: text(row),
+                    cause: text(row / 100).filter(|_| row > 20_000),
+                    category: Category::ALL[(row / 40 % 7) as usize],
+                    phase: None,
+                    ..full(1).1[0].clone()
+                })
+                .collect();
+            let request = Request { start_ns: 0, latency_ns: 40_000, ..full(1).0 };
+            let files = write(&[(request, segments.clone())]);
+            assert!(read_segments_of(&files.segments, 1).unwrap() == segments, "{different}");
+        }
     }
 
     #[test]

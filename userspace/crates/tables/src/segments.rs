@@ -5,21 +5,25 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::{ensure, Result};
-use arrow_array::builder::{Int64Builder, StringBuilder};
+use anyhow::{bail, ensure, Result};
+use arrow_array::builder::Int64Builder;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use arrow_array::{BooleanArray, RecordBatch};
+use arrow_array::{ArrayRef, BooleanArray, RecordBatch};
 use arrow_schema::{ArrowError, DataType, Field, Schema};
+use bytes::Bytes;
 use parquet::arrow::arrow_reader::{ArrowPredicateFn, RowFilter};
+use parquet::arrow::arrow_writer::{compute_leaves, ArrowColumnWriter, ArrowRowGroupWriterFactory};
 use parquet::arrow::ProjectionMask;
 use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::statistics::Statistics;
+use parquet::file::writer::SerializedFileWriter;
 
 use super::{
-    decode_rows, file_writer, ints, open_with, rows, texts, to_i64, told, write_batch, FileWriter,
-    Ints, Texts, BATCH_ROWS, SEGMENTS_HELD_BYTES,
+    decode_rows, file_writer, ints, open_with, rows, to_i64, told, Ints, Texts, BATCH_ROWS,
+    SEGMENTS_HELD_BYTES,
 };
+use crate::text_column::TextColumn;
 use rpcprobe_model::{Category, Evidence, Rule, Segment, Side, StackUse, Taken};
 
 /// Different phases a file may name: far more than there are, and a bound on what is kept for ever.
@@ -126,101 +130,84 @@ fn schema() -> Schema {
     ])
 }
 
-/// Rows not yet encoded.
-struct Columns {
-    request_id: Int64Builder,
-    seq: Int64Builder,
-    start_ns: Int64Builder,
-    duration_ns: Int64Builder,
-    category: StringBuilder,
-    side: StringBuilder,
-    pid: Int64Builder,
-    tid: Int64Builder,
-    comm: StringBuilder,
-    cpu: Int64Builder,
-    detail: StringBuilder,
-    cause: StringBuilder,
-    by: StringBuilder,
-    evidence: StringBuilder,
-    phase: StringBuilder,
-    rule: StringBuilder,
-    shared: Int64Builder,
-    stack_id: Int64Builder,
-    stack_samples: Int64Builder,
-    samples: Int64Builder,
-}
+/// Names of the columns of numbers, of which some may be null, and of texts; in the order of [`Row`].
+const NUMBERS: [&str; 11] = [
+    "request_id",
+    "seq",
+    "start_ns",
+    "duration_ns",
+    "pid",
+    "tid",
+    "cpu",
+    "shared",
+    "stack_id",
+    "stack_samples",
+    "samples",
+];
+const TEXTS: [&str; 9] =
+    ["category", "side", "comm", "detail", "cause", "by", "evidence", "phase", "rule"];
 
-impl Default for Columns {
-    fn default() -> Columns {
-        Columns {
-            request_id: ints(),
-            seq: ints(),
-            start_ns: ints(),
-            duration_ns: ints(),
-            category: texts(),
-            side: texts(),
-            pid: ints(),
-            tid: ints(),
-            comm: texts(),
-            cpu: ints(),
-            detail: texts(),
-            cause: texts(),
-            by: texts(),
-            evidence: texts(),
-            phase: texts(),
-            rule: texts(),
-            shared: ints(),
-            stack_id: ints(),
-            stack_samples: ints(),
-            samples: ints(),
-        }
-    }
+/// Where a column of the file is among those of its type.
+#[derive(Clone, Copy)]
+enum Column {
+    Number(usize),
+    Text(usize),
 }
 
 pub(super) struct SegmentWriter {
-    file: FileWriter,
+    file: SerializedFileWriter<Box<dyn Write + Send>>,
     schema: Arc<Schema>,
-    columns: Columns,
+    /// Of each column of the file.
+    columns: Vec<Column>,
+    /// Rows not yet encoded, and what encodes them.
+    numbers: [Int64Builder; NUMBERS.len()],
+    encoders: Vec<ArrowColumnWriter>,
+    factory: ArrowRowGroupWriterFactory,
+    texts: [TextColumn; TEXTS.len()],
     rows: usize,
+    /// Those of the row group under way that are encoded.
+    encoded_rows: usize,
+    groups: usize,
 }
 
 impl SegmentWriter {
     pub(super) fn new(sink: Box<dyn Write + Send>) -> Result<SegmentWriter> {
         let schema = Arc::new(schema());
-        let file = file_writer(sink, schema.clone())?;
-        Ok(SegmentWriter { file, schema, columns: Columns::default(), rows: 0 })
+        let (file, factory) =
+            file_writer(sink, schema.clone())?.into_serialized_writer().map_err(told)?;
+        let place = |names: &[&str], name: &str| names.iter().position(|other| *other == name);
+        let columns = schema.fields().iter().map(|field| {
+            let name = field.name().as_str();
+            match (place(&NUMBERS, name), place(&TEXTS, name)) {
+                (Some(number), _) => Ok(Column::Number(number)),
+                (None, Some(text)) => Ok(Column::Text(text)),
+                (None, None) => bail!("column `{name}` is not written"),
+            }
+        });
+        let columns = columns.collect::<Result<Vec<_>>>()?;
+        let nullable = |name: &str| schema.field_with_name(name).is_ok_and(|f| f.is_nullable());
+        let texts = TEXTS.map(|name| TextColumn::new(nullable(name)));
+        let numbers = NUMBERS.map(|_| ints());
+        let (encoders, rows, encoded_rows, groups) = (Vec::new(), 0, 0, 0);
+        Ok(SegmentWriter {
+            file,
+            schema,
+            columns,
+            numbers,
+            encoders,
+            factory,
+            texts,
+            rows,
+            encoded_rows,
+            groups,
+        })
     }
 
     pub(super) fn push(&mut self, request_id: u64, segments: &[Segment]) -> Result<()> {
         let request_id = to_i64("request_id", request_id)?;
         for (seq, segment) in (0..).zip(segments) {
-            let c = &mut self.columns;
-            c.request_id.append_value(request_id);
-            c.seq.append_value(seq);
-            c.start_ns.append_value(to_i64("start_ns", segment.start_ns)?);
-            c.duration_ns.append_value(to_i64("duration_ns", segment.duration_ns)?);
-            c.category.append_value(segment.category.name());
-            c.side.append_value(segment.side.name());
-            c.pid.append_value(segment.pid.into());
-            c.tid.append_value(segment.tid.into());
-            c.comm.append_value(&segment.comm);
-            c.cpu.append_option(segment.cpu.map(i64::from));
-            c.detail.append_option(segment.detail.as_ref());
-            c.cause.append_option(segment.cause.as_ref());
-            c.by.append_option(segment.by.as_ref());
-            c.evidence.append_value(segment.evidence.name());
-            c.phase.append_option(segment.phase);
-            c.rule.append_option(segment.rule.map(Rule::name));
-            c.shared.append_value(segment.shared.into());
-            let stack_id = segment.stack.map(|stack| to_i64("stack_id", stack.stack_id));
-            c.stack_id.append_option(stack_id.transpose()?);
-            let (same, all) = match segment.stack.map(|stack| stack.taken) {
-                Some(Taken::Sampled { same, all }) => (Some(same), Some(all)),
-                _ => (None, None),
-            };
-            let count = |count: Option<u64>| count.map(|n| to_i64("samples", n)).transpose();
-            c.stack_samples.append_option(count(same)?);
-            c.samples.append_option(count(all)?);
+            self.push_numbers(request_id, seq, segment)?;
+            self.push_texts(segment)?;
             self.rows += 1;
             if self.rows == BATCH_ROWS {
                 self.encode()?;
@@ -229,41 +216,106 @@ impl SegmentWriter {
         Ok(())
     }
 
-    pub(super) fn finish(mut self) -> Result<()> {
-        self.encode()?;
-        self.file.close().map_err(told)?;
+    fn push_numbers(&mut self, request_id: i64, seq: i64, segment: &Segment) -> Result<()> {
+        let [request, seqs, starts, durations, pids, tids, cpus, shared, stacks, same, all] =
+            &mut self.numbers;
+        request.append_value(request_id);
+        seqs.append_value(seq);
+        starts.append_value(to_i64("start_ns", segment.start_ns)?);
+        durations.append_value(to_i64("duration_ns", segment.duration_ns)?);
+        pids.append_value(segment.pid.into());
+        tids.append_value(segment.tid.into());
+        cpus.append_option(segment.cpu.map(i64::from));
+        shared.append_value(segment.shared.into());
+        let Some(stack) = segment.stack else {
+            for column in [stacks, same, all] {
+                column.append_null();
+            }
+            return Ok(());
+        };
+        stacks.append_value(to_i64("stack_id", stack.stack_id)?);
+        let (same_samples, all_samples) = match stack.taken {
+            Taken::Sampled { same, all } => (Some(same), Some(all)),
+            Taken::AtSleep => (None, None),
+        };
+        let count = |count: Option<u64>| count.map(|n| to_i64("samples", n)).transpose();
+        same.append_option(count(same_samples)?);
+        all.append_option(count(all_samples)?);
         Ok(())
     }
 
+    fn push_texts(&mut self, segment: &Segment) -> Result<()> {
+        let [category, side, comm, detail, cause, by, evidence, phase, rule] = &mut self.texts;
+        category.push_value(segment.category as usize, segment.category.name())?;
+        side.push_value(segment.side as usize, segment.side.name())?;
+        comm.push(&segment.comm)?;
+        detail.push_option(segment.detail.as_deref())?;
+        cause.push_option(segment.cause.as_deref())?;
+        by.push_option(segment.by.as_deref())?;
+        evidence.push_value(segment.evidence as usize, segment.evidence.name())?;
+        phase.push_option(segment.phase)?;
+        match segment.rule {
+            Some(known) => rule.push_value(known as usize, known.name()),
+            None => rule.push_option(None),
+        }
+    }
+
+    pub(super) fn finish(mut self) -> Result<()> {
+        self.encode()?;
+        self.end_group()?;
+        self.file.finish().map_err(told)?;
+        Ok(())
+    }
+
+    /// Encodes numbers; ends the row group when it takes more memory than it may.
     fn encode(&mut self) -> Result<()> {
-        self.rows = 0;
-        let mut c = std::mem::take(&mut self.columns);
-        let batch = RecordBatch::try_new(
-            self.schema.clone(),
-            vec![
-                Arc::new(c.request_id.finish()),
-                Arc::new(c.seq.finish()),
-                Arc::new(c.start_ns.finish()),
-                Arc::new(c.duration_ns.finish()),
-                Arc::new(c.category.finish()),
-                Arc::new(c.side.finish()),
-                Arc::new(c.pid.finish()),
-                Arc::new(c.tid.finish()),
-                Arc::new(c.comm.finish()),
-                Arc::new(c.cpu.finish()),
-                Arc::new(c.detail.finish()),
-                Arc::new(c.cause.finish()),
-                Arc::new(c.by.finish()),
-                Arc::new(c.evidence.finish()),
-                Arc::new(c.phase.finish()),
-                Arc::new(c.rule.finish()),
-                Arc::new(c.shared.finish()),
-                Arc::new(c.stack_id.finish()),
-                Arc::new(c.stack_samples.finish()),
-                Arc::new(c.samples.finish()),
-            ],
-        )?;
-        write_batch(&mut self.file, &batch, SEGMENTS_HELD_BYTES)
+        if self.encoders.is_empty() {
+            self.encoders = self.factory.create_column_writers(self.groups).map_err(told)?;
+        }
+        let mut bytes = 0;
+        for (place, column) in self.columns.iter().enumerate() {
+            match column {
+                Column::Number(number) => {
+                    let values: ArrayRef = Arc::new(self.numbers[*number].finish());
+                    let field = &self.schema.fields()[place];
+                    for leaf in compute_leaves(field, &values).map_err(told)? {
+                        self.encoders[place].write(&leaf).map_err(told)?;
+                    }
+                    bytes += self.encoders[place].memory_size();
+                }
+                Column::Text(text) => bytes += self.texts[*text].memory_size(),
+            }
+        }
+        self.encoded_rows += std::mem::take(&mut self.rows);
+        match bytes > SEGMENTS_HELD_BYTES {
+            true => self.end_group(),
+            false => Ok(()),
+        }
+    }
+
+    fn end_group(&mut self) -> Result<()> {
+        if self.encoded_rows == 0 {
+            return Ok(());
+        }
+        let described = self.file.schema_descr().columns().to_vec();
+        let mut group = self.file.next_row_group().map_err(told)?;
+        let encoders = std::mem::take(&mut self.encoders).into_iter();
+        for ((column, described), encoder) in self.columns.iter().zip(described).zip(encoders) {
+            match column {
+                Column::Number(_) => {
+                    let chunk = encoder.close().map_err(told)?;
+                    chunk.append_to_row_group(&mut group).map_err(told)?;
+                }
+                Column::Text(text) => {
+                    let (chunk, close) = self.texts[*text].finish(described)?;
+                    group.append_column(&Bytes::from(chunk), close).map_err(told)?;
+                }
+            }
+        }
+        group.close().map_err(told)?;
+        self.groups += 1;
+        self.encoded_rows = 0;
+        Ok(())
     }
 }
 

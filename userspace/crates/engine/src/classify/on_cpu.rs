@@ -1,8 +1,6 @@
 //! Classifies what a thread on a CPU was doing: the innermost of user code, system call, page fault, softirq
 //! and hard interrupt. The levels exclude each other: an inner level's time never counts for an outer one.
 
-use std::fmt::{Display, Write};
-
 use crate::classify::syscall;
 use crate::event::{Call, Object};
 use crate::timeline::gallop::last_before;
@@ -139,7 +137,7 @@ pub fn describe(level: &Level<'_>) -> (Category, Option<String>) {
     let detail = match level {
         Level::User => None,
         Level::Call(call) => Some(describe_call(call)),
-        Level::OpenCall { nr, object } => Some(named(*nr, object.as_ref())),
+        Level::OpenCall { nr, object } => Some(named(*nr, object.as_ref(), None)),
         Level::Fault(span) => {
             let major = span.number & u16::from(FAULT_MAJOR) != 0;
             Some(if major { "major fault" } else { "minor fault" }.into())
@@ -154,18 +152,23 @@ pub fn describe(level: &Level<'_>) -> (Category, Option<String>) {
 
 /// `write pipe:[123]`, `openat /etc/ld.so.cache`, `read /etc/ld.so.cache`, `brk`.
 pub fn describe_call(call: &Call) -> String {
-    match (&call.io, &call.path) {
-        (Some(io), None) => named(call.nr, Some(&io.object)),
-        (_, path) => named(call.nr, path.as_ref()),
+    match (&call.io, call.path.as_deref()) {
+        (Some(io), None) => named(call.nr, Some(&io.object), None),
+        (_, path) => named(call.nr, None, path),
     }
 }
 
 /// A call's name, and what it was applied to. Made for nearly every segment: in one allocation.
-fn named(nr: u16, what: Option<&impl Display>) -> String {
+fn named(nr: u16, object: Option<&Object>, path: Option<&str>) -> String {
     let mut text = String::with_capacity(48);
     text.push_str(&syscall::name(nr));
-    if let Some(what) = what {
-        let _ = write!(text, " {what}"); // a String takes everything
+    if let Some(object) = object {
+        text.push(' ');
+        object.push_name(&mut text);
+    }
+    if let Some(path) = path {
+        text.push(' ');
+        text.push_str(path);
     }
     text
 }

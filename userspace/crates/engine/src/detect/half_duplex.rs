@@ -191,7 +191,7 @@ impl HalfDuplex {
         let recent = self.recent_reads.get(&process).into_iter().flatten();
         turn.reads = recent
             .filter(|(on, read)| {
-                turn.may_be_answered_on(*on) && read.exit_ns > bytes.enter_ns && answers(on, read)
+                read.exit_ns > bytes.enter_ns && turn.may_be_answered_on(*on) && answers(on, read)
             })
             .copied()
             .collect();

@@ -7,10 +7,9 @@
 //! of them it was for. The work then goes to the request that was answered first, and the other waited for
 //! its turn meanwhile, which is marked as modelled.
 
-use std::collections::BTreeMap;
-
 use rustc_hash::FxHashMap;
 
+use crate::ownership::claim_list::{Claim, ClaimList};
 use crate::ownership::ledger::Ledger;
 use crate::ownership::others::{self, Settled};
 use crate::timeline::{ProcessId, ThreadId, World};
@@ -37,19 +36,10 @@ pub struct Claimant {
     pub encloses: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Claim {
-    end_ns: u64,
-    id: u64,
-    /// Number of requests that share the work; 1: it is that request's alone.
-    shared: u32,
-}
-
 /// What was claimed of threads' time so far.
 #[derive(Debug, Default)]
 pub struct Claims {
-    /// By begin; they do not overlap.
-    threads: FxHashMap<ThreadId, BTreeMap<u64, Claim>>,
+    threads: FxHashMap<ThreadId, ClaimList>,
     claimants: FxHashMap<u64, Claimant>,
     /// Leave out rule `claimed`: a request keeps work that another request has claimed already.
     pub left_out: bool,
@@ -69,8 +59,10 @@ impl Claims {
         self.claimants.insert(claimant.id, claimant);
         let mut settled: Vec<Settled> = Vec::with_capacity(segments.len());
         for (segment, &worker) in segments.into_iter().zip(workers) {
-            match ran(&segment, worker.thread) {
-                true => self.claim(&claimant, segment, worker, &mut settled),
+            // Nearly always nobody else has any of it.
+            match ran(&segment, worker.thread) && !self.is_free(&claimant, &segment, worker.thread)
+            {
+                true => self.divide(&claimant, segment, worker, &mut settled),
                 false => settled.push(Settled::new(segment, worker)),
             }
         }
@@ -81,15 +73,20 @@ impl Claims {
 
     /// Work that a request turns out not to have.
     fn release(&mut self, thread: ThreadId, (from_ns, to_ns): (u64, u64), id: u64) {
-        let Some(claims) = self.threads.get_mut(&thread) else { return };
-        let of_it = claims.range(from_ns..to_ns).filter(|(_, claim)| claim.id == id);
-        let begins: Vec<u64> = of_it.map(|(start_ns, _)| *start_ns).collect();
-        for start_ns in begins {
-            claims.remove(&start_ns);
+        if let Some(claims) = self.threads.get_mut(&thread) {
+            claims.release((from_ns, to_ns), id);
         }
     }
 
-    fn claim(
+    /// Claims what a segment shows if nobody else has any of it; whether that is so.
+    fn is_free(&mut self, claimant: &Claimant, segment: &Segment, thread: ThreadId) -> bool {
+        let (start_ns, end_ns) = (segment.start_ns, segment.end_ns());
+        let claim = Claim { start_ns, end_ns, id: claimant.id, shared: segment.shared };
+        self.threads.entry(thread).or_default().add(claim)
+    }
+
+    /// The same, of which others have some.
+    fn divide(
         &mut self,
         claimant: &Claimant,
         segment: Segment,
@@ -99,23 +96,15 @@ impl Claims {
         let thread = worker.thread;
         let (start_ns, end_ns) = (segment.start_ns, segment.end_ns());
         let claims = self.threads.entry(thread).or_default();
-        let before = claims.range(..start_ns).next_back().map_or(start_ns, |(from_ns, _)| *from_ns);
-        let known: Vec<(u64, u64, Claim)> = claims
-            .range(before..end_ns)
-            .filter(|(_, claim)| claim.end_ns > start_ns)
-            .map(|(from_ns, claim)| ((*from_ns).max(start_ns), claim.end_ns.min(end_ns), *claim))
+        let known: Vec<(u64, u64, Claim)> = (claims.overlapping(start_ns, end_ns))
+            .map(|claim| (claim.start_ns.max(start_ns), claim.end_ns.min(end_ns), *claim))
             .collect();
-        if known.is_empty() {
-            claims.insert(start_ns, Claim { end_ns, id: claimant.id, shared: segment.shared });
-            settled.push(Settled::new(segment, worker));
-            return;
-        }
         let mut at_ns = start_ns;
         for (from_ns, to_ns, claim) in known {
             if at_ns < from_ns {
-                let free = Claim { end_ns: from_ns, id: claimant.id, shared: segment.shared };
-                self.threads.entry(thread).or_default().insert(at_ns, free);
-                settled.push(Settled::new(piece(&segment, at_ns, from_ns), worker));
+                let free = piece(&segment, at_ns, from_ns);
+                self.is_free(claimant, &free, thread);
+                settled.push(Settled::new(free, worker));
             }
             let mut taken = piece(&segment, from_ns, to_ns);
             // Work that several share is one's of another server's thread, too, of which no message tells.
@@ -125,7 +114,8 @@ impl Claims {
             } else if self.left_out || self.related(claimant, claim.id) {
                 // The request that another was made for has it through that; a third one has it not.
                 if self.is_within(claimant, claim.id) {
-                    self.pass_on(thread, (from_ns, to_ns), claimant.id);
+                    let claims = self.threads.entry(thread).or_default();
+                    claims.pass_on((from_ns, to_ns), claimant.id);
                 }
             } else {
                 taken = Segment {
@@ -143,9 +133,9 @@ impl Claims {
             at_ns = to_ns;
         }
         if at_ns < end_ns {
-            let free = Claim { end_ns, id: claimant.id, shared: segment.shared };
-            self.threads.entry(thread).or_default().insert(at_ns, free);
-            settled.push(Settled::new(piece(&segment, at_ns, end_ns), worker));
+            let free = piece(&segment, at_ns, end_ns);
+            self.is_free(claimant, &free, thread);
+            settled.push(Settled::new(free, worker));
         }
     }
 
@@ -154,19 +144,6 @@ impl Claims {
         let encloses = self.claimants.get(&other).is_some_and(|other| other.encloses);
         claimant.id != other
             && ((encloses && !claimant.encloses) || self.is_for(claimant.id, other))
-    }
-
-    /// Transfers work that one request has as its own to request `id`.
-    fn pass_on(&mut self, thread: ThreadId, (from_ns, to_ns): (u64, u64), id: u64) {
-        let claims = self.threads.entry(thread).or_default();
-        let Some((&start_ns, &claim)) = claims.range(..=from_ns).next_back() else { return };
-        if start_ns < from_ns {
-            claims.insert(start_ns, Claim { end_ns: from_ns, ..claim });
-        }
-        claims.insert(from_ns, Claim { end_ns: to_ns, id, ..claim });
-        if to_ns < claim.end_ns {
-            claims.insert(to_ns, claim);
-        }
     }
 
     /// Whether one of the two requests was made for the other. A request that nobody is known to have asked for,
@@ -210,15 +187,18 @@ impl Claims {
     /// Enters into the ledger, and forgets, what no request that begins at or after `horizon_ns` can claim.
     pub fn book_before(&mut self, horizon_ns: u64, world: &World, ledger: &mut Ledger) {
         for (&thread, claims) in &mut self.threads {
-            let later = claims.split_off(&horizon_ns);
-            let before = std::mem::replace(claims, later);
-            if let Some((_, last)) = before.last_key_value().filter(|(_, c)| c.end_ns > horizon_ns)
-            {
-                claims.insert(horizon_ns, *last);
+            let before = claims.take_before(horizon_ns);
+            let mut work: Vec<(u64, u64, bool)> = Vec::with_capacity(before.len());
+            for claim in before {
+                let shared = claim.shared > 1;
+                match work.last_mut() {
+                    Some((_, to_ns, as_well)) if *to_ns == claim.start_ns && *as_well == shared => {
+                        *to_ns = claim.end_ns;
+                    }
+                    _ => work.push((claim.start_ns, claim.end_ns, shared)),
+                }
             }
-            let work = before.into_iter().map(|(start_ns, claim)| {
-                (start_ns, claim.end_ns.min(horizon_ns), claim.shared > 1)
-            });
+            let work = work.into_iter();
             ledger.book(world, thread, work);
         }
         self.threads.retain(|_, claims| !claims.is_empty());

@@ -83,12 +83,18 @@ impl Spent {
     /// Names what took at least a tenth of the time, longest first: `user, kernel.tcp`.
     pub fn in_words(&self) -> String {
         let all_ns = self.0.iter().copied().fold(0, u64::saturating_add);
-        let names = Category::ALL.iter().map(|category| category.name());
-        let names = names.chain(OTHERS.iter().map(|(_, name)| *name));
-        let mut most: Vec<_> =
-            self.0.iter().zip(names).filter(|(ns, _)| **ns > 0 && **ns >= all_ns / 10).collect();
-        most.sort_by_key(|(ns, _)| std::cmp::Reverse(**ns));
-        most.iter().map(|(_, name)| *name).collect::<Vec<_>>().join(", ")
+        let took = |(_, ns): &(usize, u64)| *ns > 0 && *ns >= all_ns / 10;
+        let mut most: Vec<_> = self.0.iter().copied().enumerate().filter(took).collect();
+        most.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
+        let mut words = String::with_capacity(32);
+        for (index, _) in most {
+            let name = match index.checked_sub(RAN) {
+                Some(other) => OTHERS[other].1,
+                None => Category::ALL[index].name(),
+            };
+            words.extend([if words.is_empty() { "" } else { ", " }, name]);
+        }
+        words
     }
 }
 
@@ -201,16 +207,19 @@ impl Totals {
     }
 }
 
-/// The same without sums, by adding up each interval.
-fn summed(thread: &Thread, from_ns: u64, to_ns: u64) -> Spent {
+/// The same without sums, by adding up each interval; `None` if there are more than `most`.
+fn summed(thread: &Thread, from_ns: u64, to_ns: u64, most: usize) -> Option<Spent> {
     let mut spent = Spent::default();
     let mut at_ns = to_ns;
-    while at_ns > from_ns {
+    for _ in 0..most {
+        if at_ns <= from_ns {
+            break;
+        }
         let (start_ns, doing) = stretch_before(thread, at_ns, from_ns);
         spent.add(doing, at_ns - start_ns);
         at_ns = start_ns;
     }
-    spent
+    (at_ns <= from_ns).then_some(spent)
 }
 
 /// Of all threads that were asked for.
@@ -220,18 +229,21 @@ pub struct Sums(RefCell<FxHashMap<ThreadId, Totals>>);
 impl Sums {
     /// What the thread did in `[from_ns, to_ns)`, all of which has to be known by now.
     pub fn spent(&self, id: ThreadId, thread: &Thread, from_ns: u64, to_ns: u64) -> Spent {
+        if let Some(spent) = summed(thread, from_ns, to_ns, STRETCHES) {
+            return spent; // sooner than a subtraction
+        }
         let mut all = self.0.borrow_mut();
         let totals = all.entry(id).or_insert_with(|| Totals::new(from_ns));
         let known_ns = totals.from_ns;
+        let before = (from_ns < known_ns)
+            .then(|| summed(thread, from_ns, known_ns.min(to_ns), usize::MAX))
+            .flatten();
         if to_ns <= known_ns {
-            return summed(thread, from_ns, to_ns);
+            return before.unwrap_or_default();
         }
         totals.extend(thread, to_ns);
         let spent = totals.between(from_ns.max(known_ns), to_ns);
-        match from_ns < known_ns {
-            true => spent.plus(&summed(thread, from_ns, known_ns)),
-            false => spent,
-        }
+        before.iter().fold(spent, Spent::plus)
     }
 
     /// Forgets what no request that begins at or after `horizon_ns` asks for, and threads that are not there.
@@ -279,7 +291,8 @@ mod tests {
             (30_011, 30_499),
         ] {
             let spent = sums.spent(1, &thread, from_ns, to_ns);
-            assert_eq!(spent, summed(&thread, from_ns, to_ns), "{from_ns} {to_ns}");
+            let one_by_one = summed(&thread, from_ns, to_ns, usize::MAX);
+            assert_eq!(Some(&spent), one_by_one.as_ref(), "{from_ns} {to_ns}");
             assert_eq!(spent.0.iter().sum::<u64>(), to_ns - from_ns);
             sums.forget_before(from_ns.min(6000), |_| true);
         }

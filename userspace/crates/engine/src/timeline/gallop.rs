@@ -6,13 +6,32 @@ use std::iter::Rev;
 /// How many items at the front of `list` satisfy `is_before`, as
 /// [`partition_point`](VecDeque::partition_point) says it; quicker the closer that is to the end.
 pub fn count_before<T>(list: &VecDeque<T>, is_before: impl Fn(&T) -> bool) -> usize {
+    let (front, back) = list.as_slices();
+    match back.first() {
+        Some(first) if is_before(first) => front.len() + count_in(back, is_before),
+        _ => count_in(front, is_before),
+    }
+}
+
+/// The last item of `list` that satisfies `is_before`; see [`count_before`].
+pub fn last_before<T>(list: &VecDeque<T>, is_before: impl Fn(&T) -> bool) -> Option<&T> {
+    let (front, back) = list.as_slices();
+    let part = match back.first() {
+        Some(first) if is_before(first) => back,
+        _ => front,
+    };
+    part.get(count_in(part, is_before).checked_sub(1)?)
+}
+
+/// The same of a slice.
+pub fn count_in<T>(list: &[T], is_before: impl Fn(&T) -> bool) -> usize {
     let (mut high, mut step) = (list.len(), 1);
     let mut low = loop {
         let probe = high.saturating_sub(step);
-        if high == 0 || is_before(&list[probe]) {
-            break probe + usize::from(high > 0);
+        match list.get(probe) {
+            Some(item) if high > 0 && !is_before(item) => (high, step) = (probe, step * 2),
+            _ => break probe + usize::from(high > 0),
         }
-        (high, step) = (probe, step * 2);
     };
     while low < high {
         let middle = low + (high - low) / 2;
@@ -23,11 +42,6 @@ pub fn count_before<T>(list: &VecDeque<T>, is_before: impl Fn(&T) -> bool) -> us
         }
     }
     low
-}
-
-/// The last item of `list` that satisfies `is_before`; see [`count_before`].
-pub fn last_before<T>(list: &VecDeque<T>, is_before: impl Fn(&T) -> bool) -> Option<&T> {
-    list.get(count_before(list, is_before).checked_sub(1)?)
 }
 
 /// The items of `list` that satisfy `is_before`, latest first; see [`count_before`].

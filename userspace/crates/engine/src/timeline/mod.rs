@@ -298,29 +298,21 @@ impl World {
         if thread.kthread {
             return None;
         }
-        let in_call = |nrs: &[u16]| {
-            let closed = thread.call_before(at_ns + 1).filter(|call| call.exit_ns > at_ns);
-            let nr = match (closed, thread.open_call) {
-                (Some(call), _) => Some(call.nr),
-                (None, Some(open)) if open.enter_ns <= at_ns => Some(open.nr),
-                _ => None,
-            };
-            nr.is_some_and(|nr| nrs.contains(&nr))
+        let closed = thread.call_before(at_ns + 1).filter(|call| call.exit_ns > at_ns);
+        let nr = match (closed, thread.open_call) {
+            (Some(call), _) => Some(call.nr),
+            (None, Some(open)) if open.enter_ns <= at_ns => Some(open.nr),
+            _ => None,
         };
-        if thread.exited_ns.is_some_and(|exited| at_ns >= exited)
-            || in_call(&[syscall::NR_EXIT, syscall::NR_EXIT_GROUP])
-        {
-            return Some("exit");
-        }
-        if in_call(&[syscall::NR_EXECVE, syscall::NR_EXECVEAT]) {
-            return Some("exec");
-        }
+        let exited = thread.exited_ns.is_some_and(|exited| at_ns >= exited);
         const FORKS: &[u16] = &[syscall::NR_CLONE, 57, 58, 435];
-        if in_call(FORKS) {
-            return Some("fork");
-        }
-        if in_call(&[syscall::NR_WAIT4, syscall::NR_WAITID]) {
-            return Some("wait");
+        match nr {
+            _ if exited => return Some("exit"),
+            Some(syscall::NR_EXIT | syscall::NR_EXIT_GROUP) => return Some("exit"),
+            Some(syscall::NR_EXECVE | syscall::NR_EXECVEAT) => return Some("exec"),
+            Some(nr) if FORKS.contains(&nr) => return Some("fork"),
+            Some(syscall::NR_WAIT4 | syscall::NR_WAITID) => return Some("wait"),
+            _ => {}
         }
         let process = &self.processes[thread.process as usize];
         let begun = count_before(&process.programs, |program| program.exec_ns <= at_ns);

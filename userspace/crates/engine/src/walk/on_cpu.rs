@@ -42,17 +42,23 @@ impl Walk<'_> {
             Some((from, to)) => (from.clamp(inside_from, end_ns), to.clamp(inside_from, end_ns)),
             None => (end_ns, end_ns),
         };
-        let outside_detail = (inside_from > piece.start_ns).then(|| "entry and return".to_string());
-        for (from_ns, to_ns, category, detail, evidence) in [
-            (copy_to, end_ns, category, &detail, Evidence::Measured),
-            (copy_from, copy_to, Category::Copy, &detail, Evidence::Modelled),
-            (inside_from, copy_from, category, &detail, Evidence::Measured),
-            (piece.start_ns, inside_from, around, &outside_detail, Evidence::Modelled),
-        ] {
+        let pieces = [
+            (copy_to, end_ns, category, Evidence::Measured),
+            (copy_from, copy_to, Category::Copy, Evidence::Modelled),
+            (inside_from, copy_from, category, Evidence::Measured),
+        ];
+        let mut left = pieces.iter().filter(|(from_ns, to_ns, ..)| from_ns < to_ns).count();
+        for (from_ns, to_ns, category, evidence) in pieces {
             if from_ns < to_ns {
-                let detail = detail.clone();
+                left -= 1;
+                let detail = if left == 0 { detail.take() } else { detail.clone() };
                 self.emit(thread, from_ns, to_ns, category, detail, None, None, None, evidence);
             }
+        }
+        if piece.start_ns < inside_from {
+            let (from_ns, to_ns) = (piece.start_ns, inside_from);
+            let (detail, evidence) = (Some("entry and return".to_string()), Evidence::Modelled);
+            self.emit(thread, from_ns, to_ns, around, detail, None, None, None, evidence);
         }
     }
 

@@ -1,5 +1,6 @@
 //! Emits segments and gives them their names.
 
+use crate::object::push_number;
 use crate::walk::*;
 
 impl Walk<'_> {
@@ -7,7 +8,7 @@ impl Walk<'_> {
     pub(super) fn into_segments(mut self) -> (Vec<Segment>, Vec<Worker>) {
         let world = self.world;
         let mut segments: Vec<Segment> = Vec::with_capacity(self.out.len());
-        let mut workers: Vec<Worker> = Vec::new();
+        let mut workers: Vec<Worker> = Vec::with_capacity(self.out.len());
         let unsent = self.left_unsent();
         while let Some(raw) = self.out.pop() {
             let (thread, by_marks) = (raw.thread, raw.by_marks);
@@ -132,11 +133,13 @@ impl Walk<'_> {
             by: raw.by.map(|by| {
                 let by_thread = self.world.thread(by);
                 let name = by_thread.name_at(raw.end_ns);
-                if by == IDLE {
-                    name.to_string()
-                } else {
-                    format!("{name}/{}", by_thread.tid)
+                let mut text = String::with_capacity(name.len() + 12);
+                text.push_str(&name);
+                if by != IDLE {
+                    text.push('/');
+                    push_number(&mut text, by_thread.tid.into());
                 }
+                text
             }),
             evidence: raw.evidence,
             rule: Some(raw.rule),

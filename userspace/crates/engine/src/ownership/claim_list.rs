@@ -1,0 +1,201 @@
+//! What is claimed of one thread's time: quickest at its end, where nearly all claims come.
+
+use std::collections::VecDeque;
+
+use crate::timeline::gallop::{count_before, count_in};
+
+/// Claims kept side by side: what one that comes in between has to move, at most.
+const MOST_TOGETHER: usize = 128;
+
+/// `[start_ns, end_ns)` of a thread's time is a request's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim {
+    pub start_ns: u64,
+    pub end_ns: u64,
+    pub id: u64,
+    /// By how many requests it is shared; 1: it is that one's alone.
+    pub shared: u32,
+}
+
+/// Claims that do not overlap, in order of time.
+#[derive(Debug, Default)]
+pub struct ClaimList {
+    /// None of them empty.
+    chunks: VecDeque<Vec<Claim>>,
+}
+
+impl ClaimList {
+    pub fn is_empty(&self) -> bool {
+        self.chunks.is_empty()
+    }
+
+    /// Where the first claim is that ends after `at_ns`: its chunk, and its place in that.
+    fn first_after(&self, at_ns: u64) -> (usize, usize) {
+        let ended = |claim: &Claim| claim.end_ns <= at_ns;
+        let chunk = count_before(&self.chunks, |chunk| chunk.last().is_some_and(ended));
+        (chunk, self.chunks.get(chunk).map_or(0, |chunk| count_in(chunk, ended)))
+    }
+
+    fn at(&self, (chunk, index): (usize, usize)) -> Option<&Claim> {
+        self.chunks.get(chunk)?.get(index)
+    }
+
+    /// The claims that have a part of `[start_ns, end_ns)`.
+    pub fn overlapping(&self, start_ns: u64, end_ns: u64) -> impl Iterator<Item = &Claim> {
+        let (chunk, index) = self.first_after(start_ns);
+        let first = self.chunks.get(chunk).map_or(&[][..], |chunk| &chunk[index..]);
+        let later = self.chunks.range((chunk + 1).min(self.chunks.len())..).flatten();
+        first.iter().chain(later).take_while(move |claim| claim.start_ns < end_ns)
+    }
+
+    /// Adds a claim if no other has any of its time; whether that is so.
+    pub fn add(&mut self, claim: Claim) -> bool {
+        let place = self.first_after(claim.start_ns);
+        if self.at(place).is_some_and(|next| next.start_ns < claim.end_ns) {
+            return false;
+        }
+        self.insert(place, claim);
+        true
+    }
+
+    fn insert(&mut self, (chunk, index): (usize, usize), claim: Claim) {
+        if chunk == self.chunks.len() {
+            match self.chunks.back_mut().filter(|last| last.len() < MOST_TOGETHER) {
+                Some(last) => last.push(claim),
+                None => {
+                    let mut new = Vec::with_capacity(MOST_TOGETHER);
+                    new.push(claim);
+                    self.chunks.push_back(new);
+                }
+            }
+            return;
+        }
+        let claims = &mut self.chunks[chunk];
+        claims.insert(index, claim);
+        if claims.len() > MOST_TOGETHER {
+            let later = claims.split_off(MOST_TOGETHER / 2);
+            self.chunks.insert(chunk + 1, later);
+        }
+    }
+
+    /// `[from_ns, to_ns)` of the claim there becomes the request's of that `id`.
+    pub fn pass_on(&mut self, (from_ns, to_ns): (u64, u64), id: u64) {
+        let (chunk, index) = self.first_after(from_ns);
+        let Some(claim) = self.at((chunk, index)).copied() else { return };
+        let (from_ns, to_ns) = (from_ns.max(claim.start_ns), to_ns.min(claim.end_ns));
+        if from_ns >= to_ns {
+            return;
+        }
+        self.chunks[chunk][index] = Claim { start_ns: from_ns, end_ns: to_ns, id, ..claim };
+        for rest in [Claim { end_ns: from_ns, ..claim }, Claim { start_ns: to_ns, ..claim }] {
+            if rest.start_ns < rest.end_ns {
+                self.add(rest);
+            }
+        }
+    }
+
+    /// Drops a request's claims that begin in `[from_ns, to_ns)`.
+    pub fn release(&mut self, (from_ns, to_ns): (u64, u64), id: u64) {
+        let released = |c: &Claim| c.id == id && (from_ns..to_ns).contains(&c.start_ns);
+        let (first, _) = self.first_after(from_ns);
+        let mut emptied = false;
+        for chunk in self.chunks.range_mut(first..) {
+            if chunk.first().is_some_and(|claim| claim.start_ns >= to_ns) {
+                break;
+            }
+            chunk.retain(|claim| !released(claim));
+            emptied |= chunk.is_empty();
+        }
+        if emptied {
+            self.chunks.retain(|chunk| !chunk.is_empty());
+        }
+    }
+
+    /// Takes out what lies before `horizon_ns`, in order.
+    pub fn take_before(&mut self, horizon_ns: u64) -> Vec<Claim> {
+        let mut before = Vec::new();
+        while let Some(chunk) = self.chunks.front_mut() {
+            let begun = chunk.partition_point(|claim| claim.start_ns < horizon_ns);
+            before.extend(chunk.drain(..begun));
+            if !chunk.is_empty() {
+                break;
+            }
+            self.chunks.pop_front();
+        }
+        if let Some(last) = before.last_mut().filter(|last| last.end_ns > horizon_ns) {
+            let rest = Claim { start_ns: horizon_ns, ..*last };
+            last.end_ns = horizon_ns;
+            self.add(rest);
+        }
+        before
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(start_ns: u64, end_ns: u64, id: u64) -> Claim {
+        Claim { start_ns, end_ns, id, shared: 1 }
+    }
+
+    fn all(list: &ClaimList) -> Vec<(u64, u64, u64)> {
+        list.overlapping(0, u64::MAX).map(|c| (c.start_ns, c.end_ns, c.id)).collect()
+    }
+
+    /// Whatever the order in which they come.
+    #[test]
+    fn claims_stay_in_order_and_apart() {
+        const MANY: u64 = 5 * MOST_TOGETHER as u64;
+        for step in [1, 7, MANY - 1] {
+            let mut list = ClaimList::default();
+            for number in (0..MANY).map(|number| number * step % MANY) {
+                let (start_ns, end_ns) = (number * 10, number * 10 + 8);
+                assert!(list.add(claim(start_ns, end_ns, number)));
+                assert!(!list.add(claim(start_ns + 7, end_ns + 1, 0)), "{number}");
+                assert!(!list.add(claim(start_ns.saturating_sub(1), end_ns + 9, 0)), "{number}");
+            }
+            let expected: Vec<_> = (0..MANY).map(|n| (n * 10, n * 10 + 8, n)).collect();
+            assert_eq!(all(&list), expected);
+            let some: Vec<_> = list.overlapping(27, 51).map(|claim| claim.id).collect();
+            assert_eq!(some, [2, 3, 4, 5]);
+            assert_eq!(list.overlapping(28, 30).count(), 0);
+            let before = list.take_before(MANY * 5 + 3);
+            let mut parts: Vec<_> = before.iter().map(|c| (c.start_ns, c.end_ns, c.id)).collect();
+            let (first, last) = (parts.pop().unwrap(), all(&list)[0]);
+            assert_eq!(first, (MANY * 5, MANY * 5 + 3, MANY / 2));
+            assert_eq!(last, (MANY * 5 + 3, MANY * 5 + 8, MANY / 2));
+            assert_eq!((parts.len(), all(&list).len()), (MANY as usize / 2, MANY as usize / 2));
+            assert!(list.chunks.iter().all(|chunk| !chunk.is_empty()));
+            list.take_before(u64::MAX);
+            assert!(list.is_empty());
+        }
+    }
+
+    #[test]
+    fn what_is_released_is_free_again() {
+        const MANY: u64 = 5 * MOST_TOGETHER as u64;
+        let mut list = ClaimList::default();
+        for number in 0..MANY {
+            list.add(claim(number * 10, number * 10 + 10, number % 2));
+        }
+        list.release((15, (MANY - 2) * 10), 1);
+        assert_eq!(all(&list).len() as u64, MANY - (MANY - 4) / 2);
+        assert!(list.add(claim(30, 40, 7)) && !list.add(claim(10, 20, 7)));
+        list.release((0, MANY * 10), 0);
+        assert_eq!(all(&list), [(10, 20, 1), (30, 40, 7), ((MANY - 1) * 10, MANY * 10, 1)]);
+        list.release((0, MANY * 10), 1);
+        list.release((0, MANY * 10), 7);
+        assert!(list.is_empty());
+    }
+
+    #[test]
+    fn a_part_is_passed_on() {
+        let mut list = ClaimList::default();
+        list.add(claim(10, 50, 1));
+        list.pass_on((20, 30), 2);
+        list.pass_on((30, 50), 3);
+        list.pass_on((60, 70), 4);
+        assert_eq!(all(&list), [(10, 20, 1), (20, 30, 2), (30, 50, 3)]);
+    }
+}

@@ -1,0 +1,255 @@
+//! A column of texts of which most come again and again: each different one is kept, hashed and copied once a
+//! row group, and a row is its number, as it is in the file.
+//!
+//! The Parquet library makes the same of a column of strings, but hashes and copies that of every row. Here its
+//! pages are made by hand: a dictionary page, then data pages of numbers and, for a column that may be null, of
+//! definition levels, both in the hybrid of runs and packed bits that the format has for them.
+//! See <https://parquet.apache.org/docs/file-format/data-pages/encodings/>.
+
+use anyhow::{ensure, Context, Result};
+use parquet::basic::{Compression, Encoding};
+use parquet::column::page::{CompressedPage, Page, PageWriter};
+use parquet::column::writer::ColumnCloseResult;
+use parquet::file::metadata::ColumnChunkMetaData;
+use parquet::file::writer::{SerializedPageWriter, TrackedWrite};
+use parquet::schema::types::ColumnDescPtr;
+use rustc_hash::FxHashMap;
+
+use super::told;
+
+/// Rows of a data page.
+const PAGE_ROWS: usize = 16_384;
+/// What a text takes besides its bytes: its length in the dictionary page, and its place among those known.
+const ENTRY_BYTES: usize = 48;
+/// Not in the dictionary of this row group yet.
+const NONE: u32 = u32::MAX;
+
+/// A text column of the row group under way.
+pub struct TextColumn {
+    nullable: bool,
+    numbers: FxHashMap<Box<str>, u32>,
+    /// By the index of a value of an enumeration.
+    of_values: Vec<u32>,
+    /// The dictionary page as it will be: lengths and bytes.
+    dictionary: Vec<u8>,
+    entries: u32,
+    /// Of the page under way: the numbers of the texts there are, and of all rows whether there is one.
+    rows: Vec<u32>,
+    present: Vec<u8>,
+    pages: Vec<DataPage>,
+    encoder: snap::raw::Encoder,
+}
+
+/// A data page that is ready.
+struct DataPage {
+    compressed: Vec<u8>,
+    uncompressed_bytes: usize,
+    rows: usize,
+}
+
+impl TextColumn {
+    pub fn new(nullable: bool) -> TextColumn {
+        TextColumn {
+            nullable,
+            numbers: FxHashMap::default(),
+            of_values: Vec::new(),
+            dictionary: Vec::new(),
+            entries: 0,
+            rows: Vec::with_capacity(PAGE_ROWS),
+            present: Vec::with_capacity(PAGE_ROWS),
+            pages: Vec::new(),
+            encoder: snap::raw::Encoder::new(),
+        }
+    }
+
+    /// Adds a row.
+    ///
+    /// # Errors
+    /// When a page cannot be compressed, or there are more texts than can be numbered.
+    pub fn push(&mut self, text: &str) -> Result<()> {
+        let number = self.number(text)?;
+        self.push_number(Some(number))
+    }
+
+    /// Adds a row, perhaps a null one.
+    ///
+    /// # Errors
+    /// As [`TextColumn::push`], and when a column that may not be null is to be so.
+    pub fn push_option(&mut self, text: Option<&str>) -> Result<()> {
+        match text {
+            Some(text) => self.push(text),
+            None => self.push_number(None),
+        }
+    }
+
+    /// Adds a row with the name of the value that has that index in an enumeration, always the same one.
+    ///
+    /// # Errors
+    /// As [`TextColumn::push`].
+    pub fn push_value(&mut self, index: usize, name: &'static str) -> Result<()> {
+        if self.of_values.len() <= index {
+            self.of_values.resize(index + 1, NONE);
+        }
+        if self.of_values[index] == NONE {
+            self.of_values[index] = self.number(name)?;
+        }
+        self.push_number(Some(self.of_values[index]))
+    }
+
+    /// The number of a text in the dictionary.
+    fn number(&mut self, text: &str) -> Result<u32> {
+        if let Some(number) = self.numbers.get(text) {
+            return Ok(*number);
+        }
+        let length = u32::try_from(text.len()).context("a text too long for a table")?;
+        ensure!(self.entries < NONE, "too many texts for a row group");
+        let number = self.entries;
+        self.numbers.insert(text.into(), number);
+        self.dictionary.extend_from_slice(&length.to_le_bytes());
+        self.dictionary.extend_from_slice(text.as_bytes());
+        self.entries += 1;
+        Ok(number)
+    }
+
+    fn push_number(&mut self, number: Option<u32>) -> Result<()> {
+        ensure!(self.nullable || number.is_some(), "a text is missing");
+        self.rows.extend(number);
+        self.present.push(number.is_some().into());
+        match self.present.len() {
+            PAGE_ROWS => self.end_page(),
+            _ => Ok(()),
+        }
+    }
+
+    /// What it takes, in bytes.
+    pub fn memory_size(&self) -> usize {
+        let pages: usize = self.pages.iter().map(|page| page.compressed.len()).sum();
+        let texts = 2 * self.dictionary.len() + self.entries as usize * ENTRY_BYTES;
+        pages + texts + self.rows.len() * 4 + self.present.len()
+    }
+
+    fn end_page(&mut self) -> Result<()> {
+        if self.present.is_empty() {
+            return Ok(());
+        }
+        let mut page = Vec::new();
+        if self.nullable {
+            page.extend([0; 4]);
+            put_runs(&mut page, &self.present, 1);
+            let length = u32::try_from(page.len() - 4).context("a page too long")?;
+            page[..4].copy_from_slice(&length.to_le_bytes());
+        }
+        let bits = (u32::BITS - self.entries.saturating_sub(1).leading_zeros()).max(1);
+        page.push(bits as u8); // at most 32
+        put_runs(&mut page, &self.rows, bits);
+        let compressed = self.encoder.compress_vec(&page).context("a page does not compress")?;
+        let rows = self.present.len();
+        self.pages.push(DataPage { compressed, uncompressed_bytes: page.len(), rows });
+        self.rows.clear();
+        self.present.clear();
+        Ok(())
+    }
+
+    /// The column's chunk of the row group, and what its footer tells of it; begins the next.
+    ///
+    /// # Errors
+    /// When a page is too large for the format.
+    pub fn finish(&mut self, column: ColumnDescPtr) -> Result<(Vec<u8>, ColumnCloseResult)> {
+        self.end_page()?;
+        let mut chunk = TrackedWrite::new(Vec::new());
+        let mut writer = SerializedPageWriter::new(&mut chunk);
+        let compressed = self.encoder.compress_vec(&self.dictionary)?;
+        let page = Page::DictionaryPage {
+            buf: compressed.into(),
+            num_values: self.entries,
+            encoding: Encoding::PLAIN,
+            is_sorted: false,
+        };
+        let page = CompressedPage::new(page, self.dictionary.len());
+        let dictionary = writer.write_page(page).map_err(told)?;
+        let (mut bytes, mut rows) = (dictionary.uncompressed_size, 0);
+        for page in self.pages.drain(..) {
+            rows += page.rows;
+            let data = Page::DataPage {
+                buf: page.compressed.into(),
+                num_values: u32::try_from(page.rows)?,
+                encoding: Encoding::RLE_DICTIONARY,
+                def_level_encoding: Encoding::RLE,
+                rep_level_encoding: Encoding::RLE,
+                statistics: None,
+            };
+            let page = CompressedPage::new(data, page.uncompressed_bytes);
+            bytes += writer.write_page(page).map_err(told)?.uncompressed_size;
+        }
+        let chunk = chunk.into_inner().map_err(told)?;
+        let metadata = ColumnChunkMetaData::builder(column)
+            .set_compression(Compression::SNAPPY)
+            .set_encodings(vec![Encoding::PLAIN, Encoding::RLE, Encoding::RLE_DICTIONARY])
+            .set_total_compressed_size(i64::try_from(chunk.len())?)
+            .set_total_uncompressed_size(i64::try_from(bytes)?)
+            .set_num_values(i64::try_from(rows)?)
+            .set_dictionary_page_offset(Some(0))
+            .set_data_page_offset(i64::try_from(dictionary.bytes_written)?)
+            .build()
+            .map_err(told)?;
+        let told = ColumnCloseResult {
+            bytes_written: chunk.len() as u64,
+            rows_written: rows as u64,
+            metadata,
+            bloom_filter: None,
+            column_index: None,
+            offset_index: None,
+        };
+        *self = TextColumn::new(self.nullable);
+        Ok((chunk, told))
+    }
+}
+
+/// Adds numbers of so many bits each, as runs of eight and more that are the same and packed groups of eight.
+fn put_runs<T: Copy + PartialEq + Into<u32>>(out: &mut Vec<u8>, numbers: &[T], bits: u32) {
+    let (mut at, mut packed_from) = (0, 0);
+    while at < numbers.len() {
+        let first = numbers[at];
+        let same = numbers[at..].iter().take_while(|number| **number == first).count();
+        if same >= 8 {
+            put_packed(out, &numbers[packed_from..at], bits);
+            put_varint(out, (same as u64) << 1);
+            let bytes = bits.div_ceil(8) as usize;
+            out.extend_from_slice(&first.into().to_le_bytes()[..bytes]);
+            at += same;
+            packed_from = at;
+        } else {
+            at = (at + 8).min(numbers.len());
+        }
+    }
+    put_packed(out, &numbers[packed_from..], bits);
+}
+
+/// Adds numbers in packed groups of eight, the last of them filled up.
+fn put_packed<T: Copy + Into<u32>>(out: &mut Vec<u8>, numbers: &[T], bits: u32) {
+    if numbers.is_empty() {
+        return;
+    }
+    put_varint(out, (numbers.len().div_ceil(8) as u64) << 1 | 1);
+    for group in numbers.chunks(8) {
+        let (mut held, mut held_bits) = (0u64, 0);
+        let fill = std::iter::repeat_n(0, 8 - group.len());
+        for number in group.iter().map(|number| (*number).into()).chain(fill) {
+            held |= u64::from(number) << held_bits;
+            held_bits += bits;
+            while held_bits >= 8 {
+                out.push(held as u8);
+                held >>= 8;
+                held_bits -= 8;
+            }
+        }
+    }
+}
+
+fn put_varint(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
