@@ -44,7 +44,7 @@ fn table_of(segments: &[Segment]) -> String {
     segments.iter().map(line).collect()
 }
 
-const GOLDENS: [Golden; 16] = [
+const GOLDENS: [Golden; 17] = [
     Golden {
         story: helped_in_its_place,
         start_ns: 100,
@@ -300,6 +300,28 @@ const GOLDENS: [Golden; 16] = [
             152-158 worker kernel.unix ready
             158-159 other queue.socket ready
             159-162 other kernel.unix end
+        ",
+            "",
+        ],
+    },
+    Golden {
+        story: rested_for_a_timer,
+        start_ns: 100,
+        answer: [
+            "",
+            "
+            100-105 client kernel.unix ready
+            105-110 server queue.socket ready
+            110-115 server kernel.unix timer
+            115-118 server user timer
+            118-120 server kernel.poll timer
+            120-160 server sleep timer
+            160-162 server runqueue.wakeup run-queue
+            162-164 server kernel.poll message
+            164-170 server user message
+            170-175 server kernel.unix message
+            175-178 client runqueue.wakeup run-queue
+            178-185 client kernel.unix end
         ",
             "",
         ],

@@ -226,6 +226,39 @@ pub fn served_in_turn() -> Story {
     s
 }
 
+/// A loop takes two requests in, answers the later one at once, and the other after a rest that runs out.
+pub fn rested_for_a_timer() -> Story {
+    let mut s = Story::new();
+    let (c, other) = (Connection::new(TYPE_UNIX), Connection::numbered(2, TYPE_UNIX));
+    s.task(30, 30, "other");
+    for (cpu, tid) in [(0, 10), (1, 20), (2, 30)] {
+        s.switch(10, cpu, IDLE, tid, RUNNABLE);
+    }
+    c.asks(&mut s, 10, (0, 4), (100, 105));
+    s.sleep_in(107, 0, (10, IDLE), (RECVFROM, 106), c.sockets[0]);
+    c.hears(&mut s, 1, 20, (0, 4), (110, 115));
+    s.switch_in(120, 1, 20, IDLE, ASLEEP, (POLL, 118), None);
+    s.moved(2, 30, (SENDTO, other.there, other.back), (0, 4), (125, 130));
+    s.wake(128, 2, 30, 20, WAKING_IN_SYSCALL);
+    s.sleep_in(132, 2, (30, IDLE), (RECVFROM, 131), other.sockets[0]);
+    s.switch(133, 1, IDLE, 20, RUNNABLE);
+    s.call(1, 20, POLL, (118, 134), 1);
+    other.hears(&mut s, 1, 20, (0, 4), (135, 137));
+    s.wake(141, 1, 20, 30, WAKING_IN_SYSCALL);
+    other.answers(&mut s, 1, 20, (0, 4), (139, 142));
+    s.switch(143, 2, IDLE, 30, RUNNABLE);
+    s.moved(2, 30, (RECVFROM, other.back, other.there), (0, 4), (131, 146));
+    s.switch_in(145, 1, 20, IDLE, ASLEEP, (POLL, 144), None);
+    s.wake(160, 1, IDLE, 20, WAKING_HARDIRQ);
+    s.switch(162, 1, IDLE, 20, RUNNABLE);
+    s.call(1, 20, POLL, (144, 164), 0);
+    s.wake(175, 1, 20, 10, WAKING_IN_SYSCALL);
+    c.answers(&mut s, 1, 20, (0, 4), (170, 176));
+    s.switch(178, 0, IDLE, 10, RUNNABLE);
+    c.gets(&mut s, 10, (0, 4), (106, 185));
+    s
+}
+
 /// One thread of the server takes two requests in and wakes a helper, which works until 140, and then wakes a thread
 /// for each: nothing shows for which of them it worked. The other one is answered first.
 pub fn claimed_by_another() -> Story {

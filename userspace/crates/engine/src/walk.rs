@@ -19,6 +19,7 @@ mod queue;
 
 mod run_queue;
 mod segments;
+mod timer;
 mod turns;
 mod wire;
 mod workqueue;

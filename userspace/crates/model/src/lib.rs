@@ -139,6 +139,8 @@ named! {
         InMemory = "in-memory",
         /// The thread served others meanwhile.
         Turn = "turn",
+        /// Its thread rested until a timer was due.
+        Timer = "timer",
         /// Its work is another request's own already.
         Claimed = "claimed",
         /// Runnable, behind whoever had the CPU.

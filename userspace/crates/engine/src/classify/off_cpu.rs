@@ -269,7 +269,7 @@ fn waits_for_timer(call: &OpenCall) -> bool {
 }
 
 /// Whether the call in which it slept came back because its time was over.
-fn timed_out(world: &World, thread: ThreadId, off: &Off) -> bool {
+pub(crate) fn timed_out(world: &World, thread: ThreadId, off: &Off) -> bool {
     let Some(open) = off.call else { return false };
     let InCall::Closed(call) = on_cpu::call_at(world.thread(thread), off.end_ns) else {
         return false;

@@ -32,6 +32,9 @@ impl Settled {
 
     /// The thread waited, and not for a message of the request.
     fn waits(&self) -> bool {
+        if self.segment.rule == Some(Rule::Timer) {
+            return false;
+        }
         use Category::{BlockIo, IdlePeer, Journal, Lock, Sleep, Steal, Writeback};
         use Category::{RunqueuePreempted, RunqueueWakeup};
         matches!(

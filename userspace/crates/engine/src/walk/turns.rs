@@ -184,28 +184,40 @@ impl Walk<'_> {
     /// The last mark of the thread's before that is of the request.
     fn own_mark(&self, thread: ThreadId, at_ns: u64) -> Option<usize> {
         let marks = &self.world.thread(thread).marks.list;
-        let by_it = |moved: &&Transfer| moved.thread == thread && moved.exit_ns <= at_ns;
-        let mut last_ns = None;
+        let (_, last_ns) = self.last_worked(|id| id == thread, at_ns)?;
+        let first = count_before(marks, |mark| mark.exit_ns < last_ns);
+        let same = marks.range(first..).take_while(|mark| mark.exit_ns == last_ns);
+        { same }.position(|mark| self.of_goal(mark)).map(|at| first + at)
+    }
+
+    /// The last of those threads that moved a message of the request, or one for its sake, up to `at_ns`; and the end of
+    /// that call.
+    pub(super) fn last_worked(
+        &self,
+        is_one: impl Fn(ThreadId) -> bool,
+        at_ns: u64,
+    ) -> Option<(ThreadId, u64)> {
+        let by_them = |moved: &&Transfer| moved.exit_ns <= at_ns && is_one(moved.thread);
+        let mut last: Option<(u64, ThreadId)> = None;
         for message in &self.goal.messages {
             let Some(channel) = self.world.channels.get(&message.object) else { continue };
             for list in [&channel.reads, &channel.writes] {
                 let moved = Channel::overlapping(list, message.from, message.to);
-                last_ns = last_ns.max(moved.filter(by_it).map(|moved| moved.exit_ns).max());
+                let ends = moved.filter(by_them).map(|moved| (moved.exit_ns, moved.thread));
+                last = last.max(ends.max());
             }
         }
         let asked = self.goal.messages.first()?;
         let channel = self.world.channels.get(&asked.object)?;
         let sakes =
             channel.sakes.range(..count_before(&channel.sakes, |sake| sake.exit_ns <= at_ns));
+        let last_ns = last.map(|(ns, _)| ns);
         let since = sakes.rev().take_while(|sake| Some(sake.exit_ns) > last_ns);
-        let mut since = since.filter(|sake| sake.thread == thread);
-        let last_ns = since
+        let mut since = since.filter(|sake| is_one(sake.thread));
+        since
             .find(|sake| asked.from < sake.of.to && sake.of.from < asked.to)
-            .map(|sake| sake.exit_ns)
-            .or(last_ns)?;
-        let first = count_before(marks, |mark| mark.exit_ns < last_ns);
-        let same = marks.range(first..).take_while(|mark| mark.exit_ns == last_ns);
-        { same }.position(|mark| self.of_goal(mark)).map(|at| first + at)
+            .map(|sake| (sake.thread, sake.exit_ns))
+            .or(last.map(|(ns, thread)| (thread, ns)))
     }
 
     /// Whether a mark is of the request: its own messages, or what was asked for its sake.
