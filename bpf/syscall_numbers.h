@@ -12,6 +12,7 @@
 #define NR_readv 19
 #define NR_writev 20
 #define NR_access 21
+#define NR_select 23
 #define NR_sendfile 40
 #define NR_connect 42
 #define NR_accept 43
@@ -26,12 +27,16 @@
 #define NR_creat 85
 #define NR_unlink 87
 #define NR_futex 202
+#define NR_epoll_wait 232
 #define NR_waitid 247
 #define NR_openat 257
 #define NR_unlinkat 263
+#define NR_pselect6 270
+#define NR_ppoll 271
 #define NR_splice 275
 #define NR_tee 276
 #define NR_vmsplice 278
+#define NR_epoll_pwait 281
 #define NR_eventfd 284
 #define NR_accept4 288
 #define NR_eventfd2 290
@@ -42,3 +47,4 @@
 #define NR_preadv2 327
 #define NR_pwritev2 328
 #define NR_openat2 437
+#define NR_epoll_pwait2 441

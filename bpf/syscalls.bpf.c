@@ -26,30 +26,63 @@ enum argument {
     ARG_PATH_1,
     ARG_PATH_2,
     ARG_SIGINFO_3,
-    ARG_FUTEX
+    ARG_FUTEX,
+    ARG_TIMEOUT_3,  /* in milliseconds; negative: none */
+    ARG_TIMEOUT_4,  /* likewise */
+    ARG_TIMESPEC_3, /* where it is; 0: none */
+    ARG_TIMESPEC_4,
+    ARG_TIMESPEC_5
 };
 
 #define NR_TABLE 512
 
 /* A table, since nearly every call asks. */
 static const u8 arguments[NR_TABLE] = {
-    [NR_read] = ARG_FD_IN,        [NR_readv] = ARG_FD_IN,     [NR_pread64] = ARG_FD_IN,
-    [NR_preadv] = ARG_FD_IN,      [NR_preadv2] = ARG_FD_IN,   [NR_recvfrom] = ARG_FD_IN,
-    [NR_recvmsg] = ARG_FD_IN,     [NR_recvmmsg] = ARG_FD_IN,  [NR_write] = ARG_FD_OUT,
-    [NR_writev] = ARG_FD_OUT,     [NR_pwrite64] = ARG_FD_OUT, [NR_pwritev] = ARG_FD_OUT,
-    [NR_pwritev2] = ARG_FD_OUT,   [NR_sendto] = ARG_FD_OUT,   [NR_sendmsg] = ARG_FD_OUT,
-    [NR_sendmmsg] = ARG_FD_OUT,   [NR_sendfile] = ARG_FD_OUT, [NR_connect] = ARG_FD,
-    [NR_shutdown] = ARG_FD,       [NR_accept] = ARG_ACCEPT,   [NR_accept4] = ARG_ACCEPT,
-    [NR_close] = ARG_CLOSE,       [NR_splice] = ARG_SPLICE,   [NR_tee] = ARG_SPLICE,
-    [NR_vmsplice] = ARG_VMSPLICE, [NR_open] = ARG_PATH_1,     [NR_creat] = ARG_PATH_1,
-    [NR_access] = ARG_PATH_1,     [NR_rename] = ARG_PATH_1,   [NR_unlink] = ARG_PATH_1,
-    [NR_openat] = ARG_PATH_2,     [NR_openat2] = ARG_PATH_2,  [NR_unlinkat] = ARG_PATH_2,
-    [NR_waitid] = ARG_SIGINFO_3,  [NR_futex] = ARG_FUTEX,
+    [NR_read] = ARG_FD_IN,           [NR_readv] = ARG_FD_IN,
+    [NR_pread64] = ARG_FD_IN,        [NR_preadv] = ARG_FD_IN,
+    [NR_preadv2] = ARG_FD_IN,        [NR_recvfrom] = ARG_FD_IN,
+    [NR_recvmsg] = ARG_FD_IN,        [NR_recvmmsg] = ARG_FD_IN,
+    [NR_write] = ARG_FD_OUT,         [NR_writev] = ARG_FD_OUT,
+    [NR_pwrite64] = ARG_FD_OUT,      [NR_pwritev] = ARG_FD_OUT,
+    [NR_pwritev2] = ARG_FD_OUT,      [NR_sendto] = ARG_FD_OUT,
+    [NR_sendmsg] = ARG_FD_OUT,       [NR_sendmmsg] = ARG_FD_OUT,
+    [NR_sendfile] = ARG_FD_OUT,      [NR_connect] = ARG_FD,
+    [NR_shutdown] = ARG_FD,          [NR_accept] = ARG_ACCEPT,
+    [NR_accept4] = ARG_ACCEPT,       [NR_close] = ARG_CLOSE,
+    [NR_splice] = ARG_SPLICE,        [NR_tee] = ARG_SPLICE,
+    [NR_vmsplice] = ARG_VMSPLICE,    [NR_open] = ARG_PATH_1,
+    [NR_creat] = ARG_PATH_1,         [NR_access] = ARG_PATH_1,
+    [NR_rename] = ARG_PATH_1,        [NR_unlink] = ARG_PATH_1,
+    [NR_openat] = ARG_PATH_2,        [NR_openat2] = ARG_PATH_2,
+    [NR_unlinkat] = ARG_PATH_2,      [NR_waitid] = ARG_SIGINFO_3,
+    [NR_futex] = ARG_FUTEX,          [NR_poll] = ARG_TIMEOUT_3,
+    [NR_epoll_wait] = ARG_TIMEOUT_4, [NR_epoll_pwait] = ARG_TIMEOUT_4,
+    [NR_ppoll] = ARG_TIMESPEC_3,     [NR_epoll_pwait2] = ARG_TIMESPEC_4,
+    [NR_select] = ARG_TIMESPEC_5,    [NR_pselect6] = ARG_TIMESPEC_5,
 };
 
 static __always_inline enum argument argument_of(u64 nr)
 {
     return nr < NR_TABLE ? arguments[nr] : ARG_NONE;
+}
+
+/* Whether a call that waits for readiness waits no longer than for a given time. */
+static __always_inline bool has_timeout(enum argument argument, struct pt_regs *regs)
+{
+    switch (argument) {
+    case ARG_TIMEOUT_3:
+        return (s32)regs->dx > 0;
+    case ARG_TIMEOUT_4:
+        return (s32)regs->r10 > 0;
+    case ARG_TIMESPEC_3:
+        return regs->dx != 0;
+    case ARG_TIMESPEC_4:
+        return regs->r10 != 0;
+    case ARG_TIMESPEC_5:
+        return regs->r8 != 0;
+    default:
+        return false;
+    }
 }
 
 /* Eventfds share an inode with much else. */
@@ -446,6 +479,8 @@ int HOOK(on_sys_exit, struct pt_regs *regs, long ret)
         }
     } else if (argument == ARG_FUTEX && !(state->dev & FUTEX_PRIVATE_FLAG)) {
         emit_shared_word(&sys, state);
+    } else if (has_timeout(argument, regs)) {
+        sys.hdr.flags |= SYSCALL_TIMEOUT;
     }
     emit (rec_syscall, r, sys.hdr.ts_ns) {
         *r = sys;

@@ -2,7 +2,7 @@
 
 use rpcprobe::engine::event::TYPE_TCP;
 use rpcprobe::laws::check_exclusive;
-use rpcprobe::records::{WAKING_IN_SYSCALL, WAKING_SOFTIRQ};
+use rpcprobe::records::{WAKING_HARDIRQ, WAKING_IN_SYSCALL, WAKING_SOFTIRQ};
 
 use super::connection::Connection;
 use super::story::*;
@@ -123,4 +123,55 @@ fn what_two_come_to_is_the_first_ones() {
     assert!(first.contains("helper user"), "{first}");
     let second = of(&s, 30);
     assert!(!second.contains("helper user"), "{second}");
+}
+
+/// As in Go: the thread that took the request in rests until a timer is due, and wakes another, which answers another
+/// request first. The request waited for its turn from the end of the rest on, and for the timer before.
+#[test]
+fn who_waits_for_a_timer_does_not_wait_for_its_turn() {
+    let mut s = Story::new();
+    let (c, other) = (Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP));
+    s.task(30, 30, "other");
+    for (cpu, tid) in [(0, 10), (1, 20), (2, 30), (3, 21)] {
+        s.switch(10, cpu, IDLE, tid, RUNNABLE);
+    }
+    let parked = condition(0x100);
+    s.moved(2, 30, (SENDTO, other.there, other.back), (0, 4), (80, 85));
+    s.sleep_in(87, 2, (30, IDLE), (RECVFROM, 86), other.sockets[0]);
+    other.hears(&mut s, 1, 20, (0, 4), (90, 95));
+    c.asks(&mut s, 10, (0, 4), (100, 105));
+    s.sleep_in(107, 0, (10, IDLE), (RECVFROM, 106), c.sockets[0]);
+    c.hears(&mut s, 1, 20, (0, 4), (110, 115));
+    s.sleep_in(117, 3, (21, IDLE), (FUTEX, 116), parked);
+    s.switch_in(120, 1, 20, IDLE, ASLEEP, (POLL, 118), None);
+    s.wake(140, 1, IDLE, 20, WAKING_HARDIRQ);
+    s.switch(141, 1, IDLE, 20, RUNNABLE);
+    s.call(1, 20, POLL, (118, 142), 0);
+    s.wake(145, 1, 20, 21, 0);
+    s.call(1, 20, FUTEX, (144, 146), 1);
+    s.switch(147, 3, IDLE, 21, RUNNABLE);
+    s.call(3, 21, FUTEX, (116, 148), 0);
+    s.wake(152, 3, 21, 30, WAKING_SOFTIRQ | WAKING_IN_SYSCALL);
+    other.answers(&mut s, 3, 21, (0, 4), (150, 155));
+    s.switch(154, 2, IDLE, 30, RUNNABLE);
+    s.moved(2, 30, (RECVFROM, other.back, other.there), (0, 4), (86, 158));
+    s.wake(172, 3, 21, 10, WAKING_SOFTIRQ | WAKING_IN_SYSCALL);
+    c.answers(&mut s, 3, 21, (0, 4), (165, 175));
+    s.switch(174, 0, IDLE, 10, RUNNABLE);
+    c.gets(&mut s, 10, (0, 4), (106, 180));
+    let answer = "
+        100-105 client kernel.tcp
+        105-110 server queue.socket (user)
+        110-115 server kernel.tcp
+        115-118 server user shared by 2
+        118-120 server kernel.poll shared by 2
+        120-140 server sleep
+        140-141 server runqueue.wakeup by idle
+        141-155 helper queue.app (kernel.tcp, asleep, user, on the run queue, kernel.futex)
+        155-165 helper user
+        165-172 helper kernel.tcp
+        172-174 client runqueue.wakeup by idle
+        174-180 client kernel.tcp
+    ";
+    assert_eq!(of(&s, 10), expected(answer));
 }

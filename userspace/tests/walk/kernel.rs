@@ -656,6 +656,7 @@ fn rpc_call(
         ret,
         unfinished: false,
         reaped: false,
+        has_timeout: false,
         io,
         more,
         accepted_of_ns: None,

@@ -459,6 +459,7 @@ fn call(hdr: &RecHdr, sys: &RecSyscall, io: Option<Io>, path: Option<Box<str>>) 
             ret: sys.ret,
             unfinished: hdr.flags & SYSCALL_UNFINISHED != 0,
             reaped: hdr.flags & SYSCALL_REAPED != 0,
+            has_timeout: hdr.flags & SYSCALL_TIMEOUT != 0,
             io,
             more: Box::default(),
             accepted_of_ns: None,

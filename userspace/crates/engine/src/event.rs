@@ -79,6 +79,8 @@ pub struct Call {
     pub unfinished: bool,
     /// `ret` is the pid a waitid() collected.
     pub reaped: bool,
+    /// It waits for readiness, and no longer than for a given time.
+    pub has_timeout: bool,
     pub io: Option<Io>,
     /// What it moved before `io`: several datagrams, or the other side of a splice.
     pub more: Box<[Io]>,

@@ -474,9 +474,10 @@ impl<'w> Walk<'w> {
                 if depth > 0 {
                     return Ok(Step::Nowhere);
                 }
-                self.queue(thread, (read_ns, at_ns), Category::QueueApp, UNSERVED, Rule::InMemory);
-                self.rule = Rule::InMemory;
-                return Ok(Step::Joined(reader, read_ns));
+                return Ok(match self.waited_in_memory(thread, (reader, read_ns), at_ns) {
+                    Step::Go(to, ns) if to == reader => Step::Joined(to, ns),
+                    step => step,
+                });
             }
         }
         self.on_cpu(thread, &piece, at_ns);

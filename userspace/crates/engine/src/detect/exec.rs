@@ -238,6 +238,7 @@ mod tests {
             ret: 0,
             unfinished: nr == NR_EXIT_GROUP,
             reaped: false,
+            has_timeout: false,
             io: None,
             more: Box::default(),
             accepted_of_ns: None,

@@ -67,12 +67,18 @@ impl Walk<'_> {
         received.filter(|(reader, _)| *reader != thread)
     }
 
-    fn waited_in_memory(
+    /// The request had been read by `reader` at `read_ns`, and waited until `to_ns` for `thread`, which worked for others: since
+    /// a rest with a timer pending, if that led to this work.
+    pub(super) fn waited_in_memory(
         &mut self,
         thread: ThreadId,
         (reader, read_ns): (ThreadId, u64),
         to_ns: u64,
     ) -> Step {
+        if let Some((rested, rested_ns)) = self.timer_pending_until(thread, (read_ns, to_ns)) {
+            self.queue(thread, (rested_ns, to_ns), Category::QueueApp, UNSERVED, Rule::InMemory);
+            return Step::Go(rested, rested_ns);
+        }
         self.queue(thread, (read_ns, to_ns), Category::QueueApp, UNSERVED, Rule::InMemory);
         self.rule = Rule::InMemory;
         // Inferred: if the way from there does not lead on, this is not known either.

@@ -71,13 +71,13 @@ impl<'w> Walk<'w> {
             self.charge(thread, &merged, begin_ns, woken_ns, None);
             return Ok(Step::Go(thread, begin_ns));
         }
-        if let Some(step) = self.waited_for_timer(thread, off, woken_ns) {
-            return Ok(step);
-        }
         if wake.by_waker() && edge_ns > self.goal.start_ns {
             if let Some(step) = self.through_waker(thread, off, wake, (edge_ns, woken_ns), depth)? {
                 return Ok(step);
             }
+        }
+        if let Some(step) = self.waited_for_timer(thread, off, woken_ns) {
+            return Ok(step);
         }
         if depth == 0 && wake.by_waker() {
             if let Some(step) = self.asleep_when_received(thread, off, wake.waker, woken_ns) {

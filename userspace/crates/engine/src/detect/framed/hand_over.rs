@@ -169,6 +169,7 @@ mod tests {
                 ret: 8,
                 unfinished: false,
                 reaped: false,
+                has_timeout: false,
                 io: Some(io),
                 more: Box::default(),
                 accepted_of_ns: None,

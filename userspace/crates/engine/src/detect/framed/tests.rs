@@ -58,6 +58,7 @@ impl Story {
             ret: io.bytes as i64,
             unfinished: false,
             reaped: false,
+            has_timeout: false,
             io: Some(io),
             more: Box::default(),
             opened: None,
