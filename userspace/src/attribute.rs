@@ -45,6 +45,15 @@ const IO_URING: &str = "io_uring is used by";
 /// Most users it names.
 const IO_URING_USERS: usize = 16;
 
+/// How events are attributed, if not as usual.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Choices {
+    /// Take what is there of events that break off.
+    pub allow_truncated: bool,
+    /// Tell requests of many pieces piece by piece.
+    pub every_piece: bool,
+}
+
 /// Attributes the events in `dir`, brings `manifest` up to date, and replaces the Parquet files and
 /// `manifest.json`: all three or none, so that they agree. Says how far it is if `told` and slow.
 ///
@@ -54,14 +63,14 @@ const IO_URING_USERS: usize = 16;
 pub fn attribute(
     dir: &OutputDir,
     manifest: &mut Manifest,
-    allow_truncated: bool,
+    choices: Choices,
     told: bool,
 ) -> Result<()> {
     let events = dir.open_file(EVENTS)?;
     let size_bytes = events.metadata().map_or(0, |metadata| metadata.len());
     let progress = Progress::of(Work::Attributing, size_bytes, told);
     let input = BufReader::with_capacity(1 << 20, progress.counted(events));
-    let written = write_tables(dir, manifest, input, allow_truncated);
+    let written = write_tables(dir, manifest, input, choices);
     drop(progress);
     // The manifest first: tables that are missing are noticed, figures that are missing are not.
     let mut names = vec![MANIFEST, REQUESTS, SEGMENTS, THREADS];
@@ -121,7 +130,7 @@ fn write_tables(
     dir: &OutputDir,
     manifest: &mut Manifest,
     input: impl Read + Send,
-    allow_truncated: bool,
+    choices: Choices,
 ) -> Result<()> {
     let unwritten = || format!("cannot write the tables of {}", dir.path().display());
     let mut files = [create_tmp(dir, REQUESTS)?, create_tmp(dir, SEGMENTS)?];
@@ -138,7 +147,9 @@ fn write_tables(
         Ok(_) => Rc::new(output::read_symbols(&dir.path().join(SYMBOLS))?),
         Err(_) => Rc::default(),
     };
-    let given = Given { symbols: Some(&symbols), allow_truncated, ..Given::of(manifest) };
+    let Choices { allow_truncated, every_piece } = choices;
+    let given =
+        Given { symbols: Some(&symbols), allow_truncated, every_piece, ..Given::of(manifest) };
     let passed = pass(input, &given, &mut sink);
     // First: why it could not be written is worth more than that it could not.
     let written = behind.finish().with_context(unwritten)?;
@@ -254,6 +265,8 @@ pub struct Given<'a> {
     pub allow_truncated: bool,
     /// What to look for.
     pub requests: &'a [Rule],
+    /// Requests of many pieces are told piece by piece.
+    pub every_piece: bool,
     /// A rule of the walk to do without; for experiments and tests.
     pub without: Option<crate::model::Rule>,
 }
@@ -327,6 +340,9 @@ pub fn pass(
     engine.look_for(Wanted::new(given.requests));
     if let Some(rule) = given.without {
         engine.leave_out(rule);
+    }
+    if given.every_piece {
+        engine.tell_every_piece();
     }
     let mut tally = Tally::default();
     let end = thread::scope(|scope| -> Result<decoder::End> {

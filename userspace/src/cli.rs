@@ -286,6 +286,10 @@ pub struct AttributeArgs {
     /// Take what is there of a capture that breaks off
     #[arg(long)]
     pub allow_truncated: bool,
+    /// Tell every request piece by piece; else requests of more than 100 segments, and programs with more than 100
+    /// requests in them, have short pieces added up
+    #[arg(long)]
+    pub every_piece: bool,
     #[command(flatten)]
     pub wanted: WantedArgs,
     /// Print no report at the end, nor how far its making is

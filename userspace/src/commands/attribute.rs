@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::directory;
 use crate::attribute;
-use crate::attribute::MANIFEST;
+use crate::attribute::{Choices, MANIFEST};
 use crate::capture::manifest::{Manifest, FORMAT_VERSION};
 use crate::cli::AttributeArgs;
 use crate::interrupt::{self, Interrupted};
@@ -28,7 +28,8 @@ pub fn attribute(args: AttributeArgs) -> Result<i32> {
     };
     manifest.options.requests = args.wanted.request;
     interrupt::catch();
-    let attributed = attribute::attribute(&dir, &mut manifest, args.allow_truncated, !args.quiet);
+    let choices = Choices { allow_truncated: args.allow_truncated, every_piece: args.every_piece };
+    let attributed = attribute::attribute(&dir, &mut manifest, choices, !args.quiet);
     attributed.map_err(|error| match error.is::<Interrupted>() {
         true => error.context(format!(
             "{shown} is as it was; `rpcprobe attribute {shown}` starts again",

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 
 use super::directory;
-use crate::attribute;
+use crate::attribute::{self, Choices};
 use crate::capture::manifest::Stacks;
 use crate::cli::{CaptureArgs, RunArgs, Scope};
 use crate::interrupt::{self, Interrupted};
@@ -74,7 +74,7 @@ pub(super) fn finish(dir: &OutputDir, outcome: session::Outcome, quiet: bool) ->
         let again = then(&error, &format!("attribute --allow-truncated {shown}"));
         error.context(format!("{shown} holds the events, but not what goes with them; {again}"))
     })?;
-    attribute::attribute(dir, &mut manifest, false, !quiet).map_err(|error| {
+    attribute::attribute(dir, &mut manifest, Choices::default(), !quiet).map_err(|error| {
         let again = then(&error, &format!("attribute {shown}"));
         let holds = match error.is::<Interrupted>() {
             true => "all events",

@@ -37,7 +37,7 @@ impl Names {
     pub fn add(&mut self, segment: &Segment) {
         let part = (segment.category, segment.side);
         let by = segment.by.as_deref().map(crate::report::without_tid);
-        for (says, name) in [(Says::By, by), (Says::Cause, segment.cause.as_deref())] {
+        for (says, name) in [(Says::By, by), (Says::Cause, segment.waited_because())] {
             let Some(name) = name else { continue };
             let of_part = self.0.entry((part, says)).or_default();
             let ns = u128::from(segment.duration_ns);

@@ -259,6 +259,7 @@ fn hostile_event_files_do_no_harm() {
                     call_outside_ns: 2,
                 },
                 symbols: None,
+                every_piece: false,
                 losses: &known,
                 whole_machine,
                 target_pid: (at.index(3) == 0).then_some(10),

@@ -122,6 +122,14 @@ fn show(pieces: &[Piece]) -> String {
     })
 }
 
+/// The answers piece by piece.
+fn every_piece(trace: &Trace, copy_ns_per_byte: f64) -> Answers {
+    let rates = Rates { copy_ns_per_byte, ..Rates::default() };
+    let mut engine = Engine::new(trace.cpus, trace.truth.start_ns, rates);
+    engine.tell_every_piece();
+    explain_with(engine, &trace.events)
+}
+
 /// All laws, for one trace.
 fn check(trace: &Trace, copy_ns_per_byte: f64) -> Result<(), TestCaseError> {
     let answers = explain(trace.cpus, trace.truth.start_ns, &trace.events, copy_ns_per_byte);
@@ -131,6 +139,8 @@ fn check(trace: &Trace, copy_ns_per_byte: f64) -> Result<(), TestCaseError> {
         }
     }
     prop_assert_eq!(check_exclusive(&answers), Ok(()));
+    // What is put together is compared with this in `few_segments_add_up_to_every_piece`.
+    let answers = every_piece(trace, copy_ns_per_byte);
     if trace.truth.miscounted {
         return Ok(());
     }
@@ -283,6 +293,16 @@ proptest! {
             }
         }
         prop_assert_eq!(check_exclusive(&answers), Ok(()));
+    }
+
+    /// What is put together adds up to what each piece would have.
+    #[test]
+    fn few_segments_add_up_to_every_piece(numbers in numbers()) {
+        let trace = simulate(numbers);
+        let every = every_piece(&trace, 0.0);
+        let few = explain(trace.cpus, trace.truth.start_ns, &trace.events, 0.0);
+        prop_assert_eq!(sums(&few), sums(&every));
+        prop_assert_eq!(check_exclusive(&every), Ok(()));
     }
 
     /// Whatever is lost, what is booked of a thread's time is what it had.

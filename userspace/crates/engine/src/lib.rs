@@ -5,6 +5,7 @@
 
 mod calibration;
 pub mod classify;
+mod condense;
 mod confidence;
 pub mod decode;
 pub mod detect;
@@ -23,6 +24,7 @@ use std::collections::VecDeque;
 use anyhow::Result;
 
 pub use calibration::Rates;
+use condense::{condense, condense_life};
 use detect::{Detector, Found, KnownTarget};
 use event::Event;
 use ownership::claims::{Claimant, Claims};
@@ -89,7 +91,7 @@ impl Engine {
             waiting: Vec::new(),
             claims: Claims::default(),
             ledger: Ledger::default(),
-            settings: Settings { rates, no_more_records: false, without: None },
+            settings: Settings { rates, no_more_records: false, without: None, every_piece: false },
             events: 0,
             most_history_events: MOST_HISTORY_EVENTS,
             rounds: VecDeque::new(),
@@ -123,6 +125,11 @@ impl Engine {
     pub fn leave_out(&mut self, rule: Rule) {
         self.settings.without = Some(rule);
         self.claims.left_out = rule == Rule::Claimed;
+    }
+
+    /// Tells every request piece by piece, however many pieces it has.
+    pub fn tell_every_piece(&mut self) {
+        self.settings.every_piece = true;
     }
 
     /// Keeps no more events for any request than fit into their part of so much memory.
@@ -261,7 +268,7 @@ impl Engine {
         walk::walk(&self.world, &found.goal, settings)
     }
 
-    /// The segments without work that is another request's own.
+    /// The segments without work that is another request's own, and few of them.
     fn claimed(
         &mut self,
         claimant: Claimant,
@@ -278,7 +285,14 @@ impl Engine {
             let way = segment.category == Category::WireStack && runs();
             segment.category.is_on_cpu() || way
         };
-        self.claims.settle(claimant, segments, workers, ran)
+        let segments = self.claims.settle(claimant, segments, workers, ran);
+        let inner = self.claims.inner.over(&claimant);
+        let latency_ns = claimant.end_ns.saturating_sub(claimant.start_ns);
+        match claimant.encloses {
+            _ if self.settings.every_piece => segments,
+            true => condense_life(segments, latency_ns, &inner),
+            false => condense(segments, latency_ns),
+        }
     }
 
     /// A request with what else is known of it.
@@ -373,6 +387,7 @@ fn claimant(Found { request, goal }: &Found) -> Claimant {
         client: request.client.as_ref().map(|_| goal.client_process),
         server: goal.server_process,
         encloses: matches!(request.kind, Kind::Exec | Kind::Process | Kind::Stdio),
+        program: goal.child,
     }
 }
 

@@ -252,7 +252,16 @@ pub enum Taken {
     Sampled { same: u64, all: u64 },
 }
 
+/// In `cause`: the segment adds up pieces that lay scattered over a stretch of time, or is one that lay among such. Its
+/// duration is exact; where in the stretch the pieces lay is not told.
+pub const ADDED_UP: &str = "pieces added up";
+
 impl Segment {
+    /// What the thread or device waited for did meanwhile: `cause`, unless that tells of pieces that were added up.
+    pub fn waited_because(&self) -> Option<&str> {
+        self.cause.as_deref().filter(|cause| !cause.contains(ADDED_UP))
+    }
+
     /// First nanosecond after the segment.
     pub fn end_ns(&self) -> u64 {
         self.start_ns + self.duration_ns

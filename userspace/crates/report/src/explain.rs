@@ -263,7 +263,10 @@ fn detail(segment: &Segment, rules: bool) -> String {
     parts.extend(segment.phase.map(|phase| format!("[{}]", escape(phase))));
     parts.extend(segment.detail.as_deref().map(escape));
     parts.extend(segment.by.as_deref().map(|by| format!("by {}", escape(by))));
-    parts.extend(segment.cause.as_deref().map(|cause| format!("because: {}", escape(cause))));
+    parts.extend(segment.cause.as_deref().map(|cause| match segment.waited_because() {
+        Some(cause) => format!("because: {}", escape(cause)),
+        None => escape(cause),
+    }));
     parts.extend((segment.shared > 1).then(|| format!("shared by {}", segment.shared)));
     parts.extend(segment.rule.filter(|_| rules).map(|rule| format!("rule: {rule}")));
     parts.join(" · ")

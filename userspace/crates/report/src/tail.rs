@@ -168,7 +168,7 @@ impl TailSums {
         if let Some(by) = &segment.by {
             names.by.add(super::threads::without_tid(by), ns);
         }
-        if let Some(cause) = &segment.cause {
+        if let Some(cause) = segment.waited_because() {
             names.cause.add(cause, ns);
         }
     }

@@ -16,7 +16,7 @@ use super::net::Way;
 use super::programs::{simulate, Trace};
 use super::score::Score;
 use super::verdict::Judge;
-use crate::walk::laws::{cases, check_ledger_of, thinned};
+use crate::walk::laws::{cases, check_ledger_of, sums, thinned};
 use crate::walk::story::{table, Answers};
 use crate::walk::truth::Doing;
 
@@ -24,9 +24,14 @@ pub fn numbers() -> impl Strategy<Value = Vec<u16>> {
     proptest::collection::vec(any::<u16>(), 0..900)
 }
 
-/// The engine's answers, and its ledger.
+/// The engine's answers piece by piece, and its ledger.
 pub fn explained(trace: &Trace) -> (Answers, Vec<Account>) {
     let mut engine = Engine::new(trace.cpus, trace.truth.start_ns, Rates::default());
+    engine.tell_every_piece();
+    explained_by(engine, trace)
+}
+
+fn explained_by(mut engine: Engine, trace: &Trace) -> (Answers, Vec<Account>) {
     let mut answers = Vec::new();
     let mut sink = |request: Request, segments: Vec<Segment>| {
         answers.push((request, segments));
@@ -222,6 +227,21 @@ fn servers_under_load_are_explained_as_they_were() {
 
 proptest! {
     #![proptest_config(cases(10))]
+
+    /// What is put together adds up to what each piece would have, and is nobody else's.
+    #[test]
+    fn few_segments_under_load_add_up_to_every_piece(numbers in numbers()) {
+        let trace = simulate(numbers);
+        let engine = Engine::new(trace.cpus, trace.truth.start_ns, Rates::default());
+        let (few, accounts) = explained_by(engine, &trace);
+        let (every, all_accounts) = explained(&trace);
+        prop_assert_eq!(sums(&few), sums(&every));
+        prop_assert_eq!(accounts, all_accounts);
+        prop_assert_eq!(check_exclusive(&few), Ok(()));
+        for (request, segments) in &few {
+            prop_assert_eq!(check_conservation(request, segments), Ok(()));
+        }
+    }
 
     #[test]
     fn lost_events_under_load_do_not_unbalance_the_ledger(

@@ -10,6 +10,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::ownership::claim_list::{Claim, ClaimList};
+use crate::ownership::inner::OfOpen;
 use crate::ownership::ledger::Ledger;
 use crate::ownership::others::{self, Settled};
 use crate::timeline::{ProcessId, ThreadId, World};
@@ -34,6 +35,8 @@ pub struct Claimant {
     pub server: Option<ProcessId>,
     /// The request is a program's life, which includes all that is done in it.
     pub encloses: bool,
+    /// The process whose life that is.
+    pub program: Option<ProcessId>,
 }
 
 /// What was claimed of threads' time so far.
@@ -41,6 +44,8 @@ pub struct Claimant {
 pub struct Claims {
     threads: FxHashMap<ThreadId, ClaimList>,
     claimants: FxHashMap<u64, Claimant>,
+    /// What lies in requests that are still open.
+    pub inner: OfOpen,
     /// Leave out rule `claimed`: a request keeps work that another request has claimed already.
     pub left_out: bool,
 }
@@ -203,6 +208,7 @@ impl Claims {
         }
         self.threads.retain(|_, claims| !claims.is_empty());
         self.claimants.retain(|_, claimant| claimant.end_ns >= horizon_ns);
+        self.inner.forget_before(horizon_ns);
     }
 }
 
@@ -248,7 +254,8 @@ mod tests {
     }
 
     fn claimant(id: u64, parent: Option<u64>, start_ns: u64, end_ns: u64) -> Claimant {
-        Claimant { id, parent, start_ns, end_ns, client: None, server: Some(1), encloses: false }
+        let (client, server, encloses, program) = (None, Some(1), false, None);
+        Claimant { id, parent, start_ns, end_ns, client, server, encloses, program }
     }
 
     fn settle(

@@ -3,6 +3,7 @@
 
 mod claim_list;
 pub mod claims;
+pub mod inner;
 pub mod ledger;
 pub mod marks;
 mod others;

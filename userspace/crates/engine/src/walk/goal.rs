@@ -75,4 +75,6 @@ pub struct Settings {
     pub no_more_records: bool,
     /// The walk does without this rule: see [`crate::walk::Engine::leave_out`].
     pub without: Option<Rule>,
+    /// Whatever is otherwise put together is told piece by piece.
+    pub every_piece: bool,
 }

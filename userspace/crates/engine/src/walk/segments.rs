@@ -130,21 +130,24 @@ impl Walk<'_> {
             },
             detail: raw.detail,
             cause: raw.cause,
-            by: raw.by.map(|by| {
-                let by_thread = self.world.thread(by);
-                let name = by_thread.name_at(raw.end_ns);
-                let mut text = String::with_capacity(name.len() + 12);
-                text.push_str(&name);
-                if by != IDLE {
-                    text.push('/');
-                    push_number(&mut text, by_thread.tid.into());
-                }
-                text
-            }),
+            by: raw.by.map(|by| self.name_of(by, raw.end_ns)),
             evidence: raw.evidence,
             rule: Some(raw.rule),
             shared: raw.shared,
             stack: None,
         }
+    }
+
+    /// A thread as `by` names it: `comm/tid`.
+    pub(super) fn name_of(&self, thread: ThreadId, at_ns: u64) -> String {
+        let by = self.world.thread(thread);
+        let name = by.name_at(at_ns);
+        let mut text = String::with_capacity(name.len() + 12);
+        text.push_str(&name);
+        if thread != IDLE {
+            text.push('/');
+            push_number(&mut text, by.tid.into());
+        }
+        text
     }
 }
