@@ -4,7 +4,7 @@
  * sockets have some. When they leave is told by their packets (wire.bpf.c).
  */
 #pragma once
-#include "probe.h"
+#include "tasks.h"
 #include "records.h"
 #include "tables.h"
 
@@ -66,23 +66,23 @@ static __always_inline void let_go(u64 key)
         __sync_fetch_and_sub(&sockets_holding, 1);
 }
 
-/* Notes at the end of a call that wrote bytes up to `end` whether some are held back, and why. */
-static __noinline u16 hold(struct sock *sk, struct tcp_sock *tcp, u64 channel, u64 end)
+/* Notes at the end of a call that wrote whether some of the bytes are held back, and why. Not
+ * inlined, for its caller's stack. */
+static __noinline void hold(struct sock *sk, struct tcp_sock *tcp, struct socket_transfer *moved)
 {
-    if (tcp->write_seq == tcp->snd_nxt)
-        return HELD_NOT;
+    if (!(moved->flags & SYSCALL_WRITE) || tcp->write_seq == tcp->snd_nxt)
+        return;
     u64 key = (u64)sk;
     struct held_bytes *known = bpf_map_lookup_elem(&holding, &key);
     if (known) {
-        known->end = end;
+        known->end = moved->end;
     } else {
-        struct held_bytes new = {.channel = channel, .end = end};
+        struct held_bytes new = {.channel = moved->channel, .end = moved->end};
         if (ADD(TABLE_HOLDING, &holding, &key, &new) == 0)
             __sync_fetch_and_add(&sockets_holding, 1);
     }
     /* They may have left before they were noted. */
-    u16 why = held(tcp);
-    if (why == HELD_NOT)
+    moved->held = held(tcp);
+    if (moved->held == HELD_NOT)
         let_go(key);
-    return why;
 }

@@ -444,8 +444,7 @@ static __noinline void transferred(struct task_state *state, struct sock *sk, s3
         .flags = is_write ? SYSCALL_WRITE : 0,
         .framed = look_at_frames(counted, is_write),
     };
-    if (is_write)
-        moved.held = hold(sk, tcp, channel, moved.end);
+    hold(sk, tcp, &moved);
     note(state, &moved);
 }
 
