@@ -174,3 +174,66 @@ impl Unsent {
         given
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rpcprobe_model::{HeldBy, Kind};
+
+    const CHANNEL: Object = Object { dev: 0, ino: 7, type_bits: TYPE_TCP };
+    const LIMIT: SendLimit = SendLimit { why: 3, bytes: 10 };
+
+    /// A request of `[0, 100)` whose answer ends with that byte.
+    fn takes(unsent: &mut Unsent, byte: u64, left_ns: Option<u64>) -> Option<Explained> {
+        let explained = (Request::new(Kind::Http1, 0, 100), Vec::new());
+        unsent.take(explained, Left::Held { channel: CHANNEL, byte, limit: LIMIT, left_ns })
+    }
+
+    fn packet(from: u64, end: u64, queued_ns: u64) -> Packet {
+        let (again, forwarded) = (false, false);
+        Packet {
+            from,
+            end,
+            queued_ns,
+            sent_ns: queued_ns,
+            received_ns: None,
+            again,
+            forwarded,
+            device: 1,
+        }
+    }
+
+    fn told(explained: &[Explained]) -> Vec<(Option<u64>, Option<HeldBy>)> {
+        explained.iter().map(|(request, _)| (request.held_back_ns, request.held_back_by)).collect()
+    }
+
+    #[test]
+    fn requests_wait_until_their_answers_have_left() {
+        let nagle = Some(HeldBy::Nagle);
+        let mut unsent = Unsent::default();
+        let known = takes(&mut unsent, 9, Some(150)).expect("given back at once");
+        assert_eq!(told(&[known]), [(Some(50), nagle)]);
+        let soon = takes(&mut unsent, 9, Some(90)).expect("given back at once");
+        assert_eq!(told(&[soon]), [(Some(0), None)]);
+        for byte in [9, 19, 29, 39] {
+            assert_eq!(takes(&mut unsent, byte, None), None);
+        }
+        assert_eq!(unsent.left(CHANNEL, &packet(0, 9, 200)), []);
+        assert_eq!(unsent.left(Object { ino: 8, ..CHANNEL }, &packet(0, 99, 200)), []);
+        assert_eq!(told(&unsent.left(CHANNEL, &packet(5, 15, 300))), [(Some(200), nagle)]);
+        // The next one's packet was not seen.
+        let left = unsent.left(CHANNEL, &packet(20, 30, 400));
+        assert_eq!(told(&left), [(None, nagle), (Some(300), nagle)]);
+        assert_eq!(unsent.given_up(100 + LONGEST_NS), []);
+        assert_eq!(told(&unsent.given_up(101 + LONGEST_NS)), [(None, nagle)]);
+        assert_eq!((unsent.all(), unsent.segments), (Vec::new(), 0));
+    }
+
+    #[test]
+    fn there_is_room_for_so_many() {
+        let mut unsent = Unsent { segments: MOST_SEGMENTS - 1, ..Unsent::default() };
+        assert_eq!(takes(&mut unsent, 9, None), None);
+        let more = takes(&mut unsent, 19, None).expect("given back at once");
+        assert_eq!(told(&[more]), [(None, Some(HeldBy::Nagle))]);
+    }
+}

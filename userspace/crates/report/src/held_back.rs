@@ -48,9 +48,9 @@ impl HeldBackSums {
 /// What kept the bytes, for who has never heard of it.
 fn why(by: HeldBy) -> &'static str {
     match by {
-        HeldBy::Window => "the client had no room for them: its receive window was full",
+        HeldBy::Window => "the client had no room for more (its receive window was full)",
         HeldBy::Congestion => {
-            "as many packets were under way as TCP allows itself: the congestion window was full"
+            "as many packets were under way as TCP allows itself (the congestion window was full)"
         }
         HeldBy::Nagle => {
             "less than a packet, they waited until the client's kernel had acknowledged what was written before, \
