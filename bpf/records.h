@@ -541,6 +541,7 @@ struct rec_arrival { /* hdr.ts_ns: when it is told; tid: nobody's; aux: type of 
 #define PACKET_AGAIN 1 /* sent before */
 #define PACKET_UDP 2
 #define PACKET_FORWARDED 4 /* by a router on this machine */
+#define PACKET_LOOPBACK 8  /* never received: told only of bytes that had been held back */
 
 struct rec_packet { /* hdr.ts_ns: sent or, if received_ns is not 0, received */
     struct rec_hdr hdr;

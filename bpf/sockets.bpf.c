@@ -6,6 +6,7 @@
  * with the call's own record.
  */
 #include "channels.h"
+#include "held.h"
 
 #define AF_UNIX 1
 #define AF_INET 2
@@ -16,8 +17,8 @@
 #define IPPROTO_UDP 17
 #define TCP_ESTABLISHED 1
 #define TCP_SYN_RECV 3
+#define TCP_CLOSE 7
 #define TCP_LISTEN 10
-#define TCP_NAGLE_CORK 2 /* include/net/tcp.h */
 #define SOCK_DONE 1      /* enum sock_flags: the other end has sent all it will */
 #define MSG_PEEK 2
 #define MSG_ERRQUEUE 0x2000
@@ -285,37 +286,6 @@ static __always_inline void note(struct task_state *state, const struct socket_t
     *t = *new;
 }
 
-/*
- * What keeps the unsent bytes, and at least how many they are, as tcp_write_xmit() and
- * tcp_nagle_check() (net/ipv4/tcp_output.c) would find at this moment.
- */
-static __always_inline u16 held(struct tcp_sock *tcp)
-{
-    u32 unsent_bytes = tcp->write_seq - tcp->snd_nxt, packet_bytes = tcp->mss_cache;
-    if (!unsent_bytes)
-        return HELD_NOT;
-    s32 room_bytes = tcp->snd_una + tcp->snd_wnd - tcp->snd_nxt;
-    u32 under_way = tcp->packets_out - tcp->sacked_out - tcp->lost_out + tcp->retrans_out;
-    u8 nonagle = BPF_CORE_READ_BITFIELD(tcp, nonagle);
-    bool small_under_way =
-        (s32)(tcp->snd_sml - tcp->snd_una) > 0 && (s32)(tcp->snd_nxt - tcp->snd_sml) >= 0;
-    u16 why = HELD_FOR_TURN;
-    if (under_way >= tcp->snd_cwnd)
-        why = HELD_BY_CONGESTION;
-    else if (room_bytes < (s32)(unsent_bytes < packet_bytes ? unsent_bytes : packet_bytes))
-        why = HELD_BY_WINDOW;
-    else if (unsent_bytes < packet_bytes && (nonagle & TCP_NAGLE_CORK || !tcp->packets_out))
-        why = HELD_BY_CORK; /* or MSG_MORE */
-    else if (unsent_bytes < packet_bytes && !nonagle && small_under_way)
-        why = HELD_AS_SMALL;
-    u16 shift = 0;
-    while (unsent_bytes >= HELD_MANTISSAS && shift < 24) {
-        unsent_bytes >>= 1;
-        shift++;
-    }
-    return HELD(why, shift, unsent_bytes);
-}
-
 /* From now on arrivals on a channel are told, whether or not anything was read from it. */
 static __always_inline void await_arrivals(u64 channel, const struct endpoint *from,
                                            const struct endpoint *to)
@@ -473,8 +443,8 @@ static __noinline void transferred(struct task_state *state, struct sock *sk, s3
         .object_type = OBJECT_TCP,
         .flags = is_write ? SYSCALL_WRITE : 0,
         .framed = look_at_frames(counted, is_write),
-        .held = is_write ? held(tcp) : HELD_NOT,
     };
+    hold(sk, tcp, &moved);
     note(state, &moved);
 }
 
@@ -540,9 +510,11 @@ struct {
 SEC("tp_btf/inet_sock_set_state")
 int HOOK(on_inet_sock_set_state, const struct sock *sk, const int oldstate, const int newstate)
 {
+    u64 key = (u64)sk;
+    if (newstate == TCP_CLOSE && sockets_holding)
+        let_go(key);
     if (oldstate != TCP_SYN_RECV || newstate != TCP_ESTABLISHED)
         return 0;
-    u64 key = (u64)sk;
     struct unaccepted new = {.established_ns = bpf_ktime_get_ns()};
     PUT(TABLE_UNACCEPTED, &unaccepted, &key, &new);
     return 0;

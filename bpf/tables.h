@@ -28,6 +28,7 @@ enum table {
     TABLE_BLOCKS, /* requests_in_flight */
     TABLE_QUEUED_WORKS,
     TABLE_RUNNING_WORKS,
+    TABLE_HOLDING,
     TABLES,
 };
 

@@ -2,7 +2,8 @@
 /*
  * The way of packets of traced sockets through devices: queued, sent, and, where the other end is
  * on this machine, received. On the way through a router on this machine there are several devices,
- * and a record for each. Loopback has no queue and no link; its packets leave no records.
+ * and a record for each. Loopback has no queue and no link; its packets leave no records, but for
+ * those that take along what TCP had held back (held.h).
  *
  * Packets of TCP are told by channel and the number of their last byte, so cutting them up (GSO)
  * and copying them does not matter: what is told is the way of the last piece. Datagrams of UDP are
@@ -154,13 +155,43 @@ static __always_inline void tcp_queued(struct sk_buff *skb, u64 channel,
     note_queued(&id, &p);
 }
 
+/* A packet of a socket that holds bytes back is given to a device. Not inlined, for its caller's
+ * stack. */
+static __noinline void held_leave(struct sk_buff *skb, struct sock *sk, struct held_bytes *known)
+{
+    struct tcp_headers h;
+    if (!known || !read_tcp(skb, &h))
+        return;
+    /* The socket moves on when the packet has been sent: what lies before was sent earlier. */
+    u32 next = READ(tcp_sock, sk, snd_nxt), last = known->end;
+    bool missed = (s32)(next - last) >= 0;
+    if (!missed && (s32)(h.end - next) > 0) {
+        next = h.end;
+        u64 now_ns = bpf_ktime_get_ns();
+        struct packet p = {
+            .queued_ns = now_ns,
+            .sent_ns = now_ns,
+            .end = known->end + (s64)(s32)(h.end - last),
+            .bytes = h.bytes,
+            .flags = PACKET_LOOPBACK,
+            .device = device_of(skb),
+        };
+        if (on_loopback(skb))
+            emit_packet(known->channel, &p, 0);
+    }
+    if ((s32)(next - last) >= 0)
+        let_go((u64)sk);
+}
+
 /* A TCP packet is given to a device: in its sender's call, or later, when earlier ones made room.
  */
 static __always_inline void packet_queued(struct sk_buff *skb, struct sock *sk)
 {
+    u64 key = (u64)sk;
+    if (sockets_holding)
+        held_leave(skb, sk, bpf_map_lookup_elem(&holding, &key));
     if (on_loopback(skb))
         return;
-    u64 key = (u64)sk;
     u64 *known = bpf_map_lookup_elem(&wired, &key);
     if (!known) {
         struct task_state *state = traced_current();

@@ -51,7 +51,7 @@ const fn table(
 const MOST_TRACED: u64 = 65_536; // bpf/tasks.h
 
 /// In the order of `enum table`, bpf/tables.h; docs/limits.md says what is missing where one is full.
-const TABLES: [Table; 16] = [
+const TABLES: [Table; 17] = [
     table("pipes", "pipes and eventfds", Full::Evicts, TOLD, (16_384, 65_536), 128 << 10),
     table("channels", "directions of connections", Full::Evicts, TOLD, (32_768, 262_144), 32 << 10),
     table(
@@ -123,6 +123,14 @@ const TABLES: [Table; 16] = [
         SHORT_NS,
         (4_096, 16_384),
         512 << 10,
+    ),
+    table(
+        "holding",
+        "sockets with unsent bytes",
+        Full::Evicts,
+        SHORT_NS,
+        (4_096, 65_536),
+        128 << 10,
     ),
 ];
 

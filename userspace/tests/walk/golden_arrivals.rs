@@ -3,6 +3,7 @@
 
 use rpcprobe::engine::event::{Packet, What, TYPE_TCP, TYPE_UDP, TYPE_UNIX, TYPE_UNIX_DGRAM};
 use rpcprobe::engine::send_limit::SendLimit;
+use rpcprobe::model::HeldBy;
 use rpcprobe::records::WAKING_SOFTIRQ;
 
 use super::connection::Connection;
@@ -108,6 +109,10 @@ fn what_stays_behind_of_an_answer_is_told_with_it() {
     let answers = explain(2, 0, &events, 0.0);
     let [(request, segments)] = &answers[..] else { panic!("{answers:#?}") };
     assert_eq!((request.start_ns, request.latency_ns), (100, 25));
+    assert_eq!(
+        (request.held_back_ns, request.held_back_by),
+        (Some(40_000_000), Some(HeldBy::Nagle))
+    );
     let why = "1 B of the answer not sent: a small packet, until the one before is acknowledged (Nagle), but \
                40.000 ms later";
     assert_eq!(segments.last().expect("its write").cause.as_deref(), Some(why));

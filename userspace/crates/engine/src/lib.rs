@@ -11,6 +11,7 @@ pub mod decode;
 pub mod detect;
 mod endpoint_io;
 pub mod event;
+mod held_back;
 pub mod object;
 pub mod ownership;
 pub mod send_limit;
@@ -26,7 +27,8 @@ use anyhow::Result;
 pub use calibration::Rates;
 use condense::{condense, condense_life};
 use detect::{Detector, Found, KnownTarget};
-use event::Event;
+use event::{Event, What};
+use held_back::Unsent;
 use ownership::claims::{Claimant, Claims};
 use ownership::ledger::Ledger;
 use rpcprobe_model::request_filter::Wanted;
@@ -68,6 +70,7 @@ pub struct Engine {
     pub world: World,
     detector: Detector,
     waiting: Vec<Waiting>,
+    unsent: Unsent,
     claims: Claims,
     pub ledger: Ledger,
     settings: Settings,
@@ -89,6 +92,7 @@ impl Engine {
             world: World::new(cpus, start_ns),
             detector: Detector::default(),
             waiting: Vec::new(),
+            unsent: Unsent::default(),
             claims: Claims::default(),
             ledger: Ledger::default(),
             settings: Settings { rates, no_more_records: false, without: None, every_piece: false },
@@ -166,6 +170,11 @@ impl Engine {
             }
         }
         self.explain_found(sink)?;
+        if let What::Packet { object, packet } = &event.what {
+            for (request, segments) in self.unsent.left(*object, packet) {
+                sink(request, segments)?;
+            }
+        }
         for found in self.detector.take_fallback() {
             self.hold(found);
         }
@@ -175,6 +184,9 @@ impl Engine {
         self.events += 1;
         if self.events.is_multiple_of(FORGET_EVERY) {
             self.forget();
+            for (request, segments) in self.unsent.given_up(self.world.now_ns) {
+                sink(request, segments)?;
+            }
         }
         Ok(())
     }
@@ -197,6 +209,9 @@ impl Engine {
             self.explain(found, sink)?;
         }
         self.explain_found(sink)?;
+        for (request, segments) in self.unsent.all() {
+            sink(request, segments)?;
+        }
         if !self.detector.has_primary() {
             for found in self.detector.take_fallback() {
                 self.hold(found);
@@ -240,8 +255,12 @@ impl Engine {
         match self.walked(&found) {
             Ok((segments, workers)) => {
                 let segments = self.claimed(claimant(&found), segments, &workers);
+                let left = held_back::of(&self.world, &found.goal);
                 let request = self.completed(found);
-                sink(request, segments)
+                match self.unsent.take((request, segments), left) {
+                    Some((request, segments)) => sink(request, segments),
+                    None => Ok(()),
+                }
             }
             Err(NotYet(on)) => {
                 self.waiting.push(Waiting { found, on });

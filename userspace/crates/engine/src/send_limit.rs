@@ -1,5 +1,7 @@
 //! Bytes that a program has written and the kernel has not sent yet, and what limits them.
 
+use rpcprobe_model::HeldBy;
+
 /// What kept the kernel from sending all bytes at the end of the call that gave it them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendLimit {
@@ -16,16 +18,29 @@ impl SendLimit {
         SendLimit { why: why as u8, bytes: u64::from(mantissa) << shift }
     }
 
-    /// Why such bytes had not been sent.
-    pub fn reason(self) -> Option<&'static str> {
+    /// What kept such bytes; `None`: there are none, or a record says what this program does not know.
+    pub fn by(self) -> Option<HeldBy> {
         match self.why {
-            1 => Some("not sent: the receiver's window is full"),
-            2 => Some("not sent: the congestion window is full"),
-            3 => Some("not sent: a small packet, until the one before is acknowledged (Nagle)"),
-            4 => Some("not sent: less than a packet, and corked"),
-            5 => Some("not sent: paced, or enough in the device's queue"),
+            1 => Some(HeldBy::Window),
+            2 => Some(HeldBy::Congestion),
+            3 => Some(HeldBy::Nagle),
+            4 => Some(HeldBy::Cork),
+            5 => Some(HeldBy::Pacing),
             _ => None,
         }
+    }
+
+    /// The same in words.
+    pub fn reason(self) -> Option<&'static str> {
+        Some(match self.by()? {
+            HeldBy::Window => "not sent: the receiver's window is full",
+            HeldBy::Congestion => "not sent: the congestion window is full",
+            HeldBy::Nagle => {
+                "not sent: a small packet, until the one before is acknowledged (Nagle)"
+            }
+            HeldBy::Cork => "not sent: less than a packet, and corked",
+            HeldBy::Pacing => "not sent: paced, or enough in the device's queue",
+        })
     }
 }
 

@@ -202,6 +202,22 @@ named! {
     }
 }
 
+named! {
+    /// What kept the kernel from sending bytes that a program had written.
+    HeldBy {
+        /// The receiver has no room for them.
+        Window = "window",
+        /// As many packets as the congestion window allows are under way.
+        Congestion = "congestion",
+        /// Nagle's algorithm: a small packet waits until the one before is acknowledged.
+        Nagle = "nagle",
+        /// Less than a packet, and the program may have more (TCP_CORK, MSG_MORE).
+        Cork = "cork",
+        /// Pacing, or enough of the connection's is in the device's queue.
+        Pacing = "pacing",
+    }
+}
+
 /// A piece of a request's latency: `[start_ns, start_ns + duration_ns)`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Segment {
@@ -308,6 +324,12 @@ pub struct Request {
     pub status: Option<i32>,
     pub request_bytes: Option<u64>,
     pub response_bytes: Option<u64>,
+    /// Of a request whose server alone is traced, and answered over TCP: how long after its end the answer's last byte
+    /// was still in the server's socket, because the kernel held it back. The client sees this in addition to the
+    /// latency. 0: it had left by then; `None`: not known. With both ends traced it is part of the latency.
+    pub held_back_ns: Option<u64>,
+    /// Why it was held back; `None`: it was not, or that is not known.
+    pub held_back_by: Option<HeldBy>,
     /// What its ends moved for it; `None`: not traced, or it is not made of messages.
     pub client_moved: Option<Moved>,
     pub server_moved: Option<Moved>,
@@ -358,6 +380,8 @@ impl Request {
             status: None,
             request_bytes: None,
             response_bytes: None,
+            held_back_ns: None,
+            held_back_by: None,
             client_moved: None,
             server_moved: None,
         }

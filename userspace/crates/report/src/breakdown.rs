@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::groups::Groups;
 use super::sums::Distribution;
 use super::tail::Tail;
-use rpcprobe_model::{Category, Certainty, Kind, Side};
+use rpcprobe_model::{Category, Certainty, HeldBy, Kind, Side};
 
 /// Kinds in the order of reports: what speaks a protocol first, then those that contain others.
 pub const ORDER: [Kind; 14] = [
@@ -70,6 +70,8 @@ pub struct KindBreakdown {
     pub waits: Vec<Waits>,
     /// Of the complete requests' latency: waiting for a CPU that rpcprobe itself had.
     pub behind_probe_ns: u64,
+    /// What came after the ends of complete requests whose server alone is traced: `None` if nothing of it is known.
+    pub held_back: Option<HeldBack>,
     /// By what was asked for, else by method where there are any.
     pub groups: Option<Groups>,
     /// `None` for fewer than [`FEWEST`](super::tail::FEWEST) complete requests.
@@ -86,6 +88,22 @@ pub struct Ends {
     /// The thread's name that nine of ten requests have at that end at least, of those where it is traced.
     pub client_comm: Option<String>,
     pub server_comm: Option<String>,
+}
+
+/// Answers that the kernel held back after their servers had written them: no part of any latency.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct HeldBack {
+    /// Requests of which it is known whether the answer was held back, and how long if it was.
+    pub known: u64,
+    /// Those of them whose answer was.
+    pub requests: u64,
+    /// Further ones, whose answers were held back nobody knows how long.
+    pub not_timed: u64,
+    /// Both, by the reason.
+    pub by: BTreeMap<HeldBy, u64>,
+    /// Over `requests`.
+    #[serde(flatten)]
+    pub time: Distribution,
 }
 
 /// One category at one side.

@@ -5,6 +5,7 @@ use std::io::Write;
 use anyhow::Result;
 use comfy_table::Cell;
 
+use super::held_back;
 use super::layout::wrap;
 use super::requests::{bytes, latency};
 use super::stacks::{stack, summary, Last, ShownStacks};
@@ -117,6 +118,10 @@ fn heading(
         for line in wrap(&text, "  ", style).lines() {
             writeln!(out, "{}", alarm(line, style))?;
         }
+    }
+    if let Some(told) = held_back::answer(request) {
+        let text = wrap(&format!("! {told}"), "  ", style);
+        write!(out, "{}", text.replacen('!', &alarm("!", style), 1))?;
     }
     let ends = [end(request.client.as_ref()), end(request.server.as_ref())];
     let mut facts = vec![format!("client {} · server {}", ends[0], ends[1])];

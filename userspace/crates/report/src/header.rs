@@ -229,6 +229,7 @@ fn problems(manifests: &[&Manifest], breakdown: &Breakdown) -> Vec<String> {
         problems.push(format!("the manifest counts {promised} requests, the file holds {found}"));
     }
     problems.extend(incomplete(&breakdown.kinds));
+    problems.extend(super::held_back::answers(&breakdown.kinds));
     for manifest in manifests {
         problems_of(&mut problems, manifest);
     }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::adder::RequestSums;
 use super::breakdown::{Ends, KindBreakdown, Part, PhasePart, WaitedFor, Waits};
 use super::groups::GroupsSums;
+use super::held_back::HeldBackSums;
 use super::largest::Largest;
 use super::sums::{clamp, ratio, Distribution, Key, Sum, Sums};
 use super::survey::KindPlan;
@@ -131,6 +132,7 @@ pub struct KindSums {
     phases: HashMap<Option<&'static str>, PhaseSums>,
     waits: BTreeMap<Key, WaitSums>,
     behind_probe_ns: u128,
+    held_back: HeldBackSums,
     groups: Option<GroupsSums>,
     tail: Option<TailSums>,
 }
@@ -150,6 +152,7 @@ impl KindSums {
             phases: HashMap::new(),
             waits: BTreeMap::new(),
             behind_probe_ns: 0,
+            held_back: HeldBackSums::default(),
             groups: plan.groups.map(GroupsSums::new),
             tail: plan.thresholds.map(TailSums::new),
         }
@@ -165,6 +168,7 @@ impl KindSums {
         }
         if request.complete {
             self.latency.add(Sum::measured(request.latency_ns));
+            self.held_back.add(request);
         } else {
             self.incomplete += 1;
             let reason = request.reason.clone().unwrap_or("no reason given".to_owned());
@@ -239,6 +243,7 @@ impl KindSums {
             phases: phases_of(phases, complete, whole),
             waits: self.waits.into_iter().map(|(key, sums)| sums.waits(key)).collect(),
             behind_probe_ns: clamp(self.behind_probe_ns),
+            held_back: self.held_back.finish(),
             groups: self.groups.map(|groups| groups.finish(whole, windows)),
             tail: self.tail.map(TailSums::finish),
         }

@@ -11,6 +11,7 @@ mod filter;
 pub mod fit;
 mod groups;
 mod header;
+mod held_back;
 mod ids;
 mod json;
 mod kind_sums;

@@ -380,7 +380,8 @@ mod tests {
 
     use super::*;
     use rpcprobe_model::{
-        category_ns, Certainty, End, Evidence, Kind, Moved, Rule, Samples, Side, StackUse, Taken,
+        category_ns, Certainty, End, Evidence, HeldBy, Kind, Moved, Rule, Samples, Side, StackUse,
+        Taken,
     };
 
     struct Files {
@@ -433,6 +434,8 @@ mod tests {
                 samples: Samples { all: 5, copying: 4 },
             }),
             server_moved: Some(Moved::default()),
+            held_back_ns: Some(i64::MAX as u64),
+            held_back_by: Some(HeldBy::Nagle),
         };
         let segment = Segment {
             start_ns: request.start_ns,

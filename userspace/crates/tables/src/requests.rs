@@ -14,7 +14,7 @@ use super::{
     FileWriter, Ints, RequestRow, Rows, Texts, BATCH_ROWS, REQUESTS_HELD_BYTES,
 };
 use rpcprobe_model::{
-    category_ns, Category, Certainty, End, Kind, Moved, Request, Samples, Segment,
+    category_ns, Category, Certainty, End, HeldBy, Kind, Moved, Request, Samples, Segment,
 };
 
 /// Every request of a file, in its order.
@@ -46,6 +46,9 @@ const MOVED: [&str; 10] = [
     "server_moved_samples",
     "server_moved_copy_samples",
 ];
+
+/// How long an answer was held back, and why: in a file both or none.
+const HELD_BACK: [&str; 2] = ["held_back_ns", "held_back_by"];
 
 const CERTAINTY: &str = "certainty";
 pub(super) const PARENT: &str = "parent_request_id";
@@ -83,6 +86,7 @@ pub(super) fn schema() -> Schema {
     fields.push(text(CERTAINTY, true));
     fields.push(Field::new(DETACHED, DataType::Boolean, true));
     fields.extend(MOVED.iter().map(|name| int(name, true)));
+    fields.extend([int(HELD_BACK[0], true), text(HELD_BACK[1], true)]);
     fields.extend(Category::ALL.iter().map(|category| int(category.name(), true)));
     Schema::new(fields)
 }
@@ -92,7 +96,10 @@ fn required() -> Schema {
     let all = schema();
     let fields = all.fields().iter().filter(|field| {
         let name = field.name().as_str();
-        name != CERTAINTY && name != DETACHED && !MOVED.contains(&name)
+        name != CERTAINTY
+            && name != DETACHED
+            && !MOVED.contains(&name)
+            && !HELD_BACK.contains(&name)
     });
     Schema::new(fields.cloned().collect::<Vec<_>>())
 }
@@ -140,6 +147,8 @@ struct Columns {
     certainty: StringBuilder,
     detached: BooleanBuilder,
     moved: [Int64Builder; MOVED.len()],
+    held_back_ns: Int64Builder,
+    held_back_by: StringBuilder,
     categories: [Int64Builder; Category::ALL.len()],
 }
 
@@ -190,6 +199,8 @@ impl RequestWriter {
         for ((column, name), value) in c.moved.iter_mut().zip(MOVED).zip(moved) {
             column.append_option(opt(name, value)?);
         }
+        c.held_back_ns.append_option(opt(HELD_BACK[0], request.held_back_ns)?);
+        c.held_back_by.append_option(request.held_back_by.map(HeldBy::name));
         let known = request.complete || !segments.is_empty();
         for (column, sum_ns) in c.categories.iter_mut().zip(category_ns(segments)) {
             column.append_option(if known { Some(to_i64("a sum", sum_ns)?) } else { None });
@@ -239,6 +250,8 @@ impl RequestWriter {
         arrays.push(Arc::new(c.certainty.finish()));
         arrays.push(Arc::new(c.detached.finish()));
         arrays.extend(c.moved.iter_mut().map(|column| Arc::new(column.finish()) as ArrayRef));
+        arrays.push(Arc::new(c.held_back_ns.finish()));
+        arrays.push(Arc::new(c.held_back_by.finish()));
         arrays.extend(c.categories.iter_mut().map(|column| Arc::new(column.finish()) as ArrayRef));
         let batch = RecordBatch::try_new(self.schema.clone(), arrays)?;
         write_batch(&mut self.file, &batch, REQUESTS_HELD_BYTES)
@@ -286,10 +299,11 @@ struct Reader {
     status: Ints,
     request_bytes: Ints,
     response_bytes: Ints,
-    /// These, and what was moved, are missing in captures of before there were any.
+    /// These, what was moved and what was held back are missing in captures of before there were any.
     certainty: Option<Texts>,
     detached: Option<BooleanArray>,
     moved: Option<Vec<Ints>>,
+    held_back: Option<(Ints, Texts)>,
     categories: Vec<Ints>,
 }
 
@@ -298,6 +312,8 @@ impl Reader {
         let int = |name| Ints::of(batch, name);
         let text = |name| Texts::of(batch, name);
         let has_moved = MOVED.iter().all(|name| batch.column_by_name(name).is_some());
+        let has_held_back = HELD_BACK.iter().all(|name| batch.column_by_name(name).is_some());
+        let held_back = || Ok::<_, anyhow::Error>((int(HELD_BACK[0])?, text(HELD_BACK[1])?));
         let moved = || MOVED.iter().map(|name| int(name)).collect::<Result<_>>();
         Ok(Reader {
             request_id: int("request_id")?,
@@ -329,6 +345,7 @@ impl Reader {
             certainty: batch.column_by_name(CERTAINTY).map(|_| text(CERTAINTY)).transpose()?,
             detached: batch.column_by_name(DETACHED).map(|_| bools(batch, DETACHED)).transpose()?,
             moved: has_moved.then(moved).transpose()?,
+            held_back: has_held_back.then(held_back).transpose()?,
             categories: Category::ALL.iter().map(|c| int(c.name())).collect::<Result<_>>()?,
         })
     }
@@ -347,6 +364,13 @@ impl Reader {
             }
             [None, None, None, None, None] => Ok(None),
             _ => bail!("of what the {} moved some is null", ["client", "server"][end]),
+        }
+    }
+
+    fn held_back_by(&self, row: usize) -> Result<Option<HeldBy>> {
+        match &self.held_back {
+            Some((_, by)) if by.owned(row).is_some() => by.named(row, HeldBy::from_name).map(Some),
+            _ => Ok(None),
         }
     }
 
@@ -380,6 +404,11 @@ impl Reader {
             response_bytes: self.response_bytes.get(row)?,
             client_moved: self.moved(0, row)?,
             server_moved: self.moved(1, row)?,
+            held_back_ns: match &self.held_back {
+                Some((ns, _)) => ns.get(row)?,
+                None => None,
+            },
+            held_back_by: self.held_back_by(row)?,
         };
         let mut category_ns: CategorySums = [None; Category::ALL.len()];
         for (sum_ns, column) in category_ns.iter_mut().zip(&self.categories) {

@@ -9,7 +9,6 @@ impl Walk<'_> {
         let world = self.world;
         let mut segments: Vec<Segment> = Vec::with_capacity(self.out.len());
         let mut workers: Vec<Worker> = Vec::with_capacity(self.out.len());
-        let unsent = self.left_unsent();
         while let Some(raw) = self.out.pop() {
             let (thread, by_marks) = (raw.thread, raw.by_marks);
             let serves = Some(world.thread(thread).process) == self.goal.server_process;
@@ -25,12 +24,6 @@ impl Walk<'_> {
                     workers.push(worker);
                 }
             }
-        }
-        if let (Some(last), Some(unsent)) = (segments.last_mut(), unsent) {
-            last.cause = Some(match last.cause.take() {
-                Some(cause) => format!("{cause}; {unsent}"),
-                None => unsent,
-            });
         }
         if world.stacks.any() {
             for (segment, &Worker { thread, .. }) in segments.iter_mut().zip(&workers) {

@@ -138,30 +138,6 @@ impl Walk<'_> {
         write.unsent.reason().filter(|_| last.exit_ns == write.exit_ns)
     }
 
-    /// Of a request whose client is not traced: what of its answer had not been sent when the server had written it,
-    /// why, and when that was sent, if it is known.
-    pub(super) fn left_unsent(&self) -> Option<String> {
-        if self.goal.server_process != Some(self.goal.client_process) {
-            return None;
-        }
-        let [_, .., answer] = self.goal.messages[..] else { return None };
-        let last = answer.to.checked_sub(1)?;
-        let channel = self.world.channels.get(&answer.object)?;
-        let write = Channel::find(&channel.writes, last)?;
-        let why = write.unsent.reason().filter(|_| write.unsent.bytes > 0)?;
-        // Eight digits of the number are told.
-        let at_least = if write.unsent.bytes < 256 { "" } else { "at least " };
-        let told = format!("{at_least}{} B of the answer {why}", write.unsent.bytes);
-        let first = count_before(&channel.packets, |packet| packet.sent_ns < write.enter_ns);
-        let mut since = channel.packets.range(first..).take(MOST_UNDER_WAY);
-        let sent = since.find(|packet| packet.from <= last && last < packet.end);
-        let later_ns = sent.and_then(|packet| packet.queued_ns.checked_sub(self.goal.end_ns));
-        Some(match later_ns {
-            Some(ns) => format!("{told}, but {}.{:03} ms later", ns / 1_000_000, ns / 1000 % 1000),
-            None => told,
-        })
-    }
-
     /// A sleep in a call that sends through the network: it waited for room while the bytes before were
     /// on their way. False if nothing is known of their packets.
     pub(super) fn waits_for_wire(&mut self, thread: ThreadId, off: &Off, to_ns: u64) -> bool {
