@@ -348,7 +348,7 @@ pub fn pass(
     tally.switches_missed = engine.world.missed_switches;
     tally.switches_restored = engine.world.restored_switches;
     let lost = engine.world.framing_lost.iter();
-    tally.framing_lost = lost.map(|(why, times)| (why.text().to_string(), *times)).collect();
+    tally.framing_lost = lost.map(|(why, times)| (why.to_string(), *times)).collect();
     tally.channels_forgotten = engine.world.channels_forgotten;
     tally.wakes_restored = engine.world.restored_wakes;
     tally.steal_unplaced_ns = engine.world.steal_unplaced_ns;

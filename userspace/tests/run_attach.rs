@@ -16,7 +16,7 @@ use common::{
     rpcprobe, text,
 };
 use rpcprobe::capture::manifest::Manifest;
-use rpcprobe::model::{Category, Kind, Request, Segment};
+use rpcprobe::model::{Category, Kind, Reason, Request, Segment};
 use tempfile::TempDir;
 
 type Requests = Vec<(Request, Vec<Segment>)>;
@@ -178,10 +178,10 @@ fn whole(capture: &Capture) -> (Manifest, Requests) {
     let mut requests = capture.checked();
     for (request, _) in &requests {
         if !request.complete {
-            let reason = request.reason.as_deref().expect("a reason");
-            let at_begin = reason == "it began before the capture";
+            let reason = request.reason.as_ref().expect("a reason");
+            let at_begin = *reason == Reason::BeganBefore;
             assert_eq!(at_begin, request.start_ns < manifest.start_ns, "{request:?}");
-            assert!(at_begin || reason == "the capture ended before the answer", "{request:?}");
+            assert!(at_begin || *reason == Reason::CaptureEnded, "{request:?}");
         }
     }
     requests.retain(|(request, _)| request.complete);

@@ -12,7 +12,7 @@ use common::capture::{kinds, run, stdin_from, time_in, Capture};
 use common::process::{Competitors, Talking};
 use common::{as_nobody, directory_of_nobody, expressions, frpc, needs_kernel, rpcprobe, text};
 use rpcprobe::capture::reader::Reader;
-use rpcprobe::model::{Category, Evidence, Kind, Request, Segment};
+use rpcprobe::model::{Category, Evidence, Kind, Reason, Request, Segment};
 use tempfile::TempDir;
 
 /// Mode 3 on the 300 expressions.
@@ -423,7 +423,8 @@ fn lost_records_are_counted_and_mark_what_they_touch() {
         .collect();
     assert!(!reasons.is_empty());
     // The number is beside the reason, so that a reason can be shared.
-    let counted = |reason: &String| reason.contains(|letter: char| letter.is_ascii_digit());
+    let counted =
+        |reason: &Reason| reason.to_string().contains(|letter: char| letter.is_ascii_digit());
     assert!(!reasons.iter().any(counted), "{reasons:?}");
     let report = capture.report();
     let first_lines: Vec<_> = report.lines().take(6).collect();

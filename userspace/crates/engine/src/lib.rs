@@ -28,7 +28,7 @@ use event::Event;
 use ownership::claims::{Claimant, Claims};
 use ownership::ledger::Ledger;
 use rpcprobe_model::request_filter::Wanted;
-use rpcprobe_model::{Category, Kind, Request, Rule, Segment};
+use rpcprobe_model::{Category, Kind, Reason, Request, Rule, Segment};
 use timeline::retention::Held;
 use timeline::{Channel, ThreadId, World};
 use walk::{Goal, NotYet, Settings, Worker};
@@ -299,7 +299,7 @@ impl Engine {
             goal.messages.iter().filter_map(|message| self.world.channels.get(&message.object));
         if request.complete && channels.any(forgotten) {
             request.complete = false;
-            request.reason = Some(FORGOTTEN.into());
+            request.reason = Some(Reason::ChannelForgotten);
         }
     }
 
@@ -307,20 +307,19 @@ impl Engine {
     fn judged(&self, mut request: Request) -> Request {
         if request.start_ns < self.given_up_ns && request.complete {
             request.complete = false;
-            let most = self.most_history_events;
-            request.reason =
-                Some(format!("its begin was forgotten, more than {most} events before"));
+            let most_events = self.most_history_events;
+            request.reason = Some(Reason::BeginForgotten { most_events });
         }
         if request.start_ns < self.attached_ns {
             request.complete = false;
-            request.reason = Some("it began before the capture".into());
+            request.reason = Some(Reason::BeganBefore);
         }
         let end_ns = request.start_ns + request.latency_ns;
         let lost = self.world.losses.count(request.start_ns, end_ns);
         request.records_lost = lost;
         if lost > 0 && request.complete {
             request.complete = false;
-            request.reason = Some("records were lost while it was under way".into());
+            request.reason = Some(Reason::RecordsLost);
         }
         request
     }
@@ -360,9 +359,6 @@ impl Engine {
         self.detector.forget(&self.world, horizon_ns);
     }
 }
-
-const FORGOTTEN: &str =
-    "its channel had fallen out of a full table: which bytes are whose is not known since";
 
 fn claimant(Found { request, goal }: &Found) -> Claimant {
     Claimant {

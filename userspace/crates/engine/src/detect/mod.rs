@@ -34,7 +34,6 @@ use stdio::Stdio;
 
 pub use exec::KnownTarget;
 pub use found::Found;
-pub(crate) use found::WHO_ASKS;
 pub use ids::is_ahead;
 
 /// What there is to be looked at in an event, once the world has applied it.
