@@ -159,7 +159,7 @@ impl Engine {
             }
         }
         self.explain_found(sink)?;
-        for found in self.detector.take_fallback() {
+        for found in self.detector.take_fallback(&self.world) {
             self.hold(found);
         }
         if self.detector.has_primary() && !self.held.is_empty() {
@@ -191,7 +191,7 @@ impl Engine {
         }
         self.explain_found(sink)?;
         if !self.detector.has_primary() {
-            for found in self.detector.take_fallback() {
+            for found in self.detector.take_fallback(&self.world) {
                 self.hold(found);
             }
             let mut held = std::mem::take(&mut self.held);
@@ -360,7 +360,7 @@ impl Engine {
     }
 }
 
-fn claimant(Found { request, goal }: &Found) -> Claimant {
+fn claimant(Found { request, goal, .. }: &Found) -> Claimant {
     Claimant {
         id: request.request_id,
         parent: request.parent_request_id,

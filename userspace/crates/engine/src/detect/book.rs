@@ -9,7 +9,6 @@ use crate::event::Object;
 use crate::timeline::retention::Held;
 use crate::timeline::World;
 use rpcprobe_model::request_filter::Wanted;
-use rpcprobe_model::Request;
 
 /// Requests of a kind that is used when there are no others, kept until that is known.
 const MOST_FALLBACKS: usize = 100_000;
@@ -63,7 +62,7 @@ impl Book {
             return Vec::new();
         }
         let mut found = std::mem::take(&mut self.found);
-        found.retain(|found| self.gives(found));
+        found.retain(|found| self.gives(world, found));
         // Of what began before the capture, who asks may not have been known.
         let attached_ns = self.attached_ns.unwrap_or(0);
         for found in found.iter().filter(|found| found.goal.start_ns >= attached_ns) {
@@ -72,19 +71,16 @@ impl Book {
         found
     }
 
-    pub(super) fn take_fallback(&mut self) -> Vec<Found> {
+    pub(super) fn take_fallback(&mut self, world: &World) -> Vec<Found> {
         let mut fallback = std::mem::take(&mut self.fallback);
-        fallback.retain(|found| self.gives(found));
+        fallback.retain(|found| self.gives(world, found));
         fallback
     }
 
-    fn gives(&self, found: &Found) -> bool {
-        found.goal.end_ns >= self.attached_ns.unwrap_or(0) && self.wants(&found.request)
-    }
-
-    /// Whether the user asked for such requests.
-    fn wants(&self, request: &Request) -> bool {
-        self.wanted.takes(request.kind, request.channel.as_deref())
+    /// Whether a request is of the capture, and the user asked for such requests.
+    fn gives(&self, world: &World, found: &Found) -> bool {
+        found.goal.end_ns >= self.attached_ns.unwrap_or(0)
+            && self.wanted.takes(found.request.kind, |port| found.has_port(world, port))
     }
 
     /// Forgets connections that the world has forgotten, and what no request since `horizon_ns` can name.

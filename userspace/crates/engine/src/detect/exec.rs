@@ -87,7 +87,7 @@ fn reap(world: &World, thread: ThreadId, call: &Call, book: &mut Book) {
         ..exec_request(world, process, thread, &child, call.exit_ns, book)
     };
     let goal = exec_goal(world, process, thread, &child, call.exit_ns);
-    book.found(Found { request, goal });
+    book.found(Found::without_channels(request, goal));
 }
 
 /// A program that nobody waited for.
@@ -107,7 +107,7 @@ fn never_reaped(world: &World, process: ProcessId, child: &Child, book: &mut Boo
         ..exec_request(world, process, child.parent, child, end_ns, book)
     };
     let goal = exec_goal(world, process, child.parent, child, end_ns);
-    book.found(Found { request, goal });
+    book.found(Found::without_channels(request, goal));
 }
 
 fn exec_request(
@@ -166,7 +166,7 @@ impl Exec {
             server_process: Some(thread.process),
             ..Goal::new(start_ns, end_ns, (root, thread.process))
         };
-        book.found_fallback(Found { request, goal });
+        book.found_fallback(Found::without_channels(request, goal));
     }
 
     /// The begin of the target's life.

@@ -10,6 +10,22 @@ use rpcprobe_model::{End, Kind, Reason, Request, Who};
 pub struct Found {
     pub request: Request,
     pub goal: Goal,
+    /// The channels on which it was found: that of its question, and that of its answer if that is no connection's
+    /// other direction.
+    pub channels: [Option<Object>; 2],
+}
+
+impl Found {
+    /// One that was found by other things than messages.
+    pub(super) fn without_channels(request: Request, goal: Goal) -> Found {
+        Found { request, goal, channels: [None; 2] }
+    }
+
+    /// Whether one of its channels leads from or to that port.
+    pub(super) fn has_port(&self, world: &World, port: u16) -> bool {
+        let known = self.channels.iter().flatten().filter_map(|object| world.channels.get(object));
+        { known }.any(|channel| channel.has_port(port))
+    }
 }
 
 pub(super) fn kind_of(channel: Object) -> Kind {

@@ -165,8 +165,8 @@ impl Detector {
     }
 
     /// Hands out requests of a kind that is used when there are no others.
-    pub fn take_fallback(&mut self) -> Vec<Found> {
-        self.book.take_fallback()
+    pub fn take_fallback(&mut self, world: &World) -> Vec<Found> {
+        self.book.take_fallback(world)
     }
 
     /// Looks at an event the world has just applied.

@@ -418,7 +418,7 @@ fn found(
         passed: Some((ask.thread, ask.enter_ns)),
         ..Goal::new(ask.enter_ns, end_ns, (client, ask.process))
     };
-    book.found(Found { request, goal });
+    book.found(Found::without_channels(request, goal));
 }
 
 /// Whether a process has nothing in its memory from before the capture: it has begun a program in it, or is a

@@ -96,7 +96,7 @@ impl Served {
             messages: vec![self.asked, answer],
             ..Goal::new(start_ns, end_ns.max(start_ns), (self.thread, self.process))
         };
-        book.found(Found { request, goal });
+        book.found(Found { request, goal, channels: [Some(self.asked.object), None] });
     }
 
     /// What a write that began then cannot answer, as it was read later: that is another question. A call's

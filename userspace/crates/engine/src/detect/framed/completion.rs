@@ -247,7 +247,7 @@ impl Connection {
                 (window.thread, world.thread(window.thread).process),
             )
         };
-        book.found(Found { request, goal });
+        book.found(Found { request, goal, channels: [Some(ends.0), None] });
     }
 }
 

@@ -188,7 +188,8 @@ impl Turn {
             ],
             ..Goal::new(start_ns, end_ns, (client, self.process))
         };
-        book.found(Found { request, goal });
+        let answer = Some(object).filter(|_| self.reverse.is_none());
+        book.found(Found { request, goal, channels: [Some(self.object), answer] });
     }
 
     /// Whether what looks like the answer, on `object`, is a request: the turn's process answers it
@@ -286,6 +287,6 @@ impl Turn {
             server_process: Some(server),
             ..Goal::new(self.life.since_ns(), end_ns, (self.client, self.process))
         };
-        book.found(Found { request, goal });
+        book.found(Found { request, goal, channels: [Some(self.object), None] });
     }
 }
