@@ -19,7 +19,7 @@ use crate::engine::decode::decode;
 use crate::engine::event::{Event, What};
 use crate::engine::ownership::ledger::Account;
 use crate::engine::stacks::Stacks;
-use crate::engine::{Engine, Rates};
+use crate::engine::{Engine, FallbackGiven, Rates};
 use crate::interrupt::{self, Interrupted};
 use crate::invoking_user::OutputDir;
 use crate::memory;
@@ -58,11 +58,16 @@ pub fn attribute(
     told: bool,
 ) -> Result<()> {
     let events = dir.open_file(EVENTS)?;
-    let size_bytes = events.metadata().map_or(0, |metadata| metadata.len());
-    let progress = Progress::of(Work::Attributing, size_bytes, told);
-    let input = BufReader::with_capacity(1 << 20, progress.counted(events));
-    let written = write_tables(dir, manifest, input, allow_truncated);
-    drop(progress);
+    let mut attempt = |events: File, no_fallback: bool| {
+        let size_bytes = events.metadata().map_or(0, |metadata| metadata.len());
+        let progress = Progress::of(Work::Attributing, size_bytes, told);
+        let input = BufReader::with_capacity(1 << 20, progress.counted(events));
+        write_tables(dir, manifest, input, (allow_truncated, no_fallback))
+    };
+    let mut written = attempt(events, false);
+    if written.as_ref().is_err_and(|error| error.is::<FallbackGiven>()) {
+        written = dir.open_file(EVENTS).and_then(|events| attempt(events, true));
+    }
     // The manifest first: tables that are missing are noticed, figures that are missing are not.
     let mut names = vec![MANIFEST, REQUESTS, SEGMENTS, THREADS];
     names.extend(has_stacks(manifest).then_some(STACKS));
@@ -121,7 +126,7 @@ fn write_tables(
     dir: &OutputDir,
     manifest: &mut Manifest,
     input: impl Read + Send,
-    allow_truncated: bool,
+    (allow_truncated, no_fallback): (bool, bool),
 ) -> Result<()> {
     let unwritten = || format!("cannot write the tables of {}", dir.path().display());
     let mut files = [create_tmp(dir, REQUESTS)?, create_tmp(dir, SEGMENTS)?];
@@ -138,7 +143,8 @@ fn write_tables(
         Ok(_) => Rc::new(output::read_symbols(&dir.path().join(SYMBOLS))?),
         Err(_) => Rc::default(),
     };
-    let given = Given { symbols: Some(&symbols), allow_truncated, ..Given::of(manifest) };
+    let given =
+        Given { symbols: Some(&symbols), allow_truncated, no_fallback, ..Given::of(manifest) };
     let passed = pass(input, &given, &mut sink);
     // First: why it could not be written is worth more than that it could not.
     let written = behind.finish().with_context(unwritten)?;
@@ -252,6 +258,8 @@ pub struct Given<'a> {
     /// What may be used in all.
     pub memory_bytes: Option<u64>,
     pub allow_truncated: bool,
+    /// There are other requests than turns on standard input and output, which are left out: see [`FallbackGiven`].
+    pub no_fallback: bool,
     /// What to look for.
     pub requests: &'a [Rule],
     /// A rule of the walk to do without; for experiments and tests.
@@ -303,7 +311,7 @@ pub fn losses(input: impl Read, allow_truncated: bool) -> Result<Vec<Loss>> {
 /// Reads events and hands every explained request to `sink`.
 ///
 /// # Errors
-/// Damaged or truncated input, or whatever `sink` returns.
+/// Damaged or truncated input, whatever `sink` returns, or [`FallbackGiven`].
 pub fn pass(
     input: impl Read + Send,
     given: &Given<'_>,
@@ -325,6 +333,9 @@ pub fn pass(
         engine.attached_at(attached_ns);
     }
     engine.look_for(Wanted::new(given.requests));
+    if given.no_fallback {
+        engine.leave_out_fallback();
+    }
     if let Some(rule) = given.without {
         engine.leave_out(rule);
     }

@@ -199,6 +199,13 @@ named! {
     }
 }
 
+impl Kind {
+    /// Whether requests of the kind are given only where there are none of the others.
+    pub fn is_fallback(self) -> bool {
+        matches!(self, Kind::Stdio | Kind::Process)
+    }
+}
+
 named! {
     /// How sure it is that a request is one, of that kind.
     Certainty {

@@ -119,7 +119,7 @@ impl Wanted {
 
     /// Whether kinds were named that are otherwise only given where there are no others.
     pub fn names_fallback(&self) -> bool {
-        self.0.iter().any(|rule| matches!(rule.kind, Kind::Stdio | Kind::Process))
+        self.0.iter().any(|rule| rule.kind.is_fallback())
     }
 }
 

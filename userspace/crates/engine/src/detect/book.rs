@@ -10,9 +10,6 @@ use crate::timeline::retention::Held;
 use crate::timeline::World;
 use rpcprobe_model::request_filter::Wanted;
 
-/// Requests of a kind that is used when there are no others, kept until that is known.
-const MOST_FALLBACKS: usize = 100_000;
-
 #[derive(Default)]
 pub(super) struct Book {
     pub(super) causality: Causality,
@@ -21,8 +18,11 @@ pub(super) struct Book {
     pub(super) wanted: Wanted,
     /// The target ran already when the capture began: requests that ended before then are left out.
     pub(super) attached_ns: Option<u64>,
+    /// It is known beforehand that there are others than those that are used when there are none.
+    pub(super) no_fallback: bool,
     carried: Carried,
     found: Vec<Found>,
+    /// Since the last event.
     fallback: Vec<Found>,
     /// A request was found of a kind that is not only used when there are no others.
     found_primary: bool,
@@ -36,14 +36,12 @@ impl Book {
 
     /// Of a kind that is used when there are no others.
     pub(super) fn found_fallback(&mut self, found: Found) {
-        if self.fallback.len() < MOST_FALLBACKS {
-            self.fallback.push(found);
-        }
+        self.fallback.push(found);
     }
 
     /// Whether there are requests of other kinds than those that are given where there are none.
     pub(super) fn has_primary(&self) -> bool {
-        self.found_primary && !self.wanted.names_fallback()
+        self.no_fallback || self.found_primary && !self.wanted.names_fallback()
     }
 
     /// Whether requests were found on the channel.

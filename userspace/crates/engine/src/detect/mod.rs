@@ -149,6 +149,11 @@ impl Detector {
         self.book.attached_ns = Some(attached_ns);
     }
 
+    /// Leaves out the fallbacks `process` and `stdio`: there are others.
+    pub fn leave_out_fallback(&mut self) {
+        self.book.no_fallback = true;
+    }
+
     /// Whether there are requests of other kinds than the fallbacks `process` and `stdio`.
     pub fn has_primary(&self) -> bool {
         self.book.has_primary()
