@@ -12,7 +12,7 @@ use std::thread;
 
 use anyhow::{ensure, Context, Result};
 
-use crate::capture::manifest::{Loss, Manifest};
+use crate::capture::manifest::{Loss, Manifest, Scope, Warning};
 use crate::capture::reader::Reader;
 use crate::engine::classify::syscall;
 use crate::engine::decode::decode;
@@ -40,9 +40,7 @@ pub const STACKS: &str = "stacks.parquet";
 pub const THREADS: &str = "threads.parquet";
 pub const SYMBOLS: &str = "symbols.parquet";
 
-/// How the warning about it begins.
-const IO_URING: &str = "io_uring is used by";
-/// Most users it names.
+/// Most users of io_uring that a warning names.
 const IO_URING_USERS: usize = 16;
 
 /// Attributes the events in `dir`, brings `manifest` up to date, and replaces the Parquet files and
@@ -187,16 +185,12 @@ fn write_tables(
     manifest.losses.extend(tally.losses.into_iter().filter(|loss| !known.contains(loss)));
     counts.records_lost =
         manifest.losses.iter().map(|loss| loss.count).fold(0, u64::saturating_add);
-    let cut = "the events break off at byte ";
-    manifest.warnings.retain(|warning| !warning.starts_with(cut));
-    if let Some(offset) = tally.truncated_at {
-        manifest.warnings.push(format!("{cut}{offset}: what came later is missing"));
-    }
-    manifest.warnings.retain(|warning| !warning.starts_with(IO_URING));
+    let ours = |of: &Warning| matches!(of, Warning::BreaksOff { .. } | Warning::IoUring { .. });
+    manifest.warnings.retain(|warning| !ours(warning));
+    manifest.warnings.extend(tally.truncated_at.map(|offset| Warning::BreaksOff { offset }));
     if !tally.io_uring.is_empty() {
         let users: Vec<_> = tally.io_uring.iter().map(String::as_str).collect();
-        let users = users.join(", ");
-        manifest.warnings.push(format!("{IO_URING} {users}: what moves that way is not followed"));
+        manifest.warnings.push(Warning::IoUring { users: users.join(", ") });
     }
     let file = create_tmp(dir, THREADS)?;
     let written = output::write_threads(file.try_clone()?, &tally.accounts);
@@ -281,7 +275,7 @@ impl<'a> Given<'a> {
                 call_outside_ns: calibration.call_outside_ns as u64,
             },
             losses: &manifest.losses,
-            whole_machine: manifest.options.scope == "machine",
+            whole_machine: manifest.options.scope == Scope::Machine,
             target_pid: Some(manifest.command.pid).filter(|pid| *pid != 0),
             attached_ns: manifest.command.attached.as_ref().map(|_| manifest.start_ns),
             memory_bytes: memory::limit_bytes(),

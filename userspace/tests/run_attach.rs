@@ -173,7 +173,7 @@ fn captured(selection: Vec<String>) -> Capture {
 fn whole(capture: &Capture) -> (Manifest, Requests) {
     let manifest = capture.manifest();
     assert_eq!(manifest.losses, [], "nothing lost");
-    assert_eq!(manifest.warnings, [""; 0]);
+    assert_eq!(manifest.warnings, []);
     let end_ns = manifest.start_ns + manifest.duration_ns;
     let mut requests = capture.checked();
     for (request, _) in &requests {

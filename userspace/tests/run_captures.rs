@@ -11,6 +11,7 @@ use std::process::Stdio;
 use common::capture::{kinds, run, stdin_from, time_in, Capture};
 use common::process::{Competitors, Talking};
 use common::{as_nobody, directory_of_nobody, expressions, frpc, needs_kernel, rpcprobe, text};
+use rpcprobe::capture::manifest::Scope;
 use rpcprobe::capture::reader::Reader;
 use rpcprobe::model::{Category, Evidence, Kind, Reason, Request, Segment};
 use tempfile::TempDir;
@@ -55,7 +56,7 @@ fn calibration_needs_no_large_rings() {
     for kib in ["4", "16384"] {
         let capture = Capture::of(&["--ring-kib", kib], &["true"], Stdio::null()).succeeded();
         let manifest = capture.manifest();
-        assert_eq!(manifest.warnings, Vec::<String>::new(), "{kib} KiB");
+        assert_eq!(manifest.warnings, [], "{kib} KiB");
         assert!(manifest.calibration.call_outside_ns > 0.0, "{kib} KiB");
     }
 }
@@ -456,7 +457,7 @@ fn scope_target_is_a_whole_capture_and_says_what_it_cannot_name() {
     let requests = capture.checked();
     assert_eq!(kinds(&requests), [(Kind::Pipe, 300)].into());
     all_complete(&requests);
-    assert_eq!(capture.manifest().options.scope, "target");
+    assert_eq!(capture.manifest().options.scope, Scope::Target);
     let head: String = capture.report().lines().take(7).collect();
     assert!(head.contains("--scope target"), "{head}");
 }

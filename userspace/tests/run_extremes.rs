@@ -140,7 +140,11 @@ fn in_namespaces(inner: &Command) -> Command {
 
 /// Whether names were left out that would have been those of others.
 fn warns_of_names(capture: &Capture) -> bool {
-    capture.manifest().warnings.iter().any(|warning| warning.contains("inside a PID namespace"))
+    capture
+        .manifest()
+        .warnings
+        .iter()
+        .any(|warning| warning.to_string().contains("inside a PID namespace"))
 }
 
 /// As in a container: rpcprobe and its target see other process numbers than the kernel's hooks.

@@ -40,6 +40,12 @@ macro_rules! worded {
             }
         }
 
+        impl From<String> for $name {
+            fn from(text: String) -> $name {
+                $name::from(&*text)
+            }
+        }
+
         impl std::fmt::Display for $name {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 match self {
