@@ -12,14 +12,14 @@ use std::thread;
 
 use anyhow::{ensure, Context, Result};
 
-use crate::capture::manifest::{Loss, Manifest};
+use crate::capture::manifest::{Loss, Manifest, Scope, Warning};
 use crate::capture::reader::Reader;
 use crate::engine::classify::syscall;
 use crate::engine::decode::decode;
 use crate::engine::event::{Event, What};
 use crate::engine::ownership::ledger::Account;
 use crate::engine::stacks::Stacks;
-use crate::engine::{Engine, Rates};
+use crate::engine::{Engine, FallbackGiven, Rates};
 use crate::interrupt::{self, Interrupted};
 use crate::invoking_user::OutputDir;
 use crate::memory;
@@ -40,9 +40,7 @@ pub const STACKS: &str = "stacks.parquet";
 pub const THREADS: &str = "threads.parquet";
 pub const SYMBOLS: &str = "symbols.parquet";
 
-/// How the warning about it begins.
-const IO_URING: &str = "io_uring is used by";
-/// Most users it names.
+/// Most users of io_uring that a warning names.
 const IO_URING_USERS: usize = 16;
 
 /// How events are attributed, if not as usual.
@@ -67,11 +65,16 @@ pub fn attribute(
     told: bool,
 ) -> Result<()> {
     let events = dir.open_file(EVENTS)?;
-    let size_bytes = events.metadata().map_or(0, |metadata| metadata.len());
-    let progress = Progress::of(Work::Attributing, size_bytes, told);
-    let input = BufReader::with_capacity(1 << 20, progress.counted(events));
-    let written = write_tables(dir, manifest, input, choices);
-    drop(progress);
+    let mut attempt = |events: File, no_fallback: bool| {
+        let size_bytes = events.metadata().map_or(0, |metadata| metadata.len());
+        let progress = Progress::of(Work::Attributing, size_bytes, told);
+        let input = BufReader::with_capacity(1 << 20, progress.counted(events));
+        write_tables(dir, manifest, input, choices, no_fallback)
+    };
+    let mut written = attempt(events, false);
+    if written.as_ref().is_err_and(|error| error.is::<FallbackGiven>()) {
+        written = dir.open_file(EVENTS).and_then(|events| attempt(events, true));
+    }
     // The manifest first: tables that are missing are noticed, figures that are missing are not.
     let mut names = vec![MANIFEST, REQUESTS, SEGMENTS, THREADS];
     names.extend(has_stacks(manifest).then_some(STACKS));
@@ -131,6 +134,7 @@ fn write_tables(
     manifest: &mut Manifest,
     input: impl Read + Send,
     choices: Choices,
+    no_fallback: bool,
 ) -> Result<()> {
     let unwritten = || format!("cannot write the tables of {}", dir.path().display());
     let mut files = [create_tmp(dir, REQUESTS)?, create_tmp(dir, SEGMENTS)?];
@@ -148,8 +152,13 @@ fn write_tables(
         Err(_) => Rc::default(),
     };
     let Choices { allow_truncated, every_piece } = choices;
-    let given =
-        Given { symbols: Some(&symbols), allow_truncated, every_piece, ..Given::of(manifest) };
+    let given = Given {
+        symbols: Some(&symbols),
+        allow_truncated,
+        no_fallback,
+        every_piece,
+        ..Given::of(manifest)
+    };
     let passed = pass(input, &given, &mut sink);
     // First: why it could not be written is worth more than that it could not.
     let written = behind.finish().with_context(unwritten)?;
@@ -192,16 +201,12 @@ fn write_tables(
     manifest.losses.extend(tally.losses.into_iter().filter(|loss| !known.contains(loss)));
     counts.records_lost =
         manifest.losses.iter().map(|loss| loss.count).fold(0, u64::saturating_add);
-    let cut = "the events break off at byte ";
-    manifest.warnings.retain(|warning| !warning.starts_with(cut));
-    if let Some(offset) = tally.truncated_at {
-        manifest.warnings.push(format!("{cut}{offset}: what came later is missing"));
-    }
-    manifest.warnings.retain(|warning| !warning.starts_with(IO_URING));
+    let ours = |of: &Warning| matches!(of, Warning::BreaksOff { .. } | Warning::IoUring { .. });
+    manifest.warnings.retain(|warning| !ours(warning));
+    manifest.warnings.extend(tally.truncated_at.map(|offset| Warning::BreaksOff { offset }));
     if !tally.io_uring.is_empty() {
         let users: Vec<_> = tally.io_uring.iter().map(String::as_str).collect();
-        let users = users.join(", ");
-        manifest.warnings.push(format!("{IO_URING} {users}: what moves that way is not followed"));
+        manifest.warnings.push(Warning::IoUring { users: users.join(", ") });
     }
     let file = create_tmp(dir, THREADS)?;
     let written = output::write_threads(file.try_clone()?, &tally.accounts);
@@ -263,6 +268,8 @@ pub struct Given<'a> {
     /// What may be used in all.
     pub memory_bytes: Option<u64>,
     pub allow_truncated: bool,
+    /// There are other requests than turns on standard input and output, which are left out: see [`FallbackGiven`].
+    pub no_fallback: bool,
     /// What to look for.
     pub requests: &'a [Rule],
     /// Requests of many pieces are told piece by piece.
@@ -286,7 +293,7 @@ impl<'a> Given<'a> {
                 call_outside_ns: calibration.call_outside_ns as u64,
             },
             losses: &manifest.losses,
-            whole_machine: manifest.options.scope == "machine",
+            whole_machine: manifest.options.scope == Scope::Machine,
             target_pid: Some(manifest.command.pid).filter(|pid| *pid != 0),
             attached_ns: manifest.command.attached.as_ref().map(|_| manifest.start_ns),
             memory_bytes: memory::limit_bytes(),
@@ -316,7 +323,7 @@ pub fn losses(input: impl Read, allow_truncated: bool) -> Result<Vec<Loss>> {
 /// Reads events and hands every explained request to `sink`.
 ///
 /// # Errors
-/// Damaged or truncated input, or whatever `sink` returns.
+/// Damaged or truncated input, whatever `sink` returns, or [`FallbackGiven`].
 pub fn pass(
     input: impl Read + Send,
     given: &Given<'_>,
@@ -338,6 +345,9 @@ pub fn pass(
         engine.attached_at(attached_ns);
     }
     engine.look_for(Wanted::new(given.requests));
+    if given.no_fallback {
+        engine.leave_out_fallback();
+    }
     if let Some(rule) = given.without {
         engine.leave_out(rule);
     }
@@ -364,7 +374,7 @@ pub fn pass(
     tally.switches_missed = engine.world.missed_switches;
     tally.switches_restored = engine.world.restored_switches;
     let lost = engine.world.framing_lost.iter();
-    tally.framing_lost = lost.map(|(why, times)| (why.text().to_string(), *times)).collect();
+    tally.framing_lost = lost.map(|(why, times)| (why.to_string(), *times)).collect();
     tally.channels_forgotten = engine.world.channels_forgotten;
     tally.wakes_restored = engine.world.restored_wakes;
     tally.steal_unplaced_ns = engine.world.steal_unplaced_ns;

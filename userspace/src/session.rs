@@ -12,7 +12,7 @@ use zerocopy::IntoBytes;
 
 use crate::attribute::{tmp, EVENTS};
 use crate::capture::manifest::{
-    Calibration, Command, Host, Loss, Manifest, Options, ProbeProcess, FORMAT_VERSION,
+    Calibration, Command, Host, Loss, Manifest, Options, ProbeProcess, Scope, FORMAT_VERSION,
 };
 use crate::capture::writer::Writer;
 use crate::clock;
@@ -157,7 +157,7 @@ fn manifest(
         command,
         labels: labels.into_iter().collect(),
         options: Options {
-            scope: if config.scope_target { "target" } else { "machine" }.into(),
+            scope: if config.scope_target { Scope::Target } else { Scope::Machine },
             paths: config.keep_paths,
             methods: config.keep_methods,
             ring_bytes_per_cpu: u64::from(config.ring_bytes_per_cpu),
@@ -233,7 +233,8 @@ fn events_file(
         match Mappings::listen(tgids, config.keep_paths) {
             Ok(listening) => mappings = Some(listening),
             Err(error) => {
-                manifest.warnings.push(format!("frames of programs have no names: {error:#}"));
+                let warning = format!("frames of programs have no names: {error:#}");
+                manifest.warnings.push(warning.into());
             }
         }
     }
@@ -276,8 +277,10 @@ fn conclude(
     if manifest.options.stacks.is_some() && failure.is_none() {
         // While the probe is there: its programs are part of the stacks.
         match symbols::write(dir, reader_of_code) {
-            Ok(warnings) => manifest.warnings.extend(warnings),
-            Err(error) => manifest.warnings.push(format!("stacks have no names: {error:#}")),
+            Ok(warnings) => manifest.warnings.extend(warnings.into_iter().map(Into::into)),
+            Err(error) => {
+                manifest.warnings.push(format!("stacks have no names: {error:#}").into());
+            }
         }
     }
     Ok(Outcome { manifest, failure })

@@ -16,7 +16,7 @@ use common::{
     rpcprobe, text,
 };
 use rpcprobe::capture::manifest::Manifest;
-use rpcprobe::model::{Category, Kind, Request, Segment};
+use rpcprobe::model::{Category, Kind, Reason, Request, Segment};
 use tempfile::TempDir;
 
 type Requests = Vec<(Request, Vec<Segment>)>;
@@ -173,15 +173,15 @@ fn captured(selection: Vec<String>) -> Capture {
 fn whole(capture: &Capture) -> (Manifest, Requests) {
     let manifest = capture.manifest();
     assert_eq!(manifest.losses, [], "nothing lost");
-    assert_eq!(manifest.warnings, [""; 0]);
+    assert_eq!(manifest.warnings, []);
     let end_ns = manifest.start_ns + manifest.duration_ns;
     let mut requests = capture.checked();
     for (request, _) in &requests {
         if !request.complete {
-            let reason = request.reason.as_deref().expect("a reason");
-            let at_begin = reason == "it began before the capture";
+            let reason = request.reason.as_ref().expect("a reason");
+            let at_begin = *reason == Reason::BeganBefore;
             assert_eq!(at_begin, request.start_ns < manifest.start_ns, "{request:?}");
-            assert!(at_begin || reason == "the capture ended before the answer", "{request:?}");
+            assert!(at_begin || *reason == Reason::CaptureEnded, "{request:?}");
         }
     }
     requests.retain(|(request, _)| request.complete);

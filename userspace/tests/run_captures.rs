@@ -11,8 +11,9 @@ use std::process::Stdio;
 use common::capture::{kinds, run, stdin_from, time_in, Capture};
 use common::process::{Competitors, Talking};
 use common::{as_nobody, directory_of_nobody, expressions, frpc, needs_kernel, rpcprobe, text};
+use rpcprobe::capture::manifest::Scope;
 use rpcprobe::capture::reader::Reader;
-use rpcprobe::model::{Category, Evidence, Kind, Request, Segment};
+use rpcprobe::model::{Category, Evidence, Kind, Reason, Request, Segment};
 use tempfile::TempDir;
 
 /// Mode 3 on the 300 expressions.
@@ -55,7 +56,7 @@ fn calibration_needs_no_large_rings() {
     for kib in ["4", "16384"] {
         let capture = Capture::of(&["--ring-kib", kib], &["true"], Stdio::null()).succeeded();
         let manifest = capture.manifest();
-        assert_eq!(manifest.warnings, Vec::<String>::new(), "{kib} KiB");
+        assert_eq!(manifest.warnings, [], "{kib} KiB");
         assert!(manifest.calibration.call_outside_ns > 0.0, "{kib} KiB");
     }
 }
@@ -423,7 +424,8 @@ fn lost_records_are_counted_and_mark_what_they_touch() {
         .collect();
     assert!(!reasons.is_empty());
     // The number is beside the reason, so that a reason can be shared.
-    let counted = |reason: &String| reason.contains(|letter: char| letter.is_ascii_digit());
+    let counted =
+        |reason: &Reason| reason.to_string().contains(|letter: char| letter.is_ascii_digit());
     assert!(!reasons.iter().any(counted), "{reasons:?}");
     let report = capture.report();
     let first_lines: Vec<_> = report.lines().take(6).collect();
@@ -455,7 +457,7 @@ fn scope_target_is_a_whole_capture_and_says_what_it_cannot_name() {
     let requests = capture.checked();
     assert_eq!(kinds(&requests), [(Kind::Pipe, 300)].into());
     all_complete(&requests);
-    assert_eq!(capture.manifest().options.scope, "target");
+    assert_eq!(capture.manifest().options.scope, Scope::Target);
     let head: String = capture.report().lines().take(7).collect();
     assert!(head.contains("--scope target"), "{head}");
 }

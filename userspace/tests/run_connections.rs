@@ -7,6 +7,7 @@ use std::process::Stdio;
 
 use common::capture::{kinds, time_in, Capture};
 use common::{echo, needs_kernel, peer, text};
+use rpcprobe::capture::manifest::Warning;
 use rpcprobe::model::{Category, Kind, Request, Segment};
 
 type Requests = Vec<(Request, Vec<Segment>)>;
@@ -311,5 +312,5 @@ print(fd >= 0)
     let warned = |line: &str| line.starts_with("! io_uring is used by python3/");
     let report = capture.report();
     assert!(report.lines().take(8).any(warned), "{report}");
-    assert!(capture.manifest().warnings.iter().any(|line| line.contains("io_uring")));
+    assert!(capture.manifest().warnings.iter().any(|line| matches!(line, Warning::IoUring { .. })));
 }

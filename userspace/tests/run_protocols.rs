@@ -8,7 +8,7 @@ use std::process::Stdio;
 use common::capture::{time_in, Capture};
 use common::{needs_kernel, peer, peer_in_c, python, rpcprobe, text};
 use rpcprobe::capture::manifest::Manifest;
-use rpcprobe::model::{Category, Certainty, Kind, Request, Segment};
+use rpcprobe::model::{Category, Certainty, GapWhy, Kind, Reason, Request, Segment};
 
 type Requests = Vec<(Request, Vec<Segment>)>;
 
@@ -219,10 +219,11 @@ fn connections_beyond_those_that_are_followed_are_told() {
     let of_kind: Vec<_> =
         requests.iter().map(|(r, _)| r).filter(|r| r.kind == Kind::Http1).collect();
     assert_eq!(of_kind.len(), 4 * CONNECTIONS);
-    let why = "there are more connections than can be followed";
-    let told = manifest.counts.framing_lost.get(why).copied().unwrap_or(0);
-    let torn =
-        of_kind.iter().filter(|r| r.reason.as_ref().is_some_and(|r| r.contains(why))).count();
+    let why = GapWhy::Forgotten;
+    let told = manifest.counts.framing_lost.get(why.name()).copied().unwrap_or(0);
+    let whys = [Reason::NotFollowed { why }, Reason::NotFollowedBefore { why }];
+    let torn = of_kind.iter().filter(|r| r.reason.as_ref().is_some_and(|r| whys.contains(r)));
+    let torn = torn.count();
     // Of those in the middle of an answer 64 framers, of three or four a connection, are left.
     assert!(told as usize >= CONNECTIONS - 64 && torn >= CONNECTIONS - 64, "{told} {torn}");
     assert!(said.contains("messages could not be followed inside a connection"), "{said}");
@@ -248,9 +249,11 @@ fn forgotten_channels_are_told() {
     assert!(table.let_go > CONNECTIONS as u64, "{table:?}");
     let of_kind: Vec<_> = requests.iter().filter(|(r, _)| r.kind == Kind::Http1).collect();
     assert_eq!(of_kind.len(), 4 * CONNECTIONS);
-    let whys =
-        ["its channel had fallen out of a full table", "its connection could not be followed"];
-    let told = |reason: &String| whys.iter().any(|why| reason.starts_with(why));
+    let told = |reason: &Reason| {
+        let not_followed =
+            matches!(reason, Reason::NotFollowed { .. } | Reason::NotFollowedBefore { .. });
+        not_followed || *reason == Reason::ChannelForgotten
+    };
     let others = of_kind.iter().find(|(request, _)| !request.reason.as_ref().is_some_and(told));
     println!("{others:?}");
     let told = of_kind.iter().filter(|(request, _)| request.reason.as_ref().is_some_and(told));

@@ -83,7 +83,8 @@ pub fn attach(
     if taken_over.is_err() {
         sink.writer = None;
     }
-    manifest.warnings.extend(settle(&probe, &selected, &mut sink, &rings)?);
+    let warnings = settle(&probe, &selected, &mut sink, &rings)?;
+    manifest.warnings.extend(warnings.into_iter().map(Into::into));
 
     manifest.start_ns = clock::monotonic_ns();
     manifest.start_utc = clock::utc_now();

@@ -4,7 +4,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Output;
 
-use rpcprobe::model::{Kind, Request};
+use rpcprobe::model::{Kind, Reason, Request, Who};
 use tempfile::TempDir;
 
 use crate::common::capture::{kinds, run, stdin_from, Capture};
@@ -59,8 +59,8 @@ fn a_request_whose_server_is_killed_is_incomplete() {
     kill(in_flight.back_end, libc::SIGKILL);
     let (output, requests) = in_flight.requests();
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
-    let reason = requests[5].reason.as_deref().unwrap_or_default();
-    assert!(reason.contains("server") && reason.contains("signal 9"), "{reason}");
+    let killed = Reason::Killed { who: Who::Server, signal: libc::SIGKILL };
+    assert_eq!(requests[5].reason, Some(killed));
 }
 
 #[test]
@@ -74,8 +74,8 @@ fn a_request_whose_client_is_killed_is_incomplete() {
     kill(in_flight.back_end, libc::SIGKILL);
     let (output, requests) = in_flight.requests();
     assert_eq!(output.status.signal(), Some(libc::SIGKILL), "{}", text(&output.stderr));
-    let reason = requests[5].reason.as_deref().unwrap_or_default();
-    assert!(reason.contains("client") && reason.contains("signal 9"), "{reason}");
+    let killed = Reason::Killed { who: Who::Client, signal: libc::SIGKILL };
+    assert_eq!(requests[5].reason, Some(killed));
 }
 
 #[test]

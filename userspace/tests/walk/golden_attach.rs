@@ -3,7 +3,7 @@
 
 use rpcprobe::engine::event::{OpenCall, What, TYPE_UNIX};
 use rpcprobe::engine::{Engine, Rates};
-use rpcprobe::model::{check_conservation, Request, Segment};
+use rpcprobe::model::{check_conservation, Reason, Request, Segment};
 
 use super::story::*;
 
@@ -119,6 +119,6 @@ fn what_began_before_is_incomplete_and_what_ended_before_is_left_out() {
         .into_iter()
         .map(|(request, _)| (request.start_ns, request.complete, request.reason))
         .collect();
-    let reason = Some("it began before the capture".to_string());
+    let reason = Some(Reason::BeganBefore);
     assert_eq!(told, [(30, false, reason), (60, true, None)]);
 }

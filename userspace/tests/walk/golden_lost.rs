@@ -2,15 +2,13 @@
 //! 10) asks on pipe `A`, the server (thread 20) answers on pipe `B`.
 
 use rpcprobe::engine::event::{What, TYPE_TCP, TYPE_UNIX};
+use rpcprobe::model::Reason;
 
 use super::golden::{a, b};
 use super::story::*;
 
-const WHO_ASKS: &str = "records of its channel's begin were lost: who asks is not known";
-const TORN: &str = "nobody saw who wrote part of its answer";
-
 /// All that was found: begin, end, reason.
-fn found(s: &Story) -> Vec<(u64, u64, Option<String>)> {
+fn found(s: &Story) -> Vec<(u64, u64, Option<Reason>)> {
     let mut found: Vec<_> = explain(4, 0, &s.events(), 0.0)
         .into_iter()
         .map(|(request, _)| {
@@ -73,12 +71,11 @@ fn who_asks_is_known_if_the_question_came_before_any_loss() {
     lost(&mut s, 112, 130);
     trip(&mut s, 1, 200);
     trip(&mut s, 2, 300);
-    let lost = "records were lost while it was under way".to_string();
-    assert_eq!(found(&s), [(100, 230, Some(lost)), (300, 330, None)]);
+    assert_eq!(found(&s), [(100, 230, Some(Reason::RecordsLost)), (300, 330, None)]);
 }
 
 /// Two trips on a connection whose first question is lost.
-fn on_a_connection(type_bits: u16, first: u64, opened: bool) -> Vec<(u64, u64, Option<String>)> {
+fn on_a_connection(type_bits: u16, first: u64, opened: bool) -> Vec<(u64, u64, Option<Reason>)> {
     let (there, back) = (connection(1, type_bits), connection(2, type_bits));
     let mut s = Story::new();
     if opened {
@@ -100,7 +97,7 @@ fn on_a_connection(type_bits: u16, first: u64, opened: bool) -> Vec<(u64, u64, O
 
 #[test]
 fn likewise_on_connections() {
-    let doubted = |start_ns| (start_ns, start_ns + 30, Some(WHO_ASKS.to_string()));
+    let doubted = |start_ns| (start_ns, start_ns + 30, Some(Reason::AskerUnknown));
     assert_eq!(on_a_connection(TYPE_UNIX, 0, false), [doubted(200), doubted(300)]);
     // TCP's numbers begin anywhere.
     assert_eq!(on_a_connection(TYPE_TCP, 0, false), [doubted(200), doubted(300)]);
@@ -118,6 +115,6 @@ fn an_answer_of_which_a_part_has_no_writer_is_not_whole() {
     lost(&mut s, 250, 290);
     s.read(0, 10, b(), (8, 4), (285, 295));
     trip(&mut s, 3, 400);
-    let torn = (200, 230, Some(TORN.to_string()));
+    let torn = (200, 230, Some(Reason::WriterUnseen));
     assert_eq!(found(&s), [(100, 130, None), torn, (400, 430, None)]);
 }

@@ -5,7 +5,7 @@
 
 use rpcprobe::engine::event::Object;
 use rpcprobe::engine::{Engine, Rates};
-use rpcprobe::model::{Kind, Request};
+use rpcprobe::model::{Kind, Reason, Request};
 
 use super::story::*;
 
@@ -183,7 +183,7 @@ fn what_is_asked_at_the_end_is_incomplete() {
     let open: Vec<_> = answers.iter().filter(|(request, _)| !request.complete).collect();
     let [(open, _)] = open[..] else { panic!("{answers:#?}") };
     assert_eq!((open.start_ns, open.latency_ns), (200, 100));
-    assert_eq!(open.reason.as_deref(), Some("the capture ended before the answer"));
+    assert_eq!(open.reason, Some(Reason::CaptureEnded));
 }
 
 #[test]
@@ -195,8 +195,7 @@ fn whose_word_is_older_than_the_capture_may_be_the_server() {
     let answers = explain_with(engine, &s.events());
     assert_eq!(answers.len(), 2);
     for (request, _) in answers {
-        let reason = "its word is older than the capture: who asks is not known";
-        assert_eq!((request.complete, request.reason.as_deref()), (false, Some(reason)));
+        assert_eq!((request.complete, request.reason), (false, Some(Reason::WordOlder)));
     }
 }
 

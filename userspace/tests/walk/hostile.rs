@@ -265,6 +265,7 @@ fn hostile_event_files_do_no_harm() {
                 target_pid: (at.index(3) == 0).then_some(10),
                 attached_ns: (at.index(3) == 1).then_some(start_ns + 100_000),
                 allow_truncated,
+                no_fallback: false,
                 memory_bytes: None,
                 requests: &[],
                 without: None,

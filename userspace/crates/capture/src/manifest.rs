@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use rpcprobe_model::request_filter::Rule;
+use rpcprobe_model::worded;
 pub use rpcprobe_model::Loss;
 
 /// Version of the layout of a capture directory.
@@ -41,7 +42,7 @@ pub struct Manifest {
     #[serde(default)]
     pub tables: Vec<TableUse>,
     /// What made the capture end before the target did, or left part of it out; empty when whole.
-    pub warnings: Vec<String>,
+    pub warnings: Vec<Warning>,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -92,8 +93,7 @@ pub struct Process {
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Options {
-    /// `machine` or `target`: whose scheduler records were kept.
-    pub scope: String,
+    pub scope: Scope,
     pub paths: bool,
     #[serde(default)]
     pub methods: bool,
@@ -104,6 +104,30 @@ pub struct Options {
     /// The requests that were looked for; none: all kinds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requests: Vec<Rule>,
+}
+
+worded! {
+    /// Whose scheduler records are kept. Of a capture that broke off it is not known (an empty text).
+    Scope {
+        Machine = "machine",
+        Target = "target",
+    }
+}
+
+impl Default for Scope {
+    fn default() -> Scope {
+        Scope::Other("".into())
+    }
+}
+
+worded! {
+    /// What a reader must know of a capture as a whole. Attribution, which may be repeated, replaces its own.
+    Warning {
+        /// The file ends in the middle of a block.
+        BreaksOff { offset: u64 } = "the events break off at byte {offset}: what came later is missing",
+        /// Users as `comm/pid`, with commas.
+        IoUring { users: String } = "io_uring is used by {users}: what moves that way is not followed",
+    }
 }
 
 /// Which stacks are taken.

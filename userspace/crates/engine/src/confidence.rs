@@ -1,13 +1,12 @@
 //! Confidence that a detected request is real and of the reported kind.
 
-use crate::detect::WHO_ASKS;
 use crate::timeline::World;
 use crate::walk::Goal;
-use rpcprobe_model::{Certainty, Kind, Request};
+use rpcprobe_model::{Certainty, Kind, Reason, Request};
 
 /// Of a request that was found so.
 pub fn of(world: &World, goal: &Goal, request: &Request) -> Certainty {
-    if request.reason.as_deref() == Some(WHO_ASKS) {
+    if request.reason == Some(Reason::AskerUnknown) {
         return Certainty::Guessed;
     }
     match request.kind {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 pub use crate::object::*;
 use crate::send_limit::SendLimit;
+pub use rpcprobe_model::GapWhy;
 use rpcprobe_model::Kind;
 use rpcprobe_record::*;
 
@@ -327,28 +328,6 @@ impl Unit {
         match self.protocol {
             Protocol::Http2 => self.kind == HEADERS,
             _ => matches!(self.kind, UNIT_REQUEST | UNIT_RESPONSE),
-        }
-    }
-}
-
-/// Why the framing of a stream was lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum GapWhy {
-    Unseen,
-    Senseless,
-    Long,
-    Busy,
-    Forgotten,
-}
-
-impl GapWhy {
-    pub fn text(self) -> &'static str {
-        match self {
-            GapWhy::Unseen => "bytes moved unseen",
-            GapWhy::Senseless => "bytes made no sense or could not be read",
-            GapWhy::Long => "a call moved more messages than are looked at",
-            GapWhy::Busy => "two CPUs were at it at once",
-            GapWhy::Forgotten => "there are more connections than can be followed",
         }
     }
 }

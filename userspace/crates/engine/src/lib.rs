@@ -11,6 +11,7 @@ pub mod decode;
 pub mod detect;
 mod endpoint_io;
 pub mod event;
+mod fallback;
 mod held_back;
 pub mod object;
 pub mod ownership;
@@ -28,11 +29,13 @@ pub use calibration::Rates;
 use condense::{condense, condense_life};
 use detect::{Detector, Found, KnownTarget};
 use event::{Event, What};
+pub use fallback::FallbackGiven;
+use fallback::{Fallback, HeldBack};
 use held_back::Unsent;
 use ownership::claims::{Claimant, Claims};
 use ownership::ledger::Ledger;
 use rpcprobe_model::request_filter::Wanted;
-use rpcprobe_model::{Category, Kind, Request, Rule, Segment};
+use rpcprobe_model::{Category, Kind, Reason, Request, Rule, Segment};
 use timeline::retention::Held;
 use timeline::{Channel, ThreadId, World};
 use walk::{Goal, NotYet, Settings, Worker};
@@ -57,14 +60,6 @@ struct Waiting {
     on: ThreadId,
 }
 
-/// A request of a kind that is given only where there are no others.
-struct HeldBack {
-    request: Request,
-    segments: Vec<Segment>,
-    workers: Vec<Worker>,
-    claimant: Claimant,
-}
-
 /// Takes events in time order, hands out explained requests.
 pub struct Engine {
     pub world: World,
@@ -82,8 +77,8 @@ pub struct Engine {
     given_up_ns: u64,
     /// Requests that began before are not seen whole.
     attached_ns: u64,
-    /// Stdin/stdout turns already explained, held until it is known that nothing better comes.
-    held: Vec<HeldBack>,
+    /// Turns on stdin and stdout already explained, held until it is known that nothing better comes.
+    fallback: Fallback,
 }
 
 impl Engine {
@@ -101,7 +96,7 @@ impl Engine {
             rounds: VecDeque::new(),
             given_up_ns: 0,
             attached_ns: 0,
-            held: Vec::new(),
+            fallback: Fallback::default(),
         }
     }
 
@@ -136,6 +131,12 @@ impl Engine {
         self.settings.every_piece = true;
     }
 
+    /// Finds no turns on standard input and output and no life of the target, because there are other requests: for
+    /// a pass after one that ended in [`FallbackGiven`].
+    pub fn leave_out_fallback(&mut self) {
+        self.detector.leave_out_fallback();
+    }
+
     /// Keeps no more events for any request than fit into their part of so much memory.
     pub fn limit_memory(&mut self, bytes: u64) {
         let events = bytes / HISTORY_PART / EVENT_BYTES;
@@ -150,7 +151,7 @@ impl Engine {
     /// Takes the next event.
     ///
     /// # Errors
-    /// Whatever `sink` returns.
+    /// Whatever `sink` returns; [`FallbackGiven`].
     pub fn push(
         &mut self,
         event: &Event,
@@ -158,6 +159,7 @@ impl Engine {
     ) -> Result<()> {
         let settled = self.world.apply(event);
         self.detector.observe(&self.world, event);
+        self.refuse_fallback()?;
         if let Some(thread) = settled {
             if self.waiting.iter().any(|waiting| waiting.on == thread) {
                 let (ready, waiting) = std::mem::take(&mut self.waiting)
@@ -175,12 +177,7 @@ impl Engine {
                 sink(request, segments)?;
             }
         }
-        for found in self.detector.take_fallback() {
-            self.hold(found);
-        }
-        if self.detector.has_primary() && !self.held.is_empty() {
-            self.held.clear();
-        }
+        self.explain_fallback(sink)?;
         self.events += 1;
         if self.events.is_multiple_of(FORGET_EVERY) {
             self.forget();
@@ -194,7 +191,7 @@ impl Engine {
     /// No more events: explains what is left.
     ///
     /// # Errors
-    /// Whatever `sink` returns.
+    /// Whatever `sink` returns; [`FallbackGiven`].
     pub fn finish(
         &mut self,
         end_ns: Option<u64>,
@@ -205,6 +202,7 @@ impl Engine {
             self.world.now_ns = self.world.now_ns.max(end_ns);
         }
         self.detector.finish(&self.world);
+        self.refuse_fallback()?;
         for Waiting { found, .. } in std::mem::take(&mut self.waiting) {
             self.explain(found, sink)?;
         }
@@ -212,21 +210,8 @@ impl Engine {
         for (request, segments) in self.unsent.all() {
             sink(request, segments)?;
         }
-        if !self.detector.has_primary() {
-            for found in self.detector.take_fallback() {
-                self.hold(found);
-            }
-            let mut held = std::mem::take(&mut self.held);
-            held.sort_by_key(|HeldBack { request, .. }| {
-                (request.start_ns, u64::MAX - request.latency_ns)
-            });
-            for HeldBack { mut request, segments, workers, claimant } in held {
-                request.request_id = self.detector.new_id();
-                let claimant = Claimant { id: request.request_id, ..claimant };
-                let segments = self.claimed(claimant, segments, &workers);
-                sink(request, segments)?;
-            }
-        }
+        self.explain_fallback(sink)?;
+        self.give_fallback(sink)?;
         self.ledger.count(&self.world, self.world.now_ns);
         self.claims.book_before(u64::MAX, &self.world, &mut self.ledger);
         Ok(())
@@ -253,6 +238,14 @@ impl Engine {
         sink: &mut impl FnMut(Request, Vec<Segment>) -> Result<()>,
     ) -> Result<()> {
         match self.walked(&found) {
+            Ok((segments, workers)) if found.request.kind.is_fallback() => {
+                let claimant = claimant(&found);
+                let request = self.completed(found);
+                match self.fallback.hold(HeldBack { request, segments, workers, claimant }) {
+                    true => self.give_fallback(sink),
+                    false => Ok(()),
+                }
+            }
             Ok((segments, workers)) => {
                 let segments = self.claimed(claimant(&found), segments, &workers);
                 let left = held_back::of(&self.world, &found.goal);
@@ -269,12 +262,40 @@ impl Engine {
         }
     }
 
-    fn hold(&mut self, found: Found) {
-        if let Ok((segments, workers)) = self.walked(&found) {
-            let claimant = claimant(&found);
-            let request = self.completed(found);
-            self.held.push(HeldBack { request, segments, workers, claimant });
+    /// Explains requests of kinds that are given only where there are no others.
+    fn explain_fallback(
+        &mut self,
+        sink: &mut impl FnMut(Request, Vec<Segment>) -> Result<()>,
+    ) -> Result<()> {
+        for found in self.detector.take_fallback(&self.world) {
+            if !self.fallback.is_refused() {
+                self.explain(found, sink)?;
+            }
         }
+        Ok(())
+    }
+
+    /// Once there are others, they are not given.
+    fn refuse_fallback(&mut self) -> Result<(), FallbackGiven> {
+        if self.detector.has_primary() && !self.fallback.is_refused() {
+            self.fallback.refuse()?;
+            self.waiting.retain(|waiting| !waiting.found.request.kind.is_fallback());
+        }
+        Ok(())
+    }
+
+    /// Gives all of them that are held.
+    fn give_fallback(
+        &mut self,
+        sink: &mut impl FnMut(Request, Vec<Segment>) -> Result<()>,
+    ) -> Result<()> {
+        for HeldBack { mut request, segments, workers, claimant } in self.fallback.take() {
+            request.request_id = self.detector.new_id();
+            let claimant = Claimant { id: request.request_id, ..claimant };
+            let segments = self.claimed(claimant, segments, &workers);
+            sink(request, segments)?;
+        }
+        Ok(())
     }
 
     fn walked(&self, found: &Found) -> Result<(Vec<Segment>, Vec<Worker>), NotYet> {
@@ -332,7 +353,7 @@ impl Engine {
             goal.messages.iter().filter_map(|message| self.world.channels.get(&message.object));
         if request.complete && channels.any(forgotten) {
             request.complete = false;
-            request.reason = Some(FORGOTTEN.into());
+            request.reason = Some(Reason::ChannelForgotten);
         }
     }
 
@@ -340,20 +361,19 @@ impl Engine {
     fn judged(&self, mut request: Request) -> Request {
         if request.start_ns < self.given_up_ns && request.complete {
             request.complete = false;
-            let most = self.most_history_events;
-            request.reason =
-                Some(format!("its begin was forgotten, more than {most} events before"));
+            let most_events = self.most_history_events;
+            request.reason = Some(Reason::BeginForgotten { most_events });
         }
         if request.start_ns < self.attached_ns {
             request.complete = false;
-            request.reason = Some("it began before the capture".into());
+            request.reason = Some(Reason::BeganBefore);
         }
         let end_ns = request.start_ns + request.latency_ns;
         let lost = self.world.losses.count(request.start_ns, end_ns);
         request.records_lost = lost;
         if lost > 0 && request.complete {
             request.complete = false;
-            request.reason = Some("records were lost while it was under way".into());
+            request.reason = Some(Reason::RecordsLost);
         }
         request
     }
@@ -394,10 +414,7 @@ impl Engine {
     }
 }
 
-const FORGOTTEN: &str =
-    "its channel had fallen out of a full table: which bytes are whose is not known since";
-
-fn claimant(Found { request, goal }: &Found) -> Claimant {
+fn claimant(Found { request, goal, .. }: &Found) -> Claimant {
     Claimant {
         id: request.request_id,
         parent: request.parent_request_id,
@@ -410,5 +427,7 @@ fn claimant(Found { request, goal }: &Found) -> Claimant {
     }
 }
 
+#[cfg(test)]
+mod fallback_tests;
 #[cfg(test)]
 mod tests;

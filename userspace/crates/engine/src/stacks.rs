@@ -9,7 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 use crate::event::{Code, Module};
-use crate::symbols::{Place, Symbols};
+use crate::symbols::{Place, SleptFor, Symbols};
 use crate::timeline::address_space::{AddressSpace, Extent};
 use crate::timeline::{Off, ProcessId, ThreadId, Why, World};
 use rpcprobe_model::{Category, Samples, StackUse, Taken};
@@ -187,7 +187,7 @@ impl Stacks {
     }
 
     /// Why the kernel put the thread to sleep: names from the kernel stack of the sleep.
-    pub fn reason(&self, thread: ThreadId, off: &Off) -> Option<String> {
+    pub fn reason(&self, thread: ThreadId, off: &Off) -> Option<SleptFor> {
         let stack = self.of_sleep(thread, off)?;
         crate::symbols::reason(stack.iter().filter_map(|frame| {
             let lines = self.symbols.at(self.place(*frame)?)?;

@@ -101,29 +101,39 @@ fn lock(function: &str) -> Option<&'static str> {
     LOCKS.iter().find(|(name, _)| function.starts_with(name)).map(|(_, lock)| *lock)
 }
 
-/// Why a thread sleeps, from the functions of its kernel stack, innermost first: the lock and who
-/// wants it, or the function that called the scheduler and its caller.
-pub fn reason<'f>(functions: impl Iterator<Item = &'f str>) -> Option<String> {
+/// Why a thread sleeps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SleptFor {
+    /// The lock and who wants it, or the function that called the scheduler and its caller.
+    pub text: String,
+    /// It is a lock of the kernel's.
+    pub is_lock: bool,
+}
+
+/// Why a thread sleeps, from the functions of its kernel stack, innermost first.
+pub fn reason<'f>(functions: impl Iterator<Item = &'f str>) -> Option<SleptFor> {
     let mut functions = functions.skip_while(|function| is_way_to_sleep(function)).peekable();
     let first = functions.next()?;
     if let Some(lock) = lock(first) {
         let mut wanting = functions.skip_while(|function| self::lock(function).is_some());
-        return Some(match wanting.next() {
+        let text = match wanting.next() {
             Some(function) => format!("{lock} in {function}"),
             None => lock.to_string(),
-        });
+        };
+        return Some(SleptFor { text, is_lock: true });
     }
-    Some(match functions.next() {
+    let text = match functions.next() {
         Some(caller) => format!("{first} in {caller}"),
         None => first.to_string(),
-    })
+    };
+    Some(SleptFor { text, is_lock: false })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn reason_of(functions: &[&str]) -> Option<String> {
+    fn reason_of(functions: &[&str]) -> Option<SleptFor> {
         reason(functions.iter().copied())
     }
 
@@ -131,7 +141,10 @@ mod tests {
     fn reasons() {
         let top = ["bpf_prog_0_on_sched_switch", "bpf_trace_run4", "__schedule", "schedule"];
         let below = |rest: &[&'static str]| reason_of(&[&top, rest].concat());
-        let is = |told: Option<String>, text: &str| assert_eq!(told.as_deref(), Some(text));
+        let is = |told: Option<SleptFor>, text: &str| {
+            let is_lock = text.starts_with("kernel ");
+            assert_eq!(told, Some(SleptFor { text: text.into(), is_lock }));
+        };
         is(
             below(&["io_schedule", "folio_wait_bit_common", "filemap_fault", "x"]),
             "folio_wait_bit_common in filemap_fault",

@@ -20,7 +20,7 @@ fn lost_records_are_a_reason_and_a_number() {
         let request = engine.judged(request(start_ns, latency_ns));
         (request.complete, request.reason, request.records_lost)
     };
-    let reason = Some("records were lost while it was under way".to_owned());
+    let reason = Some(Reason::RecordsLost);
     assert_eq!(judged(90, 9), (true, None, 0));
     assert_eq!(judged(90, 10), (false, reason.clone(), 7));
     assert_eq!(judged(100, 10), (false, reason.clone(), 12));
@@ -29,9 +29,9 @@ fn lost_records_are_a_reason_and_a_number() {
 
     // A better reason stays; the number is told all the same.
     let unanswered =
-        Request { complete: false, reason: Some("its server ended".into()), ..request(100, 10) };
+        Request { complete: false, reason: Some(Reason::CaptureEnded), ..request(100, 10) };
     let judged = engine.judged(unanswered);
-    assert_eq!((judged.reason.as_deref(), judged.records_lost), (Some("its server ended"), 12));
+    assert_eq!((judged.reason, judged.records_lost), (Some(Reason::CaptureEnded), 12));
 }
 
 /// A pipe whose bytes are counted from the first one on again: which are whose is not known since.
@@ -90,8 +90,8 @@ fn requests_over_a_pipe_that_was_forgotten_are_incomplete() {
     };
     engine.finish(Some(1_000_000_000), &mut sink).unwrap();
     assert_eq!(engine.world.channels_forgotten, 2, "one a direction");
-    found.retain(|(_, reason)| reason.as_deref() != Some("the capture ended before the answer"));
-    let forgotten = || Some(FORGOTTEN.to_string());
+    found.retain(|(_, reason)| *reason != Some(Reason::CaptureEnded));
+    let forgotten = || Some(Reason::ChannelForgotten);
     assert_eq!(
         found,
         [(1_000, None), (2_000, None), (3_000, None), (4_000, forgotten()), (5_000, forgotten())]

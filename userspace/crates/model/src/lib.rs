@@ -2,9 +2,6 @@
 //!
 //! The names here are the stable ones of the files and reports; see `docs/design.md`.
 
-pub mod laws;
-pub mod request_filter;
-
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -35,8 +32,23 @@ macro_rules! named {
                 f.pad(self.name())
             }
         }
+
+        impl std::str::FromStr for $name {
+            type Err = String;
+
+            fn from_str(text: &str) -> Result<$name, String> {
+                $name::from_name(text).ok_or_else(|| format!("`{text}` is no such name"))
+            }
+        }
     };
 }
+
+pub mod laws;
+pub mod reason;
+pub mod request_filter;
+pub mod worded;
+
+pub use reason::{GapWhy, Reason, Who};
 
 named! {
     /// Where a piece of latency went. A segment has exactly one.
@@ -189,6 +201,13 @@ named! {
     }
 }
 
+impl Kind {
+    /// Whether requests of the kind are given only where there are none of the others.
+    pub fn is_fallback(self) -> bool {
+        matches!(self, Kind::Stdio | Kind::Process)
+    }
+}
+
 named! {
     /// How sure it is that a request is one, of that kind.
     Certainty {
@@ -308,7 +327,7 @@ pub struct Request {
     pub latency_ns: u64,
     pub complete: bool,
     /// Why it is incomplete.
-    pub reason: Option<String>,
+    pub reason: Option<Reason>,
     /// Records lost while it was under way. A loss touches every request it overlaps, so these are
     /// not to be added up over requests.
     pub records_lost: u64,

@@ -101,17 +101,15 @@ impl Wanted {
         Wanted(rules.to_vec())
     }
 
-    /// Whether requests of the kind are looked for on a channel of that name (`127.0.0.1:4000 >
-    /// 127.0.0.1:80`, if it has any).
-    pub fn takes(&self, kind: Kind, channel: Option<&str>) -> bool {
+    /// Whether requests of the kind are looked for on a connection of which `has_port` tells the ports.
+    pub fn takes(&self, kind: Kind, has_port: impl Fn(u16) -> bool) -> bool {
         if self.0.is_empty() {
             return true;
         }
-        let has = |port: u16| channel.is_some_and(|name| ports_in(name).any(|of| of == port));
         let (mut at_port, mut any) = (None, None);
         for rule in &self.0 {
             match rule.port {
-                Some(port) if !has(port) => {}
+                Some(port) if !has_port(port) => {}
                 Some(_) => at_port = Some(at_port.unwrap_or(false) || rule.kind == kind),
                 None => any = Some(any.unwrap_or(false) || rule.kind == kind),
             }
@@ -121,13 +119,8 @@ impl Wanted {
 
     /// Whether kinds were named that are otherwise only given where there are no others.
     pub fn names_fallback(&self) -> bool {
-        self.0.iter().any(|rule| matches!(rule.kind, Kind::Stdio | Kind::Process))
+        self.0.iter().any(|rule| rule.kind.is_fallback())
     }
-}
-
-/// The ports of the addresses in a channel's name.
-fn ports_in(name: &str) -> impl Iterator<Item = u16> + '_ {
-    name.split_whitespace().filter_map(|word| word.rsplit_once(':')?.1.parse().ok())
 }
 
 #[cfg(test)]
@@ -151,15 +144,16 @@ mod tests {
 
     #[test]
     fn kinds_without_a_port_narrow_and_those_with_one_override() {
-        let redis = Some("127.0.0.1:4000 > 127.0.0.1:6379");
-        let web = Some("[::1]:4000 > [::1]:80");
+        let redis = |port| [4000, 6379].contains(&port);
+        let web = |port| [4000, 80].contains(&port);
+        let none = |_| false;
         assert!(wanted(&[]).takes(Kind::Resp, redis));
         let narrow = wanted(&["http1", "exec"]);
-        assert!(narrow.takes(Kind::Http1, web) && narrow.takes(Kind::Exec, None));
+        assert!(narrow.takes(Kind::Http1, web) && narrow.takes(Kind::Exec, none));
         assert!(!narrow.takes(Kind::Resp, redis) && !narrow.takes(Kind::Tcp, web));
         let other = wanted(&["tcp:6379"]);
         assert!(other.takes(Kind::Tcp, redis) && !other.takes(Kind::Resp, redis));
-        assert!(other.takes(Kind::Http1, web) && other.takes(Kind::Pipe, None));
+        assert!(other.takes(Kind::Http1, web) && other.takes(Kind::Pipe, none));
         let both = wanted(&["tcp:6379", "http1"]);
         assert!(both.takes(Kind::Tcp, redis) && !both.takes(Kind::Tcp, web));
     }

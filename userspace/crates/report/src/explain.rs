@@ -11,7 +11,7 @@ use super::requests::{bytes, latency};
 use super::stacks::{stack, summary, Last, ShownStacks};
 use super::text::{alarm, bold, end, escape, evidence_mark, indented, marks, table, tinted};
 use super::units::{count, format_at, format_exact, format_ns, format_share, format_start};
-use super::Style;
+use super::{words, Style};
 use rpcprobe_capture::manifest::Manifest;
 use rpcprobe_model::{
     check_conservation, Category, Certainty, Evidence, Kind, Moved, Request, Segment, Taken,
@@ -113,7 +113,7 @@ fn heading(
     );
     write!(out, "{}", wrap(&text, "  ", style).replacen(&title, &bold(&title, style), 1))?;
     if !request.complete {
-        let reason = escape(request.reason.as_deref().unwrap_or("no reason given"));
+        let reason = escape(&words::reason(request.reason.as_ref()));
         let text = format!("incomplete: {reason}; the latency is a lower bound");
         for line in wrap(&text, "  ", style).lines() {
             writeln!(out, "{}", alarm(line, style))?;

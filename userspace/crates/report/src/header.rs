@@ -12,7 +12,7 @@ use super::survey::Query;
 use super::text::{alarm, bold, escape, wait_status};
 use super::units::{count, format_exact, format_ns, format_share, format_start};
 use super::{words, Style};
-use rpcprobe_capture::manifest::{Attached, Hook, Manifest, TableUse};
+use rpcprobe_capture::manifest::{Attached, Hook, Manifest, Scope, TableUse};
 use rpcprobe_model::Kind;
 
 /// CPUs whose losses are listed one by one.
@@ -273,14 +273,14 @@ fn problems_of(problems: &mut Vec<String>, manifest: &Manifest) {
         let late = count(manifest.counts.records_late, "record");
         problems.push(format!("{late} came too late to be put in order"));
     }
-    if manifest.options.scope == "target" {
+    if manifest.options.scope == Scope::Target {
         problems.push(
             "scheduler records of the target only (--scope target): who else had a CPU has no name"
                 .to_owned(),
         );
     }
     problems.extend(manifest.hooks.iter().filter_map(missing_hook));
-    problems.extend(manifest.warnings.iter().map(|warning| escape(warning)));
+    problems.extend(manifest.warnings.iter().map(|warning| escape(&warning.to_string())));
 }
 
 /// Why it was not known any more where messages begin.

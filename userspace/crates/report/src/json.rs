@@ -12,7 +12,7 @@ use super::filter::RequestFilter;
 use super::overview::Reported;
 use super::requests::{is_modelled, Marks, Selection};
 use super::stacks::ShownStacks;
-use rpcprobe_capture::manifest::{Command, Hook, Host, Loss, Manifest, Stacks};
+use rpcprobe_capture::manifest::{Command, Hook, Host, Loss, Manifest, Scope, Stacks, Warning};
 use rpcprobe_model::{Category, Evidence, Request, Segment, Taken};
 use rpcprobe_tables::ShownFrame;
 
@@ -46,7 +46,7 @@ struct Capture<'a> {
     start_ns: u64,
     start_utc: &'a str,
     duration_ns: u64,
-    scope: &'a str,
+    scope: &'a Scope,
     stacks: Option<Stacks>,
     sleep_stacks: u64,
     samples: u64,
@@ -64,7 +64,7 @@ struct Capture<'a> {
     switches_missed: u64,
     steal_unplaced_ns: u64,
     losses: &'a [Loss],
-    warnings: &'a [String],
+    warnings: &'a [Warning],
     hooks_not_attached: Vec<&'a Hook>,
     /// Events x calibrated cost, over the whole capture.
     probe_cost_estimated_ns: u64,

@@ -11,7 +11,8 @@ use super::sums::{clamp, ratio, Distribution, Key, Sum, Sums};
 use super::survey::KindPlan;
 use super::tail::TailSums;
 use super::threads::{without_tid, ProbeThreads};
-use rpcprobe_model::{Category, Certainty, Evidence, Kind, Request, Segment};
+use super::words;
+use rpcprobe_model::{Category, Certainty, Evidence, Kind, Reason, Request, Segment};
 
 /// Names listed for a run-queue wait.
 const TOP_NAMES: usize = 3;
@@ -124,7 +125,7 @@ pub struct KindSums {
     requests: u64,
     certainties: BTreeMap<Certainty, u64>,
     incomplete: u64,
-    reasons: BTreeMap<String, u64>,
+    reasons: HashMap<Option<Reason>, u64>,
     max_lower_bound_ns: Option<u64>,
     ends: EndSums,
     latency: Sums,
@@ -144,7 +145,7 @@ impl KindSums {
             requests: 0,
             certainties: BTreeMap::new(),
             incomplete: 0,
-            reasons: BTreeMap::new(),
+            reasons: HashMap::new(),
             max_lower_bound_ns: None,
             ends: EndSums { ends: Ends::default(), clients: names(), servers: names() },
             latency: Sums::default(),
@@ -171,8 +172,7 @@ impl KindSums {
             self.held_back.add(request);
         } else {
             self.incomplete += 1;
-            let reason = request.reason.clone().unwrap_or("no reason given".to_owned());
-            *self.reasons.entry(reason).or_default() += 1;
+            *self.reasons.entry(request.reason.clone()).or_default() += 1;
             self.max_lower_bound_ns = self.max_lower_bound_ns.max(Some(request.latency_ns));
         }
     }
@@ -235,7 +235,7 @@ impl KindSums {
             requests: self.requests,
             certainties: self.certainties,
             incomplete: self.incomplete,
-            incomplete_reasons: self.reasons,
+            incomplete_reasons: in_words(&self.reasons),
             incomplete_max_lower_bound_ns: self.max_lower_bound_ns,
             ends: self.ends.finish(),
             latency: latency.distribution(complete),
@@ -248,6 +248,11 @@ impl KindSums {
             tail: self.tail.map(TailSums::finish),
         }
     }
+}
+
+/// How many requests are incomplete for each reason, by what it is called.
+fn in_words(reasons: &HashMap<Option<Reason>, u64>) -> BTreeMap<String, u64> {
+    reasons.iter().map(|(reason, requests)| (words::reason(reason.as_ref()), *requests)).collect()
 }
 
 fn parts_of(parts: BTreeMap<Key, PartSums>, complete: u64, whole: u128) -> Vec<Part> {

@@ -321,7 +321,7 @@ fn line(
         end(request.server.as_ref()),
         bytes(request),
         top.map_or("-".to_owned(), |top| top.text),
-        request.reason.as_deref().map(escape).unwrap_or_default(),
+        request.reason.as_ref().map(|why| escape(&why.to_string())).unwrap_or_default(),
     ];
     (texts, category)
 }
@@ -519,7 +519,7 @@ id  kind        start      latency  complete  client      server       bytes  mo
         let row = |id: u64, complete: bool| {
             let mut row = unfinished(id, 10 * (id % 5000));
             row.request.complete = complete;
-            row.request.reason = (!complete).then(|| "records lost".to_owned());
+            row.request.reason = (!complete).then(|| "records lost".into());
             row
         };
         let rows: Vec<_> = (1..=10_000).map(|id| row(id, id % 100 != 0)).collect();

@@ -86,15 +86,18 @@ fn ansi(code: &str, text: &str, style: Style) -> String {
 
 /// One colour a family of categories.
 pub fn color_of(category: Category) -> Color {
-    let name = category.name();
-    match name.split('.').next().unwrap_or(name) {
-        "user" => Color::Green,
-        "kernel" | "copy" | "fault" => Color::Blue,
-        "runqueue" | "interrupt" | "steal" => Color::Red,
-        "lock" | "journal" | "block_io" | "writeback" => Color::Yellow,
-        "queue" | "wire" => Color::Magenta,
-        "unattributed" => Color::DarkGrey,
-        _ => Color::Cyan,
+    use Category::*;
+    match category {
+        User => Color::Green,
+        KernelPipe | KernelUnix | KernelTcp | KernelUdp | KernelVfs | KernelExec | KernelMm
+        | KernelFutex | KernelPoll | KernelSched | KernelOther | Copy | Fault => Color::Blue,
+        RunqueueWakeup | RunqueuePreempted | Interrupt | Steal => Color::Red,
+        Lock | Journal | BlockIo | Writeback => Color::Yellow,
+        QueueAccept | QueueSocket | QueuePipe | QueueApp | WireQdisc | WireLink | WireStack => {
+            Color::Magenta
+        }
+        Unattributed => Color::DarkGrey,
+        Sleep | IdlePeer => Color::Cyan,
     }
 }
 

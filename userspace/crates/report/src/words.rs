@@ -4,7 +4,7 @@ use super::breakdown::{Breakdown, Ends, KindBreakdown, Part};
 use super::tail::{Tail, TailPart};
 use super::text::{escape, marks, MODELLED, SAMPLED};
 use super::units::{format_exact, format_ns, format_share};
-use rpcprobe_model::{Category, Kind, Side};
+use rpcprobe_model::{Category, Kind, Reason, Side};
 
 /// Parts named in a sentence.
 const NAMED: usize = 3;
@@ -17,6 +17,11 @@ pub(super) fn place(side: Side, comm: Option<&str>) -> String {
         (Side::Middle, Some(comm)) => format!("{side}: {}", escape(comm)),
         _ => side.to_string(),
     }
+}
+
+/// Why a request is incomplete.
+pub(super) fn reason(reason: Option<&Reason>) -> String {
+    reason.map_or("no reason given".to_owned(), Reason::to_string)
 }
 
 /// The largest parts of the time.

@@ -14,7 +14,7 @@ use super::{
     FileWriter, Ints, RequestRow, Rows, Texts, BATCH_ROWS, REQUESTS_HELD_BYTES,
 };
 use rpcprobe_model::{
-    category_ns, Category, Certainty, End, HeldBy, Kind, Moved, Request, Samples, Segment,
+    category_ns, Category, Certainty, End, HeldBy, Kind, Moved, Reason, Request, Samples, Segment,
 };
 
 /// Every request of a file, in its order.
@@ -175,7 +175,7 @@ impl RequestWriter {
         c.start_ns.append_value(to_i64(START, request.start_ns)?);
         c.latency_ns.append_value(to_i64(LATENCY, request.latency_ns)?);
         c.complete.append_value(request.complete);
-        c.reason.append_option(request.reason.as_ref());
+        c.reason.append_option(request.reason.as_ref().map(Reason::to_string));
         c.records_lost.append_value(to_i64("records_lost", request.records_lost)?);
         c.client.append(request.client.as_ref());
         c.server.append(request.server.as_ref());
@@ -390,7 +390,7 @@ impl Reader {
             start_ns: self.start_ns.need(row)?,
             latency_ns: self.latency_ns.need(row)?,
             complete: self.complete.value(row),
-            reason: self.reason.owned(row),
+            reason: self.reason.get(row).map(Reason::from),
             records_lost: self.records_lost.need(row)?,
             client: self.client.get(row)?,
             server: self.server.get(row)?,

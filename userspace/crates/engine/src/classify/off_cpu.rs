@@ -52,11 +52,13 @@ pub fn explain(
     // Only the kernel's own waits: of the others the system call tells more.
     let uninterruptible = matches!(off.why, Why::Slept { uninterruptible: true, .. });
     let reason = uninterruptible.then(|| world.stacks.reason(thread, off)).flatten();
+    let lock = reason.as_ref().filter(|reason| reason.is_lock).map(|lock| &*lock.text);
+    let reason = reason.as_ref().map(|reason| &*reason.text);
     let parts = match uninterruptible {
-        true => wait.held_up(reason.as_deref()).or_else(|| wait.uninterruptible(reason.as_deref())),
+        true => wait.held_up(lock).or_else(|| wait.uninterruptible(reason)),
         false => wait.held_up(None).or_else(|| wait.asynchronous_io()),
     };
-    parts.or_else(|| wait.not_seen()).unwrap_or_else(|| wait.in_call(reason.as_deref()))
+    parts.or_else(|| wait.not_seen()).unwrap_or_else(|| wait.in_call(reason))
 }
 
 /// A sleep to explain.
@@ -98,11 +100,10 @@ impl Wait<'_> {
         }
     }
 
-    /// For a lock of the kernel's, or because it dirtied too many pages.
-    fn held_up(&self, reason: Option<&str>) -> Option<Vec<Part>> {
+    /// For a lock of the kernel's, which the stack may name, or because it dirtied too many pages.
+    fn held_up(&self, named: Option<&str>) -> Option<Vec<Part>> {
         let Wait { world, thread, off, ref name, .. } = *self;
         if let Some(lock) = kernel_lock(world, thread, off) {
-            let named = reason.filter(|reason| reason.starts_with("kernel "));
             let detail = match named {
                 Some(lock) => format!("{lock}, in {name}"),
                 None => format!("{lock} in {name}"),

@@ -9,10 +9,6 @@ use crate::event::Object;
 use crate::timeline::retention::Held;
 use crate::timeline::World;
 use rpcprobe_model::request_filter::Wanted;
-use rpcprobe_model::Request;
-
-/// Requests of a kind that is used when there are no others, kept until that is known.
-const MOST_FALLBACKS: usize = 100_000;
 
 #[derive(Default)]
 pub(super) struct Book {
@@ -22,8 +18,11 @@ pub(super) struct Book {
     pub(super) wanted: Wanted,
     /// The target ran already when the capture began: requests that ended before then are left out.
     pub(super) attached_ns: Option<u64>,
+    /// It is known beforehand that there are others than those that are used when there are none.
+    pub(super) no_fallback: bool,
     carried: Carried,
     found: Vec<Found>,
+    /// Since the last event.
     fallback: Vec<Found>,
     /// A request was found of a kind that is not only used when there are no others.
     found_primary: bool,
@@ -37,14 +36,12 @@ impl Book {
 
     /// Of a kind that is used when there are no others.
     pub(super) fn found_fallback(&mut self, found: Found) {
-        if self.fallback.len() < MOST_FALLBACKS {
-            self.fallback.push(found);
-        }
+        self.fallback.push(found);
     }
 
     /// Whether there are requests of other kinds than those that are given where there are none.
     pub(super) fn has_primary(&self) -> bool {
-        self.found_primary && !self.wanted.names_fallback()
+        self.no_fallback || self.found_primary && !self.wanted.names_fallback()
     }
 
     /// Whether requests were found on the channel.
@@ -63,7 +60,7 @@ impl Book {
             return Vec::new();
         }
         let mut found = std::mem::take(&mut self.found);
-        found.retain(|found| self.gives(found));
+        found.retain(|found| self.gives(world, found));
         // Of what began before the capture, who asks may not have been known.
         let attached_ns = self.attached_ns.unwrap_or(0);
         for found in found.iter().filter(|found| found.goal.start_ns >= attached_ns) {
@@ -72,19 +69,16 @@ impl Book {
         found
     }
 
-    pub(super) fn take_fallback(&mut self) -> Vec<Found> {
+    pub(super) fn take_fallback(&mut self, world: &World) -> Vec<Found> {
         let mut fallback = std::mem::take(&mut self.fallback);
-        fallback.retain(|found| self.gives(found));
+        fallback.retain(|found| self.gives(world, found));
         fallback
     }
 
-    fn gives(&self, found: &Found) -> bool {
-        found.goal.end_ns >= self.attached_ns.unwrap_or(0) && self.wants(&found.request)
-    }
-
-    /// Whether the user asked for such requests.
-    fn wants(&self, request: &Request) -> bool {
-        self.wanted.takes(request.kind, request.channel.as_deref())
+    /// Whether a request is of the capture, and the user asked for such requests.
+    fn gives(&self, world: &World, found: &Found) -> bool {
+        found.goal.end_ns >= self.attached_ns.unwrap_or(0)
+            && self.wanted.takes(found.request.kind, |port| found.has_port(world, port))
     }
 
     /// Forgets connections that the world has forgotten, and what no request since `horizon_ns` can name.

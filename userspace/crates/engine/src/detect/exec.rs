@@ -10,7 +10,7 @@ use crate::event::Call;
 use crate::timeline::retention::Held;
 use crate::timeline::{ProcessId, ThreadId, Why, World};
 use crate::walk::Goal;
-use rpcprobe_model::{Kind, Request};
+use rpcprobe_model::{Kind, Reason, Request};
 
 /// What is known of the target without any record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +87,7 @@ fn reap(world: &World, thread: ThreadId, call: &Call, book: &mut Book) {
         ..exec_request(world, process, thread, &child, call.exit_ns, book)
     };
     let goal = exec_goal(world, process, thread, &child, call.exit_ns);
-    book.found(Found { request, goal });
+    book.found(Found::without_channels(request, goal));
 }
 
 /// A program that nobody waited for.
@@ -96,18 +96,18 @@ fn never_reaped(world: &World, process: ProcessId, child: &Child, book: &mut Boo
     let Some(id) = causality.programs.id(process, &mut causality.ids) else { return };
     let exited_ns = world.processes[process as usize].exited_ns;
     let reason = match exited_ns {
-        Some(_) => "its parent never waited for it",
-        None => "the capture ended before it did",
+        Some(_) => Reason::NeverWaitedFor,
+        None => Reason::CaptureEndedBefore,
     };
     let end_ns = exited_ns.unwrap_or(world.now_ns);
     let request = Request {
         request_id: id,
         complete: false,
-        reason: Some(reason.into()),
+        reason: Some(reason),
         ..exec_request(world, process, child.parent, child, end_ns, book)
     };
     let goal = exec_goal(world, process, child.parent, child, end_ns);
-    book.found(Found { request, goal });
+    book.found(Found::without_channels(request, goal));
 }
 
 fn exec_request(
@@ -150,13 +150,13 @@ impl Exec {
         let died_ns = thread.off.back().filter(|off| off.why == Why::Dead).map(|off| off.start_ns);
         let end_ns = died_ns.or(thread.exited_ns).unwrap_or(world.now_ns).max(start_ns);
         let reason = match (recorded, thread.exited_ns) {
-            (false, _) => Some("the record of its execve() was lost, it counts from its release"),
-            (true, None) => Some("the capture ended before it did"),
+            (false, _) => Some(Reason::ExecLost),
+            (true, None) => Some(Reason::CaptureEndedBefore),
             (true, Some(_)) => None,
         };
         let request = Request {
             complete: reason.is_none(),
-            reason: reason.map(Into::into),
+            reason,
             server: Some(end_of(world, root, end_ns)),
             method: process.programs.back().and_then(|p| p.path.as_deref().map(Into::into)),
             status: process.exit_code,
@@ -166,7 +166,7 @@ impl Exec {
             server_process: Some(thread.process),
             ..Goal::new(start_ns, end_ns, (root, thread.process))
         };
-        book.found_fallback(Found { request, goal });
+        book.found_fallback(Found::without_channels(request, goal));
     }
 
     /// The begin of the target's life.
@@ -221,7 +221,7 @@ mod tests {
     use crate::event::{Call, Event, What};
     use crate::{Engine, Rates};
     use rpcprobe_model::Loss;
-    use rpcprobe_model::{check_conservation, Kind, Request};
+    use rpcprobe_model::{check_conservation, Kind, Reason, Request};
 
     const RELEASED_NS: u64 = 1_000;
     const TARGET: u32 = 100;
@@ -277,9 +277,6 @@ mod tests {
         request.clone()
     }
 
-    const LOST: Option<&str> =
-        Some("the record of its execve() was lost, it counts from its release");
-
     #[test]
     fn a_target_whose_begin_was_recorded_is_complete() {
         let events = [
@@ -301,7 +298,7 @@ mod tests {
             let events = [&[task(TARGET)], middle, &end].concat();
             let request = process(&events, std::slice::from_ref(&loss));
             assert_eq!((request.start_ns, request.latency_ns), (RELEASED_NS, 4_000));
-            assert_eq!((request.complete, request.reason.as_deref()), (false, LOST));
+            assert_eq!((request.complete, request.reason), (false, Some(Reason::ExecLost)));
             assert_eq!(request.records_lost, 3);
         };
         lost(&[]);
@@ -314,7 +311,7 @@ mod tests {
     fn a_target_of_which_nothing_was_recorded_is_listed() {
         let request = process(&[task(TARGET)], &[]);
         assert_eq!((request.start_ns, request.latency_ns), (RELEASED_NS, 8_000));
-        assert_eq!((request.complete, request.reason.as_deref()), (false, LOST));
+        assert_eq!((request.complete, request.reason), (false, Some(Reason::ExecLost)));
     }
 
     /// In a PID namespace the target's number is another task's for the kernel side.

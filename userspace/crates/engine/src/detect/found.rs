@@ -3,15 +3,29 @@
 use crate::event::{Object, TYPE_TCP, TYPE_UDP, TYPE_UNIX, TYPE_UNIX_DGRAM};
 use crate::timeline::{ProcessId, ThreadId, World};
 use crate::walk::Goal;
-use rpcprobe_model::{End, Kind, Request};
-
-pub(crate) const WHO_ASKS: &str = "records of its channel's begin were lost: who asks is not known";
+use rpcprobe_model::{End, Kind, Reason, Request, Who};
 
 /// A request with a known end, ready to be walked.
 #[derive(Debug)]
 pub struct Found {
     pub request: Request,
     pub goal: Goal,
+    /// The channels on which it was found: that of its question, and that of its answer if that is no connection's
+    /// other direction.
+    pub channels: [Option<Object>; 2],
+}
+
+impl Found {
+    /// One that was found by other things than messages.
+    pub(super) fn without_channels(request: Request, goal: Goal) -> Found {
+        Found { request, goal, channels: [None; 2] }
+    }
+
+    /// Whether one of its channels leads from or to that port.
+    pub(super) fn has_port(&self, world: &World, port: u16) -> bool {
+        let known = self.channels.iter().flatten().filter_map(|object| world.channels.get(object));
+        { known }.any(|channel| channel.has_port(port))
+    }
 }
 
 pub(super) fn kind_of(channel: Object) -> Kind {
@@ -36,10 +50,11 @@ pub(super) fn end_of(world: &World, thread: ThreadId, at_ns: u64) -> End {
     End { pid: world.process_of(thread).tgid, tid: t.tid, comm: t.name_at(at_ns).to_string() }
 }
 
-pub(super) fn exit_reason(who: &str, world: &World, process: ProcessId) -> String {
+/// The end of the process of one end, before the answer.
+pub(super) fn exit_reason(who: Who, world: &World, process: ProcessId) -> Reason {
     let code = world.processes[process as usize].exit_code.unwrap_or(0);
     match code & 0x7f {
-        0 => format!("{who} exited with status {} before the answer", (code >> 8) & 0xff),
-        signal => format!("{who} was killed by signal {signal} before the answer"),
+        0 => Reason::Exited { who, status: (code >> 8) & 0xff },
+        signal => Reason::Killed { who, signal },
     }
 }

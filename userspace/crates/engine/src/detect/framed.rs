@@ -98,8 +98,9 @@ impl Framed {
         let base = world.base(channel);
         let numbered = |offset: u64| offset.saturating_add(base);
         let unit = &Unit { from: numbered(unit.from), to: numbered(unit.to), ..*unit };
-        let name = world.channels.get(&channel).and_then(|known| known.name.as_deref());
-        if !book.wanted.takes(unit.protocol.kind(), name) {
+        let known = world.channels.get(&channel);
+        let has_port = |port| known.is_some_and(|known| known.has_port(port));
+        if !book.wanted.takes(unit.protocol.kind(), has_port) {
             return;
         }
         if !self.takes(channel) {

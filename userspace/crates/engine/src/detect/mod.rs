@@ -34,7 +34,6 @@ use stdio::Stdio;
 
 pub use exec::KnownTarget;
 pub use found::Found;
-pub(crate) use found::WHO_ASKS;
 pub use ids::is_ahead;
 
 /// What there is to be looked at in an event, once the world has applied it.
@@ -150,6 +149,11 @@ impl Detector {
         self.book.attached_ns = Some(attached_ns);
     }
 
+    /// Leaves out the fallbacks `process` and `stdio`: there are others.
+    pub fn leave_out_fallback(&mut self) {
+        self.book.no_fallback = true;
+    }
+
     /// Whether there are requests of other kinds than the fallbacks `process` and `stdio`.
     pub fn has_primary(&self) -> bool {
         self.book.has_primary()
@@ -166,8 +170,8 @@ impl Detector {
     }
 
     /// Hands out requests of a kind that is used when there are no others.
-    pub fn take_fallback(&mut self) -> Vec<Found> {
-        self.book.take_fallback()
+    pub fn take_fallback(&mut self, world: &World) -> Vec<Found> {
+        self.book.take_fallback(world)
     }
 
     /// Looks at an event the world has just applied.

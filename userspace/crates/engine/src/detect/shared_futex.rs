@@ -12,14 +12,14 @@
 use rustc_hash::FxHashMap;
 
 use crate::detect::book::Book;
-use crate::detect::found::{end_of, exit_reason, Found, WHO_ASKS};
+use crate::detect::found::{end_of, exit_reason, Found};
 use crate::detect::lifecycle::{Clock, Patience};
 use crate::detect::{Detect, Recent, Seen};
 use crate::event::{Call, Io, Object, TYPE_SHARED_WORD};
 use crate::timeline::retention::Held;
 use crate::timeline::{ProcessId, ThreadId, World};
 use crate::walk::Goal;
-use rpcprobe_model::{Kind, Request};
+use rpcprobe_model::{Kind, Reason, Request, Who};
 
 /// Words that are remembered, of whatever kind.
 const MOST_WORDS: usize = 65_536;
@@ -33,8 +33,6 @@ const TURNS_TO_BELIEVE: usize = 2;
 
 /// From which value threads wait for a mutex; see [`crate::event::OpenCall::lock`].
 const LOCKED: i32 = 2;
-
-const OLDER: &str = "its word is older than the capture: who asks is not known";
 
 #[derive(Clone, Copy, Debug)]
 struct WordCall {
@@ -341,10 +339,10 @@ impl SharedWord {
         let began_ns = self.first.map_or(ask.enter_ns, |(_, at_ns)| at_ns);
         let new = is_new(world, ask.process) && is_new(world, answer.process);
         let doubt = match book.attached_ns.is_some() && !new {
-            true => Some(OLDER),
-            false => world.losses.first(0, began_ns).map(|_| WHO_ASKS),
+            true => Some(Reason::WordOlder),
+            false => world.losses.first(0, began_ns).map(|_| Reason::AskerUnknown),
         };
-        found(world, object, ask, Some(answer), (client, end_ns), doubt.map(Into::into), book);
+        found(world, object, ask, Some(answer), (client, end_ns), doubt, book);
     }
 
     /// If its client was answered, and has made no call since.
@@ -383,9 +381,9 @@ impl SharedWord {
                 if world.processes[process as usize].exit_code.unwrap_or(0) == 0 {
                     return;
                 }
-                (exit_reason("the server", world, process), at_ns)
+                (exit_reason(Who::Server, world, process), at_ns)
             }
-            None => ("the capture ended before the answer".to_string(), world.now_ns),
+            None => (Reason::CaptureEnded, world.now_ns),
         };
         found(world, object, ask, None, (ask.thread, end_ns), Some(reason), book);
     }
@@ -397,7 +395,7 @@ fn found(
     ask: WordCall,
     answer: Option<WordCall>,
     (client, end_ns): (ThreadId, u64),
-    reason: Option<String>,
+    reason: Option<Reason>,
     book: &mut Book,
 ) {
     if end_ns <= ask.enter_ns {
@@ -420,7 +418,7 @@ fn found(
         passed: Some((ask.thread, ask.enter_ns)),
         ..Goal::new(ask.enter_ns, end_ns, (client, ask.process))
     };
-    book.found(Found { request, goal });
+    book.found(Found::without_channels(request, goal));
 }
 
 /// Whether a process has nothing in its memory from before the capture: it has begun a program in it, or is a

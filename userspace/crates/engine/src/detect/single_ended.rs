@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use crate::detect::arrival::arrival_ns;
 use crate::detect::book::Book;
-use crate::detect::found::{end_of, kind_of, name_of, Found, WHO_ASKS};
+use crate::detect::found::{end_of, kind_of, name_of, Found};
 use crate::detect::lifecycle::Life;
 use crate::detect::roles::{peer_is_unknown, Role};
 use crate::detect::{Detect, Recent, Seen};
@@ -18,7 +18,7 @@ use crate::event::{Call, Io, Object};
 use crate::timeline::retention::Held;
 use crate::timeline::{ProcessId, ThreadId, Transfer, World};
 use crate::walk::{Goal, Message};
-use rpcprobe_model::Request;
+use rpcprobe_model::{Reason, Request};
 
 /// Reads of a question remembered: the latest may prove to be of the next one.
 const RECENT_READS: usize = 64;
@@ -84,7 +84,7 @@ impl Served {
         let request = Request {
             request_id: book.causality.id_of((self.asked.object, self.asked.from)),
             complete: sure,
-            reason: (!sure).then(|| WHO_ASKS.to_string()),
+            reason: (!sure).then_some(Reason::AskerUnknown),
             server: Some(end_of(world, self.thread, end_ns)),
             channel: Some(name_of(world, self.asked.object)),
             request_bytes: Some(self.asked.to.saturating_sub(self.asked.from)),
@@ -96,7 +96,7 @@ impl Served {
             messages: vec![self.asked, answer],
             ..Goal::new(start_ns, end_ns.max(start_ns), (self.thread, self.process))
         };
-        book.found(Found { request, goal });
+        book.found(Found { request, goal, channels: [Some(self.asked.object), None] });
     }
 
     /// What a write that began then cannot answer, as it was read later: that is another question. A call's

@@ -128,6 +128,6 @@ impl Turn {
             server_process: Some(process),
             ..Goal::new(self.start_ns, end_ns, (self.thread, process))
         };
-        book.found_fallback(Found { request, goal });
+        book.found_fallback(Found::without_channels(request, goal));
     }
 }

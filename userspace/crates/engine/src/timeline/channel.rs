@@ -93,6 +93,11 @@ pub struct Channel {
 }
 
 impl Channel {
+    /// Whether it leads from or to that port of the network.
+    pub fn has_port(&self, port: u16) -> bool {
+        self.ends.is_some_and(|ends| ends.iter().any(|end| end.port() == port))
+    }
+
     /// It is counted from its first byte on again, but for TCP's own numbers.
     pub(super) fn begin_anew(&mut self, object: Object, now_ns: u64) {
         if object.type_bits == TYPE_TCP {

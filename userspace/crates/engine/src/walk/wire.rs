@@ -106,8 +106,8 @@ impl Walk<'_> {
             write.unsent.reason().filter(|_| unsent_from <= last)
         });
         let under_way = held.unwrap_or("sent, not yet delivered");
-        let stack = Some(if received_ns < to_ns { "receive stack" } else { under_way });
-        self.wire_piece(thread, received_ns, to_ns, Category::WireStack, stack);
+        let stack = if received_ns < to_ns { "receive stack" } else { under_way };
+        self.wire_piece(thread, (received_ns, to_ns), Category::WireStack, stack, Place::Elsewhere);
         for (start_ns, end_ns, place) in self.places(object, from_ns, received_ns) {
             let (category, detail) = match place {
                 Place::Queued => (Category::WireQdisc, "queued at the sender's device"),
@@ -118,7 +118,7 @@ impl Walk<'_> {
                 Place::Link => (Category::WireLink, "under way"),
                 Place::Elsewhere => (Category::WireStack, under_way),
             };
-            self.wire_piece(thread, start_ns, end_ns, category, Some(detail));
+            self.wire_piece(thread, (start_ns, end_ns), category, detail, place);
         }
     }
 
@@ -163,7 +163,7 @@ impl Walk<'_> {
                 Place::Link => (Category::WireLink, "socket buffer full, under way"),
                 Place::Elsewhere => (Category::QueueSocket, "socket buffer full"),
             };
-            self.wire_piece(thread, start_ns, end_ns, category, Some(detail));
+            self.wire_piece(thread, (start_ns, end_ns), category, detail, place);
         }
         true
     }
@@ -200,16 +200,17 @@ impl Walk<'_> {
     fn wire_piece(
         &mut self,
         thread: ThreadId,
-        start_ns: u64,
-        end_ns: u64,
+        (start_ns, end_ns): (u64, u64),
         category: Category,
-        detail: Option<&str>,
+        detail: &str,
+        place: Place,
     ) {
-        let evidence = match detail {
-            Some(PACED | HANDED) => Evidence::Modelled,
-            _ => Evidence::Measured,
+        // Where a packet is that no device has yet is inferred from when the next one came.
+        let evidence = match place {
+            Place::Paced | Place::Handed => Evidence::Modelled,
+            Place::Queued | Place::Forwarded | Place::Link | Place::Elsewhere => Evidence::Measured,
         };
-        let detail = detail.map(str::to_string);
+        let detail = Some(detail.to_string());
         self.emit(thread, start_ns, end_ns, category, detail, None, None, None, evidence);
     }
 

@@ -11,7 +11,7 @@ use crate::event::{Object, Protocol};
 use crate::timeline::gallop::last_before;
 use crate::timeline::{Channel, ThreadId, Transfer, World};
 use crate::walk::{Goal, Message};
-use rpcprobe_model::Request;
+use rpcprobe_model::{Reason, Request, Who};
 
 /// Who moved what matters of an exchange, as far as they are traced and told.
 struct Moves {
@@ -64,7 +64,7 @@ struct Window {
 
 enum Settled {
     Complete(Window),
-    Incomplete(Window, String),
+    Incomplete(Window, Reason),
     NotYet,
     /// Not before that time.
     NotBefore(u64),
@@ -131,10 +131,10 @@ impl Connection {
 
         let (reason, end_ns) = match gone {
             Some((process, client, at_ns)) => {
-                let who = if client { "the client" } else { "the server" };
+                let who = if client { Who::Client } else { Who::Server };
                 (exit_reason(who, world, process), at_ns)
             }
-            None if over => (CUT.to_string(), world.now_ns),
+            None if over => (Reason::CaptureEnded, world.now_ns),
             None => return,
         };
         for exchange in self.take_open() {
@@ -182,7 +182,7 @@ impl Connection {
         world: &World,
         exchange: Exchange,
         window: &Window,
-        reason: Option<String>,
+        reason: Option<Reason>,
         book: &mut Book,
     ) {
         let Some(ends) = self.ends() else { return };
@@ -247,11 +247,9 @@ impl Connection {
                 (window.thread, world.thread(window.thread).process),
             )
         };
-        book.found(Found { request, goal });
+        book.found(Found { request, goal, channels: [Some(ends.0), None] });
     }
 }
-
-const CUT: &str = "the capture ended before the answer";
 
 fn settled(
     world: &World,
@@ -279,10 +277,18 @@ fn settled(
             None => Settled::Nothing,
         };
     }
-    if let Ended::Reset { .. } | Ended::Refused = how {
+    let given_up = match how {
+        Ended::Reset { by_client, code } => {
+            let who = if by_client { Who::Client } else { Who::Server };
+            Some(Reason::Reset { who, code })
+        }
+        Ended::Refused => Some(Reason::Refused),
+        Ended::Answered | Ended::UntilClose | Ended::Torn(_) => None,
+    };
+    if let Some(reason) = given_up {
         let at_ns = moves.received.or(moves.answered).map_or(ended_ns, |t| t.exit_ns);
         return match unanswered(world, &moves, at_ns) {
-            Some(window) => Settled::Incomplete(window, reason(how)),
+            Some(window) => Settled::Incomplete(window, reason),
             None => Settled::Nothing,
         };
     }
@@ -309,8 +315,8 @@ fn settled(
         _ if moves.client_traced && !late => Settled::NotYet,
         _ if moves.client_traced => match unanswered(world, &moves, world.now_ns) {
             Some(window) => {
-                let reason = if cut { CUT } else { "the client has not read all of the answer" };
-                Settled::Incomplete(window, reason.into())
+                let reason = if cut { Reason::CaptureEnded } else { Reason::AnswerUnread };
+                Settled::Incomplete(window, reason)
             }
             None => Settled::Nothing,
         },
@@ -321,9 +327,8 @@ fn settled(
             (Some(_), Some(_)) => Settled::NotBefore(Patience::Sign.until_ns(ended_ns)),
             _ if late => match unanswered(world, &moves, world.now_ns) {
                 Some(window) => {
-                    let reason =
-                        if cut { CUT } else { "the server has not written all of the answer" };
-                    Settled::Incomplete(window, reason.into())
+                    let reason = if cut { Reason::CaptureEnded } else { Reason::AnswerUnwritten };
+                    Settled::Incomplete(window, reason)
                 }
                 None => Settled::Nothing,
             },
@@ -364,14 +369,4 @@ fn arrived(world: &World, moves: &Moves, taken: &Transfer) -> u64 {
 fn last_moved(world: &World, object: Object) -> Option<Transfer> {
     let channel = world.channels.get(&object)?;
     channel.reads.back().or(channel.writes.back()).copied()
-}
-
-fn reason(how: Ended) -> String {
-    match how {
-        Ended::Reset { by_client, code } => {
-            let who = if by_client { "client" } else { "server" };
-            format!("the {who} reset the stream, with error {code}")
-        }
-        _ => "the server went away without looking at it".to_string(),
-    }
 }

@@ -5,6 +5,7 @@ use crate::detect::lifecycle::Life;
 use crate::event::{GapWhy, Object};
 use crate::timeline::ProcessId;
 use crate::walk::Message;
+use rpcprobe_model::Reason;
 
 /// Pieces of a message kept apart: beyond, the last one covers what lies between, too.
 const MOST_RANGES: usize = 1024;
@@ -89,25 +90,19 @@ pub(super) enum Torn {
 
 impl Torn {
     /// Of a request whose answer may have been among what is missing.
-    pub(super) fn before_its_answer(self) -> String {
+    pub(super) fn before_its_answer(self) -> Reason {
         match self {
-            Torn::Records => "records were lost before its answer".into(),
-            Torn::Framing(why) => format!("its connection could not be followed: {}", why.text()),
+            Torn::Records => Reason::RecordsLostBeforeAnswer,
+            Torn::Framing(why) => Reason::NotFollowed { why },
         }
     }
 
     /// Of one whose answer is perhaps another's, as the `nth` is.
-    pub(super) fn before_it(self, nth: bool) -> String {
+    pub(super) fn before_it(self, nth: bool) -> Reason {
         match self {
-            Torn::Records => {
-                "records were lost before it: which answer is its own is not known".into()
-            }
+            Torn::Records => Reason::RecordsLostBefore,
             Torn::Framing(_) if !nth => self.before_its_answer(),
-            Torn::Framing(why) => format!(
-                "its connection could not be followed before it ({}): which answer is its own is not \
-                 known",
-                why.text()
-            ),
+            Torn::Framing(why) => Reason::NotFollowedBefore { why },
         }
     }
 }

@@ -1,7 +1,7 @@
 use crate::event::{Call, Event, GapWhy, Io, Method, Object, Protocol, Unit, What, TYPE_TCP};
 use crate::send_limit::SendLimit;
 use crate::{Engine, Rates};
-use rpcprobe_model::{check_conservation, Kind, Request};
+use rpcprobe_model::{check_conservation, Kind, Reason, Request, Who};
 use rpcprobe_record::{UNIT_LAST, UNIT_MORE, UNIT_REQUEST, UNIT_RESPONSE};
 
 const CLIENT: u32 = 10;
@@ -258,14 +258,10 @@ fn a_reset_and_a_server_that_goes_away() {
     s.unit(1060, ANSWERS, (13, 30), 0, GOAWAY, 0);
     s.but(|unit| unit.numbers[0] = 3);
     let requests = s.told();
-    let reasons: Vec<_> = requests.iter().map(|r| r.reason.clone().unwrap_or_default()).collect();
+    let reasons: Vec<_> = requests.into_iter().filter_map(|r| r.reason).collect();
     assert_eq!(
         reasons,
-        [
-            "the server reset the stream, with error 8",
-            "the capture ended before the answer",
-            "the server went away without looking at it",
-        ]
+        [Reason::Reset { who: Who::Server, code: 8 }, Reason::CaptureEnded, Reason::Refused,]
     );
 }
 
@@ -294,8 +290,6 @@ fn methods_come_late() {
     assert_eq!((requests[0].method.as_deref(), requests[0].status), (Some("/a.B/C"), Some(5)));
 }
 
-const NOT_KNOWN: &str = "records were lost before it: which answer is its own is not known";
-
 /// So many questions at once, then their answers. Each has 10 bytes; the units that begin at those
 /// bytes of a channel are lost.
 fn batch(s: &mut Story, first: u64, count: u64, at_ns: u64, lost: &[(u64, u64)]) {
@@ -320,7 +314,7 @@ fn batch(s: &mut Story, first: u64, count: u64, at_ns: u64, lost: &[(u64, u64)])
 }
 
 /// Begin, end, and what is wrong, of each.
-fn windows(s: Story) -> Vec<(u64, u64, Option<String>)> {
+fn windows(s: Story) -> Vec<(u64, u64, Option<Reason>)> {
     let window = |r: Request| (r.start_ns, r.start_ns + r.latency_ns, r.reason);
     s.told().into_iter().map(window).collect()
 }
@@ -337,11 +331,11 @@ fn after_a_loss_no_answer_is_given_to_the_wrong_question() {
     let windows = windows(s);
     let reason = |start_ns: u64| {
         let found = windows.iter().find(|(at_ns, ..)| *at_ns == start_ns);
-        found.map(|(.., reason)| reason.as_deref())
+        found.map(|(.., reason)| reason.clone())
     };
     assert_eq!(reason(11_000), Some(None));
-    assert_eq!(reason(11_020), Some(Some("records were lost before its answer")));
-    assert_eq!(reason(11_040), Some(Some("records were lost before its answer")));
+    assert_eq!(reason(11_020), Some(Some(Reason::RecordsLostBeforeAnswer)));
+    assert_eq!(reason(11_040), Some(Some(Reason::RecordsLostBeforeAnswer)));
     // As many are open as ever are: there are no others.
     for start_ns in [12_000, 12_020, 12_040] {
         assert!(windows.contains(&(start_ns, start_ns + 515, None)), "{windows:?}");
@@ -362,7 +356,7 @@ fn a_lost_question_leaves_its_answer_to_nobody() {
     for (start_ns, end_ns, reason) in windows(s) {
         match start_ns {
             4000 | 4040 => assert!(reason.is_some()),
-            5000..6000 => assert_eq!(reason.as_deref(), Some(NOT_KNOWN)),
+            5000..6000 => assert_eq!(reason, Some(Reason::RecordsLostBefore)),
             _ => assert_eq!((end_ns, reason), (start_ns + 515, None)),
         }
     }
@@ -377,8 +371,7 @@ fn gaps_for_losses(s: &mut Story, on: u64, why: GapWhy) {
     }
 }
 
-const LONG: &str =
-    "its connection could not be followed: a call moved more messages than are looked at";
+const LONG: Reason = Reason::NotFollowed { why: GapWhy::Long };
 
 /// Questions whose answers may be among those that nobody followed are incomplete, and say why.
 #[test]
@@ -392,7 +385,7 @@ fn what_could_not_be_followed_is_no_answer() {
     batch(&mut s, 12, 3, 200_000_000, &[]);
     for (start_ns, end_ns, reason) in windows(s) {
         match start_ns {
-            4020 | 4040 => assert_eq!(reason.as_deref(), Some(LONG), "{start_ns}"),
+            4020 | 4040 => assert_eq!(reason, Some(LONG), "{start_ns}"),
             _ => assert_eq!((end_ns, reason), (start_ns + 515, None)),
         }
     }
@@ -415,7 +408,7 @@ fn questions_that_could_not_be_followed_leave_later_answers_in_doubt() {
     first_after.expect("a unit").after_gap = true;
     for (start_ns, end_ns, reason) in windows(s) {
         match start_ns {
-            5000..6000 => assert!(reason.is_some_and(|why| why.contains("before it (a call"))),
+            5000..6000 => assert_eq!(reason, Some(Reason::NotFollowedBefore { why: GapWhy::Long })),
             _ => assert_eq!((end_ns, reason), (start_ns + 515, None)),
         }
     }
@@ -441,6 +434,6 @@ fn streams_that_could_not_be_followed_say_why() {
     s.events.push(event(3050, gap(ASKS)));
     exchange(&mut s, 7, 4000);
     let reasons: Vec<_> = s.told().into_iter().map(|r| (r.stream_id, r.reason)).collect();
-    let long = || Some(LONG.to_string());
+    let long = || Some(LONG);
     assert_eq!(reasons, [(Some(1), None), (Some(3), long()), (Some(5), long()), (Some(7), None)]);
 }

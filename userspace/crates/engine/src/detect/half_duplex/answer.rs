@@ -1,16 +1,13 @@
 //! What answered a turn: which of the reads since brought bytes that the turn's server wrote.
 
 use crate::detect::book::Book;
-use crate::detect::found::{end_of, exit_reason, kind_of, Found, WHO_ASKS};
+use crate::detect::found::{end_of, exit_reason, kind_of, Found};
 use crate::detect::half_duplex::turn::Turn;
 use crate::detect::roles::peer_is_unknown;
 use crate::event::Object;
 use crate::timeline::{Channel, ProcessId, ThreadId, Transfer, World};
 use crate::walk::{Goal, Message};
-use rpcprobe_model::Request;
-
-const UNSEEN: &str = "nobody saw which datagram the server read";
-const TORN: &str = "nobody saw who wrote part of its answer";
+use rpcprobe_model::{Reason, Request, Who};
 
 /// What came back, from whom, and who had it when.
 pub(super) struct Answered {
@@ -22,7 +19,7 @@ pub(super) struct Answered {
     end_ns: u64,
     client: ThreadId,
     /// Why it may be wrong.
-    doubt: Option<&'static str>,
+    doubt: Option<Reason>,
 }
 
 pub(super) enum Answer {
@@ -81,7 +78,7 @@ impl Turn {
                         return Answer::None;
                     }
                     if first != Some(self.object) {
-                        doubt = Some(WHO_ASKS);
+                        doubt = Some(Reason::AskerUnknown);
                     }
                     let asked_first =
                         Channel::overlapping(&request_channel.reads, self.from, self.to)
@@ -105,7 +102,8 @@ impl Turn {
             Some((object, ..)) if uncovered.contains(&object) && !torn => Answer::Open,
             Some(found) if self.answers_elsewhere(world, server, found.0, book) => Answer::None,
             Some((object, from, to, end_ns, client)) => {
-                let doubt = doubt.or(uncovered.contains(&object).then_some(TORN));
+                let unseen = uncovered.contains(&object);
+                let doubt = doubt.or(unseen.then_some(Reason::WriterUnseen));
                 let server = Some(server);
                 Answer::Found(Answered { server, object, from, to, end_ns, client, doubt })
             }
@@ -131,7 +129,7 @@ impl Turn {
             to: read.to,
             end_ns: read.exit_ns,
             client: read.thread,
-            doubt: Some(TORN),
+            doubt: Some(Reason::WriterUnseen),
         })
     }
 
@@ -152,7 +150,7 @@ impl Turn {
             to: last.to.max(first.to),
             end_ns: last.exit_ns,
             client: last.thread,
-            doubt: (!self.surely).then_some(WHO_ASKS),
+            doubt: (!self.surely).then_some(Reason::AskerUnknown),
         })
     }
 
@@ -165,7 +163,7 @@ impl Turn {
                 .channels
                 .get(&object)
                 .is_some_and(|answer| answer.writes.back().is_some_and(|write| write.to > to));
-        let doubt = answered.doubt.filter(|_| !cut).map(str::to_string);
+        let reason = cut.then_some(Reason::CaptureEnded).or_else(|| answered.doubt.clone());
         let parent =
             book.causality.parent_of(world, self.made_for, self.parent, (start_ns, end_ns));
         let server_thread = self.reader(world).map(|(_, read)| read.thread);
@@ -173,8 +171,8 @@ impl Turn {
             request_id: book.causality.id_of((self.object, self.from)),
             parent_request_id: parent.map(|parent| parent.id),
             detached: parent.is_some_and(|parent| parent.detached),
-            complete: !cut && doubt.is_none(),
-            reason: cut.then(|| "the capture ended before the answer".to_string()).or(doubt),
+            complete: reason.is_none(),
+            reason,
             client: Some(end_of(world, client, end_ns)),
             server: server_thread.map(|thread| end_of(world, thread, end_ns)),
             channel: Some(self.channel_name(world, Some(object))),
@@ -190,7 +188,8 @@ impl Turn {
             ],
             ..Goal::new(start_ns, end_ns, (client, self.process))
         };
-        book.found(Found { request, goal });
+        let answer = Some(object).filter(|_| self.reverse.is_none());
+        book.found(Found { request, goal, channels: [Some(self.object), answer] });
     }
 
     /// Whether what looks like the answer, on `object`, is a request: the turn's process answers it
@@ -256,14 +255,14 @@ impl Turn {
         let server_exit = world.processes[server as usize].exited_ns;
         let reason = match (client.exited_ns, server_exit) {
             (Some(client_ns), Some(server_ns)) if server_ns < client_ns => {
-                exit_reason("the server", world, server)
+                exit_reason(Who::Server, world, server)
             }
-            (Some(_), _) => exit_reason("the client", world, self.process),
-            (None, Some(_)) => exit_reason("the server", world, server),
-            (None, None) => "the capture ended before the answer".to_string(),
+            (Some(_), _) => exit_reason(Who::Client, world, self.process),
+            (None, Some(_)) => exit_reason(Who::Server, world, server),
+            (None, None) => Reason::CaptureEnded,
         };
         let reason = match unseen {
-            true => UNSEEN.to_string(),
+            true => Reason::DatagramUnseen,
             false => reason,
         };
         let parent = book.causality.parent_of(
@@ -288,6 +287,6 @@ impl Turn {
             server_process: Some(server),
             ..Goal::new(self.life.since_ns(), end_ns, (self.client, self.process))
         };
-        book.found(Found { request, goal });
+        book.found(Found { request, goal, channels: [Some(self.object), None] });
     }
 }

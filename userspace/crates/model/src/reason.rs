@@ -1,0 +1,136 @@
+//! Why a request is incomplete.
+
+use serde::{Deserialize, Serialize};
+
+use crate::worded;
+
+named! {
+    /// An end of a request, as a sentence has it.
+    Who {
+        Client = "the client",
+        Server = "the server",
+    }
+}
+
+named! {
+    /// Why it is not known any more where messages begin on a connection.
+    GapWhy {
+        Unseen = "bytes moved unseen",
+        Senseless = "bytes made no sense or could not be read",
+        Long = "a call moved more messages than are looked at",
+        Busy = "two CPUs were at it at once",
+        Forgotten = "there are more connections than can be followed",
+    }
+}
+
+worded! {
+    /// Why a request is incomplete: column `reason` of `requests.parquet`.
+    Reason {
+        /// Its beginning was not seen.
+        BeganBefore = "it began before the capture",
+        /// It outlived what could be kept.
+        BeginForgotten { most_events: u64 } = "its begin was forgotten, more than {most_events} events before",
+        RecordsLost = "records were lost while it was under way",
+        /// Its answer may be among what was lost.
+        RecordsLostBeforeAnswer = "records were lost before its answer",
+        /// Its answer may be another's.
+        RecordsLostBefore = "records were lost before it: which answer is its own is not known",
+        /// Its answer may be among what could not be followed.
+        NotFollowed { why: GapWhy } = "its connection could not be followed: {why}",
+        /// Its answer may be another's.
+        NotFollowedBefore { why: GapWhy } =
+            "its connection could not be followed before it ({why}): which answer is its own is not known",
+        ChannelForgotten =
+            "its channel had fallen out of a full table: which bytes are whose is not known since",
+        CaptureEnded = "the capture ended before the answer",
+        /// Of a program: it was not over.
+        CaptureEndedBefore = "the capture ended before it did",
+        /// Of the target: its beginning is its release.
+        ExecLost = "the record of its execve() was lost, it counts from its release",
+        /// Of a program: it has no end in its parent.
+        NeverWaitedFor = "its parent never waited for it",
+        Exited { who: Who, status: i32 } = "{who} exited with status {status} before the answer",
+        Killed { who: Who, signal: i32 } = "{who} was killed by signal {signal} before the answer",
+        /// HTTP/2: RST_STREAM.
+        Reset { who: Who, code: u32 } = "{who} reset the stream, with error {code}",
+        /// HTTP/2: GOAWAY.
+        Refused = "the server went away without looking at it",
+        AnswerUnread = "the client has not read all of the answer",
+        AnswerUnwritten = "the server has not written all of the answer",
+        /// Its writer was not seen, so there may be more of the answer.
+        WriterUnseen = "nobody saw who wrote part of its answer",
+        DatagramUnseen = "nobody saw which datagram the server read",
+        /// The server may be taken for the client.
+        AskerUnknown = "records of its channel's begin were lost: who asks is not known",
+        /// Turns in shared memory: likewise.
+        WordOlder = "its word is older than the capture: who asks is not known",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The texts of files, which readers and documents rely on.
+    #[test]
+    fn reasons_are_read_back_from_their_texts() {
+        use {Reason::*, Who::*};
+        let all = [
+            (BeganBefore, "it began before the capture"),
+            (
+                BeginForgotten { most_events: 262_144 },
+                "its begin was forgotten, more than 262144 events before",
+            ),
+            (RecordsLost, "records were lost while it was under way"),
+            (RecordsLostBeforeAnswer, "records were lost before its answer"),
+            (
+                RecordsLostBefore,
+                "records were lost before it: which answer is its own is not known",
+            ),
+            (
+                NotFollowed { why: GapWhy::Busy },
+                "its connection could not be followed: two CPUs were at it at once",
+            ),
+            (
+                NotFollowedBefore { why: GapWhy::Unseen },
+                "its connection could not be followed before it (bytes moved unseen): which answer is its own is \
+                 not known",
+            ),
+            (
+                ChannelForgotten,
+                "its channel had fallen out of a full table: which bytes are whose is not known since",
+            ),
+            (CaptureEnded, "the capture ended before the answer"),
+            (CaptureEndedBefore, "the capture ended before it did"),
+            (ExecLost, "the record of its execve() was lost, it counts from its release"),
+            (NeverWaitedFor, "its parent never waited for it"),
+            (
+                Exited { who: Client, status: 255 },
+                "the client exited with status 255 before the answer",
+            ),
+            (
+                Killed { who: Server, signal: 9 },
+                "the server was killed by signal 9 before the answer",
+            ),
+            (Reset { who: Client, code: 8 }, "the client reset the stream, with error 8"),
+            (Refused, "the server went away without looking at it"),
+            (AnswerUnread, "the client has not read all of the answer"),
+            (AnswerUnwritten, "the server has not written all of the answer"),
+            (WriterUnseen, "nobody saw who wrote part of its answer"),
+            (DatagramUnseen, "nobody saw which datagram the server read"),
+            (AskerUnknown, "records of its channel's begin were lost: who asks is not known"),
+            (WordOlder, "its word is older than the capture: who asks is not known"),
+        ];
+        for (reason, text) in all {
+            assert_eq!(reason.to_string(), text);
+            assert_eq!(Reason::from(text), reason);
+        }
+        for why in GapWhy::ALL {
+            let reason = NotFollowedBefore { why: *why };
+            assert_eq!(Reason::from(&*reason.to_string()), reason);
+        }
+        let other = "the sun stood still";
+        assert_eq!(Reason::from(other), Other(other.into()));
+        assert_eq!(Reason::from(other).to_string(), other);
+    }
+}
