@@ -32,8 +32,9 @@ use event::{Event, What};
 pub use fallback::FallbackGiven;
 use fallback::{Fallback, HeldBack};
 use held_back::Unsent;
-use ownership::claims::{Claimant, Claims};
+use ownership::claims::{Claimant, Claims, Shows};
 use ownership::ledger::Ledger;
+use ownership::marks::is_rest;
 use rpcprobe_model::request_filter::Wanted;
 use rpcprobe_model::{Category, Kind, Reason, Request, Rule, Segment};
 use timeline::retention::Held;
@@ -316,16 +317,21 @@ impl Engine {
         workers: &[Worker],
     ) -> Vec<Segment> {
         let world = &self.world;
-        let ran = |segment: &Segment, thread: ThreadId| {
-            let runs = || {
+        let shows = |segment: &Segment, thread: ThreadId| {
+            let asleep = || {
                 let off = world.thread(thread).off_before(segment.end_ns());
-                off.is_none_or(|off| off.end_ns < segment.end_ns())
+                off.filter(|off| off.end_ns >= segment.end_ns())
             };
-            // A packet's way in the thread's own call.
-            let way = segment.category == Category::WireStack && runs();
-            segment.category.is_on_cpu() || way
+            match segment.category {
+                category if category.is_on_cpu() => Shows::Work,
+                Category::WireStack if asleep().is_none() => Shows::Work,
+                Category::Sleep | Category::IdlePeer if asleep().is_some_and(is_rest) => {
+                    Shows::Rest
+                }
+                _ => Shows::Wait,
+            }
         };
-        let segments = self.claims.settle(claimant, segments, workers, ran);
+        let segments = self.claims.settle(claimant, segments, workers, shows);
         let inner = self.claims.inner.over(&claimant);
         let latency_ns = claimant.end_ns.saturating_sub(claimant.start_ns);
         match claimant.encloses {

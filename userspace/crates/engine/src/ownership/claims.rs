@@ -39,6 +39,16 @@ pub struct Claimant {
     pub program: Option<ProcessId>,
 }
 
+/// What a segment shows of its thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shows {
+    /// What it did on a CPU, or a packet's way in its own call.
+    Work,
+    /// It waited for whatever came next.
+    Rest,
+    Wait,
+}
+
 /// What was claimed of threads' time so far.
 #[derive(Debug, Default)]
 pub struct Claims {
@@ -52,23 +62,26 @@ pub struct Claims {
 
 impl Claims {
     /// Gives a request the work that its segments show. Work that another request has already becomes a wait for
-    /// the request's turn, one for each stretch of such work ([`others::fold`]). `workers`: of the segments; `ran`: whether
-    /// one shows what its thread did on a CPU.
+    /// the request's turn, one for each stretch of such work ([`others::fold`]). `workers`: of the segments; `shows`: what
+    /// one shows.
     pub fn settle(
         &mut self,
         claimant: Claimant,
         segments: Vec<Segment>,
         workers: &[Worker],
-        ran: impl Fn(&Segment, ThreadId) -> bool,
+        shows: impl Fn(&Segment, ThreadId) -> Shows,
     ) -> Vec<Segment> {
         self.claimants.insert(claimant.id, claimant);
         let mut settled: Vec<Settled> = Vec::with_capacity(segments.len());
         for (segment, &worker) in segments.into_iter().zip(workers) {
+            let shown = shows(&segment, worker.thread);
             // Nearly always nobody else has any of it.
-            match ran(&segment, worker.thread) && !self.is_free(&claimant, &segment, worker.thread)
-            {
+            match shown == Shows::Work && !self.is_free(&claimant, &segment, worker.thread) {
                 true => self.divide(&claimant, segment, worker, &mut settled),
-                false => settled.push(Settled::new(segment, worker)),
+                false => {
+                    let rested = shown == Shows::Rest;
+                    settled.push(Settled { rested, ..Settled::new(segment, worker) });
+                }
             }
         }
         others::fold(settled, |thread, from_ns, to_ns| {
@@ -134,7 +147,7 @@ impl Claims {
                     ..taken
                 };
             }
-            push(settled, Settled { segment: taken, worker, did: segment.category });
+            push(settled, Settled { segment: taken, worker, did: segment.category, rested: false });
             at_ns = to_ns;
         }
         if at_ns < end_ns {
@@ -266,7 +279,10 @@ mod tests {
     ) -> Vec<Segment> {
         let workers: Vec<_> =
             ids.iter().map(|&thread| Worker { thread, serves: true, by_marks: true }).collect();
-        claims.settle(claimant, all, &workers, |segment, _| segment.category.is_on_cpu())
+        claims.settle(claimant, all, &workers, |segment, _| match segment.category.is_on_cpu() {
+            true => Shows::Work,
+            false => Shows::Wait,
+        })
     }
 
     fn told(segments: &[Segment]) -> Vec<(u64, u64, &'static str, u32)> {

@@ -16,12 +16,14 @@ pub(super) struct Settled {
     pub worker: Worker,
     /// What its thread did, also where that was for another request.
     pub did: Category,
+    /// It rested: nothing that it has was ready to be worked on.
+    pub rested: bool,
 }
 
 impl Settled {
     pub fn new(segment: Segment, worker: Worker) -> Settled {
         let did = segment.category;
-        Settled { segment, worker, did }
+        Settled { segment, worker, did, rested: false }
     }
 
     /// The thread worked for others.
@@ -30,9 +32,9 @@ impl Settled {
         self.segment.category == Category::QueueApp && by_rule
     }
 
-    /// The thread waited, and not for a message of the request.
+    /// The thread waited, and not for a message of the request; nor was it at rest, when the request did not wait for it.
     fn waits(&self) -> bool {
-        if self.segment.rule == Some(Rule::Timer) {
+        if self.rested {
             return false;
         }
         use Category::{BlockIo, IdlePeer, Journal, Lock, Sleep, Steal, Writeback};
