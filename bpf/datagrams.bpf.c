@@ -45,7 +45,8 @@ struct {
 } datagrams SEC(".maps");
 
 /* The first in the queue of a UDP socket that a traced thread reads from, by the socket's
- * identity(); without an sk_buff: the channel of the last one. Of a Unix socket only that it is read.
+ * identity(); without an sk_buff: the channel of the last one. Of a Unix socket only that it is
+ * read.
  */
 struct {
     __uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -398,7 +399,8 @@ static __always_inline void look_at_head(struct sock *sk, u64 now_ns)
 
 /*
  * A datagram has come to the queue of a socket that is read here: remembers when, if it is not read
- * yet. Of UDP its sender, if traced, has remembered more; of a Unix socket the sender is not traced.
+ * yet. Of UDP its sender, if traced, has remembered more; of a Unix socket the sender is not
+ * traced.
  */
 static __noinline void datagram_arrived(struct sock *sk, u16 object_type)
 {
@@ -456,8 +458,8 @@ int HOOK(on_skb_copy_datagram_iovec, struct sk_buff *skb)
     return 0;
 }
 
-/* From now on it is remembered when datagrams come to this socket. What is first in its queue is not
- * known: no sk_buff has that address. Not inlined, for its callers' stack. */
+/* From now on it is remembered when datagrams come to this socket. What is first in its queue is
+ * not known: no sk_buff has that address. Not inlined, for its callers' stack. */
 static __noinline void await_datagrams(u64 ino)
 {
     struct datagram unknown = {.skb = 1};

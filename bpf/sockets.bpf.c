@@ -19,7 +19,7 @@
 #define TCP_SYN_RECV 3
 #define TCP_CLOSE 7
 #define TCP_LISTEN 10
-#define SOCK_DONE 1      /* enum sock_flags: the other end has sent all it will */
+#define SOCK_DONE 1 /* enum sock_flags: the other end has sent all it will */
 #define MSG_PEEK 2
 #define MSG_ERRQUEUE 0x2000
 
@@ -309,8 +309,8 @@ static __always_inline void tell_unix(u64 channel, struct channel_bytes *counted
 /*
  * More of them has come. There is what was received and what lies in the queue; but not what a read
  * under way has taken out of it and not counted yet, which may take as long as it waits for more
- * (MSG_WAITALL). That is less than the last buffer should make it, or that has been taken, too: then
- * the read tells the rest as it counts.
+ * (MSG_WAITALL). That is less than the last buffer should make it, or that has been taken, too:
+ * then the read tells the rest as it counts.
  */
 static __always_inline void unix_came(u64 channel, struct channel_bytes *counted, struct sock *sk)
 {

@@ -19,9 +19,9 @@ struct socket_transfer {
     u64 end;
     u32 bytes; /* 0: nothing */
     u16 object_type;
-    u16 flags;  /* SYSCALL_WRITE, SYSCALL_EMPTY */
-    u32 framed; /* its bytes are looked at for framing */
-    u32 held;   /* HELD() */
+    u16 flags;      /* SYSCALL_WRITE, SYSCALL_EMPTY */
+    u32 framed;     /* its bytes are looked at for framing */
+    u32 held;       /* HELD() */
     u64 arrived_ns; /* a datagram of an untraced sender: since when it was there; 0: not known */
 };
 
