@@ -6,7 +6,8 @@ and note, by CLOCK_MONOTONIC, when each step began and ended. A capture of the s
 those nanoseconds what the request did. A row is one kind of step:
 
   sleep      the time that was asked for: `sleep`
-  late       from then until the server went on: a queue, the run queue, or `sleep` (timers are due late, too)
+  late       from then until the server went on: a queue, the run queue, `lock` (the interpreter's), or `sleep` (timers
+             are due late, too)
   burn       CPU time, with interrupts and preemptions: on a CPU, the run queue
   lockwait   the wait for the lock, which another request has: `lock`
   lock       the sleep with it: `sleep`
@@ -47,7 +48,7 @@ STEPS = ["sleep=8", "burn=1", "sleep=8,burn=1", "lock=2"]
 RUN_QUEUE = ("runqueue.", "queue.", "steal", "interrupt")
 EXPECTED = {
     "sleep": ("sleep",),
-    "late": ("sleep", *RUN_QUEUE),
+    "late": ("sleep", "lock", *RUN_QUEUE),
     "burn": ("user", "kernel.", "fault", "copy", *RUN_QUEUE[:1], *RUN_QUEUE[2:]),
     "lockwait": ("lock",),
     "lock": ("sleep",),
@@ -100,7 +101,7 @@ def capture(command, connections, requests, steps, directory):
     server = subprocess.Popen([*command, str(port), str(notes)], stdout=subprocess.DEVNULL)
     try:
         wait_for(port)
-        attach = [RPCPROBE, "attach", "--quiet", "-p", str(server.pid), "-o", directory / "capture"]
+        attach = [RPCPROBE, "attach", "-p", str(server.pid), "-o", directory / "capture"]
         with open(directory / "said", "w") as said:
             probe = subprocess.Popen(attach, stderr=said, stdout=subprocess.DEVNULL)
         for _ in range(SECONDS * 10):
