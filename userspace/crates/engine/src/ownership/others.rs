@@ -134,8 +134,6 @@ fn one_wait(before: &[Settled], last: Settled) -> Segment {
         true => Rule::Claimed,
         false => Rule::Turn,
     };
-    let sure = before.iter().chain([&last]).all(|part| part.segment.rule == Some(Rule::Turn))
-        && before.iter().chain([&last]).all(|part| part.segment.evidence == Evidence::Measured);
     Segment {
         start_ns,
         duration_ns: last.segment.end_ns() - start_ns,
@@ -145,7 +143,7 @@ fn one_wait(before: &[Settled], last: Settled) -> Segment {
         },
         cause,
         cpu: None,
-        evidence: if sure { Evidence::Measured } else { Evidence::Modelled },
+        evidence: Evidence::Modelled,
         rule: Some(rule),
         ..last.segment
     }

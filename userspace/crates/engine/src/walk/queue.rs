@@ -22,10 +22,11 @@ impl Walk<'_> {
             (start_ns, doing) if start_ns <= from_ns => self.one_thing(t, doing, from_ns, to_ns),
             _ => self.world.sums.spent(thread, t, from_ns, to_ns).in_words(),
         };
-        let inferred = matches!(rule, Rule::Turn | Rule::InMemory);
-        let evidence = match inferred && self.others_ran(thread, from_ns, to_ns) {
-            true => Evidence::Modelled,
-            false => Evidence::Measured,
+        let evidence = match rule {
+            // The order of messages tells that the thread served others, not that the request was ready meanwhile.
+            Rule::Turn => Evidence::Modelled,
+            Rule::InMemory if self.others_ran(thread, from_ns, to_ns) => Evidence::Modelled,
+            _ => Evidence::Measured,
         };
         let detail = Some(detail.to_string());
         self.wait_rule = Some(rule);
@@ -41,7 +42,7 @@ impl Walk<'_> {
         });
         match rested.map(|raw| (raw.category, raw.detail.clone(), raw.cause.clone(), raw.by)) {
             Some((category, detail, cause, by)) => {
-                let evidence = Evidence::Measured;
+                let evidence = Evidence::Modelled;
                 self.emit(thread, from_ns, to_ns, category, detail, cause, by, None, evidence);
             }
             None => {
