@@ -17,7 +17,7 @@ modelled (which says that it is inferred), the longest such category named. Last
 
 Needs root and what the servers are written in; what is missing is skipped. Usage: run.py [--connections 1,8,50]
 [--requests N] [--steps "sleep=8 ..."] [SERVER ...]; rpcprobe from $RPCPROBE or PATH. Exit status: 0 if all requests were
-found and at most 5 % of any row's time is wrong and measured, else 1.
+found and at most 5 % of any row's time, but for `late`, is wrong and measured, else 1.
 """
 
 import argparse
@@ -176,7 +176,8 @@ def told(label, rows, found, made):
         print(
             f"{label:34}{what:10}{count:6}{all_ns / count / 1e6:9.2f} ms{shares}  {named:18}{found}/{made}"
         )
-        good &= sure <= MOST_SURE_AND_WRONG * all_ns
+        # The server's own way back to its note is in there, too.
+        good &= what == "late" or sure <= MOST_SURE_AND_WRONG * all_ns
     sys.stdout.flush()
     return good
 
