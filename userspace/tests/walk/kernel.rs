@@ -648,19 +648,5 @@ fn rpc_call(
     io: Option<Io>,
     path: Option<Arc<str>>,
 ) -> Call {
-    let more = Box::default();
-    Call {
-        nr: sys.nr,
-        enter_ns,
-        exit_ns,
-        ret,
-        unfinished: false,
-        reaped: false,
-        has_timeout: false,
-        io,
-        more,
-        accepted_of_ns: None,
-        opened: None,
-        path,
-    }
+    Call { io, path, ..Call::new(sys.nr, (enter_ns, exit_ns), ret) }
 }

@@ -273,22 +273,7 @@ impl Story {
     ) {
         let (nr, ret) = if accepted_of_ns.is_some() { (ACCEPT, 7) } else { (CONNECT, 0) };
         let io = Some(io(socket(ino, TYPE_TCP), 7, false, (0, 0)));
-        let (unfinished, reaped, more) = (false, false, Box::default());
-        let (opened, path) = (None, None);
-        let call = Call {
-            nr,
-            enter_ns,
-            exit_ns,
-            ret,
-            unfinished,
-            reaped,
-            has_timeout: false,
-            io,
-            more,
-            accepted_of_ns,
-            opened,
-            path,
-        };
+        let call = Call { io, accepted_of_ns, ..Call::new(nr, (enter_ns, exit_ns), ret) };
         self.at(exit_ns, cpu, What::Call { tid, call: Box::new(call) });
     }
 
@@ -343,20 +328,7 @@ impl Story {
         ret: i64,
         io: Option<Io>,
     ) {
-        let call = Call {
-            nr,
-            enter_ns,
-            exit_ns,
-            ret,
-            unfinished: false,
-            reaped: false,
-            has_timeout: false,
-            io,
-            more: Box::default(),
-            accepted_of_ns: None,
-            opened: None,
-            path: None,
-        };
+        let call = Call { io, ..Call::new(nr, (enter_ns, exit_ns), ret) };
         self.at(exit_ns, cpu, What::Call { tid, call: Box::new(call) });
     }
 
@@ -385,20 +357,7 @@ impl Story {
 
     /// The thread's last call and its death, as the kernel side reports them: in one instant.
     pub fn exit(&mut self, ts_ns: u64, cpu: u32, tid: u32, enter_ns: u64) {
-        let call = Call {
-            nr: EXIT_GROUP,
-            enter_ns,
-            exit_ns: ts_ns,
-            ret: 0,
-            unfinished: true,
-            reaped: false,
-            has_timeout: false,
-            io: None,
-            more: Box::default(),
-            accepted_of_ns: None,
-            opened: None,
-            path: None,
-        };
+        let call = Call { unfinished: true, ..Call::new(EXIT_GROUP, (enter_ns, ts_ns), 0) };
         self.at(ts_ns, cpu, What::Call { tid, call: Box::new(call) });
         self.at(ts_ns, cpu, What::Exit { tid, tgid: tid, code: 0, traced: true });
     }

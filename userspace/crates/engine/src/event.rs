@@ -94,6 +94,24 @@ pub struct Call {
 }
 
 impl Call {
+    /// A call from `enter_ns` to `exit_ns` of which nothing more is known.
+    pub fn new(nr: u16, (enter_ns, exit_ns): (u64, u64), ret: i64) -> Call {
+        Call {
+            nr,
+            enter_ns,
+            exit_ns,
+            ret,
+            unfinished: false,
+            reaped: false,
+            has_timeout: false,
+            io: None,
+            more: Box::default(),
+            accepted_of_ns: None,
+            opened: None,
+            path: None,
+        }
+    }
+
     /// What it moved through channels, in order.
     pub fn transfers(&self) -> impl DoubleEndedIterator<Item = &Io> + Clone {
         let all = self.more.iter().chain(&self.io);

@@ -63,20 +63,7 @@ impl Program {
             unsent: SendLimit::default(),
             socket: 0,
         };
-        let call = Call {
-            nr: u16::from(is_write),
-            enter_ns: at_ns,
-            exit_ns: at_ns + 5,
-            ret: 1,
-            unfinished: false,
-            reaped: false,
-            has_timeout: false,
-            io: Some(io),
-            more: Box::default(),
-            accepted_of_ns: None,
-            opened: None,
-            path: None,
-        };
+        let call = Call { io: Some(io), ..Call::new(u16::from(is_write), (at_ns, at_ns + 5), 1) };
         self.push(at_ns + 5, What::Call { tid, call: Box::new(call) })
     }
 

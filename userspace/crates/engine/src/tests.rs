@@ -67,18 +67,8 @@ fn requests_over_a_pipe_that_was_forgotten_are_incomplete() {
                 socket: 0,
             };
             let call = Call {
-                nr: u16::from(is_write),
-                enter_ns: at_ns + after_ns,
-                exit_ns: at_ns + after_ns + 10,
-                ret: 10,
-                unfinished: false,
-                reaped: false,
-                has_timeout: false,
                 io: Some(io),
-                more: Box::default(),
-                accepted_of_ns: None,
-                opened: None,
-                path: None,
+                ..Call::new(u16::from(is_write), (at_ns + after_ns, at_ns + after_ns + 10), 10)
             };
             let ended_ns = call.exit_ns;
             push(&mut engine, ended_ns, What::Call { tid, call: Box::new(call) });
@@ -116,20 +106,7 @@ fn a_forked_worker_does_not_keep_what_is_past() {
     let mut most = 0;
     for number in 0..3 * KEEP_EVENTS {
         let ts_ns = 1000 + 10 * number;
-        let call = Call {
-            nr: 39,
-            enter_ns: ts_ns - 5,
-            exit_ns: ts_ns,
-            ret: 1,
-            unfinished: false,
-            reaped: false,
-            has_timeout: false,
-            io: None,
-            more: Box::default(),
-            accepted_of_ns: None,
-            opened: None,
-            path: None,
-        };
+        let call = Call::new(39, (ts_ns - 5, ts_ns), 1);
         push(&mut engine, ts_ns, What::Call { tid: child, call: Box::new(call) });
         most = most.max(kept(&engine));
     }

@@ -202,10 +202,8 @@ impl Wait<'_> {
         let detail = format!("asleep in {name}");
         match syscall::waits(nr, object) {
             Waits::Timer => self.whole(Category::Sleep, detail, None, None),
-            // Nobody woke it: FUTEX_WAIT with a timeout is a way to sleep; but not of who goes on to wait for the same.
-            Waits::Futex if !by_waker && !waits_again(world, thread, off) => {
-                self.whole(Category::Sleep, detail, None, None)
-            }
+            // Nobody woke it: FUTEX_WAIT with a timeout is a way to sleep.
+            Waits::Futex if !by_waker => self.whole(Category::Sleep, detail, None, None),
             Waits::Futex => {
                 let detail = match off.call.and_then(|call| call.lock()) {
                     Some(lock) => {
@@ -283,28 +281,6 @@ pub(crate) fn timed_out(world: &World, thread: ThreadId, off: &Off) -> bool {
         Waits::Readiness => call.ret == 0,
         _ => false,
     }
-}
-
-/// Times off the CPU that are searched for the next wait.
-const MOST_SLEEPS: usize = 8;
-
-/// Whether a thread whose futex wait ran out went on to wait for the same word, with nothing but computing in between: it
-/// wants what others give, and looks now and then whether it is there (Java's monitors, Python's interpreter lock).
-fn waits_again(world: &World, thread: ThreadId, off: &Off) -> bool {
-    let Some(open) = off.call.filter(waits_for_futex) else { return false };
-    let t = world.thread(thread);
-    let next = t.calls.get(count_before(&t.calls, |call| call.enter_ns <= open.enter_ns));
-    let next_ns = next.map_or(u64::MAX, |call| call.enter_ns);
-    let first = count_before(&t.off, |later| later.start_ns < off.end_ns);
-    let mut later = t.off.range(first..).take(MOST_SLEEPS).filter_map(|later| later.call);
-    later.any(|call| {
-        let begins_next = open.enter_ns < call.enter_ns && call.enter_ns <= next_ns;
-        begins_next && waits_for_futex(&call) && call.object == open.object
-    })
-}
-
-fn waits_for_futex(call: &OpenCall) -> bool {
-    syscall::waits(call.nr, call.object) == Waits::Futex
 }
 
 /// What a poll(), select() or epoll_wait() that ended with something ready had waited for: what the

@@ -231,20 +231,8 @@ mod tests {
     }
 
     fn call(tid: u32, nr: u16, enter_ns: u64, exit_ns: u64) -> Event {
-        let call = Call {
-            nr,
-            enter_ns,
-            exit_ns,
-            ret: 0,
-            unfinished: nr == NR_EXIT_GROUP,
-            reaped: false,
-            has_timeout: false,
-            io: None,
-            more: Box::default(),
-            accepted_of_ns: None,
-            opened: None,
-            path: None,
-        };
+        let call =
+            Call { unfinished: nr == NR_EXIT_GROUP, ..Call::new(nr, (enter_ns, exit_ns), 0) };
         event(exit_ns, What::Call { tid, call: Box::new(call) })
     }
 

@@ -2,7 +2,8 @@
 //!
 //! A thread that waits and then works for another request waits for that one's sake, and what it does in between,
 //! without a message of this request, is none of this request's either. So a stretch from the first such wait to the end
-//! of the last such work is one wait for a turn, whatever the threads did in it; `cause` tells that, most first.
+//! of the last such work is one wait for a turn, whatever the threads did in it; `cause` tells that, most first. A rest is no
+//! part of one: a thread at rest has nothing that is ready.
 
 use crate::ownership::claims::OTHERS;
 use crate::ownership::sums::{Doing, Spent};

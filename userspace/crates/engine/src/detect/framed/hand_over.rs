@@ -162,20 +162,7 @@ mod tests {
                 socket: 0,
                 unsent: SendLimit::default(),
             };
-            let call = Call {
-                nr: NR_WRITE,
-                enter_ns: 52,
-                exit_ns: 55,
-                ret: 8,
-                unfinished: false,
-                reaped: false,
-                has_timeout: false,
-                io: Some(io),
-                more: Box::default(),
-                accepted_of_ns: None,
-                opened: None,
-                path: None,
-            };
+            let call = Call { io: Some(io), ..Call::new(NR_WRITE, (52, 55), 8) };
             at(55, 1, What::Call { tid: 11, call: Box::new(call) });
         }
         at(60, 1, switch(11, 0, futex(58)));

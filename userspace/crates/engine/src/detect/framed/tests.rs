@@ -52,18 +52,8 @@ impl Story {
             socket: 0,
         };
         let call = Call {
-            nr: if is_write { SENDTO } else { RECVFROM },
-            enter_ns: span.0,
-            exit_ns: span.1,
-            ret: io.bytes as i64,
-            unfinished: false,
-            reaped: false,
-            has_timeout: false,
             io: Some(io),
-            more: Box::default(),
-            opened: None,
-            path: None,
-            accepted_of_ns: None,
+            ..Call::new(if is_write { SENDTO } else { RECVFROM }, (span.0, span.1), io.bytes as i64)
         };
         self.events.push(event(span.1, What::Call { tid, call: Box::new(call) }));
     }
