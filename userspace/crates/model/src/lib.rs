@@ -317,6 +317,8 @@ pub struct Request {
     pub request_id: u64,
     /// The request this one was made for: this one began while its server served that one.
     pub parent_request_id: Option<u64>,
+    /// How sure that is.
+    pub parent_certainty: Option<Certainty>,
     /// Its parent was answered before it was: what it took after that is no part of its parent's latency.
     pub detached: bool,
     pub kind: Kind,
@@ -381,6 +383,7 @@ impl Request {
         Request {
             request_id: 0,
             parent_request_id: None,
+            parent_certainty: None,
             detached: false,
             kind,
             certainty: Certainty::Likely,
