@@ -230,8 +230,7 @@ def main():
                         print(f"{front}: skipped, what it is written in is missing")
                         break
                 children, asked = judged(directory / "capture")
-            made = options.requests * options.levels
-            good &= told(f"{front}, {connections}", children, asked, made)
+            good &= told(f"{front}, {connections}", children, asked, options.requests)
     sys.exit(not good)
 
 
