@@ -152,7 +152,8 @@ fn check(trace: &Trace, score: &mut Score) -> Result<(), String> {
     for (req, request, segments) in found {
         judge(trace, req, request, segments, score)?;
         let said = request.parent_request_id.map(|id| by_id.get(&id).copied());
-        score.parent(trace.design, trace.facts.reqs[req].parent, said);
+        let truth = trace.facts.reqs[req].parent;
+        score.parent(trace.design, truth, said, request.parent_certainty);
     }
     Ok(())
 }
