@@ -73,7 +73,7 @@ impl Spent {
         self
     }
 
-    fn plus(mut self, other: &Spent) -> Spent {
+    pub fn plus(mut self, other: &Spent) -> Spent {
         for (ns, more_ns) in self.0.iter_mut().zip(other.0) {
             *ns = ns.saturating_add(more_ns);
         }
