@@ -12,7 +12,7 @@ the server's only. Of each:
   ledger       CPU time of the server's threads in threads.parquet, of what the kernel says they ran meanwhile
                (/proc/PID/task/TID/schedstat; server only, the captures of which begin and end beside them)
   B/event      bytes of the segments' table for each record of events.bin
-  us/event     time to attribute the events again, and the most memory that took
+  us/event     CPU time to attribute the events again, and the most memory that took
   mean         latency, beside what the load generator measured
 
 Needs root, redis-server with redis-tools for redis and pipeline (16 commands in one write), h2load
@@ -279,7 +279,7 @@ def capture(load, ends, out, connections, requests):
                 raise RuntimeError(f"attach: {line.strip()}")
             before = ran(server.pid)
             said = said_by(client)
-            after = ran(server.pid)
+            after = ran_until_quiet(server.pid)
         finally:
             end(attached, signal.SIGINT)
     return said, {tid: ns - before.get(tid, 0) for tid, ns in after.items()}
@@ -292,13 +292,32 @@ def ran(pid):
     return {int(task.name): int((task / "schedstat").read_text().split()[0]) for task in tasks}
 
 
+# What the server does when the load is over (it closes connections, say) is in the capture, too: until it runs for
+# less than a hundredth of the time.
+QUIET_SECONDS = 0.1
+QUIET_PART = 0.01
+
+
+def ran_until_quiet(pid):
+    """The same, as soon as they hardly run any more."""
+    until, last = time.monotonic() + 10, ran(pid)
+    while time.monotonic() < until:
+        time.sleep(QUIET_SECONDS)
+        now = ran(pid)
+        ran_ns = sum(now.values()) - sum(last.values())
+        last = now
+        if ran_ns < QUIET_SECONDS * 1e9 * QUIET_PART:
+            break
+    return last
+
+
 def children(pid):
     return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
 
 
 def attribute(out):
-    """Seconds of all CPUs, of the clock, and the most bytes of memory to attribute the capture again."""
-    begin = time.monotonic()
+    """Seconds of CPU time and the most bytes of memory to attribute the capture again."""
+    begin, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
     child = subprocess.Popen(words([RPCPROBE, "attribute", "-q", out]), stderr=subprocess.DEVNULL)
     until, peak_bytes = begin + MOST_SECONDS, 0
     while True:
@@ -309,7 +328,9 @@ def attribute(out):
                 [peak_bytes, *(int(kb) * 1024 for kb in re.findall(r"VmHWM:\s+(\d+)", status))]
             )
         if child.poll() is not None:
-            return time.monotonic() - begin, peak_bytes
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            user, system = after.ru_utime - before.ru_utime, after.ru_stime - before.ru_stime
+            return user + system, peak_bytes
         if time.monotonic() > until:
             child.kill()
             child.wait()
