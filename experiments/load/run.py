@@ -231,6 +231,8 @@ def server_of(load):
     )
     try:
         wait_for_port(load.port)
+        if server.poll() is not None:
+            raise RuntimeError(f"{server.args[0]} has ended: is port {load.port} in use?")
         yield server
     finally:
         end(server)
@@ -396,7 +398,7 @@ def ledger(accounts, ran_ns):
     """What the ledger has, of what the kernel says; empty where that is not known."""
     if any(rest for _, _, rest in accounts):
         return "WRONG"
-    if not ran_ns:
+    if not any(ran_ns.values()):
         return ""
     return (
         f"{sum(cpu_ns for tid, cpu_ns, _ in accounts if tid in ran_ns) / sum(ran_ns.values()):.1%}"
