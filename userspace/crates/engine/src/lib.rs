@@ -331,7 +331,10 @@ impl Engine {
                 _ => Shows::Wait,
             }
         };
-        let segments = self.claims.settle(claimant, segments, workers, shows);
+        let spent = |thread: ThreadId, from_ns: u64, to_ns: u64| {
+            world.sums.spent(thread, world.thread(thread), from_ns, to_ns)
+        };
+        let segments = self.claims.settle(claimant, segments, workers, shows, spent);
         let inner = self.claims.inner.over(&claimant);
         let latency_ns = claimant.end_ns.saturating_sub(claimant.start_ns);
         match claimant.encloses {

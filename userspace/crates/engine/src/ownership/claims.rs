@@ -13,6 +13,7 @@ use crate::ownership::claim_list::{Claim, ClaimList};
 use crate::ownership::inner::OfOpen;
 use crate::ownership::ledger::Ledger;
 use crate::ownership::others::{self, Settled};
+use crate::ownership::sums::Spent;
 use crate::timeline::{ProcessId, ThreadId, World};
 use crate::walk::{joins, Worker};
 use rpcprobe_model::{Category, Evidence, Rule, Segment};
@@ -63,13 +64,14 @@ pub struct Claims {
 impl Claims {
     /// Gives a request the work that its segments show. Work that another request has already becomes a wait for
     /// the request's turn, one for each stretch of such work ([`others::fold`]). `workers`: of the segments; `shows`: what
-    /// one shows.
+    /// one shows; `spent`: what a thread did in between two times.
     pub fn settle(
         &mut self,
         claimant: Claimant,
         segments: Vec<Segment>,
         workers: &[Worker],
         shows: impl Fn(&Segment, ThreadId) -> Shows,
+        spent: impl Fn(ThreadId, u64, u64) -> Spent,
     ) -> Vec<Segment> {
         self.claimants.insert(claimant.id, claimant);
         let mut settled: Vec<Settled> = Vec::with_capacity(segments.len());
@@ -84,9 +86,10 @@ impl Claims {
                 }
             }
         }
-        others::fold(settled, |thread, from_ns, to_ns| {
+        let release = |thread: ThreadId, from_ns: u64, to_ns: u64| {
             self.release(thread, (from_ns, to_ns), claimant.id);
-        })
+        };
+        others::fold(settled, release, spent)
     }
 
     /// Work that a request turns out not to have.
@@ -279,10 +282,11 @@ mod tests {
     ) -> Vec<Segment> {
         let workers: Vec<_> =
             ids.iter().map(|&thread| Worker { thread, serves: true, by_marks: true }).collect();
-        claims.settle(claimant, all, &workers, |segment, _| match segment.category.is_on_cpu() {
+        let shows = |segment: &Segment, _: ThreadId| match segment.category.is_on_cpu() {
             true => Shows::Work,
             false => Shows::Wait,
-        })
+        };
+        claims.settle(claimant, all, &workers, shows, |_, _, _| Spent::default())
     }
 
     fn told(segments: &[Segment]) -> Vec<(u64, u64, &'static str, u32)> {

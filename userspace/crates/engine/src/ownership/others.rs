@@ -63,10 +63,11 @@ impl Settled {
 }
 
 /// The segments of a request, in order of time, with one for each stretch of others' work. `release` hears of work in it
-/// that the request had claimed: thread, begin, end.
+/// that the request had claimed: thread, begin, end; `spent` tells what a thread did in between two times.
 pub(super) fn fold(
     mut settled: Vec<Settled>,
     mut release: impl FnMut(ThreadId, u64, u64),
+    spent: impl Fn(ThreadId, u64, u64) -> Spent,
 ) -> Vec<Segment> {
     let mut latest_first = Vec::with_capacity(settled.len());
     while let Some(last) = settled.pop() {
@@ -80,7 +81,7 @@ pub(super) fn fold(
             let segment = &part.segment;
             release(part.worker.thread, segment.start_ns, segment.end_ns());
         }
-        latest_first.push(one_wait(&before, last));
+        latest_first.push(one_wait(&before, last, &spent));
     }
     latest_first.reverse();
     latest_first
@@ -107,16 +108,20 @@ fn first_of_stretch(settled: &[Settled], last: &Settled) -> usize {
 }
 
 /// `before` and `last`, which follow each other, as one wait.
-fn one_wait(before: &[Settled], last: Settled) -> Segment {
+fn one_wait(
+    before: &[Settled],
+    last: Settled,
+    spent_by: impl Fn(ThreadId, u64, u64) -> Spent,
+) -> Segment {
     let Some(first) = before.first() else { return last.segment };
     let mut spent = Spent::default();
-    let mut words: Vec<&str> = Vec::new();
     for part in before.iter().chain([&last]) {
         let doing = match part.did {
             Category::RunqueueWakeup => Doing::Woken,
             Category::RunqueuePreempted => Doing::Preempted,
             Category::QueueApp => {
-                words.extend(part.segment.cause.as_deref());
+                let (from_ns, to_ns) = (part.segment.start_ns, part.segment.end_ns());
+                spent = spent.plus(&spent_by(part.worker.thread, from_ns, to_ns));
                 continue;
             }
             _ if part.waits() => Doing::Asleep,
@@ -124,11 +129,6 @@ fn one_wait(before: &[Settled], last: Settled) -> Segment {
         };
         spent.add(doing, part.segment.duration_ns);
     }
-    let told = spent.in_words();
-    let cause = match told.is_empty() {
-        true => words.first().map(|words| (*words).to_string()),
-        false => Some(told),
-    };
     let start_ns = first.segment.start_ns;
     let claimed = |part: &Settled| part.segment.rule == Some(Rule::Claimed);
     let rule = match before.iter().chain([&last]).any(claimed) {
@@ -142,7 +142,7 @@ fn one_wait(before: &[Settled], last: Settled) -> Segment {
             Rule::Claimed => Some(OTHERS.into()),
             _ => last.segment.detail,
         },
-        cause,
+        cause: Some(spent.in_words()),
         cpu: None,
         evidence: Evidence::Modelled,
         rule: Some(rule),

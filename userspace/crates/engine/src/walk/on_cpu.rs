@@ -53,12 +53,27 @@ impl Walk<'_> {
                 left -= 1;
                 let detail = if left == 0 { detail.take() } else { detail.clone() };
                 self.emit(thread, from_ns, to_ns, category, detail, None, None, None, evidence);
+                if category == Category::WireStack {
+                    self.as_its_call(from_ns);
+                }
             }
         }
         if piece.start_ns < inside_from {
             let (from_ns, to_ns) = (piece.start_ns, inside_from);
             let (detail, evidence) = (Some("entry and return".to_string()), Evidence::Modelled);
             self.emit(thread, from_ns, to_ns, around, detail, None, None, None, evidence);
+        }
+    }
+
+    /// What a packet does in the call that sends it is work of the call, for as many requests: the packet carries them all.
+    fn as_its_call(&mut self, from_ns: u64) {
+        let (shared, likely) = (self.shared, self.likely);
+        let from_ns = from_ns.max(self.goal.start_ns);
+        if let Some(raw) = self.out.last_mut().filter(|raw| raw.start_ns == from_ns) {
+            raw.shared = shared;
+            if likely {
+                raw.evidence = Evidence::Modelled;
+            }
         }
     }
 
