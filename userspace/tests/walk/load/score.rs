@@ -142,6 +142,17 @@ impl Score {
         self.shown.entry(format!("{design:?}")).or_default().add(1, u64::from(right));
     }
 
+    /// A nanosecond in which a request waits for a timer of its server's.
+    pub fn put_off(&mut self, design: Design, shown: &Segment) {
+        let right = shown.category == Category::Sleep;
+        let key = format!("{design:?}, timers");
+        if !right {
+            let rule = shown.rule.map_or("none", |rule| rule.name());
+            *self.instead.entry((key.clone(), rule, shown.category.name())).or_default() += 1;
+        }
+        self.shown.entry(key).or_default().add(1, u64::from(right));
+    }
+
     /// Which request the engine says that one was made for; `Some(None)`: one that never was.
     pub fn parent(&mut self, design: Design, truth: Option<ReqNo>, said: Option<Option<ReqNo>>) {
         let key = match (truth, said) {
