@@ -12,9 +12,7 @@ use super::timers::Timers;
 use crate::walk::kernel::{Moved, Op, Stage, Sys, Until};
 use crate::walk::machine::Machine;
 use crate::walk::programs::{wakes, Act};
-use crate::walk::story::{
-    condition, socket, ACCEPT, CLOSE, CONNECT, FUTEX, RECVFROM, SENDTO,
-};
+use crate::walk::story::{condition, socket, ACCEPT, CLOSE, CONNECT, FUTEX, RECVFROM, SENDTO};
 use crate::walk::truth::{TaskNo, Why};
 
 /// The end of a connection that asks, and the one that answers.

@@ -67,7 +67,7 @@ impl Machine {
         let design = self.net.plan.design;
         let by_workers = design == Design::Pool && self.tape.once_in(2);
         let first = self.tape.once_in(2);
-        let every_ns = [None, Some(30), Some(200), Some(5_000)][self.tape.pick(4) as usize];
+        let every_ns = [None, Some(60), Some(600), Some(5_000)][self.tape.pick(4) as usize];
         let loops = matches!(design, Design::Loop | Design::Batch);
         let locked = loops && self.tape.once_in(4);
         let now_ns = self.now_ns;
@@ -181,7 +181,7 @@ impl Machine {
 
     /// Sleeps in the middle of what it does: in a call for that, in a poll of nothing, or for a futex that nobody wakes.
     pub fn sleep_ops(&mut self, no: TaskNo) -> Vec<Op> {
-        let due_ns = self.now_ns + self.tape.length(60);
+        let due_ns = self.now_ns + self.tape.length(200);
         let until = NetUntil::Never;
         match self.tape.pick(3) {
             0 => {
@@ -226,7 +226,7 @@ impl Machine {
             if timers.locked {
                 timers.holder = Some(req);
             }
-            let due_ns = self.now_ns + self.tape.length(120);
+            let due_ns = self.now_ns + self.tape.length(400);
             self.net.plan.timers.pending.push(Pending { due_ns, of: Some((req, then)) });
             let (from_ns, resumed_ns) = (self.now_ns, None);
             self.net.facts.delays.push(Delay { req, from_ns, due_ns, resumed_ns });

@@ -59,7 +59,12 @@ impl Machine {
                     }
                 }
                 let accepted_of_ns = Some(if is_tcp { established_ns } else { 0 });
-                Told { io: on(self.net.conns[conn].sockets[1]), accepted_of_ns, ret: 7, has_timeout }
+                Told {
+                    io: on(self.net.conns[conn].sockets[1]),
+                    accepted_of_ns,
+                    ret: 7,
+                    has_timeout,
+                }
             }
             NetMoved::Ready => {
                 let (found, has_timeout) = (self.local(no).found, self.local(no).timed);

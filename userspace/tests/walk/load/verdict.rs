@@ -278,8 +278,10 @@ impl<'t> Judge<'t> {
             // It is due late, while the thread rests.
             Some(_) => Ok(matches!(state, State::Off(away) if off(away))),
             None => {
+                // Whoever for: if the thread has the request, that waits until it is awake.
                 let fits = self.waits(segment, task, state, at_ns)?;
-                Ok(fits && matches!(state, State::Off(_)) && self.had(task, at_ns))
+                let own = segment.rule != Some(Rule::Timer) || self.had(task, at_ns);
+                Ok(fits && own && !matches!(state, State::Off(away) if away.why != Why::Timer))
             }
         }
     }
