@@ -39,12 +39,11 @@ impl Walk<'_> {
             return None;
         }
         let (worker, worked_ns) = self.last_worked(of_process, off.start_ns)?;
-        let from_ns = self.let_go_ns(worker, worked_ns)?;
-        let own = worker == thread && ran_out && self.only_slept(thread, worked_ns, off);
-        if own || from_ns >= off.start_ns && ran_out || self.waits_for_answer(worker, worked_ns) {
+        let from_ns = self.let_go_ns(worker, worked_ns)?.min(off.start_ns);
+        let own = worker == thread && self.only_slept(thread, worked_ns, off);
+        if ran_out && (own || from_ns == off.start_ns) {
             return None; // the thread's own wait
         }
-        let from_ns = from_ns.min(off.start_ns);
         let detail = Some(if ran_out { TIMER } else { PERHAPS }.to_string());
         self.wait_rule = Some(Rule::Timer);
         let (category, evidence) = (Category::Sleep, Evidence::Modelled);
@@ -162,13 +161,6 @@ impl Walk<'_> {
             .take_while(|before| before.start_ns >= worked_ns)
             .filter(|before| is_rest(before));
         !turned && rests.all(|rest| classify::off_cpu::timed_out(self.world, thread, rest))
-    }
-
-    /// Whether what a thread last did for the request was to ask another server.
-    fn waits_for_answer(&self, worker: ThreadId, worked_ns: u64) -> bool {
-        let marks = &self.world.thread(worker).marks.list;
-        let last = count_before(marks, |mark| mark.exit_ns <= worked_ns).checked_sub(1);
-        last.is_some_and(|last| marks[last].kind == MarkKind::Asks)
     }
 
     /// When a thread that moved a message of the request, up to `worked_ns`, stopped working for it, as far as that shows:
