@@ -14,7 +14,7 @@ use rpcprobe::model::{check_conservation, Kind, Request, Segment};
 use super::facts::ReqNo;
 use super::net::Way;
 use super::programs::{simulate, Trace};
-use super::score::Score;
+use super::score::{Score, WITHOUT_TIMERS, WITH_TIMERS};
 use super::verdict::Judge;
 use crate::walk::laws::{cases, check_ledger_of, sums, thinned};
 use crate::walk::story::{table, Answers};
@@ -235,9 +235,7 @@ fn explained_as_they_were(timers: bool) {
     println!("{many} traces, {score}");
     // Of few traces shares are left to chance.
     if many >= 10_000 {
-        if !timers {
-            score.check_floors();
-        }
+        score.check_floors(if timers { &WITH_TIMERS } else { &WITHOUT_TIMERS });
     }
 }
 

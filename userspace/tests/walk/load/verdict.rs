@@ -317,7 +317,7 @@ impl<'t> Judge<'t> {
             return Err(format!("waits for a CPU after {:?}", away.why));
         }
         let Some(by) = &segment.by else { return Ok(()) };
-        let said = by.rsplit_once('/').map_or(Some(0), |(_, tid)| tid.parse().ok());
+        let said = Some(by.tid.unwrap_or(0));
         let truth = &self.trace.truth;
         let had = &truth.cpus[away.queue_at(at_ns)][(at_ns - truth.start_ns) as usize];
         match had.map(|task| truth.tasks[task].tid) {
