@@ -43,11 +43,13 @@ macro_rules! named {
     };
 }
 
+mod by;
 pub mod laws;
-pub mod reason;
+mod reason;
 pub mod request_filter;
 pub mod worded;
 
+pub use by::By;
 pub use reason::{GapWhy, Reason, Who};
 
 named! {
@@ -258,8 +260,8 @@ pub struct Segment {
     pub detail: Option<String>,
     /// For waits: what the thread or device waited for did meanwhile.
     pub cause: Option<String>,
-    /// For waits: the thread that had the CPU, the lock, or the answer (`comm/tid`).
-    pub by: Option<String>,
+    /// For waits: the thread that had the CPU, the lock, or the answer.
+    pub by: Option<By>,
     pub evidence: Evidence,
     /// `None`: in captures of before rules had names.
     pub rule: Option<Rule>,

@@ -271,7 +271,7 @@ fn detail(segment: &Segment, rules: bool) -> String {
     let mut parts = Vec::new();
     parts.extend(segment.phase.map(|phase| format!("[{}]", escape(phase))));
     parts.extend(segment.detail.as_deref().map(escape));
-    parts.extend(segment.by.as_deref().map(|by| format!("by {}", escape(by))));
+    parts.extend(segment.by.as_ref().map(|by| format!("by {}", escape(&by.to_string()))));
     parts.extend(segment.cause.as_deref().map(|cause| match segment.waited_because() {
         Some(cause) => format!("because: {}", escape(cause)),
         None => escape(cause),

@@ -24,7 +24,7 @@ use super::{
     SEGMENTS_HELD_BYTES,
 };
 use crate::text_column::TextColumn;
-use rpcprobe_model::{Category, Evidence, Rule, Segment, Side, StackUse, Taken};
+use rpcprobe_model::{By, Category, Evidence, Rule, Segment, Side, StackUse, Taken};
 
 /// Different phases a file may name: far more than there are, and a bound on what is kept for ever.
 const MAX_PHASES: usize = 256;
@@ -251,7 +251,7 @@ impl SegmentWriter {
         comm.push(&segment.comm)?;
         detail.push_option(segment.detail.as_deref())?;
         cause.push_option(segment.cause.as_deref())?;
-        by.push_option(segment.by.as_deref())?;
+        by.push_option(segment.by.as_ref().map(By::to_string).as_deref())?;
         evidence.push_value(segment.evidence as usize, segment.evidence.name())?;
         phase.push_option(segment.phase)?;
         match segment.rule {
@@ -385,7 +385,7 @@ impl Reader {
             phase: self.phase.get(row).map(phase_name).transpose()?,
             detail: self.detail.owned(row),
             cause: self.cause.owned(row),
-            by: self.by.owned(row),
+            by: self.by.get(row).map(By::from),
             evidence: self.evidence.named(row, Evidence::from_name)?,
             rule: self.rule(row)?,
             shared: self.shared(row)?,

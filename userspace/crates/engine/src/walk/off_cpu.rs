@@ -271,7 +271,8 @@ impl<'w> Walk<'w> {
             let inferred = futex.is_some_and(|call| call.lock().is_none());
             // Nor does a rest that ended for another request tell that this one's peer was waited for.
             let idle = part.category == Category::IdlePeer && self.rested_for_another(thread, off);
-            let evidence = match idle || part.category == Category::Lock && inferred {
+            let shaky = part.category == Category::Sleep && self.may_rest_for_others(thread, off);
+            let evidence = match idle || shaky || part.category == Category::Lock && inferred {
                 true => Evidence::Modelled,
                 false => Evidence::Measured,
             };

@@ -135,7 +135,7 @@ impl Walk<'_> {
         let (named, others) = shares.split_at(named.min(shares.len()));
         let mut words: Vec<String> = Vec::with_capacity(named.len() + 1);
         for &(by, ns) in named {
-            let name = by.map_or("not known".into(), |by| self.name_of(by, at_ns));
+            let name = by.map_or("not known".into(), |by| self.name_of(by, at_ns).to_string());
             words.push(format!("{name} {} %", percent(ns)));
         }
         match others {

@@ -1,7 +1,7 @@
 //! Emits segments and gives them their names.
 
-use crate::object::push_number;
 use crate::walk::*;
+use rpcprobe_model::By;
 
 impl Walk<'_> {
     /// What was found, in order of time, and the thread of each.
@@ -131,16 +131,8 @@ impl Walk<'_> {
         }
     }
 
-    /// A thread as `by` names it: `comm/tid`.
-    pub(super) fn name_of(&self, thread: ThreadId, at_ns: u64) -> String {
+    pub(super) fn name_of(&self, thread: ThreadId, at_ns: u64) -> By {
         let by = self.world.thread(thread);
-        let name = by.name_at(at_ns);
-        let mut text = String::with_capacity(name.len() + 12);
-        text.push_str(&name);
-        if thread != IDLE {
-            text.push('/');
-            push_number(&mut text, by.tid.into());
-        }
-        text
+        By { comm: by.name_at(at_ns), tid: (thread != IDLE).then_some(by.tid) }
     }
 }
