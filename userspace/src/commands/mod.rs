@@ -7,6 +7,9 @@ mod diff;
 mod directory;
 mod doctor;
 mod explain;
+mod figure;
+mod gathered;
+mod page;
 mod report;
 mod requests;
 mod run;
@@ -39,6 +42,7 @@ pub fn dispatch(command: Command) -> Result<i32> {
         Command::Report(args) => report::report(args),
         Command::Requests(args) => requests::requests(args),
         Command::Explain(args) => explain::explain(args),
+        Command::Figure(args) => figure::figure(args),
         Command::Attribute(args) => attribute::attribute(args),
         Command::Ab(args) => ab::ab(args),
         Command::Diff(args) => diff::diff(args),
