@@ -24,6 +24,7 @@ pub fn figure(args: FigureArgs) -> Result<i32> {
     let mut filter = RequestFilter::from(args.filter);
     filter.ids.clone_from(&args.id);
     let value = match name {
+        Name::Shift | Name::Waterfall => of_sides(name, &args.dirs, &filter)?,
         Name::Timeline => time_line(&args.dirs, &args.id, filter)?,
         _ => {
             let selection =
@@ -31,9 +32,11 @@ pub fn figure(args: FigureArgs) -> Result<i32> {
             of_group(name, &args.dirs, filter, selection)?
         }
     };
-    match args.json {
-        true => super::print_json(&mut out, &value)?,
-        false => serde_json::to_writer(&mut out, &value).map_err(anyhow::Error::from).and_then(|()| Ok(writeln!(out)?))?,
+    if args.json {
+        super::print_json(&mut out, &value)?;
+    } else {
+        serde_json::to_writer(&mut out, &value)?;
+        writeln!(out)?;
     }
     out.flush()?;
     Ok(0)
@@ -72,6 +75,19 @@ fn of_group(
         Some(figure) => Ok(figure),
         None => bail!("`{}` is of one request", name.name()),
     }
+}
+
+/// Of the first kind that both sides have.
+fn of_sides(name: Name, dirs: &[std::path::PathBuf], filter: &RequestFilter) -> Result<Value> {
+    let Some(sides) = super::sides::of(dirs, filter)? else {
+        bail!("`{}` is of two captures, or of the directory of an `ab`", name.name());
+    };
+    let comparison = &sides.comparison;
+    let Some(kind) = comparison.kinds.first() else { bail!("no kind of request is compared") };
+    Ok(match name {
+        Name::Shift => super::sides::shift_of(comparison, kind),
+        _ => super::sides::waterfall_of(comparison, kind),
+    })
 }
 
 /// Of the request of that number, or else the slowest that passes.

@@ -14,6 +14,7 @@ mod report;
 mod requests;
 mod run;
 mod runs;
+mod sides;
 mod whatif;
 
 use std::ffi::{OsStr, OsString};

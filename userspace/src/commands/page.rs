@@ -11,6 +11,7 @@ use anyhow::{anyhow, bail, Context, Result};
 
 use super::complain;
 use super::gathered::{self, Figures};
+use super::sides;
 use crate::invoking_user::{OutputDir, Owner};
 use crate::page::{self, Page, Side};
 use crate::report::Query;
@@ -22,19 +23,27 @@ pub struct Wanted {
 }
 
 pub fn write(dirs: &[PathBuf], query: Query, wanted: Wanted) -> Result<i32> {
-    let figures = vec![Figures::of(gathered::open(dirs)?, query)?];
-    let file = wanted.file.unwrap_or_else(|| beside(&figures[0]));
+    let sides = sides::of(dirs, &query.filter)?;
+    let (names, figures): (&[&str], Vec<Figures>) = match &sides {
+        None => (&[""], vec![Figures::of(gathered::open(dirs)?, query)?]),
+        Some(sides) => {
+            let of = |dirs: &[PathBuf]| Figures::of(gathered::open(dirs)?, query.clone());
+            (&["A", "B"], vec![of(&sides.a)?, of(&sides.b)?])
+        }
+    };
+    let file = wanted.file.unwrap_or_else(|| beside(dirs, &figures[0]));
     let page = Page {
         sides: figures
             .iter()
-            .map(|of| Side {
-                name: "",
+            .zip(names)
+            .map(|(of, name)| Side {
+                name,
                 reported: of.reported(),
                 gathered: &of.gathered,
                 directories: of.directories(),
             })
             .collect(),
-        compared: None,
+        compared: sides.map(|sides| sides::compared(&sides.comparison)).transpose()?,
         command: command(),
     };
     let shared = figures.iter().flat_map(|of| &of.captures).all(|capture| capture.is_shared);
@@ -46,9 +55,12 @@ pub fn write(dirs: &[PathBuf], query: Query, wanted: Wanted) -> Result<i32> {
     Ok(0)
 }
 
-/// `rpcprobe.out.html` beside `rpcprobe.out`.
-fn beside(figures: &Figures) -> PathBuf {
-    let mut name = figures.captures[0].directory.clone().into_os_string();
+/// `rpcprobe.out.html` beside `rpcprobe.out`: the first directory that was named, or else the one that was found.
+fn beside(dirs: &[PathBuf], figures: &Figures) -> PathBuf {
+    let found = &figures.captures[0].directory;
+    // Without a slash at its end.
+    let dir: PathBuf = dirs.first().unwrap_or(found).components().collect();
+    let mut name = dir.into_os_string();
     name.push(".html");
     PathBuf::from(name)
 }

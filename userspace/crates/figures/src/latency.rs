@@ -27,7 +27,7 @@ pub fn figure(group: &Group, selection: Selection) -> Value {
     let bins = counts.bins(counts.merged());
     // The share of requests below each edge, exactly.
     let (mut below, mut x, mut share, mut told) = (zeros, Vec::new(), Vec::new(), Vec::new());
-    for (from_ns, to_ns, count) in &bins {
+    for (from_ns, to_ns, count) in &counts.bins(1) {
         if x.is_empty() {
             x.push((*from_ns).max(1));
             share.push(percent(below, whole));

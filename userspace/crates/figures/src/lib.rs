@@ -12,6 +12,7 @@ mod axis;
 mod band;
 mod bins;
 mod breakdown;
+pub mod compare;
 mod cpu;
 mod gather;
 mod label;
@@ -52,10 +53,25 @@ pub enum Name {
     Tree,
     /// The time line of one request
     Timeline,
+    /// Of two captures, or an `ab`: by how much each percentile differs
+    Shift,
+    /// Of two captures, or an `ab`: what the mean changed by, category by category
+    Waterfall,
 }
 
 impl Name {
-    pub const ALL: [Name; 8] = [
+    /// Those of a group of requests.
+    pub const OF_GROUPS: [Name; 7] = [
+        Name::Latency,
+        Name::Breakdown,
+        Name::Methods,
+        Name::Requests,
+        Name::Overtime,
+        Name::Cpu,
+        Name::Tree,
+    ];
+
+    pub const ALL: [Name; 10] = [
         Name::Latency,
         Name::Breakdown,
         Name::Methods,
@@ -64,6 +80,8 @@ impl Name {
         Name::Cpu,
         Name::Tree,
         Name::Timeline,
+        Name::Shift,
+        Name::Waterfall,
     ];
 
     /// The stable name.
@@ -77,6 +95,8 @@ impl Name {
             Name::Cpu => "cpu",
             Name::Tree => "tree",
             Name::Timeline => "timeline",
+            Name::Shift => "shift",
+            Name::Waterfall => "waterfall",
         }
     }
 
@@ -91,6 +111,8 @@ impl Name {
             Name::Cpu => "Who had the CPU while requests waited for one",
             Name::Tree => "Which requests were made for which",
             Name::Timeline => "The time line of one request",
+            Name::Shift => "By how much each percentile differs, of two captures or an ab",
+            Name::Waterfall => "What the mean changed by, category by category, of two captures or an ab",
         }
     }
 }
@@ -103,7 +125,7 @@ pub struct Selection {
     pub category: Option<Category>,
 }
 
-/// A figure of a group; `None` of a time line, which is of one request ([`Drawn::figure`]).
+/// A figure of a group; `None` of those that are of one request ([`Drawn::figure`]) or of two sides ([`compare`]).
 pub fn figure(name: Name, gathered: &Gathered, group: &Group, selection: Selection) -> Option<Value> {
     Some(match name {
         Name::Latency => latency::figure(group, selection),
@@ -113,6 +135,6 @@ pub fn figure(name: Name, gathered: &Gathered, group: &Group, selection: Selecti
         Name::Overtime => over_time::figure(group, selection),
         Name::Cpu => cpu::figure(group, selection),
         Name::Tree => tree::figure(gathered, group),
-        Name::Timeline => return None,
+        Name::Timeline | Name::Shift | Name::Waterfall => return None,
     })
 }

@@ -269,7 +269,10 @@ fn time_line(request: &Request, kept: &Kept) -> Value {
                 "hovertemplate": "%{hovertext}<extra></extra>", "width": 0.62,
                 "marker": {
                     "color": hex(*category), "line": {"width": 0},
-                    "pattern": {"shape": pattern, "fgcolor": "#ffffff", "fgopacity": 0.6, "size": 6, "solidity": 0.25},
+                    "pattern": {
+                        "shape": pattern, "fillmode": "overlay", "fgcolor": "#ffffff", "fgopacity": 0.7, "size": 6,
+                        "solidity": 0.25,
+                    },
                 },
                 "meta": {"category": category.name()}, "showlegend": false,
             }));

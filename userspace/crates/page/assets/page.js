@@ -46,7 +46,7 @@
     });
     const axis = (of) => ({
       ...of, gridcolor: color("--grid"), linecolor: color("--line"), zerolinecolor: color("--line"),
-      title: {...of.title, font: {size: 12}}, tickfont: {size: isNarrow() ? 10 : 11}, automargin: true,
+      title: {...of.title, font: {size: 12}, standoff: 8}, tickfont: {size: isNarrow() ? 10 : 11}, automargin: true,
     });
     const layout = {
       ...figure.layout, height: height(name, figure), autosize: true,
@@ -62,8 +62,7 @@
     return {data, layout};
   };
   const config = () => ({
-    responsive: true, displaylogo: false, displayModeBar: isNarrow() ? false : "hover", typesetMath: false,
-    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
+    responsive: true, displaylogo: false, displayModeBar: false, typesetMath: false,
   });
 
   const draw = async (div, name, figure) => {
@@ -359,7 +358,7 @@
     unpacked.delete("plotly");
     if (!window.Plotly) throw new Error("the figures' library did not load");
     document.documentElement.classList.toggle("two", index.sides.length > 1);
-    for (const id of ["controls", "figures", "timeline"]) $(id).hidden = false;
+    for (const id of ["controls", "figures", "compared", "timeline"]) if ($(id)) $(id).hidden = false;
     $("controls").onsubmit = (event) => event.preventDefault();
     $("tables").open = false;
     theme();
@@ -376,7 +375,7 @@
       failed.hidden = false;
       failed.textContent = "The figures cannot be shown (" + error.message + "). Everything is in the tables below.";
     }
-    for (const id of ["controls", "figures", "timeline"]) if ($(id)) $(id).hidden = true;
+    for (const id of ["controls", "figures", "compared", "timeline"]) if ($(id)) $(id).hidden = true;
     $("tables").open = true;
     console.error(error);
   });

@@ -201,12 +201,14 @@ fn figures(page: &Page) -> String {
     }
     out += "<p id=failed class=problem hidden></p>\n<form id=controls hidden aria-label=Selection></form>\n";
     if page.compared.is_some() {
-        out += &card("waterfall", "What changed, by category", 1);
-        out += &card("shift", "How much, at each percentile (shift function)", 1);
+        out += "<div id=compared hidden>\n";
+        out += &card("waterfall", "What the mean changed by, category by category", 1);
+        out += &card("shift", "By how much each percentile differs (shift function)", 1);
+        out += "</div>\n";
     }
     let sides = page.sides.len();
     out += "<div id=figures hidden>\n";
-    for name in Name::ALL.into_iter().filter(|name| *name != Name::Timeline) {
+    for name in Name::OF_GROUPS {
         out += &card(name.name(), name.shows(), sides);
     }
     out += "</div>\n<section id=timeline hidden>\n<h2>Requests, piece by piece</h2>\n\
