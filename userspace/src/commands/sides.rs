@@ -11,7 +11,7 @@ use crate::compare::{
 };
 use crate::figures::compare::{shift, waterfall, Point, Step};
 use crate::invoking_user::{OutputDir, Owner};
-use crate::page::Compared;
+use crate::page::{Compared, OfKind};
 use crate::report::{RequestFilter, Style};
 
 /// Columns of the comparison as text in a page.
@@ -58,8 +58,9 @@ pub fn compared(comparison: &Comparison) -> Result<Compared> {
     let mut text = Vec::new();
     write(&mut text, comparison, false, Style { color: false, width: Some(COLUMNS) })?;
     let figures = |kind: &KindComparison| {
-        let shifted = (!kind.shift.is_empty()).then(|| shift_of(comparison, kind));
-        (kind.kind.name().to_owned(), shifted, waterfall_of(comparison, kind))
+        let shift = (!kind.shift.is_empty()).then(|| shift_of(comparison, kind));
+        let waterfall = waterfall_of(comparison, kind);
+        OfKind { kind: kind.kind, b_kind: kind.b_kind, shift, waterfall }
     };
     Ok(Compared {
         text: String::from_utf8_lossy(&text).into_owned(),

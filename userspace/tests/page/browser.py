@@ -151,7 +151,7 @@ class Page:
                 found.append(f"log: {told['entry']['text']}")
             elif method == "Network.requestWillBeSent":
                 url = told["request"]["url"]
-                if url.split("#")[0] != self.url and not url.startswith(("data:", "blob:")):
+                if url.split("#")[0] != self.url.split("#")[0] and not url.startswith(("data:", "blob:")):
                     found.append(f"network: {url}")
         return found
 

@@ -38,6 +38,26 @@ fn tick(ns: u64) -> String {
     }
 }
 
+/// A linear axis of times with ticks that are round: of bars, plotly would put them where bars are.
+pub fn linear(from_ns: u64, to_ns: u64, unit: Unit, title: &str) -> Value {
+    const TICKS: f64 = 7.0;
+    let (from, to) = (unit.value(from_ns), unit.value(to_ns.max(from_ns + 1)));
+    let step = (to - from) / TICKS;
+    let decade = 10_f64.powf(step.log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|of| of * decade).find(|of| *of >= step);
+    let step = step.unwrap_or(10.0 * decade);
+    let first = (from / step).ceil() as u64;
+    let ticks = (first..).map(|i| i as f64 * step).take_while(|at| *at <= to);
+    let ticks: Vec<f64> = ticks.take(2 * TICKS as usize).collect();
+    // Decimals that tell one tick from the next.
+    let decimals = (-step.log10().floor()).max(0.0) as usize;
+    json!({
+        "title": {"text": title}, "range": [rounded(from), to],
+        "ticktext": ticks.iter().map(|at| format!("{at:.decimals$}")).collect::<Vec<_>>(),
+        "tickvals": ticks,
+    })
+}
+
 /// Four decimals: JSON is to be short.
 pub fn rounded(value: f64) -> f64 {
     (value * 10_000.0).round() / 10_000.0

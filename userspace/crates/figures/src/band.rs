@@ -10,14 +10,19 @@ use rpcprobe_report::FEWEST;
 pub enum Band {
     /// All requests
     #[default]
+    #[value(name = "all")]
     All,
     /// Below the median
+    #[value(name = "p0-50")]
     P0To50,
     /// From the median, below p90
+    #[value(name = "p50-90")]
     P50To90,
     /// From p90, below p99
+    #[value(name = "p90-99")]
     P90To99,
     /// From p99: the tail of a report
+    #[value(name = "top1")]
     Top1,
 }
 

@@ -48,11 +48,7 @@ fn value(unit: Unit, ns: f64) -> f64 {
 
 /// The difference of quantiles over p, with its band. `note` says on what the band rests.
 pub fn shift(points: &[Point], note: &str) -> Value {
-    let ends = |of: &Point| {
-        let (low, high) = of.interval_ns.unwrap_or((of.change_ns, of.change_ns));
-        [low, high, of.change_ns]
-    };
-    let unit = unit_of(points.iter().flat_map(ends));
+    let unit = unit_of(in_sight(points).0.into_iter());
     let x: Vec<u32> = points.iter().map(|point| point.percent).collect();
     let told: Vec<String> = points
         .iter()
@@ -82,6 +78,11 @@ pub fn shift(points: &[Point], note: &str) -> Value {
         }));
     }
     let y: Vec<f64> = points.iter().map(|point| value(unit, point.change_ns)).collect();
+    let (range, cut) = in_sight(points);
+    let note = match cut {
+        true => format!("{note} It goes beyond the figure."),
+        false => note.to_owned(),
+    };
     data.push(json!({
         "type": "scatter", "mode": "lines+markers", "name": "B - A", "x": x, "y": y, "hovertext": told,
         "hovertemplate": "%{hovertext}<extra></extra>", "line": {"color": "#5a7185", "width": 2},
@@ -92,10 +93,28 @@ pub fn shift(points: &[Point], note: &str) -> Value {
         "layout": {
             "hovermode": "closest", "showlegend": false,
             "xaxis": {"title": {"text": "percentile of the latency"}, "range": [0, 100]},
-            "yaxis": {"title": {"text": format!("B - A, {}", unit.name)}, "zeroline": true, "zerolinewidth": 2},
+            "yaxis": {"title": {"text": format!("B - A, {}", unit.name)}, "zeroline": true, "zerolinewidth": 2,
+                "range": range.map(|ns| value(unit, ns))},
             "meta": {"note": note},
         },
     })
+}
+
+/// From where to where the axis goes, and whether some of the band is not in sight: the band of the highest percentiles
+/// may be so wide that nothing else could be seen.
+fn in_sight(points: &[Point]) -> ([f64; 2], bool) {
+    /// Beyond the changes themselves, so many times their span.
+    const BAND: f64 = 1.5;
+    let fold = |values: &mut dyn Iterator<Item = f64>| {
+        values.fold((0.0_f64, 0.0_f64), |(low, high), ns| (low.min(ns), high.max(ns)))
+    };
+    let (low, high) = fold(&mut points.iter().map(|point| point.change_ns));
+    let ends = points.iter().filter_map(|point| point.interval_ns);
+    let (least, most) = fold(&mut ends.flat_map(|(low, high)| [low, high]));
+    let room = (high - low).max(1.0) * BAND;
+    let (from, to) = (least.max(low - room).min(low), most.min(high + room).max(high));
+    let margin = (to - from) * 0.05;
+    ([from - margin, to + margin], least < low - room || most > high + room)
 }
 
 /// From A's mean to B's, category by category: the steps add up exactly.

@@ -66,14 +66,14 @@ pub fn figure(group: &Group, selection: Selection) -> Value {
             "xaxis": "x", "yaxis": "y2",
         }),
     ];
-    let mut shapes = Vec::new();
-    if selection.category.is_none() && selection.band == Band::All {
-        shapes = percentiles(group, &mut data);
-    }
     let (from_ns, to_ns) = match (bins.first(), bins.last()) {
         (Some((from_ns, ..)), Some((_, to_ns, _))) => (*from_ns, *to_ns),
         _ => (1_000, 1_000_000),
     };
+    let mut shapes = Vec::new();
+    if selection.category.is_none() && selection.band == Band::All {
+        shapes = percentiles(group, (from_ns, to_ns), &mut data);
+    }
     let mut axis = log_ns(from_ns, to_ns, &what);
     axis["anchor"] = "y2".into();
     let none = match zeros {
@@ -104,8 +104,8 @@ fn percent(part: u64, whole: u64) -> f64 {
     rounded(part as f64 * 100.0 / whole.max(1) as f64)
 }
 
-/// Marks where the bands begin: at the percentiles that reports give.
-fn percentiles(group: &Group, data: &mut Vec<Value>) -> Vec<Value> {
+/// Marks where the bands begin: at the percentiles that reports give. Names are on the side that has room.
+fn percentiles(group: &Group, (from_ns, to_ns): (u64, u64), data: &mut Vec<Value>) -> Vec<Value> {
     let marks: Vec<(u64, f64, &str)> = [Band::P50To90, Band::P90To99, Band::Top1]
         .iter()
         .zip([(50.0, "p50"), (90.0, "p90"), (99.0, "p99")])
@@ -116,13 +116,16 @@ fn percentiles(group: &Group, data: &mut Vec<Value>) -> Vec<Value> {
     if marks.is_empty() {
         return Vec::new();
     }
+    let log = |ns: u64| (ns.max(1) as f64).ln();
+    let middle = (log(from_ns) + log(to_ns)) / 2.0;
+    let place = |ns: u64| if log(ns) > middle { "bottom left" } else { "bottom right" };
     let texts: Vec<String> =
         marks.iter().map(|(ns, _, name)| format!("{name} {}", format_ns(*ns))).collect();
     data.push(json!({
         "type": "scatter", "mode": "markers+text", "name": "percentiles", "showlegend": false,
         "x": marks.iter().map(|(ns, ..)| ns).collect::<Vec<_>>(),
         "y": marks.iter().map(|(_, share, _)| share).collect::<Vec<_>>(),
-        "text": texts, "textposition": ["bottom right", "bottom right", "bottom right"],
+        "text": texts, "textposition": marks.iter().map(|(ns, ..)| place(*ns)).collect::<Vec<_>>(),
         "hoverinfo": "skip", "cliponaxis": false,
         "marker": {"color": COLOR, "size": 8}, "xaxis": "x", "yaxis": "y",
     }));

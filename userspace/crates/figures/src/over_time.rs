@@ -2,7 +2,7 @@
 
 use serde_json::{json, Value};
 
-use crate::axis::{rounded, Unit};
+use crate::axis::{linear, rounded, Unit};
 use crate::gather::{Group, STEPS};
 use crate::Selection;
 use rpcprobe_model::Category;
@@ -54,7 +54,9 @@ pub fn figure(group: &Group, selection: Selection) -> Value {
         "data": data,
         "layout": {
             "barmode": "stack", "bargap": 0, "showlegend": false, "hovermode": "closest",
-            "xaxis": {"title": {"text": format!("begin, {} since the start of the capture", unit.name)}},
+            "xaxis": linear(
+                from_ns, from_ns + whole_ns, unit, &format!("begin, {} since the start of the capture", unit.name),
+            ),
             "yaxis": {"title": {"text": format!("mean latency, {}", high.name)}, "rangemode": "tozero"},
         },
     })

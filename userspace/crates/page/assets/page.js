@@ -22,10 +22,18 @@
   };
   const read = async (id) => JSON.parse(await unpack(id));
 
+  // A kind of A may be compared with another one of B.
+  const kindOn = (side) => (side === 1 && index.pairs[state.kind]) || state.kind;
   const sides = () => index.groups.map((groups, side) => ({
     side, groups,
-    group: groups.find((g) => g.kind === state.kind && (g.method ?? null) === state.method),
+    group: groups.find((g) => g.kind === kindOn(side) && (g.method ?? null) === state.method),
   }));
+  const kinds = () => {
+    const paired = new Set(Object.entries(index.pairs).filter(([a, b]) => a !== b).map(([, b]) => b));
+    const of = (side) => index.groups[side].map((g) => g.kind).filter((kind) => side === 0 || !paired.has(kind));
+    return [...new Set(index.groups.flatMap((_, side) => of(side)))];
+  };
+  const methodsOn = () => index.groups.flatMap((groups, side) => groups.filter((g) => g.kind === kindOn(side) && g.method !== null));
 
   // ---- how figures look, which is the page's and not theirs
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -50,7 +58,7 @@
     });
     const layout = {
       ...figure.layout, height: height(name, figure), autosize: true,
-      margin: {l: isNarrow() ? 44 : 56, r: 12, t: 18, b: 44, pad: 2},
+      margin: {l: isNarrow() ? 44 : 56, r: 12, t: figure.layout.title ? 36 : 18, b: 44, pad: 2},
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: {family: "system-ui, 'DejaVu Sans', sans-serif", size: 12, color: color("--fore")},
       hoverlabel: {align: "left", bgcolor: color("--card"), bordercolor: color("--line"), font: {color: color("--fore"), size: 12}},
@@ -171,7 +179,7 @@
   const drawAll = async () => {
     const mine = ++turn;
     const group = sides()[0].group ?? sides()[1]?.group;
-    $("card-methods").hidden = !index.groups.some((groups) => groups.some((g) => g.kind === state.kind && g.method));
+    $("card-methods").hidden = methodsOn().length === 0;
     $("card-breakdown").querySelector(".note").textContent = group && group.bands.length === 1
       ? "Fewer than 100 requests: no percentile bands." : "";
     await drawCompared(mine);
@@ -180,7 +188,9 @@
   };
 
   // ---- one request
+  let asked = 0;
   const drawRequest = async () => {
+    const mine = ++asked;
     const [side, ...id] = (state.request ?? "0").split(":");
     const name = id.join(":");
     const requests = index.requests[Number(side)];
@@ -200,14 +210,17 @@
       return;
     }
     const {heading, facts, figure} = (await read(chunk))[name];
+    // Another one was chosen meanwhile.
+    if (mine !== asked) return;
     const of = index.sides.length > 1 ? index.sides[Number(side)].name + ": " : "";
     $("which").textContent = of + heading;
     $("facts").textContent = facts;
+    pieces(figure);
     await draw(plot, "timeline", figure);
+    if (mine !== asked) return;
     $("note-timeline").textContent = [
       figure.layout.meta.note, "The line is the critical path. Hatched: modelled; dotted: sampled; plain: measured.",
     ].filter(Boolean).join(" ");
-    pieces(figure);
   };
 
   // What hovering tells, for keyboards and phones.
@@ -259,8 +272,11 @@
   // ---- what is chosen
   const controls = () => {
     const first = sides().find((side) => side.group)?.group;
-    const kinds = [...new Set(index.groups.flat().map((g) => g.kind))];
-    const of = (kind) => index.groups.map((groups) => groups.find((g) => g.kind === kind && g.method === null)?.requests ?? 0);
+    const of = (kind) => index.groups.map((groups, side) => {
+      const own = (side === 1 && index.pairs[kind]) || kind;
+      const count = (groups.find((g) => g.kind === own && g.method === null)?.requests ?? 0).toLocaleString("en");
+      return own === kind ? count : `${own} ${count}`;
+    });
     const select = (label, options, value, set) => {
       const node = make("select", {id: "choose-" + label});
       for (const [key, shown] of options) node.append(make("option", {value: key, textContent: shown, selected: key === value}));
@@ -268,9 +284,9 @@
       return make("label", {}, label, node);
     };
     const parts = [];
-    parts.push(select("kind", kinds.map((k) => [k, `${k} (${of(k).map((n) => n.toLocaleString("en")).join(" | ")})`]), state.kind,
+    parts.push(select("kind", kinds().map((k) => [k, `${k} (${of(k).join(" | ")})`]), state.kind,
       (kind) => choose({kind, method: null, band: "all", category: null, request: null})));
-    const methods = [...new Set(index.groups.flat().filter((g) => g.kind === state.kind && g.method !== null).map((g) => g.method))];
+    const methods = [...new Set(methodsOn().map((g) => g.method))];
     if (methods.length) {
       parts.push(select("method", [["", "all methods"], ...methods.map((m) => ["=" + m, m])], state.method === null ? "" : "=" + state.method,
         (m) => choose({method: m === "" ? null : m.slice(1), request: null})));
@@ -310,10 +326,9 @@
 
   const fromHash = () => {
     const told = new URLSearchParams(location.hash.slice(1));
-    const kinds = index.groups.flat().map((g) => g.kind);
-    state.kind = kinds.includes(told.get("kind")) ? told.get("kind") : kinds[0];
+    state.kind = kinds().includes(told.get("kind")) ? told.get("kind") : kinds()[0];
     const method = told.get("method");
-    state.method = index.groups.flat().some((g) => g.kind === state.kind && g.method === method) ? method : null;
+    state.method = methodsOn().some((g) => g.method === method) ? method : null;
     state.band = index.bands.some((b) => b.name === told.get("band")) ? told.get("band") : "all";
     state.category = told.get("category");
     state.request = told.get("request");

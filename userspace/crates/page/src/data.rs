@@ -10,7 +10,7 @@ use flate2::write::GzEncoder;
 use flate2::Compression;
 use serde_json::{json, Map, Value};
 
-use super::{about, Page, Side};
+use super::{about, OfKind, Page, Side};
 use rpcprobe_figures::{figure, label, Band, Drawn, Group, Name, Selection};
 use rpcprobe_model::Category;
 use rpcprobe_report::palette::hex;
@@ -84,8 +84,8 @@ pub fn packed(page: &Page, budget: Budget) -> Result<Packed> {
     }
     let compared = match &page.compared {
         Some(compared) => {
-            let of = |(kind, shift, waterfall): &(String, Option<Value>, Value)| {
-                (kind.clone(), json!({"shift": shift, "waterfall": waterfall}))
+            let of = |of: &OfKind| {
+                (of.kind.name().to_owned(), json!({"shift": of.shift, "waterfall": of.waterfall}))
             };
             let of: Map<String, Value> = compared.figures.iter().map(of).collect();
             chunks.add(&Value::Object(of), &mut figures)?
@@ -103,7 +103,11 @@ pub fn packed(page: &Page, budget: Budget) -> Result<Packed> {
         let written: usize = chunks.chunks.iter().map(String::len).sum();
         lines.0 = whole.saturating_sub(written + index_bytes + 16_000);
     }
+    let pairs: Map<String, Value> = (page.compared.iter().flat_map(|compared| &compared.figures))
+        .map(|of| (of.kind.name().to_owned(), json!(of.b_kind.name())))
+        .collect();
     let index = json!({
+        "pairs": pairs,
         "sides": about(page),
         "groups": sides,
         "bands": Band::WITH_ALL.map(|band| json!({"name": band.name(), "shown": band.shown()})),

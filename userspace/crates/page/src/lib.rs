@@ -15,6 +15,7 @@ use serde_json::{json, Value};
 use data::{Budget, Packed};
 use html::{entities, text};
 use rpcprobe_figures::{Gathered, Name};
+use rpcprobe_model::Kind;
 use rpcprobe_report::{
     answers, evidence_shares, ledger_line, nothing_found, Preamble, Reported,
 };
@@ -44,8 +45,17 @@ pub struct Compared {
     pub text: String,
     /// What there is to say first.
     pub verdict: Vec<String>,
-    /// For each kind: its name, the shift function, the waterfall.
-    pub figures: Vec<(String, Option<Value>, Value)>,
+    pub figures: Vec<OfKind>,
+}
+
+/// Figures of one kind of request, compared.
+pub struct OfKind {
+    pub kind: Kind,
+    /// Another one, where each side has one kind only.
+    pub b_kind: Kind,
+    /// `None`: too few requests.
+    pub shift: Option<Value>,
+    pub waterfall: Value,
 }
 
 /// What a page shows.
