@@ -65,7 +65,10 @@ fn hostile(directory: &Path, requests: u64) {
         }
         for segment in segments {
             segment.comm = "<b>sh</b>\n".into();
-            segment.by = segment.by.as_ref().map(|_| format!("<script>window.pwned=1</script>{}/7", HOSTILE.len()));
+            segment.by = segment
+                .by
+                .as_ref()
+                .map(|_| format!("<script>window.pwned=1</script>{}/7", HOSTILE.len()));
             segment.detail = Some(HOSTILE.to_owned());
         }
     });
@@ -189,7 +192,8 @@ fn figures_are_listed_and_refuse_what_they_cannot_show() {
         let (succeeded, _, said) = run(arguments);
         assert!(!succeeded && said.contains(why), "{arguments:?}: {said}");
     }
-    let (succeeded, json, _) = run(&["requests", directory, "--kind", "http1", "--id", "1", "--id", "2", "--id", "3"]);
+    let (succeeded, json, _) =
+        run(&["requests", directory, "--kind", "http1", "--id", "1", "--id", "2", "--id", "3"]);
     let figure: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     let points = figure["data"].as_array().expect("traces").iter();
     let points: usize = points.map(|trace| trace["x"].as_array().map_or(0, Vec::len)).sum();

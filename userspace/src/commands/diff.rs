@@ -59,7 +59,11 @@ fn whats(runs: &[Run]) -> String {
     }
 }
 
-pub(super) fn of_directories(a: &[PathBuf], b: &[PathBuf], filter: &RequestFilter) -> Result<Comparison> {
+pub(super) fn of_directories(
+    a: &[PathBuf],
+    b: &[PathBuf],
+    filter: &RequestFilter,
+) -> Result<Comparison> {
     let with_series = a.len() == 1 && b.len() == 1;
     let read = |paths: &[PathBuf]| -> Result<Vec<Run>> {
         let one = |path: &PathBuf| {

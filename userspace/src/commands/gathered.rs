@@ -75,8 +75,6 @@ impl Figures {
 pub fn open(dirs: &[PathBuf]) -> Result<Vec<Capture>> {
     match dirs {
         [] => Ok(vec![Capture::of(&super::directory::open(None)?)?]),
-        dirs => {
-            dirs.iter().map(|dir| Capture::of(&super::directory::open(Some(dir))?)).collect()
-        }
+        dirs => dirs.iter().map(|dir| Capture::of(&super::directory::open(Some(dir))?)).collect(),
     }
 }

@@ -94,9 +94,9 @@ fn in_place(
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    let parent = owner
-        .run(|| fs::canonicalize(parent))?
-        .map_err(|error| anyhow!("cannot write {shown}: {}", crate::invoking_user::reason(&error)))?;
+    let parent = owner.run(|| fs::canonicalize(parent))?.map_err(|error| {
+        anyhow!("cannot write {shown}: {}", crate::invoking_user::reason(&error))
+    })?;
     // To put a file in place of a device, or of what a link leads to, is never what is meant.
     match owner.run(|| fs::symlink_metadata(parent.join(&name)))? {
         Ok(found) if found.is_symlink() => bail!("{shown} is a symbolic link"),
@@ -134,9 +134,9 @@ fn open(file: &Path) -> Result<()> {
     if unsafe { libc::getuid() } != owner.uid {
         command.gid(owner.gid).uid(owner.uid);
     }
-    let status = command.status().with_context(|| {
-        format!("cannot run xdg-open; open {} in a browser", file.display())
-    })?;
+    let status = command
+        .status()
+        .with_context(|| format!("cannot run xdg-open; open {} in a browser", file.display()))?;
     if !status.success() {
         bail!("xdg-open found no browser; open {} in one", file.display());
     }

@@ -37,7 +37,9 @@ pub fn of(dirs: &[PathBuf], filter: &RequestFilter) -> Result<Option<Sides>> {
             let comparison = diff::of_directories(&a, &b, filter)?;
             Ok(Some(Sides { a, b, comparison }))
         }
-        _ => bail!("at most two captures can be shown beside each other, or the directory of an `ab`"),
+        _ => bail!(
+            "at most two captures can be shown beside each other, or the directory of an `ab`"
+        ),
     }
 }
 

@@ -49,8 +49,7 @@ pub fn shift(
         let (a_ns, b_ns) = (average(a, at), average(b, at));
         let interval_ns = match (paired, resampled) {
             (true, _) => {
-                let differences: Vec<f64> =
-                    a.iter().zip(b).map(|(a, b)| b[at] - a[at]).collect();
+                let differences: Vec<f64> = a.iter().zip(b).map(|(a, b)| b[at] - a[at]).collect();
                 interval_95(&differences)
             }
             (false, Some((a, b))) => {

@@ -103,40 +103,44 @@ def check_controls(page):
         settled(page)
     page.run("document.querySelector('.categories button').click()")
     settled(page)
-    chosen = page.run("document.querySelector('.categories [aria-pressed=true]').dataset.choose").removeprefix("category-")
-    faint = "document.getElementById('plot-breakdown-0').data.filter((t) => t.meta.category !== '%s')" % chosen
+    category = page.run("document.querySelector('.categories [aria-pressed=true]').dataset.choose").removeprefix("category-")
+    faint = f"document.getElementById('plot-breakdown-0').data.filter((t) => t.meta.category !== '{category}')"
     page.until(f"{faint}.every((t) => t.opacity < 0.5)")
-    expect(chosen in page.run("document.getElementById('plot-latency-0').layout.xaxis.title.text"), "the latency's figure does not follow the category")
+    expect(category in page.run("document.getElementById('plot-latency-0').layout.xaxis.title.text"), "the latency's figure does not follow the category")
     page.run("document.querySelector('.categories [aria-pressed=true]').click()")
     settled(page)
     # A click on a point.
     page.run("document.getElementById('card-requests').scrollIntoView()")
     settled(page)
-    before = page.run("document.documentElement.dataset.request")
+    before = chosen(page)
     spots = page.run(
         "[...document.querySelectorAll('#plot-requests-0 .scatterlayer .point')].map((p) => p.getBoundingClientRect())"
         ".map((r) => [r.x + r.width / 2, r.y + r.height / 2])"
     )
     for x, y in spots[:20]:
         click(page, x, y)
-        page.run("new Promise((done) => setTimeout(done, 150))")
-        if page.run("document.documentElement.dataset.request") != before or len(spots) == 1:
+        page.run("new Promise((done) => setTimeout(done, 300))")
+        if chosen(page) != before or len(spots) == 1:
             break
-    chosen = page.run("document.documentElement.dataset.request")
-    expect(len(spots) < 2 or chosen != before, "a click on a point chooses no request")
-    check_request(page, chosen)
+    expect(len(spots) < 2 or chosen(page) != before, "a click on a point chooses no request")
+    check_request(page, chosen(page))
     # One of the list, by keyboard.
     page.run("document.querySelector('#requests button:last-of-type').focus()")
     key(page, "Enter", 13)
     page.until("document.querySelector('#requests button:last-of-type').ariaPressed === 'true'")
-    check_request(page, page.run("document.documentElement.dataset.request"), kept=True)
+    check_request(page, chosen(page), kept=True)
     page.run("document.getElementById('theme').click()")
     settled(page)
     page.run("document.getElementById('theme').click()")
 
 
-def check_request(page, chosen, kept=False):
-    number = chosen.split(":")[2]
+def chosen(page):
+    """The request that is chosen, as the address has it: side, capture, number."""
+    return page.run("new URLSearchParams(location.hash.slice(1)).get('request')")
+
+
+def check_request(page, request, kept=False):
+    number = request.split(":")[2]
     page.until(f"document.getElementById('which').textContent.includes('request {number}')")
     rows = page.run("document.querySelectorAll('#pieces tr').length") - 1
     is_kept = page.run("!document.getElementById('pieces').hidden")

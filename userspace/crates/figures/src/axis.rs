@@ -13,7 +13,7 @@ pub fn log_ns(from_ns: u64, to_ns: u64, title: &str) -> Value {
         let middle = (low + high) / 2.0;
         (low, high) = (middle - 0.5, middle + 0.5);
     }
-    let steps: &[u64] = if high - low < 2.5 { &[1, 2, 5] } else { &[1] };
+    let steps: &[u64] = if high - low < 2.0 { &[1, 2, 5] } else { &[1] };
     let decades = (0..19_u32).flat_map(|decade| steps.iter().map(move |s| s * 10_u64.pow(decade)));
     let ticks: Vec<u64> =
         decades.filter(|ns| (low..=high).contains(&(*ns as f64).log10())).collect();

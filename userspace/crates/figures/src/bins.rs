@@ -101,7 +101,8 @@ mod tests {
             assert_eq!(bins.iter().map(|(.., count)| count).sum::<u64>(), 11);
             assert!(bins.windows(2).all(|pair| pair[0].1 == pair[1].0), "{bins:?}");
             for (from, to, count) in &bins {
-                let within = values[1..values.len() - 1].iter().filter(|ns| (from..to).contains(ns));
+                let within =
+                    values[1..values.len() - 1].iter().filter(|ns| (from..to).contains(ns));
                 assert!(*to > 1_000_000_000_000_000 || within.count() as u64 == *count);
             }
         }

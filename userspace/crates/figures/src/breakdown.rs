@@ -50,7 +50,8 @@ fn traces(bars: &[Bar], lies: bool) -> Vec<Value> {
                 format_ns(sum.ns / u128::from(sums.requests.max(1))),
             ));
         }
-        let (x, y) = if lies { (json!(shares), json!(names)) } else { (json!(names), json!(shares)) };
+        let (x, y) =
+            if lies { (json!(shares), json!(names)) } else { (json!(names), json!(shares)) };
         json!({
             "type": "bar", "name": format!("{category}{}", marks(modelled, sampled)),
             "orientation": if lies { "h" } else { "v" }, "x": x, "y": y, "customdata": sums_ns,

@@ -57,7 +57,8 @@ pub fn shift(points: &[Point], note: &str) -> Value {
             let interval = interval_ns.map_or("no interval".to_owned(), |(low, high)| {
                 format!("95 %: {} to {}", signed(low), signed(high))
             });
-            let (a, b) = (format_ns(a_ns.max(0.0) as u64), format_ns((a_ns + change_ns).max(0.0) as u64));
+            let (a, b) =
+                (format_ns(a_ns.max(0.0) as u64), format_ns((a_ns + change_ns).max(0.0) as u64));
             format!("<b>p{percent}: {}</b><br>A {a}, B {b}<br>{interval}", signed(change_ns))
         })
         .collect();
@@ -128,13 +129,21 @@ pub fn waterfall(a_ns: i64, b_ns: i64, steps: &[Step], note: &str) -> Value {
     type Bar = (i64, i64, String, String, String, Option<&'static str>);
     let whole = |ns: i64, name: &str| -> Bar {
         let told = format!("<b>{name}</b><br>mean {}", format_ns(ns.max(0) as u64));
-        (0, ns, name.to_owned(), told, "#5a7185".to_owned(), None)
+        (
+            0,
+            ns,
+            format!("{name}<br>{}", format_ns(ns.max(0) as u64)),
+            told,
+            "#5a7185".to_owned(),
+            None,
+        )
     };
     let mut bars = vec![whole(a_ns, "A")];
     let mut at_ns = a_ns;
     for step in &steps {
         let Step { category, side, change_ns, interval_ns, modelled, verdict } = step;
-        let name = format!("{category}{}<br>{side}", marks(*modelled, false));
+        let change = signed(*change_ns as f64);
+        let name = format!("{category}{} {side}<br>{change}", marks(*modelled, false));
         let interval = interval_ns.map_or(String::new(), |(low, high)| {
             format!("<br>95 %: {} to {}", signed(low), signed(high))
         });
@@ -148,8 +157,16 @@ pub fn waterfall(a_ns: i64, b_ns: i64, steps: &[Step], note: &str) -> Value {
     }
     if !rest.is_empty() {
         let name = format!("{} others", rest.len());
-        let told = format!("<b>{name}</b><br>{}", signed(rest_ns as f64));
-        bars.push((at_ns, rest_ns, name, told, "#9aa7b2".to_owned(), None));
+        let change = signed(rest_ns as f64);
+        let told = format!("<b>{name}</b><br>{change}");
+        bars.push((
+            at_ns,
+            rest_ns,
+            format!("{name}<br>{change}"),
+            told,
+            "#9aa7b2".to_owned(),
+            None,
+        ));
     }
     bars.push(whole(b_ns, "B"));
     let places: Vec<usize> = (0..bars.len()).collect();
@@ -159,12 +176,6 @@ pub fn waterfall(a_ns: i64, b_ns: i64, steps: &[Step], note: &str) -> Value {
             "type": "bar", "orientation": "h", "base": [value(unit, *base as f64)],
             "x": [value(unit, *length as f64)], "y": [place], "customdata": [length], "width": 0.7,
             "hovertext": [told], "hovertemplate": "%{hovertext}<extra></extra>",
-            "text": [if category.is_some() || place + 1 < bars.len() && place > 0 {
-                signed(*length as f64)
-            } else {
-                format_ns((*length).max(0) as u64)
-            }],
-            "textposition": "outside", "cliponaxis": false,
             "marker": {"color": color}, "showlegend": false,
         });
         if let Some(category) = category {
@@ -188,7 +199,7 @@ pub fn waterfall(a_ns: i64, b_ns: i64, steps: &[Step], note: &str) -> Value {
             "barmode": "overlay", "showlegend": false, "hovermode": "closest",
             "xaxis": {
                 "title": {"text": format!("mean latency, {}", unit.name)},
-                "range": [value(unit, from as f64), value(unit, (high + span.max(high / 8) / 3) as f64)],
+                "range": [value(unit, from as f64), value(unit, (high + span / 20) as f64)],
             },
             "yaxis": {
                 "tickvals": places, "ticktext": bars.iter().map(|bar| &bar.2).collect::<Vec<_>>(),
@@ -213,7 +224,8 @@ mod tests {
             modelled: true,
             verdict: "no difference shown".into(),
         };
-        let steps: Vec<Step> = (1..=20).map(|i| step(if i % 3 == 0 { -i * 100 } else { i * 100 })).collect();
+        let steps: Vec<Step> =
+            (1..=20).map(|i| step(if i % 3 == 0 { -i * 100 } else { i * 100 })).collect();
         let sum: i64 = steps.iter().map(|step| step.change_ns).sum();
         let figure = waterfall(50_000, 50_000 + sum, &steps, "");
         let data = figure["data"].as_array().expect("traces");

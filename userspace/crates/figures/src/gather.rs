@@ -73,8 +73,7 @@ impl BandSums {
         if other.requests == 0 {
             return;
         }
-        self.min_ns =
-            if self.requests == 0 { other.min_ns } else { self.min_ns.min(other.min_ns) };
+        self.min_ns = if self.requests == 0 { other.min_ns } else { self.min_ns.min(other.min_ns) };
         self.max_ns = self.max_ns.max(other.max_ns);
         self.requests += other.requests;
         self.latency_ns += other.latency_ns;
@@ -270,4 +269,3 @@ fn step(ns: u64, (from_ns, to_ns): (u64, u64)) -> usize {
     let whole = u128::from(to_ns - from_ns) + 1;
     (u128::from(ns.clamp(from_ns, to_ns) - from_ns) * STEPS as u128 / whole) as usize
 }
-

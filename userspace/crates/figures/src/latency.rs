@@ -15,7 +15,9 @@ const COLOR: &str = "#5a7185";
 pub fn figure(group: &Group, selection: Selection) -> Value {
     let band = group.band(selection.band);
     let (counts, zeros, what, color) = match selection.category {
-        None => (band.latencies.clone(), band.latencies.zeros(), "latency".to_owned(), COLOR.into()),
+        None => {
+            (band.latencies.clone(), band.latencies.zeros(), "latency".to_owned(), COLOR.into())
+        }
         Some(category) => {
             let counts = band.parts.get(&category).map(|part| part.per_request.clone());
             let counts = counts.unwrap_or_default();
@@ -45,7 +47,12 @@ pub fn figure(group: &Group, selection: Selection) -> Value {
         .iter()
         .map(|(from_ns, to_ns, n)| {
             let share = format_share(*n, whole);
-            format!("{} of {} to {} ({share})", count(*n, "request"), format_ns(*from_ns), format_ns(*to_ns))
+            format!(
+                "{} of {} to {} ({share})",
+                count(*n, "request"),
+                format_ns(*from_ns),
+                format_ns(*to_ns)
+            )
         })
         .collect();
     if let (Some((_, to_ns, _)), Some(last)) = (bins.last(), counted.last().cloned()) {

@@ -21,6 +21,8 @@ mod links;
 mod over_time;
 mod request;
 mod scan;
+#[cfg(test)]
+mod tests;
 mod timeline;
 mod tree;
 
@@ -112,7 +114,9 @@ impl Name {
             Name::Tree => "Which requests were made for which",
             Name::Timeline => "The time line of one request",
             Name::Shift => "By how much each percentile differs, of two captures or an ab",
-            Name::Waterfall => "What the mean changed by, category by category, of two captures or an ab",
+            Name::Waterfall => {
+                "What the mean changed by, category by category, of two captures or an ab"
+            }
         }
     }
 }
@@ -126,7 +130,12 @@ pub struct Selection {
 }
 
 /// A figure of a group; `None` of those that are of one request ([`Drawn::figure`]) or of two sides ([`compare`]).
-pub fn figure(name: Name, gathered: &Gathered, group: &Group, selection: Selection) -> Option<Value> {
+pub fn figure(
+    name: Name,
+    gathered: &Gathered,
+    group: &Group,
+    selection: Selection,
+) -> Option<Value> {
     Some(match name {
         Name::Latency => latency::figure(group, selection),
         Name::Breakdown => breakdown::by_band(group, selection),

@@ -93,9 +93,11 @@ impl Links {
             // The last pushed is the first popped.
             children.sort_by_key(|(label, at)| (sums[*at].requests, std::cmp::Reverse(*label)));
             let requests = sums[at].requests;
-            open.extend(children.into_iter().map(|(label, child)| {
-                (child, Some(label), Some(requests).filter(|_| at != 0))
-            }));
+            open.extend(
+                children
+                    .into_iter()
+                    .map(|(label, child)| (child, Some(label), Some(requests).filter(|_| at != 0))),
+            );
             if let Some((kind, method)) = label {
                 nodes.push(self.node(&mut sums[at], kind, method, of));
             }

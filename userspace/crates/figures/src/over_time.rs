@@ -14,9 +14,7 @@ pub fn figure(group: &Group, selection: Selection) -> Value {
     let (from_ns, to_ns) = group.starts_ns;
     let whole_ns = to_ns - from_ns + 1;
     let unit = Unit::of(to_ns);
-    let at = |step: usize| {
-        from_ns + (u128::from(whole_ns) * step as u128 / STEPS as u128) as u64
-    };
+    let at = |step: usize| from_ns + (u128::from(whole_ns) * step as u128 / STEPS as u128) as u64;
     let x: Vec<f64> = band
         .steps
         .keys()

@@ -108,7 +108,8 @@ impl Drawn {
     /// Number, method, latency, largest categories.
     pub fn in_short(&self) -> String {
         let request = &self.request;
-        let method = request.method.as_deref().map_or(String::new(), |of| format!(" {}", label(of)));
+        let method =
+            request.method.as_deref().map_or(String::new(), |of| format!(" {}", label(of)));
         let parts: Vec<String> = self
             .parts
             .iter()
@@ -215,7 +216,8 @@ fn lanes(segments: &[&Segment]) -> (Vec<Lane>, Vec<usize>) {
         least = times[LANES - 2];
     }
     // In order of sides; within one, as they come.
-    let mut shown: Vec<Lane> = lanes.iter().filter(|lane| lane.ns >= least).take(LANES).cloned().collect();
+    let mut shown: Vec<Lane> =
+        lanes.iter().filter(|lane| lane.ns >= least).take(LANES).cloned().collect();
     shown.sort_by_key(|lane| order(lane.side));
     let others = lanes.len() - shown.len();
     let rest = shown.len();
@@ -249,7 +251,9 @@ fn time_line(request: &Request, kept: &Kept) -> Value {
             let of: Vec<(&&Segment, &usize)> = segments
                 .iter()
                 .zip(&places)
-                .filter(|(segment, _)| segment.category == *category && segment.evidence == *evidence)
+                .filter(|(segment, _)| {
+                    segment.category == *category && segment.evidence == *evidence
+                })
                 .collect();
             if of.is_empty() {
                 continue;
@@ -329,7 +333,8 @@ fn in_words(request: &Request, segment: &Segment) -> String {
     lines.extend(segment.phase.map(|phase| format!("phase: {}", label(phase))));
     lines.extend(segment.detail.as_deref().map(|text| wrapped(&label(text))));
     lines.extend(segment.by.as_deref().map(|by| format!("by: {}", label(by))));
-    lines.extend(segment.cause.as_deref().map(|cause| wrapped(&format!("cause: {}", label(cause)))));
+    lines
+        .extend(segment.cause.as_deref().map(|cause| wrapped(&format!("cause: {}", label(cause)))));
     if segment.shared > 1 {
         lines.push(format!("shared by {} requests", segment.shared));
     }

@@ -135,8 +135,7 @@ impl GroupScan {
             // What fell out of the sample is of no use.
             if self.sampled_ns.len() > 4 * SAMPLED {
                 let kept: Vec<Id> = self.sample.heap.iter().map(|Reverse((_, id))| id.0).collect();
-                self.sampled_ns =
-                    kept.into_iter().map(|id| (id, self.sampled_ns[&id])).collect();
+                self.sampled_ns = kept.into_iter().map(|id| (id, self.sampled_ns[&id])).collect();
             }
         }
     }
@@ -196,7 +195,8 @@ impl<'q> Scan<'q> {
         for (kind, plan) in ORDER.iter().filter_map(|kind| Some((*kind, plans.get(kind)?))) {
             scan.kinds.insert(kind, scan.groups.len());
             scan.groups.push(GroupScan::new(GroupKey { kind, method: None }));
-            let by_method = plan.groups.as_ref().filter(|plan| query.by.is_none() && plan.has_several());
+            let by_method =
+                plan.groups.as_ref().filter(|plan| query.by.is_none() && plan.has_several());
             for method in by_method.into_iter().flat_map(|plan| &plan.listed).take(METHODS) {
                 let place = scan.groups.len();
                 scan.methods.entry(kind).or_default().insert(method.clone(), place);

@@ -66,13 +66,15 @@ pub fn figure(gathered: &Gathered, group: &Group) -> Value {
 fn name(node: &Node) -> String {
     let indent = "\u{2003}".repeat(node.depth.saturating_sub(1));
     let branch = if node.depth > 0 { "└ " } else { "" };
-    let method = node.method.as_deref().map_or(String::new(), |method| format!(" {}", short(method)));
+    let method =
+        node.method.as_deref().map_or(String::new(), |method| format!(" {}", short(method)));
     let (kind, requests) = (node.kind, format_exact(node.requests));
     format!("{indent}{branch}{kind}{method} × {requests}")
 }
 
 fn in_words(node: &Node) -> String {
-    let method = node.method.as_deref().map_or(String::new(), |method| format!(" {}", label(method)));
+    let method =
+        node.method.as_deref().map_or(String::new(), |method| format!(" {}", label(method)));
     let [p10, p50, p99] = node.latency_ns.map(format_ns);
     let each = node.of.map_or(String::new(), |of| {
         let rate = format_rate(node.requests as f64 / of.max(1) as f64);

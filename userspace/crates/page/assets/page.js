@@ -104,7 +104,9 @@
       if (ranges.length < 2) continue;
       const range = [Math.min(...ranges.map((r) => r[0])), Math.max(...ranges.map((r) => r[1]))];
       const widest = figures.filter((f) => f?.data.length).map((f) => f.layout[axis]);
-      const ticks = new Map(widest.flatMap((a) => a.tickvals.map((v, i) => [v, a.ticktext[i]])));
+      const powers = range[1] - range[0] > 2;
+      const all = widest.flatMap((a) => a.tickvals.map((v, i) => [v, a.ticktext[i]]));
+      const ticks = new Map(all.filter(([v]) => !powers || Number.isInteger(Math.log10(v))));
       for (const figure of figures.filter((f) => f?.data.length)) {
         figure.layout = {...figure.layout, [axis]: {...figure.layout[axis], range, tickvals: [...ticks.keys()], ticktext: [...ticks.values()]}};
       }
@@ -168,8 +170,11 @@
   // Only what is in sight is drawn at once.
   const watcher = new IntersectionObserver((entries) => {
     for (const entry of entries) {
-      const name = entry.target.id.slice("card-".length);
-      if (entry.isIntersecting && !seen.has(name)) {
+      const name = entry.target.id.replace("card-", "");
+      if (entry.isIntersecting && name === "timeline" && !seen.has(name)) {
+        seen.add(name);
+        drawRequest();
+      } else if (entry.isIntersecting && !seen.has(name)) {
         seen.add(name);
         drawCard(name, turn);
       }
@@ -348,12 +353,14 @@
     controls();
     listRequests();
     const onlyRequest = Object.keys(change).every((key) => key === "request" || key === "told");
-    await Promise.all([onlyRequest ? null : drawAll(), drawRequest()]);
+    if (change.request) seen.add("timeline");
+    await Promise.all([onlyRequest && index.drawn ? null : drawAll(), seen.has("timeline") ? drawRequest() : null]);
+    index.drawn = true;
     if (show) $("timeline").scrollIntoView({behavior: "smooth", block: "start"});
     document.documentElement.dataset.request = state.request ?? "";
   };
 
-  const redraw = () => Promise.all([drawAll(), drawRequest()]);
+  const redraw = () => Promise.all([drawAll(), seen.has("timeline") ? drawRequest() : null]);
   const theme = () => {
     const button = $("theme");
     const isDark = () => document.documentElement.dataset.theme
@@ -380,8 +387,9 @@
     fromHash();
     await choose({});
     for (const name of NAMES) watcher.observe($("card-" + name));
+    watcher.observe($("timeline"));
     addEventListener("hashchange", () => { fromHash(); choose({}); });
-    addEventListener("beforeprint", () => { NAMES.forEach((name) => seen.add(name)); $("tables").open = true; drawAll(); });
+    addEventListener("beforeprint", () => { [...NAMES, "timeline"].forEach((name) => seen.add(name)); $("tables").open = true; redraw(); });
     document.documentElement.dataset.ready = String(Math.round(performance.now()));
   };
   begin().catch((error) => {

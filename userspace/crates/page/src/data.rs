@@ -94,7 +94,8 @@ pub fn packed(page: &Page, budget: Budget) -> Result<Packed> {
     };
     let written: usize = chunks.chunks.iter().map(String::len).sum();
     // The index names each request.
-    let index_bytes = page.sides.iter().map(|side| side.gathered.drawn.len() * 16).sum::<usize>() / 2;
+    let index_bytes =
+        page.sides.iter().map(|side| side.gathered.drawn.len() * 16).sum::<usize>() / 2;
     let mut lines = Budget(whole.saturating_sub(written + index_bytes + 16_000));
     let mut requests = Vec::new();
     for side in &page.sides {

@@ -16,9 +16,7 @@ use data::{Budget, Packed};
 use html::{entities, text};
 use rpcprobe_figures::{Gathered, Name};
 use rpcprobe_model::Kind;
-use rpcprobe_report::{
-    answers, evidence_shares, ledger_line, nothing_found, Preamble, Reported,
-};
+use rpcprobe_report::{answers, evidence_shares, ledger_line, nothing_found, Preamble, Reported};
 
 /// What a page takes at most, bytes.
 pub const MOST_BYTES: usize = 3_000_000;
@@ -170,7 +168,9 @@ fn answer(side: &Side) -> String {
     }
     for of in answers(breakdown) {
         out += &format!("<p class=whole>{}</p>\n", entities(&of.whole));
-        out += &of.tail.map_or(String::new(), |tail| format!("<p class=tail>{}</p>\n", entities(&tail)));
+        out += &of
+            .tail
+            .map_or(String::new(), |tail| format!("<p class=tail>{}</p>\n", entities(&tail)));
     }
     if breakdown.kinds.is_empty() && breakdown.in_capture == 0 {
         out += "<p class=whole>No requests were found.</p>\n";
@@ -182,7 +182,8 @@ fn answer(side: &Side) -> String {
     }
     out += "<ul class=facts>\n";
     let line = ledger_line(accounts);
-    let facts = preamble.filter.iter().chain([&preamble.summary, &preamble.probe_cost]).chain(&line);
+    let facts =
+        preamble.filter.iter().chain([&preamble.summary, &preamble.probe_cost]).chain(&line);
     for fact in facts {
         out += &format!("<li>{}\n", entities(fact));
     }
@@ -230,7 +231,8 @@ fn figures(page: &Page) -> String {
 }
 
 fn card(name: &str, shows: &str, sides: usize) -> String {
-    let plots: String = (0..sides).map(|i| format!("<div class=plot id=plot-{name}-{i}></div>")).collect();
+    let plots: String =
+        (0..sides).map(|i| format!("<div class=plot id=plot-{name}-{i}></div>")).collect();
     format!(
         "<figure class=card id=card-{name}><figcaption><h3>{}</h3><p class=note></p></figcaption>\
          <div class=plots>{plots}</div></figure>\n",

@@ -78,8 +78,10 @@ fn parts(kind: &KindBreakdown) -> String {
 
 fn evidence(modelled_ns: u64, sampled_ns: u64, whole_ns: u64) -> String {
     let share = |ns: u64, how| (ns > 0).then(|| format!("{} {how}", format_share(ns, whole_ns)));
-    let parts: Vec<String> =
-        [share(modelled_ns, "modelled"), share(sampled_ns, "sampled")].into_iter().flatten().collect();
+    let parts: Vec<String> = [share(modelled_ns, "modelled"), share(sampled_ns, "sampled")]
+        .into_iter()
+        .flatten()
+        .collect();
     match (whole_ns, parts.is_empty()) {
         (0, _) => "-".to_owned(),
         (_, true) => "measured".to_owned(),
@@ -111,7 +113,8 @@ fn bands(group: &Group) -> String {
             parts.join(", "),
         ]
     };
-    let rows = group.bands().iter().filter(|band| group.band(**band).requests > 0).map(row).collect();
+    let rows =
+        group.bands().iter().filter(|band| group.band(**band).requests > 0).map(row).collect();
     let caption = format!("{}: percentile bands", group.key.kind);
     let header = ["band", "requests", "from", "to", "mean", "most of it"];
     Table { caption, header: &header, right: &[1, 2, 3, 4], rows }.html()
@@ -158,7 +161,13 @@ fn difference(tail: &Tail, kind: &KindBreakdown) -> String {
         })
         .collect();
     let (typical, slow) = (format_ns(tail.typical.mean_ns), format_ns(tail.tail.mean_ns));
-    rows.push(vec!["mean latency".into(), String::new(), typical, slow, signed(tail.difference_ns)]);
+    rows.push(vec![
+        "mean latency".into(),
+        String::new(),
+        typical,
+        slow,
+        signed(tail.difference_ns),
+    ]);
     let caption = format!(
         "the {} ({}) beside typical ones ({} from p40 to p60), means",
         slowest(tail, kind.complete()),

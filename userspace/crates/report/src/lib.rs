@@ -41,8 +41,8 @@ pub use contents::contents;
 pub use explain::explain;
 pub use filter::{EndPattern, Passes, Pattern, RequestFilter, StatusPattern};
 pub use groups::{Group, GroupBy, GroupPart, Groups, Others};
-pub use json::{explain_value, explanations_json, report_value, reports_json, requests_json};
 pub use header::{command, Preamble};
+pub use json::{explain_value, explanations_json, report_value, reports_json, requests_json};
 pub use ledger::ledger_line;
 pub use nothing::nothing_found;
 pub use overview::{answers, report, title, Answer, Reported};
@@ -55,7 +55,8 @@ pub use text::{end, escape, evidence_mark, marks};
 pub use threads::without_tid;
 pub use threads::ProbeThreads;
 pub use units::{
-    count, format_at, format_exact, format_ns, format_rate, format_share, format_signed_ns, nearest_rank, parse_ns,
+    count, format_at, format_exact, format_ns, format_rate, format_share, format_signed_ns,
+    nearest_rank, parse_ns,
 };
 pub use words::{evidence_in_full, evidence_shares, part_name, place, slowest};
 
