@@ -12,6 +12,8 @@ use rpcprobe_model::Category;
 use rpcprobe_report::palette::hex;
 use rpcprobe_report::{count, format_exact, format_ns, format_share, marks};
 
+const TOO_FEW: &str = "Fewer than 100 requests have no percentile bands.";
+
 /// A bar.
 struct Bar<'b> {
     name: String,
@@ -85,7 +87,11 @@ pub fn by_band(group: &Group, selection: Selection) -> Value {
         "data": data,
         "layout": {
             "barmode": "stack", "bargap": 0.25, "showlegend": false, "hovermode": "closest",
-            "xaxis": {"type": "category", "title": {"text": "percentile band, and its mean latency"}},
+            "xaxis": {
+                "type": "category", "title": {"text": "percentile band, and its mean latency"},
+                "range": [if bars.len() == 1 { -1.5 } else { -0.6 }, bars.len() as f64 - if bars.len() == 1 { -0.5 } else { 0.4 }],
+            },
+            "meta": {"note": if group.bounds.are_known() { "" } else { TOO_FEW }},
             "yaxis": {"title": {"text": "share of the time, %"}, "range": [0, 100]},
         },
     })

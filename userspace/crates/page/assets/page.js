@@ -183,10 +183,7 @@
 
   const drawAll = async () => {
     const mine = ++turn;
-    const group = sides()[0].group ?? sides()[1]?.group;
     $("card-methods").hidden = methodsOn().length === 0;
-    $("card-breakdown").querySelector(".note").textContent = group && group.bands.length === 1
-      ? "Fewer than 100 requests: no percentile bands." : "";
     await drawCompared(mine);
     for (const name of NAMES) if (seen.has(name)) await drawCard(name, mine);
     if (mine === turn) document.documentElement.dataset.drawn = String(mine);
