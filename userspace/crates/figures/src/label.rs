@@ -4,6 +4,7 @@ use rpcprobe_report::escape;
 
 /// Characters of a name beside an axis, at most.
 const SHORT: usize = 30;
+const SHORTER: usize = 20;
 
 /// Text as plotly shows it as it is: plotly takes `<b>`, `<br>` and others for markup, and names of entities for what
 /// they name. What steers terminals or reorders lines is escaped first, as in all of our output.
@@ -13,12 +14,21 @@ pub fn label(text: &str) -> String {
 
 /// The same, its middle left out where it is long.
 pub fn short(text: &str) -> String {
+    cut(text, SHORT)
+}
+
+/// For a place with less room.
+pub fn shorter(text: &str) -> String {
+    cut(text, SHORTER)
+}
+
+fn cut(text: &str, most: usize) -> String {
     let text: Vec<char> = escape(text).chars().collect();
-    if text.len() <= SHORT {
+    if text.len() <= most {
         return marked_up(&text.into_iter().collect::<String>());
     }
-    let head: String = text[..SHORT / 2].iter().collect();
-    let tail: String = text[text.len() - (SHORT - SHORT / 2 - 1)..].iter().collect();
+    let head: String = text[..most / 2].iter().collect();
+    let tail: String = text[text.len() - (most - most / 2 - 1)..].iter().collect();
     marked_up(&format!("{head}…{tail}"))
 }
 

@@ -4,7 +4,7 @@ use serde_json::{json, Value};
 
 use crate::axis::log_ns;
 use crate::gather::{Gathered, Group};
-use crate::label::{label, short};
+use crate::label::{label, shorter};
 use crate::links::Node;
 use rpcprobe_report::{count, format_exact, format_ns, format_rate};
 
@@ -52,7 +52,7 @@ pub fn figure(gathered: &Gathered, group: &Group) -> Value {
         "data": data,
         "layout": {
             "showlegend": false, "hovermode": "closest",
-            "xaxis": log_ns(least, most, "latency: median, line from p10 to p99"),
+            "xaxis": log_ns(least, most, "median, p10 to p99"),
             "yaxis": {
                 "tickvals": places, "ticktext": names, "range": [last, -0.5], "automargin": true,
                 "zeroline": false,
@@ -62,14 +62,13 @@ pub fn figure(gathered: &Gathered, group: &Group) -> Value {
     })
 }
 
-/// `└ http1 GET /a`, deeper ones further in.
+/// `└ http1 × 300`, and below that `GET /a`; deeper ones further in.
 fn name(node: &Node) -> String {
     let indent = "\u{2003}".repeat(node.depth.saturating_sub(1));
     let branch = if node.depth > 0 { "└ " } else { "" };
     let method =
-        node.method.as_deref().map_or(String::new(), |method| format!(" {}", short(method)));
-    let (kind, requests) = (node.kind, format_exact(node.requests));
-    format!("{indent}{branch}{kind}{method} × {requests}")
+        node.method.as_deref().map_or(String::new(), |of| format!("<br>{indent}{}", shorter(of)));
+    format!("{indent}{branch}{} × {}{method}", node.kind, format_exact(node.requests))
 }
 
 fn in_words(node: &Node) -> String {

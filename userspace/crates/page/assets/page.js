@@ -42,7 +42,7 @@
   const height = (name, figure) => {
     const rows = figure.layout.meta?.rows;
     if (rows === undefined) return HEIGHTS[name] ?? 320;
-    const row = {methods: 44, timeline: 46, tree: 26, cpu: 30}[name] ?? 34;
+    const row = {methods: 44, timeline: 46, tree: 36, cpu: 30}[name] ?? 34;
     return Math.max(rows * row + 80, 140);
   };
 
@@ -66,6 +66,12 @@
     };
     for (const name of Object.keys(layout)) {
       if (/^[xy]axis\d*$/.test(name)) layout[name] = axis(layout[name]);
+      // Room for every other one.
+      const ticks = layout[name]?.tickvals;
+      if (/^xaxis/.test(name) && isNarrow() && ticks?.length > 4) {
+        const kept = (_, i) => i % 2 === 0;
+        layout[name] = {...layout[name], tickvals: ticks.filter(kept), ticktext: layout[name].ticktext.filter(kept)};
+      }
     }
     return {data, layout};
   };
