@@ -5,12 +5,12 @@ use serde_json::{json, Value};
 use crate::axis::rounded;
 use crate::band::Band;
 use crate::gather::{BandSums, Gathered, Group};
-use crate::label::{label, short};
+use crate::label::{self, label, short};
 use crate::latency::mean_ns;
 use crate::Selection;
 use rpcprobe_model::Category;
 use rpcprobe_report::palette::hex;
-use rpcprobe_report::{count, format_exact, format_ns, format_share, marks};
+use rpcprobe_report::{count, format_exact, format_ns, marks};
 
 const TOO_FEW: &str = "Fewer than 100 requests have no percentile bands.";
 
@@ -38,7 +38,7 @@ fn traces(bars: &[Bar], lies: bool) -> Vec<Value> {
             sampled |= sum.sampled_ns > 0;
             shares.push(rounded(sum.ns as f64 * 100.0 / sums.latency_ns.max(1) as f64));
             sums_ns.push(u64::try_from(sum.ns).unwrap_or(u64::MAX));
-            let of_it = |ns: u128| format_share(ns, sum.ns);
+            let of_it = |ns: u128| label::share(ns, sum.ns);
             let evidence = match (sum.modelled_ns, sum.sampled_ns) {
                 (0, 0) => "measured".to_owned(),
                 (ns, 0) => format!("{} modelled", of_it(ns)),
@@ -48,7 +48,7 @@ fn traces(bars: &[Bar], lies: bool) -> Vec<Value> {
             told.push(format!(
                 "<b>{category}</b>{}<br>{of}<br>{} of the time, {} per request<br>{evidence}",
                 marks(sum.modelled_ns > 0, sum.sampled_ns > 0),
-                format_share(sum.ns, sums.latency_ns),
+                label::share(sum.ns, sums.latency_ns),
                 format_ns(sum.ns / u128::from(sums.requests.max(1))),
             ));
         }

@@ -6,11 +6,11 @@ use serde_json::{json, Value};
 
 use crate::axis::{rounded, Unit};
 use crate::gather::Group;
-use crate::label::{label, short};
+use crate::label::{self, label, short};
 use crate::Selection;
 use rpcprobe_model::Category;
+use rpcprobe_report::format_ns;
 use rpcprobe_report::palette::hex;
-use rpcprobe_report::{format_ns, format_share};
 
 /// Names told one by one.
 const LISTED: usize = 10;
@@ -58,7 +58,7 @@ pub fn figure(group: &Group, selection: Selection) -> Value {
                 format!(
                     "<b>{name}</b><br>{category}: {} per request<br>{} of all waiting for a CPU",
                     format_ns(ns[at] / requests),
-                    format_share(ns[at], whole)
+                    label::share(ns[at], whole)
                 )
             })
             .collect();

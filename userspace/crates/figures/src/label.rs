@@ -1,6 +1,6 @@
 //! Text from outside in a figure.
 
-use rpcprobe_report::escape;
+use rpcprobe_report::{escape, format_share};
 
 /// Characters of a name beside an axis, at most.
 const SHORT: usize = 30;
@@ -20,6 +20,11 @@ pub fn short(text: &str) -> String {
 /// For a place with less room.
 pub fn shorter(text: &str) -> String {
     cut(text, SHORTER)
+}
+
+/// A share in per cent, of which the smallest is `<0.1 %`.
+pub fn share(part: impl Into<u128>, whole: impl Into<u128>) -> String {
+    marked_up(&format_share(part, whole))
 }
 
 fn cut(text: &str, most: usize) -> String {

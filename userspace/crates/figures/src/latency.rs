@@ -5,9 +5,10 @@ use serde_json::{json, Value};
 use crate::axis::{log_ns, rounded};
 use crate::band::Band;
 use crate::gather::{BandSums, Group};
+use crate::label;
 use crate::Selection;
 use rpcprobe_report::palette::hex;
-use rpcprobe_report::{count, format_exact, format_ns, format_share};
+use rpcprobe_report::{count, format_exact, format_ns};
 
 /// Of latencies, which are of no category.
 const COLOR: &str = "#5a7185";
@@ -46,7 +47,7 @@ pub fn figure(group: &Group, selection: Selection) -> Value {
     let mut counted: Vec<String> = bins
         .iter()
         .map(|(from_ns, to_ns, n)| {
-            let share = format_share(*n, whole);
+            let share = label::share(*n, whole);
             format!(
                 "{} of {} to {} ({share})",
                 count(*n, "request"),
@@ -104,7 +105,7 @@ pub fn figure(group: &Group, selection: Selection) -> Value {
 }
 
 fn told_below(below: u64, whole: u64, ns: u64) -> String {
-    format!("{} below {}", format_share(below, whole), format_ns(ns))
+    format!("{} below {}", label::share(below, whole), format_ns(ns))
 }
 
 fn percent(part: u64, whole: u64) -> f64 {

@@ -4,10 +4,11 @@ use serde_json::{json, Value};
 
 use crate::axis::{linear, rounded, Unit};
 use crate::gather::{Group, STEPS};
+use crate::label;
 use crate::Selection;
 use rpcprobe_model::Category;
 use rpcprobe_report::palette::hex;
-use rpcprobe_report::{count, format_at, format_ns, format_share};
+use rpcprobe_report::{count, format_at, format_ns};
 
 pub fn figure(group: &Group, selection: Selection) -> Value {
     let band = group.band(selection.band);
@@ -36,7 +37,7 @@ pub fn figure(group: &Group, selection: Selection) -> Value {
                 format_at(at(*place), to_ns.max(1)),
                 format_ns(mean(ns, step.requests)),
                 format_ns(mean(sum(step), step.requests)),
-                format_share(ns, sum(step)),
+                label::share(ns, sum(step)),
             ));
         }
         json!({

@@ -4,13 +4,13 @@ use serde_json::{json, Value};
 
 use crate::axis::Unit;
 use crate::band::Band;
-use crate::label::{label, short};
+use crate::label::{self, label, short};
 use crate::scan::Id;
 use rpcprobe_model::{Category, Certainty, Evidence, Request, Segment, Side};
 use rpcprobe_report::palette::hex;
 use rpcprobe_report::sums::Sum;
 use rpcprobe_report::{
-    count, end, escape, evidence_mark, format_at, format_exact, format_ns, format_share, marks,
+    count, end, escape, evidence_mark, format_at, format_exact, format_ns, marks,
 };
 
 /// Segments drawn of a request: the longest.
@@ -116,7 +116,7 @@ impl Drawn {
             .take(NAMED)
             .map(|(category, sum)| {
                 let marks = marks(sum.modelled_ns > 0, sum.sampled_ns > 0);
-                let share = format_share(sum.ns, request.latency_ns);
+                let share = label::share(sum.ns, request.latency_ns);
                 format!("<br>{} {category}{marks} ({share})", format_ns(sum.ns))
             })
             .collect();
@@ -292,7 +292,7 @@ fn time_line(request: &Request, kept: &Kept) -> Value {
             "The {} longest of {} are drawn, {} of the time.",
             segments.len(),
             count(kept.all, "segment"),
-            format_share(drawn_ns, kept.all_ns)
+            label::share(drawn_ns, kept.all_ns)
         ),
         false => String::new(),
     };
@@ -322,7 +322,7 @@ fn in_words(request: &Request, segment: &Segment) -> String {
         "<b>{category}</b>{} {} ({})",
         evidence_mark(*evidence),
         format_ns(segment.duration_ns),
-        format_share(segment.duration_ns, request.latency_ns)
+        label::share(segment.duration_ns, request.latency_ns)
     )];
     let cpu = segment.cpu.map_or(String::new(), |cpu| format!(", CPU {cpu}"));
     lines.push(format!(
