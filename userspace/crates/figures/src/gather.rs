@@ -257,9 +257,15 @@ impl Watch for Gather {
         let id = (self.capture, request.request_id);
         if let Some(keeps) = self.wanted.get(&id) {
             by_category.sort_by_key(|(category, sum)| (std::cmp::Reverse(sum.ns), *category));
-            let parts = by_category.into_iter().map(|(category, sum)| (category, sum)).collect();
             let kept = keeps.then_some(kept);
-            self.drawn.push(Drawn { id, offset_ns, request: request.clone(), parts, places, kept });
+            self.drawn.push(Drawn {
+                id,
+                offset_ns,
+                request: request.clone(),
+                parts: by_category,
+                places,
+                kept,
+            });
         }
     }
 }
