@@ -22,10 +22,23 @@ PORT = 7399
 
 def captured(rpcprobe, directory):
     """Redis serves two kinds of request; the client is traced."""
-    server = subprocess.Popen(["redis-server", "--port", str(PORT), "--save", ""], stdout=subprocess.DEVNULL)
+    server = subprocess.Popen(
+        ["redis-server", "--port", str(PORT), "--save", ""], stdout=subprocess.DEVNULL
+    )
     try:
         time.sleep(1)
-        client = ["redis-benchmark", "-p", str(PORT), "-n", "10000", "-c", "20", "-t", "set,get,lpush,lrange_100", "-q"]
+        client = [
+            "redis-benchmark",
+            "-p",
+            str(PORT),
+            "-n",
+            "10000",
+            "-c",
+            "20",
+            "-t",
+            "set,get,lpush,lrange_100",
+            "-q",
+        ]
         command = [rpcprobe, "run", "-q", "-o", directory, "--", *client]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     finally:
@@ -41,7 +54,9 @@ def repeated(source, directory, wanted):
     db.execute("set preserve_insertion_order = true")
     for table in ("requests", "segments"):
         db.execute(f"create view {table} as select * from '{source}/{table}.parquet'")
-    count, first, last = db.execute("select count(*), min(request_id), max(request_id) from requests").fetchone()
+    count, first, last = db.execute(
+        "select count(*), min(request_id), max(request_id) from requests"
+    ).fetchone()
     times = -(-wanted // count)
     step, span = last - first + 1, manifest["duration_ns"] + 1_000_000
     shift = f"request_id + i * {step} as request_id, start_ns + i * {span} as start_ns"
@@ -57,7 +72,9 @@ def repeated(source, directory, wanted):
     manifest["duration_ns"] = span * times
     manifest["counts"]["requests"] = count * times
     (directory / "manifest.json").write_text(json.dumps(manifest))
-    return count * times, db.execute(f"select count(*) from '{directory}/segments.parquet'").fetchone()[0]
+    return count * times, db.execute(
+        f"select count(*) from '{directory}/segments.parquet'"
+    ).fetchone()[0]
 
 
 # By a process of its own: what a child takes at most counts from before it runs its program, when it is still a copy of us.
@@ -88,7 +105,9 @@ def resident(pid):
             for line in pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
                 if line.startswith("Pss:"):
                     total += int(line.split()[1]) << 10
-            open_pids += map(int, pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+            open_pids += map(
+                int, pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+            )
         except OSError:
             continue
     return total
@@ -105,7 +124,12 @@ def opened(browser, file):
     memory = resident(browser.process.pid) - before
     faults = page.faults()
     page.close()
-    return {"open_ms": ready, "cpu_ms": round(metrics["TaskDuration"] * 1000), "browser_mb": round(memory / 1e6), "faults": faults}
+    return {
+        "open_ms": ready,
+        "cpu_ms": round(metrics["TaskDuration"] * 1000),
+        "browser_mb": round(memory / 1e6),
+        "faults": faults,
+    }
 
 
 def main():

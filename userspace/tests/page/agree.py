@@ -40,7 +40,10 @@ class Capture:
 
     def figure(self, name, *options):
         done = subprocess.run(
-            [self.rpcprobe, "figure", name, self.directory, *options], check=True, capture_output=True, text=True
+            [self.rpcprobe, "figure", name, self.directory, *options],
+            check=True,
+            capture_output=True,
+            text=True,
         )
         return json.loads(done.stdout)
 
@@ -88,7 +91,13 @@ def check_breakdown(capture, kind, bands):
     """Each bar of each band: nanoseconds by category."""
     figure = capture.figure("breakdown", "--kind", kind)
     names = [name.split("<br>")[0] for name in (figure["data"][0]["x"] if figure["data"] else [])]
-    shown = {"all": "all", "p0–50": "p0-50", "p50–90": "p50-90", "p90–99": "p90-99", "top 1 %": "top1"}
+    shown = {
+        "all": "all",
+        "p0–50": "p0-50",
+        "p50–90": "p50-90",
+        "p90–99": "p90-99",
+        "top 1 %": "top1",
+    }
     for at, name in enumerate(names):
         band = shown[name]
         found = dict(
@@ -97,9 +106,15 @@ def check_breakdown(capture, kind, bands):
                     where {bands[band]} group by category"""
             )
         )
-        told = {t["meta"]["category"]: t["customdata"][at] for t in figure["data"] if t["customdata"][at] > 0}
+        told = {
+            t["meta"]["category"]: t["customdata"][at]
+            for t in figure["data"]
+            if t["customdata"][at] > 0
+        }
         same(f"{kind}, {band}: by category", told, found)
-        latency = capture.rows(f"select coalesce(sum(latency_ns), 0)::bigint from requests where {bands[band]}")[0][0]
+        latency = capture.rows(
+            f"select coalesce(sum(latency_ns), 0)::bigint from requests where {bands[band]}"
+        )[0][0]
         same(f"{kind}, {band}: sum", sum(told.values()), latency)
         if latency:
             close(f"{kind}, {band}: 100 %", sum(t["y"][at] for t in figure["data"]), 100, 0.01)
@@ -110,12 +125,20 @@ def check_latency(capture, kind, band, condition):
     below, counts = figure["data"][0], figure["data"][1]
     (whole,) = capture.rows(f"select count(*) from requests where {condition}")[0]
     for edge, share in zip(below["x"], below["y"], strict=True):
-        (found,) = capture.rows(f"select count(*) from requests where {condition} and latency_ns < {edge}")[0]
+        (found,) = capture.rows(
+            f"select count(*) from requests where {condition} and latency_ns < {edge}"
+        )[0]
         close(f"{kind}, {band}: below {edge}", share, found * 100 / whole, 0.001)
-    (zeros,) = capture.rows(f"select count(*) from requests where {condition} and latency_ns = 0")[0]
+    (zeros,) = capture.rows(f"select count(*) from requests where {condition} and latency_ns = 0")[
+        0
+    ]
     same(f"{kind}, {band}: counted", sum(counts["y"]) + zeros, whole)
     for band_of in figure["data"][2:]:
-        same(f"{kind}: percentiles", [name.split()[0] for name in band_of["text"]], ["p50", "p90", "p99"])
+        same(
+            f"{kind}: percentiles",
+            [name.split()[0] for name in band_of["text"]],
+            ["p50", "p90", "p99"],
+        )
     for category in [row[0] for row in capture.rows("select distinct category from segments")]:
         figure = capture.figure("latency", "--kind", kind, "--band", band, "--category", category)
         (without,) = capture.rows(
@@ -156,8 +179,15 @@ def check_methods(capture, kind, condition):
 
 def check_requests(capture, kind, condition):
     figure = capture.figure("requests", "--kind", kind)
-    unit = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}[figure["layout"]["xaxis"]["title"]["text"].split()[1]]
-    found = {row[0]: row[1:] for row in capture.rows(f"select request_id, start_ns, latency_ns from requests where {condition}")}
+    unit = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}[
+        figure["layout"]["xaxis"]["title"]["text"].split()[1]
+    ]
+    found = {
+        row[0]: row[1:]
+        for row in capture.rows(
+            f"select request_id, start_ns, latency_ns from requests where {condition}"
+        )
+    }
     largest = {}
     for request, category, _ in capture.rows(
         "select request_id, category, sum(duration_ns) as ns from segments group by 1, 2 order by ns"
@@ -184,8 +214,14 @@ def check_timeline(capture, kind, condition):
         return
     figure = capture.figure("timeline", "--kind", kind)
     bars = [t for t in figure["data"] if t["type"] == "bar"]
-    unit = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}[figure["layout"]["xaxis"]["title"]["text"].split()[0]]
-    told = sorted((round(b * unit), round(x * unit), t["meta"]["category"]) for t in bars for b, x in zip(t["base"], t["x"], strict=True))
+    unit = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}[
+        figure["layout"]["xaxis"]["title"]["text"].split()[0]
+    ]
+    told = sorted(
+        (round(b * unit), round(x * unit), t["meta"]["category"])
+        for t in bars
+        for b, x in zip(t["base"], t["x"], strict=True)
+    )
     found = capture.rows(
         f"""select (s.start_ns - r.start_ns)::bigint, duration_ns, category from segments s join requests r using (request_id)
             where request_id = {request} order by 1"""
@@ -209,17 +245,32 @@ def check_page(capture, page, kinds):
         figures = unpack(page, groups[kind]["chunk"])
         for name in ("latency", "breakdown", "methods", "requests", "overtime", "cpu"):
             for band in bands:
-                same(f"page: {name} of {kind}, {band}", figures[name][band], capture.figure(name, "--kind", kind, "--band", band))
+                same(
+                    f"page: {name} of {kind}, {band}",
+                    figures[name][band],
+                    capture.figure(name, "--kind", kind, "--band", band),
+                )
         *found, count = percentiles(capture, bands["all"])
         for ns in found if count <= EXACT else []:
             if format_ns(ns) not in cells:
                 raise SystemExit(f"page: {kind}: {format_ns(ns)} is in no table")
         slowest = groups[kind]["slowest"][0]
         lines = unpack(page, index["requests"][0]["chunks"][f"{slowest[0]}:{slowest[1]}"])
-        same(f"page: time line of {slowest}", lines[f"{slowest[0]}:{slowest[1]}"]["figure"], capture.figure("timeline", "--id", str(slowest[1])))
-    report = subprocess.run([capture.rpcprobe, "report", capture.directory], check=True, capture_output=True, text=True).stdout
+        same(
+            f"page: time line of {slowest}",
+            lines[f"{slowest[0]}:{slowest[1]}"]["figure"],
+            capture.figure("timeline", "--id", str(slowest[1])),
+        )
+    report = subprocess.run(
+        [capture.rpcprobe, "report", capture.directory], check=True, capture_output=True, text=True
+    ).stdout
     told = json.loads(
-        subprocess.run([capture.rpcprobe, "report", "--json", capture.directory], check=True, capture_output=True, text=True).stdout
+        subprocess.run(
+            [capture.rpcprobe, "report", "--json", capture.directory],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
     )
     for kind in told["kinds"]:
         if kind["kind"] not in kinds:
@@ -228,7 +279,11 @@ def check_page(capture, page, kinds):
         if found[4] > EXACT:
             continue
         latency = kind["latency"]
-        same(f"{kind['kind']}: JSON", (latency["p50_ns"], latency["p90_ns"], latency["p99_ns"], latency["max_ns"]), found[:4])
+        same(
+            f"{kind['kind']}: JSON",
+            (latency["p50_ns"], latency["p90_ns"], latency["p99_ns"], latency["max_ns"]),
+            found[:4],
+        )
         line = "latency  p50 {}   p90 {}   p99 {}   max {}".format(*map(format_ns, found[:4]))
         if line not in report:
             raise SystemExit(f"{kind['kind']}: the report as text lacks: {line}")
@@ -240,7 +295,9 @@ def main():
     kinds = {}
     for (kind,) in capture.rows("select distinct kind from requests where complete"):
         where = f"complete and kind = '{kind}'"
-        bands = {band: what for band, what in conditions(capture, kind, where).items() if band in BANDS}
+        bands = {
+            band: what for band, what in conditions(capture, kind, where).items() if band in BANDS
+        }
         kinds[kind] = bands
         check_breakdown(capture, kind, bands)
         for band, condition in bands.items():

@@ -100,14 +100,23 @@ class Page:
         self.browser = browser
         target = browser.send("Target.createTarget", url="about:blank")["targetId"]
         self.target = target
-        self.session = browser.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self.session = browser.send("Target.attachToTarget", targetId=target, flatten=True)[
+            "sessionId"
+        ]
         for domain in ["Page", "Runtime", "Network", "Log"]:
             self.send(f"{domain}.enable")
         self.send(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 600,
         )
         scheme = "dark" if dark else "light"
-        self.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self.send(
+            "Emulation.setEmulatedMedia",
+            features=[{"name": "prefers-color-scheme", "value": scheme}],
+        )
         if not scripts:
             self.send("Emulation.setScriptExecutionDisabled", value=True)
         self.begun = time.monotonic()
@@ -122,9 +131,13 @@ class Page:
 
     def run(self, script):
         """The value of a JavaScript expression; promises are awaited."""
-        result = self.send("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        result = self.send(
+            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
+        )
         if "exceptionDetails" in result:
-            raise RuntimeError(result["exceptionDetails"].get("exception", {}).get("description", result))
+            raise RuntimeError(
+                result["exceptionDetails"].get("exception", {}).get("description", result)
+            )
         return result["result"].get("value")
 
     def until(self, script, seconds=30):
@@ -145,13 +158,19 @@ class Page:
             method, told = event["method"], event["params"]
             if method == "Runtime.exceptionThrown":
                 found.append(f"exception: {told['exceptionDetails']}")
-            elif method == "Runtime.consoleAPICalled" and told["type"] in ("error", "warning", "assert"):
+            elif method == "Runtime.consoleAPICalled" and told["type"] in (
+                "error",
+                "warning",
+                "assert",
+            ):
                 found.append(f"console: {told['args']}")
             elif method == "Log.entryAdded" and told["entry"]["level"] in ("error", "warning"):
                 found.append(f"log: {told['entry']['text']}")
             elif method == "Network.requestWillBeSent":
                 url = told["request"]["url"]
-                if url.split("#")[0] != self.url.split("#")[0] and not url.startswith(("data:", "blob:")):
+                if url.split("#")[0] != self.url.split("#")[0] and not url.startswith(
+                    ("data:", "blob:")
+                ):
                     found.append(f"network: {url}")
         return found
 
@@ -161,7 +180,13 @@ class Page:
             size = self.send("Page.getLayoutMetrics")["cssContentSize"]
             clip = {
                 "captureBeyondViewport": True,
-                "clip": {"x": 0, "y": 0, "width": size["width"], "height": min(size["height"], 12000), "scale": 1},
+                "clip": {
+                    "x": 0,
+                    "y": 0,
+                    "width": size["width"],
+                    "height": min(size["height"], 12000),
+                    "scale": 1,
+                },
             }
         data = self.send("Page.captureScreenshot", format="png", **clip)["data"]
         with open(file, "wb") as out:

@@ -66,7 +66,9 @@ def expect(true, what):
 def settled(page):
     """Figures are drawn, and two frames have passed."""
     page.until(DRAWN)
-    page.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 80))))")
+    page.run(
+        "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 80))))"
+    )
 
 
 def click(page, x, y):
@@ -77,12 +79,16 @@ def click(page, x, y):
 def key(page, name, code):
     text = {"Enter": "\r"}.get(name)
     parameters = {"key": name, "code": name, "windowsVirtualKeyCode": code}
-    page.send("Input.dispatchKeyEvent", type="keyDown", **parameters, **({"text": text} if text else {}))
+    page.send(
+        "Input.dispatchKeyEvent", type="keyDown", **parameters, **({"text": text} if text else {})
+    )
     page.send("Input.dispatchKeyEvent", type="keyUp", **parameters)
 
 
 def points(page, plot="plot-requests-0"):
-    return page.run(f"(document.getElementById('{plot}').data ?? []).reduce((sum, trace) => sum + trace.x.length, 0)")
+    return page.run(
+        f"(document.getElementById('{plot}').data ?? []).reduce((sum, trace) => sum + trace.x.length, 0)"
+    )
 
 
 def check_controls(page):
@@ -94,19 +100,30 @@ def check_controls(page):
         page.run("document.querySelector('[data-choose=\"band-top1\"]').focus()")
         key(page, "Enter", 13)
         page.until("document.querySelector('[data-choose=\"band-top1\"]').ariaPressed === 'true'")
-        page.until(f"document.getElementById('plot-requests-0').data?.reduce((s, t) => s + t.x.length, 0) !== {before}")
+        page.until(
+            f"document.getElementById('plot-requests-0').data?.reduce((s, t) => s + t.x.length, 0) !== {before}"
+        )
         settled(page)
-        expect(0 < points(page) < before, f"of the top 1 % {points(page)} of {before} points are drawn")
+        expect(
+            0 < points(page) < before, f"of the top 1 % {points(page)} of {before} points are drawn"
+        )
         expect("band=top1" in page.run("location.hash"), "the band is not in the address")
-        expect(page.run("document.activeElement.dataset.choose") == "band-top1", "the focus is lost")
+        expect(
+            page.run("document.activeElement.dataset.choose") == "band-top1", "the focus is lost"
+        )
         page.run("document.querySelector('[data-choose=\"band-all\"]').click()")
         settled(page)
     page.run("document.querySelector('.categories button').click()")
     settled(page)
-    category = page.run("document.querySelector('.categories [aria-pressed=true]').dataset.choose").removeprefix("category-")
+    category = page.run(
+        "document.querySelector('.categories [aria-pressed=true]').dataset.choose"
+    ).removeprefix("category-")
     faint = f"document.getElementById('plot-breakdown-0').data.filter((t) => t.meta.category !== '{category}')"
     page.until(f"{faint}.every((t) => t.opacity < 0.5)")
-    expect(category in page.run("document.getElementById('plot-latency-0').layout.xaxis.title.text"), "the latency's figure does not follow the category")
+    expect(
+        category in page.run("document.getElementById('plot-latency-0').layout.xaxis.title.text"),
+        "the latency's figure does not follow the category",
+    )
     page.run("document.querySelector('.categories [aria-pressed=true]').click()")
     settled(page)
     # A click on a point.
@@ -146,12 +163,20 @@ def check_request(page, request, kept=False):
     is_kept = page.run("!document.getElementById('pieces').hidden")
     expect(is_kept or not kept, f"request {number} is listed without its segments")
     if is_kept:
-        bars = page.run("document.getElementById('plot-timeline').data.filter((t) => t.type === 'bar').reduce((s, t) => s + t.x.length, 0)")
+        bars = page.run(
+            "document.getElementById('plot-timeline').data.filter((t) => t.type === 'bar').reduce((s, t) => s + t.x.length, 0)"
+        )
         # A latency of 0 has no segments.
         none = " = 0 ns" in page.run("document.getElementById('which').textContent")
-        expect(rows == bars and (rows == 0) == none, f"request {number}: {rows} segments in the table, {bars} drawn")
+        expect(
+            rows == bars and (rows == 0) == none,
+            f"request {number}: {rows} segments in the table, {bars} drawn",
+        )
     else:
-        expect("rpcprobe explain" in page.run("document.getElementById('note-timeline').textContent"), "what to do is not said")
+        expect(
+            "rpcprobe explain" in page.run("document.getElementById('note-timeline').textContent"),
+            "what to do is not said",
+        )
 
 
 def look(browser, file, pictures):
@@ -171,7 +196,9 @@ def look(browser, file, pictures):
                     page.run("document.getElementById('tables').open = false")
                     page.run("window.scrollTo(0, 0)")
                 if pictures:
-                    page.picture(pictures / f"{file.stem}-{width}-{'dark' if dark else 'light'}.png")
+                    page.picture(
+                        pictures / f"{file.stem}-{width}-{'dark' if dark else 'light'}.png"
+                    )
                 faults = page.run(FAULTS)
                 expect(not faults, f"{faults}")
                 if has_figures:
@@ -186,9 +213,17 @@ def look(browser, file, pictures):
                 page.close()
     page = Page(browser, url, 390, scripts=False)
     page.until("document.readyState === 'complete'")
-    rows = page.run("[...document.querySelectorAll('#tables tr')].filter((r) => r.checkVisibility()).length")
-    expect(rows > 3 or not has_figures, f"{file.name}: without JavaScript {rows} rows of tables are seen")
-    expect(page.run("![...document.querySelectorAll('.plot')].some((p) => p.checkVisibility())"), f"{file.name}: empty figures without JavaScript")
+    rows = page.run(
+        "[...document.querySelectorAll('#tables tr')].filter((r) => r.checkVisibility()).length"
+    )
+    expect(
+        rows > 3 or not has_figures,
+        f"{file.name}: without JavaScript {rows} rows of tables are seen",
+    )
+    expect(
+        page.run("![...document.querySelectorAll('.plot')].some((p) => p.checkVisibility())"),
+        f"{file.name}: empty figures without JavaScript",
+    )
     page.close()
 
 

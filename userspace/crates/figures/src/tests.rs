@@ -18,13 +18,13 @@ fn made_up(requests: u64) -> Vec<(RequestRow, Vec<Segment>)> {
         request.request_id = id;
         request.client = Some(End { pid: 1, tid: 1, comm: HOSTILE.into() });
         request.method =
-            Some(if id % 3 == 0 { HOSTILE.into() } else { format!("GET /{}", id % 5) });
+            Some(if id.is_multiple_of(3) { HOSTILE.into() } else { format!("GET /{}", id % 5) });
         request.parent_request_id = (id % 10 == 9).then(|| id - 1);
         let mut parts = vec![(Category::User, 1_000 + id % 50), (Category::KernelTcp, 300)];
         if id % 100 == 7 {
             parts.push((Category::Lock, 900_000));
         }
-        if id % 7 == 0 {
+        if id.is_multiple_of(7) {
             parts.push((Category::RunqueueWakeup, 2_000));
         }
         let segments: Vec<Segment> = parts
