@@ -34,12 +34,15 @@ pub fn of_run(sorted_ns: &[u64]) -> Vec<f64> {
     quantiles.map(|p| harrell_davis(count, p).averaged_over_ties(sorted_ns).of(sorted_ns)).collect()
 }
 
+/// Of one capture, by quantile: its resamples.
+type Resamples<'r> = &'r [Vec<f64>];
+
 /// The quantiles that all runs can tell. `resampled`: of one capture a side, by quantile.
 pub fn shift(
     a: &[&[f64]],
     b: &[&[f64]],
     paired: bool,
-    resampled: Option<(&[Vec<f64>], &[Vec<f64>])>,
+    resampled: Option<(Resamples, Resamples)>,
 ) -> Vec<ShiftPoint> {
     let told = a.iter().chain(b).map(|run| run.len()).min().unwrap_or(0);
     let average = |runs: &[&[f64]], at: usize| {
