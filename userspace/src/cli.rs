@@ -10,7 +10,9 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::capture::manifest::Sleeps;
+use crate::figures::{Band, Name};
 use crate::invoking_user::Sharing;
+use crate::model::Category;
 use crate::report::{parse_ns, GroupBy, SortKey};
 use crate::request_filter::Rule;
 
@@ -52,6 +54,8 @@ pub enum Command {
     Requests(RequestsArgs),
     /// Show one request's time line, segment by segment.
     Explain(ExplainArgs),
+    /// Print a figure of a report's page as plotly JSON: {"data": [...], "layout": {...}}.
+    Figure(FigureArgs),
     /// Attribute a capture's events again; needs no privilege, works on any machine.
     Attribute(AttributeArgs),
     /// Run two commands in turns, capture each run, and say what differs between them.
@@ -228,6 +232,38 @@ pub struct ReportArgs {
     #[arg(long)]
     pub all: bool,
     /// Print JSON: everything, whatever --all says
+    #[arg(long)]
+    pub json: bool,
+    /// Write a page to FILE instead: figures and tables in one HTML file, which needs no network. Of two captures, or
+    /// of the directory of an `ab`, it shows both sides beside each other
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "by", "all"])]
+    pub html: Option<PathBuf>,
+    /// Open the page in a browser; without --html it is written to DIR.html
+    #[arg(long, conflicts_with_all = ["json", "by", "all"])]
+    pub open: bool,
+    #[command(flatten)]
+    pub filter: FilterArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct FigureArgs {
+    /// Which figure; without, their names are listed
+    #[arg(value_enum)]
+    pub name: Option<Name>,
+    /// Directories of captures, which are added up [default: the newest of rpcprobe.out, rpcprobe.out.2, ...]
+    #[arg(value_name = "DIR")]
+    pub dirs: Vec<PathBuf>,
+    /// Only requests of this percentile band, of those that pass the filters
+    #[arg(long, value_enum)]
+    pub band: Option<Band>,
+    /// The time in this category instead of the whole latency (`latency`)
+    #[arg(long)]
+    pub category: Option<Category>,
+    /// Only the request of this number; may be given several times. Of `timeline`: the request it shows (default: the
+    /// slowest)
+    #[arg(long, value_name = "ID")]
+    pub id: Vec<u64>,
+    /// Indent the JSON
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]

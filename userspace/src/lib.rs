@@ -21,8 +21,10 @@ pub mod target;
 
 pub use rpcprobe_capture as capture;
 pub use rpcprobe_engine as engine;
+pub use rpcprobe_figures as figures;
 pub use rpcprobe_model as model;
 pub use rpcprobe_model::{laws, request_filter};
+pub use rpcprobe_page as page;
 pub use rpcprobe_record as records;
 pub use rpcprobe_report as report;
 pub use rpcprobe_report::whatif;

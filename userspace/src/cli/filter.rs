@@ -46,6 +46,7 @@ pub struct FilterArgs {
 impl From<FilterArgs> for RequestFilter {
     fn from(args: FilterArgs) -> RequestFilter {
         RequestFilter {
+            ids: Vec::new(),
             kinds: args.kind,
             methods: args.method,
             statuses: args.status,

@@ -59,7 +59,11 @@ fn whats(runs: &[Run]) -> String {
     }
 }
 
-fn of_directories(a: &[PathBuf], b: &[PathBuf], filter: &RequestFilter) -> Result<Comparison> {
+pub(super) fn of_directories(
+    a: &[PathBuf],
+    b: &[PathBuf],
+    filter: &RequestFilter,
+) -> Result<Comparison> {
     let with_series = a.len() == 1 && b.len() == 1;
     let read = |paths: &[PathBuf]| -> Result<Vec<Run>> {
         let one = |path: &PathBuf| {
@@ -136,7 +140,7 @@ fn of_selectors(paths: &[PathBuf], a: &Selector, b: &Selector) -> Result<Compari
 }
 
 /// What `rpcprobe ab` left.
-fn of_ab(path: &Path, filter: &RequestFilter) -> Result<Comparison> {
+pub(super) fn of_ab(path: &Path, filter: &RequestFilter) -> Result<Comparison> {
     let dir = OutputDir::open(Owner::invoking(), path)?;
     let Some(plan) = plan::read(&dir)? else {
         bail!(

@@ -19,9 +19,9 @@ pub fn explain(args: ExplainArgs) -> Result<i32> {
     let (dir, wanted) = match (&args.target[..], args.slowest) {
         // `--slowest 3`, as `requests` has it.
         ([n], Some(1)) if parsed(n).is_some() && !Path::new(n).exists() => {
-            (None, Wanted::Slowest(number(n)? as usize, filter))
+            (None, Wanted::Slowest(number(n)? as usize, Box::new(filter)))
         }
-        ([] | [_], Some(n)) => (args.target.first(), Wanted::Slowest(n, filter)),
+        ([] | [_], Some(n)) => (args.target.first(), Wanted::Slowest(n, Box::new(filter))),
         ([id], None) if parsed(id).is_none() && Path::new(id).is_dir() => {
             complain(&which_of(&escape(&id.to_string_lossy())));
             return Ok(2);
@@ -45,7 +45,7 @@ pub fn explain(args: ExplainArgs) -> Result<i32> {
     let mut out = BufWriter::new(stdout.lock());
     let rows = match wanted {
         Wanted::Id(id) => vec![by_id(&dir, id)?],
-        Wanted::Slowest(n, filter) => match slowest(&dir, &manifest, n, filter)? {
+        Wanted::Slowest(n, filter) => match slowest(&dir, &manifest, n, *filter)? {
             Ok(rows) => rows,
             Err(contents) if args.json => {
                 drop(contents);
@@ -86,7 +86,7 @@ pub fn explain(args: ExplainArgs) -> Result<i32> {
 /// What is to be explained.
 enum Wanted {
     Id(u64),
-    Slowest(usize, RequestFilter),
+    Slowest(usize, Box<RequestFilter>),
 }
 
 fn parsed(text: &OsStr) -> Option<u64> {

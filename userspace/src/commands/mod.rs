@@ -7,10 +7,14 @@ mod diff;
 mod directory;
 mod doctor;
 mod explain;
+mod figure;
+mod gathered;
+mod page;
 mod report;
 mod requests;
 mod run;
 mod runs;
+mod sides;
 mod whatif;
 
 use std::ffi::{OsStr, OsString};
@@ -39,6 +43,7 @@ pub fn dispatch(command: Command) -> Result<i32> {
         Command::Report(args) => report::report(args),
         Command::Requests(args) => requests::requests(args),
         Command::Explain(args) => explain::explain(args),
+        Command::Figure(args) => figure::figure(args),
         Command::Attribute(args) => attribute::attribute(args),
         Command::Ab(args) => ab::ab(args),
         Command::Diff(args) => diff::diff(args),

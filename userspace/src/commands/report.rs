@@ -5,25 +5,23 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-use super::directory;
+use super::{gathered, page};
 use crate::attribute::{REQUESTS, SEGMENTS, THREADS};
 use crate::capture::manifest::Manifest;
 use crate::cli::ReportArgs;
 use crate::engine::ownership::ledger::Account;
-use crate::invoking_user::OutputDir;
+use crate::invoking_user::{OutputDir, Sharing};
 use crate::output;
 use crate::progress::{Progress, Work};
 use crate::report::{self, Adder, Contents, Facts, GroupBy, ProbeThreads, Query, Reported, Survey};
 
 pub fn report(args: ReportArgs) -> Result<i32> {
-    let captures: Vec<Capture> = match &args.dirs[..] {
-        [] => vec![Capture::of(&directory::open(None)?)?],
-        dirs => {
-            let open = |dir: &PathBuf| Capture::of(&directory::open(Some(dir))?);
-            dirs.iter().map(open).collect::<Result<_>>()?
-        }
-    };
     let query = Query { filter: args.filter.into(), by: args.by };
+    if args.html.is_some() || args.open {
+        let wanted = page::Wanted { file: args.html, open: args.open };
+        return page::write(&args.dirs, query, wanted);
+    }
+    let captures = gathered::open(&args.dirs)?;
     let together: Vec<Vec<Capture>> = match query.by {
         Some(GroupBy::Label) => vec![captures],
         _ => captures.into_iter().map(|capture| vec![capture]).collect(),
@@ -44,10 +42,13 @@ pub struct Shown {
 
 /// A capture and where its tables are.
 pub struct Capture {
-    manifest: Manifest,
-    requests: PathBuf,
-    segments: PathBuf,
+    pub directory: PathBuf,
+    pub manifest: Manifest,
+    pub requests: PathBuf,
+    pub segments: PathBuf,
     threads: PathBuf,
+    /// Every user of the machine may read it.
+    pub is_shared: bool,
 }
 
 impl Capture {
@@ -55,6 +56,8 @@ impl Capture {
     /// It is not finished or not attributed, or is of another version.
     pub fn of(dir: &OutputDir) -> Result<Capture> {
         Ok(Capture {
+            directory: dir.path().to_owned(),
+            is_shared: dir.sharing() == Sharing::Shared,
             manifest: super::manifest(dir)?,
             requests: super::table(dir, REQUESTS)?,
             segments: super::table(dir, SEGMENTS)?,
@@ -62,7 +65,7 @@ impl Capture {
         })
     }
 
-    fn facts(&self) -> Facts {
+    pub fn facts(&self) -> Facts {
         let labels = self.manifest.labels.iter();
         let labels: Vec<_> = labels.map(|(key, value)| format!("{key}={value}")).collect();
         Facts {
@@ -125,7 +128,7 @@ fn added_up(captures: &[Capture], query: &Query) -> Result<report::Breakdown> {
 }
 
 /// None of captures of before there was a ledger.
-fn accounts(captures: &[Capture]) -> Result<Vec<Account>> {
+pub fn accounts(captures: &[Capture]) -> Result<Vec<Account>> {
     let mut accounts = Vec::new();
     for threads in captures.iter().map(|capture| &capture.threads) {
         if threads.exists() {

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::names::Says;
+use super::shift::ShiftPoint;
 use super::Statistic;
 use crate::model::{Category, Kind, Side};
 
@@ -96,6 +97,8 @@ pub struct KindComparison {
     pub names: Vec<NameChange>,
     /// `None`: no methods, or only one.
     pub methods: Option<MixOfMethods>,
+    /// Quantile by quantile, those that all runs can tell.
+    pub shift: Vec<ShiftPoint>,
 }
 
 /// A capture whose requests are too few for intervals, given how long neighbours are alike.

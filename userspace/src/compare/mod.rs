@@ -13,14 +13,16 @@ pub mod plan;
 mod run;
 pub mod selector;
 mod series;
+mod shift;
 mod sides;
 mod text;
 
-pub use comparison::{Basis, Comparison, KindComparison, Verdict};
+pub use comparison::{Basis, Comparison, KindComparison, PartChange, Verdict};
 pub use judge::LEVEL;
 pub use kinds::compare;
 pub use run::Run;
-pub use text::write;
+pub use shift::ShiftPoint;
+pub use text::{in_words, write};
 
 use serde::{Serialize, Serializer};
 

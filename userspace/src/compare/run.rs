@@ -29,6 +29,8 @@ pub struct RunKind {
     pub incomplete: u64,
     /// By [`Statistic`]: the parts, in ns; their sum is the statistic. `None`: too few requests.
     pub figures: [Option<BTreeMap<Part, f64>>; 4],
+    /// The shift function's, as [`super::shift::GRID`].
+    pub quantiles_ns: Vec<f64>,
     /// Who is named in waits: ns of an average request.
     pub names: BTreeMap<Name, f64>,
     pub methods: BTreeMap<Option<String>, Method>,
@@ -165,6 +167,7 @@ impl Collected {
                     .map(|p| harrell_davis(count, p).averaged_over_ties(&sorted));
             }
         }
+        self.run.quantiles_ns = super::shift::of_run(&sorted);
         if with_series && count > 0 {
             self.run.series = Some(Series::new(&self.start_ns, &self.ranks, sorted));
         }

@@ -27,6 +27,8 @@ pub struct Resampled {
     pub means: BTreeMap<Part, Vec<f64>>,
     /// By [`Statistic`].
     pub totals: [Option<Vec<f64>>; 4],
+    /// As [`super::shift::GRID`].
+    pub quantiles: Vec<Vec<f64>>,
 }
 
 impl Series {
@@ -75,7 +77,8 @@ impl Series {
         sums.push(totals);
         let mut means = resampled_means(&sums, &counts, RESAMPLES, seed)?;
         let total = means.pop();
-        let quantiles: Vec<f64> = Statistic::ALL.iter().filter_map(|s| s.quantile()).collect();
+        let mut quantiles: Vec<f64> = Statistic::ALL.iter().filter_map(|s| s.quantile()).collect();
+        quantiles.extend(super::shift::quantiles());
         let found = resampled_quantiles(
             &self.ranks,
             &self.sorted_ns,
@@ -89,6 +92,7 @@ impl Series {
             None => total.clone(),
             Some(_) => found.next(),
         });
-        Some(Resampled { means: self.sums_ns.keys().copied().zip(means).collect(), totals })
+        let means = self.sums_ns.keys().copied().zip(means).collect();
+        Some(Resampled { means, totals, quantiles: found.collect() })
     }
 }

@@ -10,6 +10,7 @@ use super::judge::{Judge, Judgement, Quantity, LEAST_OF_MEAN, LEVEL};
 use super::names::Name;
 use super::run::{Run, RunKind};
 use super::series::Resampled;
+use super::shift::{shift, ShiftPoint};
 use super::{Part, Statistic};
 use crate::model::Kind;
 use crate::stats::apportion::{apportion, rounded};
@@ -164,11 +165,21 @@ impl<'r> Sides<'r> {
                 .into_iter()
                 .filter(|statistic| statistics.iter().all(|of| of.statistic != *statistic))
                 .collect(),
+            shift: self.shift(basis, resampled.as_ref()),
             no_intervals,
             statistics,
             names: self.names(),
             methods: self.methods(mean_change_ns),
         }
+    }
+
+    fn shift(&self, basis: Basis, resampled: Option<&(Resampled, Resampled)>) -> Vec<ShiftPoint> {
+        let of = |runs: &[&'r RunKind]| -> Vec<&'r [f64]> {
+            runs.iter().map(|run| run.quantiles_ns.as_slice()).collect()
+        };
+        let paired = matches!(basis, Basis::RandomPairs | Basis::Neighbours);
+        let resampled = resampled.map(|(a, b)| (&a.quantiles[..], &b.quantiles[..]));
+        shift(&of(&self.a), &of(&self.b), paired, resampled)
     }
 
     fn statistic(

@@ -64,6 +64,13 @@ pub fn write(out: &mut dyn Write, comparison: &Comparison, all: bool, style: Sty
     footnotes(out, comparison, style)
 }
 
+/// The answer for each kind; then on what they rest, and what the reader must know first.
+pub fn in_words(comparison: &Comparison) -> Vec<String> {
+    let answers = comparison.kinds.iter().map(|kind| answer(comparison, kind));
+    let warnings = comparison.warnings.iter().map(|warning| escape(warning));
+    answers.chain([basis(comparison)]).chain(warnings).collect()
+}
+
 fn basis(comparison: &Comparison) -> String {
     let pairs = count(comparison.pairs as u64, "pair");
     let on_what = match comparison.basis {

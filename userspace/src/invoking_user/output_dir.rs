@@ -222,6 +222,11 @@ impl OutputDir {
         &self.path
     }
 
+    /// Who may read it.
+    pub fn sharing(&self) -> Sharing {
+        self.sharing
+    }
+
     /// To whom the files belong.
     pub fn owner(&self) -> &Owner {
         &self.owner

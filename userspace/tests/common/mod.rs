@@ -3,6 +3,7 @@
 #![allow(dead_code)] // each test file is a crate of its own and uses a part
 
 pub mod capture;
+pub mod made_up;
 pub mod process;
 
 use std::ffi::OsStr;

@@ -14,9 +14,21 @@ use super::survey::{Facts, KindPlan, Query};
 use rpcprobe_model::{Category, Kind, Request, Segment};
 use rpcprobe_tables::RequestRow;
 
+/// Sees the requests that pass the filter while they are added up.
+pub trait Watch {
+    /// Another capture begins: how many came before it, and what is known of it.
+    fn capture(&mut self, number: usize, facts: &Facts);
+    /// A segment of a complete request; those of one request follow each other.
+    fn segment(&mut self, request: &Request, segment: &Segment);
+    /// The end of a request: what its segments sum to. Nothing of an incomplete one.
+    fn request(&mut self, row: &RequestRow, parts: &[(Key, Sum)]);
+}
+
 /// Adds up one or more captures.
 pub struct Adder<'q> {
     query: &'q Query,
+    watch: Option<&'q mut dyn Watch>,
+    captures: usize,
     facts: Facts,
     row: Option<Row>,
     current: RequestSums,
@@ -49,6 +61,8 @@ impl<'q> Adder<'q> {
     pub fn new(query: &'q Query, plans: HashMap<Kind, KindPlan>) -> Adder<'q> {
         Adder {
             query,
+            watch: None,
+            captures: 0,
             facts: Facts::default(),
             row: None,
             current: RequestSums::default(),
@@ -58,6 +72,11 @@ impl<'q> Adder<'q> {
             label_windows_ns: HashMap::new(),
             told: Breakdown::default(),
         }
+    }
+
+    /// Shows `watch` what is added up.
+    pub fn watched(self, watch: &'q mut dyn Watch) -> Adder<'q> {
+        Adder { watch: Some(watch), ..self }
     }
 
     /// Adds up a capture. Requests and segments come in the same order of requests, as they are
@@ -76,6 +95,10 @@ impl<'q> Adder<'q> {
         self.window_ns += window_ns;
         *self.label_windows_ns.entry(facts.label.clone()).or_default() += window_ns;
         self.facts = facts;
+        if let Some(watch) = &mut self.watch {
+            watch.capture(self.captures, &self.facts);
+        }
+        self.captures += 1;
         let mut known = Ids::default();
         let rows = rows.into_iter().map(|row| {
             let row = row?;
@@ -129,7 +152,10 @@ impl<'q> Adder<'q> {
     }
 
     fn without_segments(&mut self, row: RequestRow) {
-        self.count(&row.request);
+        let passes = self.count(&row.request);
+        if let Some(watch) = self.watch.as_mut().filter(|_| passes) {
+            watch.request(&row, &[]);
+        }
         if row.request.complete && row.request.latency_ns > 0 {
             self.not_conserved(&row.request, 0);
         }
@@ -171,12 +197,18 @@ impl<'q> Adder<'q> {
         if let Some(kind) = self.kinds.get_mut(&request.kind) {
             kind.segment(request, segment, &self.facts.probe);
         }
+        if let Some(watch) = &mut self.watch {
+            watch.segment(request, segment);
+        }
     }
 
     fn end_request(&mut self) {
         let Some(Row { row, passes }) = self.row.take() else { return };
         let RequestRow { request, category_ns } = &row;
         let current = std::mem::take(&mut self.current);
+        if let Some(watch) = self.watch.as_mut().filter(|_| passes) {
+            watch.request(&row, &current.parts);
+        }
         if !request.complete {
             return;
         }

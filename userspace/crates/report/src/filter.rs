@@ -13,6 +13,8 @@ use rpcprobe_model::{End, Kind, Request};
 /// condition without values always holds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RequestFilter {
+    /// Numbers of requests.
+    pub ids: Vec<u64>,
     pub kinds: Vec<Kind>,
     pub methods: Vec<Pattern>,
     pub statuses: Vec<StatusPattern>,
@@ -53,7 +55,8 @@ impl RequestFilter {
     /// Everything but the latency.
     fn admits(&self, request: &Request, capture_start_ns: u64) -> bool {
         let offset_ns = request.start_ns.checked_sub(capture_start_ns);
-        any(&self.kinds, |kind| *kind == request.kind)
+        any(&self.ids, |id| *id == request.request_id)
+            && any(&self.kinds, |kind| *kind == request.kind)
             && any(&self.methods, |of| request.method.as_deref().is_some_and(|m| of.matches(m)))
             && any(&self.statuses, |of| of.matches(request))
             && any(&self.clients, |of| request.client.as_ref().is_some_and(|end| of.matches(end)))
@@ -85,6 +88,7 @@ impl Display for RequestFilter {
     /// `kind http1, method GET /a*, latency >= 3.00 ms`
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         let mut parts = Vec::new();
+        list(&mut parts, "request", &self.ids);
         list(&mut parts, "kind", &self.kinds);
         list(&mut parts, "method", &self.methods);
         list(&mut parts, "status", &self.statuses);

@@ -122,6 +122,13 @@ pub struct GroupPlan {
     pub others_are_exact: bool,
 }
 
+impl GroupPlan {
+    /// Whether there is more than one name.
+    pub fn has_several(&self) -> bool {
+        self.listed.len() as u64 + self.others > 1
+    }
+}
+
 /// Sums of one group.
 #[derive(Default)]
 struct GroupSums {

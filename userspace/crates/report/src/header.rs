@@ -18,37 +18,64 @@ use rpcprobe_model::Kind;
 /// CPUs whose losses are listed one by one.
 const LOSSES_LISTED: usize = 4;
 
+/// What a reader must know before any figure, line by line; the texts are escaped.
+pub struct Preamble {
+    /// Of each capture: its command, and the circumstances.
+    pub captures: Vec<(String, String)>,
+    /// What is selected; `None`: everything.
+    pub filter: Option<String>,
+    /// How many requests there are, which ends are traced, what was lost.
+    pub summary: String,
+    pub probe_cost: String,
+    /// What makes the figures doubtful or incomplete.
+    pub problems: Vec<String>,
+}
+
+impl Preamble {
+    pub fn of(of: &Reported) -> Preamble {
+        let Reported { manifests, query, breakdown, .. } = of;
+        let cost = probe_cost(manifests, breakdown, query);
+        Preamble {
+            captures: manifests.iter().map(|of| (command(of), circumstances(of))).collect(),
+            filter: (!query.filter.is_empty()).then(|| filter(query, breakdown)),
+            summary: summary(manifests, breakdown),
+            probe_cost: format!("{cost}{}", waited_behind_probe(breakdown)),
+            problems: problems(manifests, breakdown),
+        }
+    }
+}
+
 /// Writes the header: some lines on each capture and its requests, then one for each thing the reader
 /// must know before the figures.
 ///
 /// # Errors
 /// When `out` cannot be written.
 pub(super) fn header(out: &mut dyn Write, of: &Reported, style: Style) -> Result<()> {
-    let Reported { manifests, query, breakdown, .. } = of;
-    for manifest in manifests {
-        let command: Vec<_> = manifest.command.argv.iter().map(|word| escape(word)).collect();
-        let command = if command.is_empty() { "(attached)".to_owned() } else { command.join(" ") };
-        let command = match &manifest.command.attached {
-            Some(attached) => format!("{command} ({})", attached_to(attached)),
-            None => command,
-        };
+    let Preamble { captures, filter, summary, probe_cost, problems } = Preamble::of(of);
+    for (command, circumstances) in captures {
         for line in wrap(&command, "  ", style).lines() {
             writeln!(out, "{}", bold(line, style))?;
         }
-        write!(out, "{}", wrap(&circumstances(manifest), "  ", style))?;
+        write!(out, "{}", wrap(&circumstances, "  ", style))?;
     }
-    if !query.filter.is_empty() {
-        write!(out, "{}", wrap(&filter(query, breakdown), "  ", style))?;
+    for line in filter.iter().chain([&summary, &probe_cost]) {
+        write!(out, "{}", wrap(line, "  ", style))?;
     }
-    write!(out, "{}", wrap(&summary(manifests, breakdown), "  ", style))?;
-    let cost = probe_cost(manifests, breakdown, query);
-    let waited = waited_behind_probe(breakdown);
-    write!(out, "{}", wrap(&format!("{cost}{waited}"), "  ", style))?;
-    for problem in problems(manifests, breakdown) {
+    for problem in problems {
         let text = wrap(&format!("! {problem}"), "  ", style);
         write!(out, "{}", text.replacen('!', &alarm("!", style), 1))?;
     }
     Ok(())
+}
+
+/// The command of a capture, or what it was attached to.
+pub fn command(manifest: &Manifest) -> String {
+    let command: Vec<_> = manifest.command.argv.iter().map(|word| escape(word)).collect();
+    let command = if command.is_empty() { "(attached)".to_owned() } else { command.join(" ") };
+    match &manifest.command.attached {
+        Some(attached) => format!("{command} ({})", attached_to(attached)),
+        None => command,
+    }
 }
 
 fn filter(query: &Query, breakdown: &Breakdown) -> String {

@@ -47,6 +47,25 @@ pub(super) fn told(accounts: &[Account]) -> Vec<Told<'_>> {
     accounts.iter().map(told).collect()
 }
 
+/// What all threads' CPU time was for, in a line; `None` if there was none.
+pub fn ledger_line(accounts: &[Account]) -> Option<String> {
+    let ran: Vec<&Account> = accounts.iter().filter(|account| account.cpu_ns > 0).collect();
+    let sum = |of: fn(&Account) -> u64| ran.iter().map(|account| u128::from(of(account))).sum();
+    let cpu_ns: u128 = sum(|account| account.cpu_ns);
+    if cpu_ns == 0 {
+        return None;
+    }
+    let shared_ns = sum(|account| account.shared_ns);
+    let share = |ns: u128| format_share(ns, cpu_ns);
+    let mut parts = vec![format!("{} requests' own", share(sum(|account| account.own_ns)))];
+    if shared_ns > 0 {
+        parts.push(format!("{} shared by several", share(shared_ns)));
+    }
+    parts.push(format!("{} no request's", share(sum(Account::none_ns))));
+    let threads = count(ran.len() as u64, "traced thread");
+    Some(format!("CPU time of {threads}: {}, {}.", format_ns(cpu_ns), parts.join(", ")))
+}
+
 /// Writes what all threads' time was for, in a line; with `all` a row for each of those that ran most.
 ///
 /// # Errors
@@ -57,26 +76,12 @@ pub(super) fn ledger(
     all: bool,
     style: Style,
 ) -> Result<()> {
-    let ran: Vec<&Account> = accounts.iter().filter(|account| account.cpu_ns > 0).collect();
-    let sum = |of: fn(&Account) -> u64| ran.iter().map(|account| u128::from(of(account))).sum();
-    let cpu_ns: u128 = sum(|account| account.cpu_ns);
-    if cpu_ns == 0 {
-        return Ok(());
-    }
-    let shared_ns = sum(|account| account.shared_ns);
-    let share = |ns: u128| format_share(ns, cpu_ns);
-    let mut parts = vec![format!("{} requests' own", share(sum(|account| account.own_ns)))];
-    if shared_ns > 0 {
-        parts.push(format!("{} shared by several", share(shared_ns)));
-    }
-    parts.push(format!("{} no request's", share(sum(Account::none_ns))));
-    let threads = count(ran.len() as u64, "traced thread");
-    let text = format!("CPU time of {threads}: {}, {}.", format_ns(cpu_ns), parts.join(", "));
+    let Some(text) = ledger_line(accounts) else { return Ok(()) };
     write!(out, "{}", wrap(&text, "  ", style))?;
     if !all {
         return Ok(());
     }
-    let mut most = ran;
+    let mut most: Vec<&Account> = accounts.iter().filter(|account| account.cpu_ns > 0).collect();
     most.sort_by_key(|account| (std::cmp::Reverse(account.cpu_ns), account.tid));
     let header = ["thread", "on CPU", "own", "shared", "no request's"];
     let mut rows = table(&header, &[1, 2, 3, 4], style);

@@ -15,11 +15,12 @@ mod held_back;
 mod ids;
 mod json;
 mod kind_sums;
-mod largest;
+pub mod largest;
 pub mod layout;
 mod ledger;
 mod nothing;
 mod overview;
+pub mod palette;
 mod requests;
 mod stacks;
 pub mod sums;
@@ -29,27 +30,34 @@ mod tail;
 pub mod text;
 mod threads;
 pub mod units;
-mod values;
+pub mod values;
 pub mod whatif;
 mod words;
 
-pub use adder::Adder;
+pub use adder::{Adder, Watch};
 pub use breakdown::ORDER;
 pub use breakdown::{Breakdown, Ends, KindBreakdown, Part, PhasePart, WaitedFor, Waits};
 pub use contents::contents;
 pub use explain::explain;
 pub use filter::{EndPattern, Passes, Pattern, RequestFilter, StatusPattern};
 pub use groups::{Group, GroupBy, GroupPart, Groups, Others};
+pub use header::{command, Preamble};
 pub use json::{explain_value, explanations_json, report_value, reports_json, requests_json};
-pub use overview::{report, Reported};
+pub use ledger::ledger_line;
+pub use nothing::nothing_found;
+pub use overview::{answers, report, title, Answer, Reported};
 pub use requests::{modelled, requests, select, Marks, RequestOptions, Selection, SortKey};
 pub use stacks::{stack_ids, ShownStacks};
 pub use sums::Distribution;
-pub use survey::{Contents, Facts, Query, Survey};
-pub use tail::{Band, Tail, TailPart};
-pub use text::escape;
+pub use survey::{Contents, Facts, KindPlan, Query, Survey};
+pub use tail::{Band, Tail, TailPart, FEWEST};
+pub use text::{end, escape, evidence_mark, marks};
 pub use threads::ProbeThreads;
-pub use units::{format_ns, format_share, nearest_rank, parse_ns};
+pub use units::{
+    count, format_at, format_exact, format_ns, format_rate, format_share, format_signed_ns,
+    nearest_rank, parse_ns,
+};
+pub use words::{evidence_in_full, evidence_shares, part_name, place, slowest};
 
 /// How text is to look.
 #[derive(Clone, Copy, Debug, Default)]

@@ -5,7 +5,7 @@ use rpcprobe_capture::manifest::Manifest;
 use rpcprobe_model::request_filter::FOUND;
 
 /// One or two lines, by what is known of the capture.
-pub(super) fn nothing_found(manifest: &Manifest) -> Vec<String> {
+pub fn nothing_found(manifest: &Manifest) -> Vec<String> {
     let rules: Vec<_> = manifest.options.requests.iter().map(ToString::to_string).collect();
     let mut lines = Vec::new();
     if !rules.is_empty() {

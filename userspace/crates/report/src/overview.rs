@@ -17,7 +17,7 @@ use super::values::EXACT_VALUES;
 use super::{tables, words, Style};
 use rpcprobe_capture::manifest::Manifest;
 use rpcprobe_engine::ownership::ledger::Account;
-use rpcprobe_model::Certainty;
+use rpcprobe_model::{Certainty, Kind};
 
 /// What is reported on.
 pub struct Reported<'a> {
@@ -47,27 +47,47 @@ pub fn report(out: &mut dyn Write, of: &Reported, all: bool, style: Style) -> Re
             write!(out, "{}", wrap(&line, "  ", style))?;
         }
     }
-    let kinds: Vec<_> = breakdown.kinds.iter().filter(|kind| kind.complete() > 0).collect();
-    let several = kinds.len() > 1;
-    if !kinds.is_empty() {
+    let answers = answers(breakdown);
+    if !answers.is_empty() {
         writeln!(out)?;
     }
-    for kind in &kinds {
-        let of = if several { format!(" ({})", kind.kind) } else { String::new() };
-        let text = wrap(&format!("Where the time went{of}: {}", words::answer(kind)), "  ", style);
-        write!(out, "{}", bold_lines(&text, style))?;
-        if let Some(text) = words::tail(kind, &of) {
-            write!(out, "{}", wrap(&text, "  ", style))?;
+    for Answer { whole, tail, .. } in &answers {
+        write!(out, "{}", bold_lines(&wrap(whole, "  ", style), style))?;
+        if let Some(text) = tail {
+            write!(out, "{}", wrap(text, "  ", style))?;
         }
     }
     for kind in &breakdown.kinds {
         section(out, kind, query, all, style)?;
     }
-    if !of.accounts.is_empty() && !kinds.is_empty() {
+    if !of.accounts.is_empty() && !answers.is_empty() {
         writeln!(out)?;
         ledger(out, of.accounts, all, style)?;
     }
     footnotes(out, breakdown, query, all, style)
+}
+
+/// Where the time of a kind's requests went, in words.
+pub struct Answer {
+    pub kind: Kind,
+    pub whole: String,
+    /// What the slowest have more than typical ones; `None` if that is nothing.
+    pub tail: Option<String>,
+}
+
+/// The answers for each kind with complete requests.
+pub fn answers(breakdown: &Breakdown) -> Vec<Answer> {
+    let kinds: Vec<_> = breakdown.kinds.iter().filter(|kind| kind.complete() > 0).collect();
+    let several = kinds.len() > 1;
+    let answer = |kind: &&KindBreakdown| {
+        let of = if several { format!(" ({})", kind.kind) } else { String::new() };
+        Answer {
+            kind: kind.kind,
+            whole: format!("Where the time went{of}: {}", words::answer(kind)),
+            tail: words::tail(kind, &of),
+        }
+    };
+    kinds.iter().map(answer).collect()
 }
 
 fn bold_lines(text: &str, style: Style) -> String {
@@ -89,14 +109,8 @@ fn certainties(kind: &KindBreakdown) -> String {
     }
 }
 
-fn section(
-    out: &mut dyn Write,
-    kind: &KindBreakdown,
-    query: &Query,
-    all: bool,
-    style: Style,
-) -> Result<()> {
-    writeln!(out)?;
+/// How many requests of a kind there are, between whom, and how many are in the figures.
+pub fn title(kind: &KindBreakdown) -> String {
     let mut title = format!(
         "{}: {}, {}{}",
         kind.kind,
@@ -112,7 +126,18 @@ fn section(
             format_ns(kind.incomplete_max_lower_bound_ns.unwrap_or(0))
         );
     }
-    write!(out, "{}", bold_lines(&wrap(&title, "  ", style), style))?;
+    title
+}
+
+fn section(
+    out: &mut dyn Write,
+    kind: &KindBreakdown,
+    query: &Query,
+    all: bool,
+    style: Style,
+) -> Result<()> {
+    writeln!(out)?;
+    write!(out, "{}", bold_lines(&wrap(&title(kind), "  ", style), style))?;
     if kind.complete() == 0 {
         return Ok(());
     }
@@ -203,7 +228,7 @@ fn footnotes(
     let evidence = match (query.by.is_some(), all) {
         (_, true) => words::evidence_in_full(breakdown),
         (true, false) => Vec::new(),
-        (false, false) => words::evidence(breakdown),
+        (false, false) => words::evidence_shares(breakdown),
     };
     for text in evidence {
         write!(out, "{}", wrap(&text, "  ", style))?;
@@ -218,7 +243,7 @@ mod tests {
         broken_down, manifest, segment, ten, text, tiled, troubled, unfinished, PLAIN,
     };
     use super::*;
-    use rpcprobe_model::{Category, Kind, Segment, Side};
+    use rpcprobe_model::{Category, Segment, Side};
     use rpcprobe_tables::RequestRow;
 
     fn of(manifest: &Manifest, requests: &[(RequestRow, Vec<Segment>)], style: Style) -> String {

@@ -1,8 +1,9 @@
 //! Text on a terminal: escaping what comes from outside, colour, aligned tables.
 
 use comfy_table::presets::NOTHING;
-use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Table};
+use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table};
 
+use super::palette::color_of;
 use super::Style;
 use rpcprobe_model::{Category, End, Evidence};
 
@@ -81,23 +82,6 @@ fn ansi(code: &str, text: &str, style: Style) -> String {
         format!("\x1b[{code}m{text}\x1b[0m")
     } else {
         text.to_owned()
-    }
-}
-
-/// One colour a family of categories.
-pub fn color_of(category: Category) -> Color {
-    use Category::*;
-    match category {
-        User => Color::Green,
-        KernelPipe | KernelUnix | KernelTcp | KernelUdp | KernelVfs | KernelExec | KernelMm
-        | KernelFutex | KernelPoll | KernelSched | KernelOther | Copy | Fault => Color::Blue,
-        RunqueueWakeup | RunqueuePreempted | Interrupt | Steal => Color::Red,
-        Lock | Journal | BlockIo | Writeback => Color::Yellow,
-        QueueAccept | QueueSocket | QueuePipe | QueueApp | WireQdisc | WireLink | WireStack => {
-            Color::Magenta
-        }
-        Unattributed => Color::DarkGrey,
-        Sleep | IdlePeer => Color::Cyan,
     }
 }
 

@@ -12,7 +12,7 @@ const NAMED: usize = 3;
 const NAMED_FROM: u64 = 20;
 
 /// Where a part is: the side, for one in the middle with the name that is there.
-pub(super) fn place(side: Side, comm: Option<&str>) -> String {
+pub fn place(side: Side, comm: Option<&str>) -> String {
     match (side, comm) {
         (Side::Middle, Some(comm)) => format!("{side}: {}", escape(comm)),
         _ => side.to_string(),
@@ -42,12 +42,12 @@ pub(super) fn answer(kind: &KindBreakdown) -> String {
 }
 
 /// `copy ~`
-pub(super) fn part_name(part: &Part) -> String {
+pub fn part_name(part: &Part) -> String {
     format!("{}{}", part.category, marks(part.modelled_ns > 0, part.sampled_ns > 0))
 }
 
 /// `slowest 1 %`: where many latencies are the same it may be more.
-pub(super) fn slowest(tail: &Tail, complete: u64) -> String {
+pub fn slowest(tail: &Tail, complete: u64) -> String {
     let requests = tail.tail.requests;
     match requests.saturating_mul(100) < complete.saturating_mul(2) {
         true => "slowest 1 %".to_owned(),
@@ -159,7 +159,7 @@ const NOT_MEASURED: [NotMeasured; 2] = [
 ];
 
 /// One sentence for each kind of evidence that is not measured.
-pub(super) fn evidence(breakdown: &Breakdown) -> Vec<String> {
+pub fn evidence_shares(breakdown: &Breakdown) -> Vec<String> {
     let kinds: Vec<_> = breakdown.kinds.iter().filter(|kind| kind.complete() > 0).collect();
     let several = kinds.len() > 1;
     let sentence = |NotMeasured { mark, how, figure }| {
@@ -194,7 +194,7 @@ fn categories(kind: &KindBreakdown, figure: fn(&Part) -> u64) -> (u128, Vec<Stri
 }
 
 /// Every part that is not all measured, with how much of it.
-pub(super) fn evidence_in_full(breakdown: &Breakdown) -> Vec<String> {
+pub fn evidence_in_full(breakdown: &Breakdown) -> Vec<String> {
     let sentence = |NotMeasured { mark, how, figure }| {
         let mut list = Vec::new();
         for kind in &breakdown.kinds {

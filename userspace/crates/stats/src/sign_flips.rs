@@ -39,6 +39,11 @@ pub struct Family {
     pub flips: u64,
 }
 
+/// The 95 % interval of the mean of differences, one a pair; `None` with fewer than 6 pairs.
+pub fn interval_95(differences: &[f64]) -> Option<(f64, f64)> {
+    interval(differences, 0.95)
+}
+
 /// Smallest p that so many pairs can give.
 pub fn smallest_p(pairs: usize) -> f64 {
     match pairs {

@@ -1,0 +1,246 @@
+//! The first look at a capture, at its requests only: which groups there are, where their percentiles lie, and which
+//! requests are drawn one by one.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+use rustc_hash::FxHashMap;
+
+use anyhow::Result;
+
+use crate::band::Bounds;
+use crate::links::Links;
+use rpcprobe_model::{Kind, Request};
+use rpcprobe_report::values::Values;
+use rpcprobe_report::{Facts, KindPlan, Passes, Query, ORDER};
+use rpcprobe_tables::RequestRow;
+
+/// Methods of a kind that are a group each: those with most time.
+pub const METHODS: usize = 8;
+/// Requests of a kind that are drawn as points: the slowest, and of the others an even sample.
+const SLOWEST_DRAWN: usize = 200;
+const SAMPLED: usize = 1_300;
+/// Requests of a group whose time line is kept: the slowest, and those nearest to the median.
+const SLOWEST_KEPT: usize = 12;
+const TYPICAL_KEPT: usize = 6;
+/// Further ones of a kind, from its sample.
+const SAMPLED_KEPT: usize = 400;
+
+/// Requests of one kind, or those of them that call one method.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct GroupKey {
+    pub kind: Kind,
+    pub method: Option<String>,
+}
+
+/// A request, in the capture of that number.
+pub type Id = (usize, u64);
+
+/// What is known of a group beforehand.
+#[derive(Debug)]
+pub struct GroupPlan {
+    pub key: GroupKey,
+    pub bounds: Bounds,
+    pub complete: u64,
+    /// Begin of the first and of the last request, nanoseconds since the start of their captures.
+    pub starts_ns: (u64, u64),
+    /// The slowest, slowest first, and those nearest to the median.
+    pub slowest: Vec<Id>,
+    pub typical: Vec<Id>,
+}
+
+/// What the second look has to know.
+pub struct Plan {
+    /// Kinds in the order of reports, each followed by its methods, those with most time first.
+    pub groups: Vec<GroupPlan>,
+    /// The place of each in `groups`: of a kind, and of a method.
+    pub kinds: HashMap<Kind, usize>,
+    pub methods: HashMap<Kind, HashMap<String, usize>>,
+    /// Requests that are drawn as points, and whether their time line is kept.
+    pub drawn: FxHashMap<Id, bool>,
+    pub links: Links,
+}
+
+/// Requests with the largest (or smallest) of something.
+struct Best {
+    keep: usize,
+    heap: BinaryHeap<Reverse<(u64, Reverse<Id>)>>,
+}
+
+impl Best {
+    fn new(keep: usize) -> Best {
+        Best { keep, heap: BinaryHeap::new() }
+    }
+
+    fn offer(&mut self, value: u64, id: Id) {
+        if self.heap.len() < self.keep {
+            self.heap.push(Reverse((value, Reverse(id))));
+        } else if self.heap.peek().is_some_and(|Reverse(least)| *least < (value, Reverse(id))) {
+            self.heap.pop();
+            self.heap.push(Reverse((value, Reverse(id))));
+        }
+    }
+
+    /// The largest first.
+    fn sorted(self) -> Vec<(u64, Id)> {
+        let sorted = self.heap.into_sorted_vec();
+        sorted.into_iter().map(|Reverse((value, Reverse(id)))| (value, id)).collect()
+    }
+}
+
+/// A number that looks drawn at random, the same at every run: those with the largest are an even sample.
+fn lot((capture, id): Id) -> u64 {
+    let mixed = (id ^ (capture as u64) << 56).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ mixed >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    mixed ^ mixed >> 32
+}
+
+struct GroupScan {
+    key: GroupKey,
+    complete: u64,
+    latencies: Values,
+    starts_ns: Option<(u64, u64)>,
+    slowest: Best,
+    /// With the latency of each.
+    sample: Best,
+    sampled_ns: FxHashMap<Id, u64>,
+}
+
+impl GroupScan {
+    fn new(key: GroupKey) -> GroupScan {
+        GroupScan {
+            key,
+            complete: 0,
+            latencies: Values::default(),
+            starts_ns: None,
+            slowest: Best::new(SLOWEST_DRAWN),
+            sample: Best::new(SAMPLED),
+            sampled_ns: FxHashMap::default(),
+        }
+    }
+
+    fn add(&mut self, request: &Request, id: Id, offset_ns: u64) {
+        self.complete += 1;
+        if request.latency_ns > 0 {
+            self.latencies.push(request.latency_ns);
+        }
+        let (first_ns, last_ns) = self.starts_ns.unwrap_or((offset_ns, offset_ns));
+        self.starts_ns = Some((first_ns.min(offset_ns), last_ns.max(offset_ns)));
+        self.slowest.offer(request.latency_ns, id);
+        let least = self.sample.heap.peek().map(|Reverse((lot, _))| *lot);
+        let drawn = lot(id);
+        if self.sample.heap.len() < SAMPLED || least.is_some_and(|least| drawn >= least) {
+            self.sample.offer(drawn, id);
+            self.sampled_ns.insert(id, request.latency_ns);
+            // What fell out of the sample is of no use.
+            if self.sampled_ns.len() > 4 * SAMPLED {
+                let kept: Vec<Id> = self.sample.heap.iter().map(|Reverse((_, id))| id.0).collect();
+                self.sampled_ns = kept.into_iter().map(|id| (id, self.sampled_ns[&id])).collect();
+            }
+        }
+    }
+
+    fn finish(mut self, drawn: &mut FxHashMap<Id, bool>) -> GroupPlan {
+        let bounds = Bounds::of(&mut self.latencies, self.complete);
+        let median_ns = self.latencies.nearest_rank(self.complete, 50);
+        let slowest: Vec<Id> = self.slowest.sorted().into_iter().map(|(_, id)| id).collect();
+        let sample: Vec<Id> = self.sample.sorted().into_iter().map(|(_, id)| id).collect();
+        let mut typical = sample.clone();
+        typical.sort_by_key(|id| (self.sampled_ns[id].abs_diff(median_ns), *id));
+        typical.truncate(TYPICAL_KEPT);
+        let is_kind = self.key.method.is_none();
+        for (i, id) in slowest.iter().enumerate() {
+            if is_kind || i < SLOWEST_KEPT {
+                *drawn.entry(*id).or_default() |= i < SLOWEST_KEPT;
+            }
+        }
+        for (i, id) in sample.iter().enumerate().filter(|_| is_kind) {
+            *drawn.entry(*id).or_default() |= i < SAMPLED_KEPT;
+        }
+        typical.iter().for_each(|id| {
+            drawn.insert(*id, true);
+        });
+        GroupPlan {
+            key: self.key,
+            bounds,
+            complete: self.complete,
+            starts_ns: self.starts_ns.unwrap_or((0, 0)),
+            slowest: slowest.into_iter().take(SLOWEST_KEPT).collect(),
+            typical,
+        }
+    }
+}
+
+/// Looks at the requests of one or more captures.
+pub struct Scan<'q> {
+    query: &'q Query,
+    groups: Vec<GroupScan>,
+    kinds: HashMap<Kind, usize>,
+    methods: HashMap<Kind, HashMap<String, usize>>,
+    links: Links,
+    captures: usize,
+}
+
+impl<'q> Scan<'q> {
+    /// `plans`: of the report on the same captures with the same query. They list the methods.
+    pub fn new(query: &'q Query, plans: &HashMap<Kind, KindPlan>) -> Scan<'q> {
+        let mut scan = Scan {
+            query,
+            groups: Vec::new(),
+            kinds: HashMap::new(),
+            methods: HashMap::new(),
+            links: Links::default(),
+            captures: 0,
+        };
+        for (kind, plan) in ORDER.iter().filter_map(|kind| Some((*kind, plans.get(kind)?))) {
+            scan.kinds.insert(kind, scan.groups.len());
+            scan.groups.push(GroupScan::new(GroupKey { kind, method: None }));
+            let by_method =
+                plan.groups.as_ref().filter(|plan| query.by.is_none() && plan.has_several());
+            for method in by_method.into_iter().flat_map(|plan| &plan.listed).take(METHODS) {
+                let place = scan.groups.len();
+                scan.methods.entry(kind).or_default().insert(method.clone(), place);
+                scan.groups.push(GroupScan::new(GroupKey { kind, method: Some(method.clone()) }));
+            }
+        }
+        scan
+    }
+
+    /// Takes in a capture's requests.
+    ///
+    /// # Errors
+    /// Passes on what `rows` fails with.
+    pub fn capture(
+        &mut self,
+        rows: impl IntoIterator<Item = Result<RequestRow>>,
+        facts: &Facts,
+    ) -> Result<()> {
+        let capture = self.captures;
+        self.captures += 1;
+        for row in rows {
+            let request = row?.request;
+            let passes = self.query.filter.passes(&request, facts.start_ns) == Passes::Yes;
+            if !passes || !request.complete {
+                continue;
+            }
+            self.links.add(capture, &request);
+            let id = (capture, request.request_id);
+            let offset_ns = request.start_ns.saturating_sub(facts.start_ns);
+            let of_kind = self.kinds.get(&request.kind);
+            let of_method = request.method.as_deref().and_then(|method| {
+                self.methods.get(&request.kind).and_then(|methods| methods.get(method))
+            });
+            for place in of_kind.into_iter().chain(of_method) {
+                self.groups[*place].add(&request, id, offset_ns);
+            }
+        }
+        Ok(())
+    }
+
+    pub fn finish(self) -> Plan {
+        let mut drawn = FxHashMap::default();
+        let groups = self.groups.into_iter().map(|group| group.finish(&mut drawn)).collect();
+        let Scan { kinds, methods, links, .. } = self;
+        Plan { groups, kinds, methods, drawn, links }
+    }
+}
