@@ -4,6 +4,8 @@
 //! and Spark agree on it), UTF-8 strings, snappy. Readers check names and types first and name the
 //! file and the row in every error.
 
+mod number_column;
+mod pages;
 mod parents;
 mod requests;
 mod segments;
@@ -19,7 +21,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{anyhow, bail, ensure, Context, Result};
-use arrow_array::builder::Int64Builder;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array, BooleanArray, Int64Array, RecordBatch, StringArray};
@@ -155,11 +156,6 @@ impl<T> Iterator for Rows<T> {
             }
         }
     }
-}
-
-/// A column of numbers with room for a batch.
-fn ints() -> Int64Builder {
-    Int64Builder::with_capacity(BATCH_ROWS)
 }
 
 type FileWriter = ArrowWriter<Box<dyn Write + Send>>;

@@ -7,15 +7,12 @@
 //! See <https://parquet.apache.org/docs/file-format/data-pages/encodings/>.
 
 use anyhow::{ensure, Context, Result};
-use parquet::basic::{Compression, Encoding};
-use parquet::column::page::{CompressedPage, Page, PageWriter};
+use parquet::basic::Encoding;
 use parquet::column::writer::ColumnCloseResult;
-use parquet::file::metadata::ColumnChunkMetaData;
-use parquet::file::writer::{SerializedPageWriter, TrackedWrite};
 use parquet::schema::types::ColumnDescPtr;
 use rustc_hash::FxHashMap;
 
-use super::told;
+use crate::pages::{put_varint, Dictionary, Pages};
 
 /// Rows of a data page.
 const PAGE_ROWS: usize = 16_384;
@@ -36,15 +33,7 @@ pub struct TextColumn {
     /// Of the page under way: the numbers of the texts there are, and of all rows whether there is one.
     rows: Vec<u32>,
     present: Vec<u8>,
-    pages: Vec<DataPage>,
-    encoder: snap::raw::Encoder,
-}
-
-/// A data page that is ready.
-struct DataPage {
-    compressed: Vec<u8>,
-    uncompressed_bytes: usize,
-    rows: usize,
+    pages: Pages,
 }
 
 impl TextColumn {
@@ -57,8 +46,7 @@ impl TextColumn {
             entries: 0,
             rows: Vec::with_capacity(PAGE_ROWS),
             present: Vec::with_capacity(PAGE_ROWS),
-            pages: Vec::new(),
-            encoder: snap::raw::Encoder::new(),
+            pages: Pages::new(Encoding::RLE_DICTIONARY),
         }
     }
 
@@ -123,9 +111,8 @@ impl TextColumn {
 
     /// What it takes, in bytes.
     pub fn memory_size(&self) -> usize {
-        let pages: usize = self.pages.iter().map(|page| page.compressed.len()).sum();
         let texts = 2 * self.dictionary.len() + self.entries as usize * ENTRY_BYTES;
-        pages + texts + self.rows.len() * 4 + self.present.len()
+        self.pages.memory_size() + texts + self.rows.len() * 4 + self.present.len()
     }
 
     fn end_page(&mut self) -> Result<()> {
@@ -142,9 +129,7 @@ impl TextColumn {
         let bits = (u32::BITS - self.entries.saturating_sub(1).leading_zeros()).max(1);
         page.push(bits as u8); // at most 32
         put_runs(&mut page, &self.rows, bits);
-        let compressed = self.encoder.compress_vec(&page).context("a page does not compress")?;
-        let rows = self.present.len();
-        self.pages.push(DataPage { compressed, uncompressed_bytes: page.len(), rows });
+        self.pages.push(&page, self.present.len())?;
         self.rows.clear();
         self.present.clear();
         Ok(())
@@ -156,52 +141,13 @@ impl TextColumn {
     /// When a page is too large for the format.
     pub fn finish(&mut self, column: ColumnDescPtr) -> Result<(Vec<u8>, ColumnCloseResult)> {
         self.end_page()?;
-        let mut chunk = TrackedWrite::new(Vec::new());
-        let mut writer = SerializedPageWriter::new(&mut chunk);
-        let compressed = self.encoder.compress_vec(&self.dictionary)?;
-        let page = Page::DictionaryPage {
-            buf: compressed.into(),
-            num_values: self.entries,
-            encoding: Encoding::PLAIN,
-            is_sorted: false,
-        };
-        let page = CompressedPage::new(page, self.dictionary.len());
-        let dictionary = writer.write_page(page).map_err(told)?;
-        let (mut bytes, mut rows) = (dictionary.uncompressed_size, 0);
-        for page in self.pages.drain(..) {
-            rows += page.rows;
-            let data = Page::DataPage {
-                buf: page.compressed.into(),
-                num_values: u32::try_from(page.rows)?,
-                encoding: Encoding::RLE_DICTIONARY,
-                def_level_encoding: Encoding::RLE,
-                rep_level_encoding: Encoding::RLE,
-                statistics: None,
-            };
-            let page = CompressedPage::new(data, page.uncompressed_bytes);
-            bytes += writer.write_page(page).map_err(told)?.uncompressed_size;
-        }
-        let chunk = chunk.into_inner().map_err(told)?;
-        let metadata = ColumnChunkMetaData::builder(column)
-            .set_compression(Compression::SNAPPY)
-            .set_encodings(vec![Encoding::PLAIN, Encoding::RLE, Encoding::RLE_DICTIONARY])
-            .set_total_compressed_size(i64::try_from(chunk.len())?)
-            .set_total_uncompressed_size(i64::try_from(bytes)?)
-            .set_num_values(i64::try_from(rows)?)
-            .set_dictionary_page_offset(Some(0))
-            .set_data_page_offset(i64::try_from(dictionary.bytes_written)?)
-            .build()
-            .map_err(told)?;
-        let told = ColumnCloseResult {
-            bytes_written: chunk.len() as u64,
-            rows_written: rows as u64,
-            metadata,
-            bloom_filter: None,
-            column_index: None,
-            offset_index: None,
-        };
-        *self = TextColumn::new(self.nullable);
-        Ok((chunk, told))
+        let dictionary = Dictionary { texts: &self.dictionary, entries: self.entries };
+        let finished = self.pages.finish(column, Some(dictionary), |metadata| metadata)?;
+        self.numbers.clear();
+        self.of_values.clear();
+        self.dictionary.clear();
+        self.entries = 0;
+        Ok(finished)
     }
 }
 
@@ -244,12 +190,4 @@ fn put_packed<T: Copy + Into<u32>>(out: &mut Vec<u8>, numbers: &[T], bits: u32) 
             }
         }
     }
-}
-
-fn put_varint(out: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        out.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push(number as u8);
 }

@@ -102,6 +102,10 @@ pub fn piece_before(
         (&thread.softirqs, Level::Softirq),
         (&thread.faults, Level::Fault),
     ] {
+        // Nearly always the last one was over before.
+        if spans.back().is_none_or(|last| last.end_ns <= floor_ns.min(at_ns - 1) && last.start_ns < at_ns) {
+            continue;
+        }
         let Some(span) = last_before(spans, |span| span.start_ns < at_ns) else { continue };
         if span.end_ns >= at_ns && span.end_ns > span.start_ns {
             return Some(Piece { start_ns: start_ns.max(span.start_ns), level: level(*span) });

@@ -72,11 +72,22 @@ impl Claims {
         shows: impl Fn(&Segment, ThreadId) -> Shows,
     ) -> Vec<Segment> {
         self.claimants.insert(claimant.id, claimant);
+        // Nearly always nobody else has any of it.
+        let taken = segments.iter().zip(workers).position(|(segment, worker)| {
+            shows(segment, worker.thread) == Shows::Work
+                && !self.is_free(&claimant, segment, worker.thread)
+        });
+        if taken.is_none() && !segments.iter().any(others::is_for_others) {
+            return segments;
+        }
+        let claimed = taken.unwrap_or(segments.len());
         let mut settled: Vec<Settled> = Vec::with_capacity(segments.len());
-        for (segment, &worker) in segments.into_iter().zip(workers) {
+        for (index, (segment, &worker)) in segments.into_iter().zip(workers).enumerate() {
             let shown = shows(&segment, worker.thread);
-            // Nearly always nobody else has any of it.
-            match shown == Shows::Work && !self.is_free(&claimant, &segment, worker.thread) {
+            let taken = shown == Shows::Work
+                && index >= claimed
+                && (index == claimed || !self.is_free(&claimant, &segment, worker.thread));
+            match taken {
                 true => self.divide(&claimant, segment, worker, &mut settled),
                 false => {
                     let rested = shown == Shows::Rest;

@@ -27,10 +27,8 @@ impl Settled {
         Settled { segment, worker, did, rested: false }
     }
 
-    /// The thread worked for others.
     fn for_others(&self) -> bool {
-        let by_rule = matches!(self.segment.rule, Some(Rule::Claimed | Rule::Turn));
-        self.segment.category == Category::QueueApp && by_rule
+        is_for_others(&self.segment)
     }
 
     /// The thread waited, and not for a message of the request; nor was it at rest, when the request did not wait for it.
@@ -60,6 +58,12 @@ impl Settled {
         let work = category.is_on_cpu() || category == Category::WireStack;
         work && !self.worker.by_marks && self.segment.shared == 1
     }
+}
+
+/// Whether a segment says that its thread worked for others.
+pub(super) fn is_for_others(segment: &Segment) -> bool {
+    let by_rule = matches!(segment.rule, Some(Rule::Claimed | Rule::Turn));
+    segment.category == Category::QueueApp && by_rule
 }
 
 /// The segments of a request, in order of time, with one for each stretch of others' work. `release` hears of work in it
