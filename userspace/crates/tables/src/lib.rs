@@ -4,6 +4,7 @@
 //! and Spark agree on it), UTF-8 strings, snappy. Readers check names and types first and name the
 //! file and the row in every error.
 
+mod levels;
 mod number_column;
 mod pages;
 mod parents;

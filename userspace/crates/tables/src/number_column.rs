@@ -12,6 +12,7 @@ use parquet::file::metadata::{LevelHistogram, PageEncodingStats};
 use parquet::file::statistics::{Statistics, ValueStatistics};
 use parquet::schema::types::ColumnDescPtr;
 
+use crate::levels::{put_levels, Presence};
 use crate::pages::{put_varint, Pages};
 
 /// Rows of a data page: where the library ends one.
@@ -28,28 +29,25 @@ pub struct NumberColumn {
     pages: Pages,
     nulls: u64,
     rows: u64,
-    /// The least and the greatest, if there is any.
-    range: Option<(i64, i64)>,
 }
 
 /// The data page under way.
 struct NumberPage {
-    first: i64,
-    last: i64,
-    values: usize,
-    /// Differences, of which the first so many are not packed yet.
-    differences: Box<[i64; BLOCK]>,
-    in_block: usize,
+    /// Numbers not packed yet, but for the first of them: with that the others begin.
+    numbers: Box<[i64; BLOCK + 1]>,
+    held: usize,
+    /// The first of the page, once any were packed.
+    first: Option<i64>,
     packed: Vec<u8>,
-    /// Runs of rows that are there or not.
-    present: Vec<(bool, usize)>,
-    rows: usize,
+    present: Presence,
+    /// The least and the greatest in the row group.
+    range: Option<(i64, i64)>,
 }
 
 impl NumberColumn {
     pub fn new(nullable: bool) -> NumberColumn {
         let pages = Pages::new(Encoding::DELTA_BINARY_PACKED);
-        NumberColumn { nullable, page: NumberPage::new(), pages, nulls: 0, rows: 0, range: None }
+        NumberColumn { nullable, page: NumberPage::new(), pages, nulls: 0, rows: 0 }
     }
 
     /// Adds a row.
@@ -57,10 +55,9 @@ impl NumberColumn {
     /// # Errors
     /// When a page cannot be compressed.
     pub fn push(&mut self, number: i64) -> Result<()> {
-        let (least, greatest) = self.range.unwrap_or((number, number));
-        self.range = Some((least.min(number), greatest.max(number)));
-        self.page.push(number);
-        self.end_row()
+        self.page.hold(number);
+        self.page.present.add(true, 1);
+        self.end_full_page()
     }
 
     /// Adds a row, perhaps a null one.
@@ -70,17 +67,42 @@ impl NumberColumn {
     pub fn push_option(&mut self, number: Option<i64>) -> Result<()> {
         match number {
             Some(number) => self.push(number),
-            None => {
-                ensure!(self.nullable, "a number is missing");
-                self.nulls += 1;
-                self.page.push_null();
-                self.end_row()
-            }
+            None => self.push_nulls(1),
         }
     }
 
-    fn end_row(&mut self) -> Result<()> {
-        match self.page.rows {
+    /// Adds rows that are null.
+    ///
+    /// # Errors
+    /// As [`NumberColumn::push_option`].
+    pub fn push_nulls(&mut self, rows: usize) -> Result<()> {
+        ensure!(self.nullable, "a number is missing");
+        let mut left = rows;
+        while left > 0 {
+            let now = left.min(PAGE_ROWS - self.page.present.rows);
+            self.page.present.add(false, now);
+            self.end_full_page()?;
+            left -= now;
+        }
+        Ok(())
+    }
+
+    /// Adds rows.
+    ///
+    /// # Errors
+    /// As [`NumberColumn::push`].
+    pub fn extend(&mut self, mut numbers: impl ExactSizeIterator<Item = i64>) -> Result<()> {
+        while numbers.len() > 0 {
+            let now = numbers.len().min(PAGE_ROWS - self.page.present.rows);
+            numbers.by_ref().take(now).for_each(|number| self.page.hold(number));
+            self.page.present.add(true, now);
+            self.end_full_page()?;
+        }
+        Ok(())
+    }
+
+    fn end_full_page(&mut self) -> Result<()> {
+        match self.page.present.rows {
             PAGE_ROWS => self.end_page(),
             _ => Ok(()),
         }
@@ -92,14 +114,14 @@ impl NumberColumn {
     }
 
     fn end_page(&mut self) -> Result<()> {
-        if self.page.rows == 0 {
+        let (rows, nulls) = (self.page.present.rows, self.page.present.absent);
+        if rows == 0 {
             return Ok(());
         }
-        self.rows += self.page.rows as u64;
+        self.rows += rows as u64;
+        self.nulls += nulls as u64;
         let page = self.page.take(self.nullable)?;
-        self.pages.push(&page, self.page.rows)?;
-        self.page.rows = 0;
-        Ok(())
+        self.pages.push(&page, rows)
     }
 
     /// The column's chunk of the row group, and what its footer tells of it; begins the next.
@@ -113,8 +135,8 @@ impl NumberColumn {
             encoding: Encoding::DELTA_BINARY_PACKED,
             count: i32::try_from(self.pages.len())?,
         };
-        let range = self.range.unzip();
-        let told = ValueStatistics::new(range.0, range.1, None, Some(self.nulls), false)
+        let (least, greatest) = self.page.range.take().unzip();
+        let told = ValueStatistics::new(least, greatest, None, Some(self.nulls), false)
             .with_backwards_compatible_min_max(true);
         let there = self.rows - self.nulls;
         let levels = [i64::try_from(self.nulls)?, i64::try_from(there)?];
@@ -125,7 +147,7 @@ impl NumberColumn {
                 .set_statistics(Statistics::Int64(told))
                 .set_definition_level_histogram(levels)
         })?;
-        (self.nulls, self.rows, self.range) = (0, 0, None);
+        (self.nulls, self.rows) = (0, 0);
         Ok(finished)
     }
 }
@@ -133,82 +155,76 @@ impl NumberColumn {
 impl NumberPage {
     fn new() -> NumberPage {
         NumberPage {
-            first: 0,
-            last: 0,
-            values: 0,
-            differences: Box::new([0; BLOCK]),
-            in_block: 0,
+            numbers: Box::new([0; BLOCK + 1]),
+            held: 0,
+            first: None,
             packed: Vec::new(),
-            present: Vec::new(),
-            rows: 0,
+            present: Presence::default(),
+            range: None,
         }
     }
 
-    fn push(&mut self, number: i64) {
-        if self.values == 0 {
-            self.first = number;
-        } else {
-            self.differences[self.in_block] = number.wrapping_sub(self.last);
-            self.in_block += 1;
-            if self.in_block == BLOCK {
-                self.pack();
-            }
-        }
-        self.last = number;
-        self.values += 1;
-        self.add_row(true);
-    }
-
-    fn push_null(&mut self) {
-        self.add_row(false);
-    }
-
-    fn add_row(&mut self, present: bool) {
-        self.rows += 1;
-        match self.present.last_mut() {
-            Some((same, rows)) if *same == present => *rows += 1,
-            _ => self.present.push((present, 1)),
+    fn hold(&mut self, number: i64) {
+        self.numbers[self.held] = number;
+        self.held += 1;
+        if self.held == self.numbers.len() {
+            self.pack();
+            (self.numbers[0], self.held) = (number, 1);
         }
     }
 
     /// Packs the differences of a block: each as what it is above the least of them.
     fn pack(&mut self) {
-        let all = &mut self.differences[..self.in_block];
-        let Some(least) = all.iter().copied().min() else { return };
+        let numbers = &self.numbers[..self.held];
+        let Some(&first) = numbers.first() else { return };
+        self.first.get_or_insert(first);
+        let (mut least, mut greatest) = self.range.unwrap_or((first, first));
+        for number in numbers {
+            (least, greatest) = (least.min(*number), greatest.max(*number));
+        }
+        self.range = Some((least, greatest));
+        let mut differences = [0; BLOCK];
+        let mut least = i64::MAX;
+        for (difference, pair) in differences.iter_mut().zip(numbers.windows(2)) {
+            *difference = pair[1].wrapping_sub(pair[0]);
+            least = least.min(*difference);
+        }
+        let count = numbers.len() - 1;
+        if count == 0 {
+            return;
+        }
         put_varint(&mut self.packed, zigzag(least));
         let bits_at = self.packed.len();
         self.packed.extend([0; PARTS]);
-        for difference in all.iter_mut() {
-            *difference = difference.wrapping_sub(least);
-        }
-        self.differences[self.in_block..].fill(0);
-        for part in 0..self.in_block.div_ceil(PART) {
-            let values = &self.differences[part * PART..][..PART];
-            let all = values.iter().fold(0, |all, value| all | *value as u64);
+        for (number, part) in differences[..count].chunks_mut(PART).enumerate() {
+            let mut all = 0;
+            for difference in part.iter_mut() {
+                *difference = difference.wrapping_sub(least);
+                all |= *difference as u64;
+            }
             let bits = u64::BITS - all.leading_zeros();
-            self.packed[bits_at + part] = bits as u8; // at most 64
-            put_bits(&mut self.packed, values, bits);
+            self.packed[bits_at + number] = bits as u8; // at most 64
+            put_bits(&mut self.packed, part, bits);
         }
-        self.in_block = 0;
     }
 
-    /// The page, but for its rows' number, which is left.
+    /// The page; begins the next.
     fn take(&mut self, nullable: bool) -> Result<Vec<u8>> {
         self.pack();
         let mut page = Vec::with_capacity(self.packed.len() + 64);
+        let present = std::mem::take(&mut self.present);
         if nullable {
             page.extend([0; 4]);
-            put_levels(&mut page, &self.present);
+            put_levels(&mut page, present.runs());
             let length = u32::try_from(page.len() - 4).context("a page too long")?;
             page[..4].copy_from_slice(&length.to_le_bytes());
         }
-        for number in [BLOCK, PARTS, self.values] {
+        for number in [BLOCK, PARTS, present.rows - present.absent] {
             put_varint(&mut page, number as u64);
         }
-        put_varint(&mut page, zigzag(self.first));
+        put_varint(&mut page, zigzag(self.first.take().unwrap_or(0)));
         page.append(&mut self.packed);
-        self.present.clear();
-        (self.first, self.last, self.values) = (0, 0, 0);
+        self.held = 0;
         Ok(page)
     }
 }
@@ -218,11 +234,12 @@ fn zigzag(number: i64) -> u64 {
     ((number << 1) ^ (number >> 63)) as u64
 }
 
-/// Adds values of so many bits each, as many values as a word has bits.
+/// Adds the values of a part, of so many bits each, filled up with zeros.
 fn put_bits(out: &mut Vec<u8>, values: &[i64], bits: u32) {
     if bits == 0 {
         return;
     }
+    let end = out.len() + PART / 8 * bits as usize;
     let (mut held, mut held_bits) = (0u64, 0);
     for value in values {
         let value = *value as u64;
@@ -236,70 +253,6 @@ fn put_bits(out: &mut Vec<u8>, values: &[i64], bits: u32) {
             held_bits += bits;
         }
     }
-}
-
-/// Groups of eight levels that are packed in one run at most.
-const MOST_GROUPS: usize = 63;
-
-/// Adds definition levels, 1 where a row is there, in runs of eight and more that are the same and packed groups of eight:
-/// those that the library makes.
-fn put_levels(out: &mut Vec<u8>, runs: &[(bool, usize)]) {
-    let mut packed: Vec<bool> = Vec::new();
-    let mut run = (false, 0);
-    for &(level, times) in runs {
-        let mut left = times;
-        while left > 0 {
-            if run.1 >= 8 && run.0 == level {
-                run.1 += left;
-                break;
-            }
-            left -= 1;
-            if run.0 == level {
-                run.1 += 1;
-            } else {
-                if run.1 >= 8 {
-                    put_run(out, run);
-                    packed.clear();
-                }
-                run = (level, 1);
-            }
-            packed.push(level);
-            if !packed.len().is_multiple_of(8) {
-                continue;
-            }
-            if run.1 >= 8 {
-                packed.truncate(packed.len() - 8);
-                put_packed(out, &mut packed);
-            } else {
-                if packed.len() / 8 == MOST_GROUPS {
-                    put_packed(out, &mut packed);
-                }
-                run.1 = 0;
-            }
-        }
-    }
-    let begun = packed.len() % 8;
-    if run.1 > 0 && packed.len() == begun && (run.1 == begun || begun == 0) {
-        put_run(out, run);
-    } else {
-        packed.resize(packed.len().next_multiple_of(8), false);
-        put_packed(out, &mut packed);
-    }
-}
-
-fn put_run(out: &mut Vec<u8>, (level, times): (bool, usize)) {
-    put_varint(out, (times as u64) << 1);
-    out.push(level.into());
-}
-
-/// Adds whole groups, and takes them out.
-fn put_packed(out: &mut Vec<u8>, levels: &mut Vec<bool>) {
-    if levels.is_empty() {
-        return;
-    }
-    put_varint(out, (levels.len() as u64 / 8) << 1 | 1);
-    for group in levels.chunks(8) {
-        out.push(group.iter().rev().fold(0, |byte, level| byte << 1 | u8::from(*level)));
-    }
-    levels.clear();
+    out.extend_from_slice(&held.to_le_bytes());
+    out.resize(end, 0);
 }

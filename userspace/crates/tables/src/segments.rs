@@ -185,10 +185,14 @@ impl SegmentWriter {
 
     pub(super) fn push(&mut self, request_id: u64, segments: &[Segment]) -> Result<()> {
         let request_id = to_i64("request_id", request_id)?;
-        for (seq, segment) in (0..).zip(segments) {
-            self.push_numbers(request_id, seq, segment)?;
-            self.push_texts(segment)?;
-            self.rows += 1;
+        let (mut seq, mut left) = (0, segments);
+        while !left.is_empty() {
+            let room = BATCH_ROWS - self.rows % BATCH_ROWS;
+            let (now, later) = left.split_at(room.min(left.len()));
+            self.push_numbers(request_id, seq, now)?;
+            self.push_texts(now)?;
+            self.rows += now.len();
+            (seq, left) = (seq + now.len(), later);
             if self.rows.is_multiple_of(BATCH_ROWS) && self.memory_size() > SEGMENTS_HELD_BYTES {
                 self.end_group()?;
             }
@@ -196,44 +200,74 @@ impl SegmentWriter {
         Ok(())
     }
 
-    fn push_numbers(&mut self, request_id: i64, seq: i64, segment: &Segment) -> Result<()> {
+    fn push_numbers(&mut self, request_id: i64, seq: usize, segments: &[Segment]) -> Result<()> {
         let [request, seqs, starts, durations, pids, tids, cpus, shared, stacks, same, all] =
             &mut self.numbers;
-        request.push(request_id)?;
-        seqs.push(seq)?;
-        starts.push(to_i64("start_ns", segment.start_ns)?)?;
-        durations.push(to_i64("duration_ns", segment.duration_ns)?)?;
-        pids.push(segment.pid.into())?;
-        tids.push(segment.tid.into())?;
-        cpus.push_option(segment.cpu.map(i64::from))?;
-        shared.push(segment.shared.into())?;
-        let Some(stack) = segment.stack else {
-            return { [stacks, same, all] }.into_iter().try_for_each(|column| column.push_option(None));
-        };
-        stacks.push(to_i64("stack_id", stack.stack_id)?)?;
-        let (same_samples, all_samples) = match stack.taken {
-            Taken::Sampled { same, all } => (Some(same), Some(all)),
-            Taken::AtSleep => (None, None),
-        };
-        let count = |count: Option<u64>| count.map(|n| to_i64("samples", n)).transpose();
-        same.push_option(count(same_samples)?)?;
-        all.push_option(count(all_samples)?)
+        // What is too large for the format is told by the last: times grow, and are sums of durations.
+        let last_ns = segments.iter().map(|s| s.start_ns.max(s.duration_ns)).max().unwrap_or(0);
+        to_i64("a time", last_ns)?;
+        request.extend(segments.iter().map(|_| request_id))?;
+        seqs.extend((seq..seq + segments.len()).map(|seq| seq as i64))?;
+        starts.extend(segments.iter().map(|segment| segment.start_ns as i64))?;
+        durations.extend(segments.iter().map(|segment| segment.duration_ns as i64))?;
+        pids.extend(segments.iter().map(|segment| segment.pid.into()))?;
+        tids.extend(segments.iter().map(|segment| segment.tid.into()))?;
+        for segment in segments {
+            cpus.push_option(segment.cpu.map(i64::from))?;
+        }
+        shared.extend(segments.iter().map(|segment| segment.shared.into()))?;
+        if segments.iter().all(|segment| segment.stack.is_none()) {
+            let columns = [stacks, same, all].into_iter();
+            return { columns }.try_for_each(|column| column.push_nulls(segments.len()));
+        }
+        for segment in segments {
+            let stack = segment.stack;
+            let id = stack.map(|stack| to_i64("stack_id", stack.stack_id)).transpose()?;
+            let (same_samples, all_samples) = match stack.map(|stack| stack.taken) {
+                Some(Taken::Sampled { same, all }) => (Some(same), Some(all)),
+                Some(Taken::AtSleep) | None => (None, None),
+            };
+            let count = |count: Option<u64>| count.map(|n| to_i64("samples", n)).transpose();
+            stacks.push_option(id)?;
+            same.push_option(count(same_samples)?)?;
+            all.push_option(count(all_samples)?)?;
+        }
+        Ok(())
     }
 
-    fn push_texts(&mut self, segment: &Segment) -> Result<()> {
+    fn push_texts(&mut self, segments: &[Segment]) -> Result<()> {
         let [category, side, comm, detail, cause, by, evidence, phase, rule] = &mut self.texts;
-        category.push_value(segment.category as usize, segment.category.name())?;
-        side.push_value(segment.side as usize, segment.side.name())?;
-        comm.push(&segment.comm)?;
-        detail.push_option(segment.detail.as_deref())?;
-        cause.push_option(segment.cause.as_deref())?;
-        by.push_option(segment.by.as_deref())?;
-        evidence.push_value(segment.evidence as usize, segment.evidence.name())?;
-        phase.push_option(segment.phase)?;
-        match segment.rule {
-            Some(known) => rule.push_value(known as usize, known.name()),
-            None => rule.push_option(None),
+        for segment in segments {
+            category.push_value(segment.category as usize, segment.category.name())?;
         }
+        for segment in segments {
+            side.push_value(segment.side as usize, segment.side.name())?;
+        }
+        for segment in segments {
+            comm.push(&segment.comm)?;
+        }
+        for segment in segments {
+            detail.push_option(segment.detail.as_deref())?;
+        }
+        for segment in segments {
+            cause.push_option(segment.cause.as_deref())?;
+        }
+        for segment in segments {
+            by.push_option(segment.by.as_deref())?;
+        }
+        for segment in segments {
+            evidence.push_value(segment.evidence as usize, segment.evidence.name())?;
+        }
+        for segment in segments {
+            phase.push_option(segment.phase)?;
+        }
+        for segment in segments {
+            match segment.rule {
+                Some(known) => rule.push_value(known as usize, known.name())?,
+                None => rule.push_option(None)?,
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn finish(mut self) -> Result<()> {

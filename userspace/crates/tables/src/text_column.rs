@@ -6,12 +6,15 @@
 //! definition levels, both in the hybrid of runs and packed bits that the format has for them.
 //! See <https://parquet.apache.org/docs/file-format/data-pages/encodings/>.
 
+use std::iter::repeat_n;
+
 use anyhow::{ensure, Context, Result};
 use parquet::basic::Encoding;
 use parquet::column::writer::ColumnCloseResult;
 use parquet::schema::types::ColumnDescPtr;
 use rustc_hash::FxHashMap;
 
+use crate::levels::Presence;
 use crate::pages::{put_varint, Dictionary, Pages};
 
 /// Rows of a data page.
@@ -32,7 +35,7 @@ pub struct TextColumn {
     entries: u32,
     /// Of the page under way: the numbers of the texts there are, and of all rows whether there is one.
     rows: Vec<u32>,
-    present: Vec<u8>,
+    present: Presence,
     pages: Pages,
 }
 
@@ -45,7 +48,7 @@ impl TextColumn {
             dictionary: Vec::new(),
             entries: 0,
             rows: Vec::with_capacity(PAGE_ROWS),
-            present: Vec::with_capacity(PAGE_ROWS),
+            present: Presence::default(),
             pages: Pages::new(Encoding::RLE_DICTIONARY),
         }
     }
@@ -56,7 +59,7 @@ impl TextColumn {
     /// When a page cannot be compressed, or there are more texts than can be numbered.
     pub fn push(&mut self, text: &str) -> Result<()> {
         let number = self.number(text)?;
-        self.push_number(Some(number))
+        self.push_number(number)
     }
 
     /// Adds a row, perhaps a null one.
@@ -66,7 +69,11 @@ impl TextColumn {
     pub fn push_option(&mut self, text: Option<&str>) -> Result<()> {
         match text {
             Some(text) => self.push(text),
-            None => self.push_number(None),
+            None => {
+                ensure!(self.nullable, "a text is missing");
+                self.present.add(false, 1);
+                self.end_full_page()
+            }
         }
     }
 
@@ -75,13 +82,15 @@ impl TextColumn {
     /// # Errors
     /// As [`TextColumn::push`].
     pub fn push_value(&mut self, index: usize, name: &'static str) -> Result<()> {
-        if self.of_values.len() <= index {
-            self.of_values.resize(index + 1, NONE);
+        match self.of_values.get(index) {
+            Some(number) if *number != NONE => self.push_number(*number),
+            _ => {
+                let number = self.number(name)?;
+                self.of_values.resize(self.of_values.len().max(index + 1), NONE);
+                self.of_values[index] = number;
+                self.push_number(number)
+            }
         }
-        if self.of_values[index] == NONE {
-            self.of_values[index] = self.number(name)?;
-        }
-        self.push_number(Some(self.of_values[index]))
     }
 
     /// The number of a text in the dictionary.
@@ -99,11 +108,14 @@ impl TextColumn {
         Ok(number)
     }
 
-    fn push_number(&mut self, number: Option<u32>) -> Result<()> {
-        ensure!(self.nullable || number.is_some(), "a text is missing");
-        self.rows.extend(number);
-        self.present.push(number.is_some().into());
-        match self.present.len() {
+    fn push_number(&mut self, number: u32) -> Result<()> {
+        self.rows.push(number);
+        self.present.add(true, 1);
+        self.end_full_page()
+    }
+
+    fn end_full_page(&mut self) -> Result<()> {
+        match self.present.rows {
             PAGE_ROWS => self.end_page(),
             _ => Ok(()),
         }
@@ -112,26 +124,27 @@ impl TextColumn {
     /// What it takes, in bytes.
     pub fn memory_size(&self) -> usize {
         let texts = 2 * self.dictionary.len() + self.entries as usize * ENTRY_BYTES;
-        self.pages.memory_size() + texts + self.rows.len() * 4 + self.present.len()
+        self.pages.memory_size() + texts + self.rows.len() * 4 + self.present.rows
     }
 
     fn end_page(&mut self) -> Result<()> {
-        if self.present.is_empty() {
+        let present = std::mem::take(&mut self.present);
+        if present.rows == 0 {
             return Ok(());
         }
-        let mut page = Vec::new();
+        let mut page = Vec::with_capacity(PAGE_ROWS);
         if self.nullable {
+            let levels = present.runs().flat_map(|(level, rows)| repeat_n(u8::from(level), rows));
             page.extend([0; 4]);
-            put_runs(&mut page, &self.present, 1);
+            put_runs(&mut page, &levels.collect::<Vec<_>>(), 1);
             let length = u32::try_from(page.len() - 4).context("a page too long")?;
             page[..4].copy_from_slice(&length.to_le_bytes());
         }
         let bits = (u32::BITS - self.entries.saturating_sub(1).leading_zeros()).max(1);
         page.push(bits as u8); // at most 32
         put_runs(&mut page, &self.rows, bits);
-        self.pages.push(&page, self.present.len())?;
+        self.pages.push(&page, present.rows)?;
         self.rows.clear();
-        self.present.clear();
         Ok(())
     }
 
@@ -178,16 +191,18 @@ fn put_packed<T: Copy + Into<u32>>(out: &mut Vec<u8>, numbers: &[T], bits: u32) 
     }
     put_varint(out, (numbers.len().div_ceil(8) as u64) << 1 | 1);
     for group in numbers.chunks(8) {
-        let (mut held, mut held_bits) = (0u64, 0);
-        let fill = std::iter::repeat_n(0, 8 - group.len());
-        for number in group.iter().map(|number| (*number).into()).chain(fill) {
-            held |= u64::from(number) << held_bits;
+        let (mut held, mut held_bits) = (0u128, 0);
+        let end = out.len() + bits as usize;
+        for number in group {
+            held |= u128::from((*number).into()) << held_bits;
             held_bits += bits;
-            while held_bits >= 8 {
-                out.push(held as u8);
-                held >>= 8;
-                held_bits -= 8;
+            if held_bits >= u64::BITS {
+                out.extend_from_slice(&(held as u64).to_le_bytes());
+                held >>= u64::BITS;
+                held_bits -= u64::BITS;
             }
         }
+        out.extend_from_slice(&(held as u64).to_le_bytes());
+        out.resize(end, 0);
     }
 }
