@@ -23,7 +23,7 @@ use crate::engine::{Engine, FallbackGiven, Rates};
 use crate::interrupt::{self, Interrupted};
 use crate::invoking_user::OutputDir;
 use crate::memory;
-use crate::model::{Request, Segment};
+use crate::model::{Request, Segments};
 use crate::output;
 use crate::progress::{Progress, Work};
 use crate::request_filter::{Rule, Wanted};
@@ -141,7 +141,7 @@ fn write_tables(
     let [requests, segments] = [files[0].try_clone()?, files[1].try_clone()?].map(BufWriter::new);
     let writer = output::Writer::new(requests, segments).with_context(unwritten)?;
     let mut behind = TableWriter::start(writer);
-    let mut sink = |request: Request, segments: Vec<Segment>| {
+    let mut sink = |request: Request, segments: Segments| {
         interrupt::check()?;
         ensure!(behind.push(request, segments), "the tables cannot be written");
         Ok(())
@@ -327,7 +327,7 @@ pub fn losses(input: impl Read, allow_truncated: bool) -> Result<Vec<Loss>> {
 pub fn pass(
     input: impl Read + Send,
     given: &Given<'_>,
-    sink: &mut impl FnMut(Request, Vec<Segment>) -> Result<()>,
+    sink: &mut impl FnMut(Request, Segments) -> Result<()>,
 ) -> Result<Tally> {
     let reader = Reader::new(input, given.allow_truncated)?;
     let header = reader.header;

@@ -108,7 +108,7 @@ fn made_up(directory: &Path, requests: u64) {
     for id in 1..=requests {
         let mut request = request(id, &mut numbers);
         let segments = segments(&mut request, &mut numbers);
-        writer.push(&request, &segments).expect("a row");
+        writer.push(&request, &segments.as_slice().into()).expect("a row");
     }
     writer.finish().expect("tables");
     let manifest = Manifest {

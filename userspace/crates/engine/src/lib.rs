@@ -36,7 +36,7 @@ use ownership::claims::{Claimant, Claims, Shows};
 use ownership::ledger::Ledger;
 use ownership::marks::is_rest;
 use rpcprobe_model::request_filter::Wanted;
-use rpcprobe_model::{Category, Kind, Reason, Request, Rule, Segment};
+use rpcprobe_model::{Category, Kind, Reason, Request, Rule, Segments, Told};
 use timeline::retention::Held;
 use timeline::{Channel, ThreadId, World};
 use walk::{Goal, NotYet, Settings, Worker};
@@ -156,7 +156,7 @@ impl Engine {
     pub fn push(
         &mut self,
         event: &Event,
-        sink: &mut impl FnMut(Request, Vec<Segment>) -> Result<()>,
+        sink: &mut impl FnMut(Request, Segments) -> Result<()>,
     ) -> Result<()> {
         let settled = self.world.apply(event);
         self.detector.observe(&self.world, event);
@@ -196,7 +196,7 @@ impl Engine {
     pub fn finish(
         &mut self,
         end_ns: Option<u64>,
-        sink: &mut impl FnMut(Request, Vec<Segment>) -> Result<()>,
+        sink: &mut impl FnMut(Request, Segments) -> Result<()>,
     ) -> Result<()> {
         self.settings.no_more_records = true;
         if let Some(end_ns) = end_ns {
@@ -220,7 +220,7 @@ impl Engine {
 
     fn explain_found(
         &mut self,
-        sink: &mut impl FnMut(Request, Vec<Segment>) -> Result<()>,
+        sink: &mut impl FnMut(Request, Segments) -> Result<()>,
     ) -> Result<()> {
         for found in self.detector.take_found(&self.world) {
             // Of what began before the capture, who asks may not have been known.
@@ -236,7 +236,7 @@ impl Engine {
     fn explain(
         &mut self,
         found: Found,
-        sink: &mut impl FnMut(Request, Vec<Segment>) -> Result<()>,
+        sink: &mut impl FnMut(Request, Segments) -> Result<()>,
     ) -> Result<()> {
         match self.walked(&found) {
             Ok((segments, workers)) if found.request.kind.is_fallback() => {
@@ -266,7 +266,7 @@ impl Engine {
     /// Explains requests of kinds that are given only where there are no others.
     fn explain_fallback(
         &mut self,
-        sink: &mut impl FnMut(Request, Vec<Segment>) -> Result<()>,
+        sink: &mut impl FnMut(Request, Segments) -> Result<()>,
     ) -> Result<()> {
         for found in self.detector.take_fallback(&self.world) {
             if !self.fallback.is_refused() {
@@ -288,7 +288,7 @@ impl Engine {
     /// Gives all of them that are held.
     fn give_fallback(
         &mut self,
-        sink: &mut impl FnMut(Request, Vec<Segment>) -> Result<()>,
+        sink: &mut impl FnMut(Request, Segments) -> Result<()>,
     ) -> Result<()> {
         for HeldBack { mut request, segments, workers, claimant } in self.fallback.take() {
             request.request_id = self.detector.new_id();
@@ -299,7 +299,7 @@ impl Engine {
         Ok(())
     }
 
-    fn walked(&self, found: &Found) -> Result<(Vec<Segment>, Vec<Worker>), NotYet> {
+    fn walked(&self, found: &Found) -> Result<(Segments, Vec<Worker>), NotYet> {
         if found.goal.end_ns <= found.goal.start_ns {
             return Ok(Default::default());
         }
@@ -313,11 +313,11 @@ impl Engine {
     fn claimed(
         &mut self,
         claimant: Claimant,
-        segments: Vec<Segment>,
+        segments: Segments,
         workers: &[Worker],
-    ) -> Vec<Segment> {
+    ) -> Segments {
         let world = &self.world;
-        let shows = |segment: &Segment, thread: ThreadId| {
+        let shows = |segment: &Told, thread: ThreadId| {
             let asleep = || {
                 let off = world.thread(thread).off_before(segment.end_ns());
                 off.filter(|off| off.end_ns >= segment.end_ns())

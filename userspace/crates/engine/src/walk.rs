@@ -13,6 +13,7 @@ mod goal;
 mod helpers;
 mod memory;
 mod messages;
+mod names;
 mod off_cpu;
 mod on_cpu;
 mod queue;
@@ -37,7 +38,8 @@ use crate::timeline::{
     Channel, Off, ProcessId, Thread, ThreadId, Transfer, Wake, Why, Work, World, IDLE,
 };
 pub use goal::{Goal, Message, NotYet, Settings};
-use rpcprobe_model::{Category, Evidence, Rule, Segment, Side};
+use rpcprobe_model::{Category, Evidence, Rule, Segments, Side, TextId, Texts, Told};
+use names::Names;
 use turns::Turn;
 
 /// `detail` of a `queue.pipe` segment.
@@ -69,13 +71,14 @@ const MOST_REFUSED: usize = 256;
 const MOST_STEPS_REFUSING: usize = 200_000;
 
 /// A segment before it gets its names; `[start_ns, end_ns)`.
+#[derive(Clone, Copy)]
 struct Raw {
     start_ns: u64,
     end_ns: u64,
     thread: ThreadId,
     category: Category,
-    detail: Option<String>,
-    cause: Option<String>,
+    detail: Option<TextId>,
+    cause: Option<TextId>,
     by: Option<ThreadId>,
     cpu: Option<u32>,
     evidence: Evidence,
@@ -92,6 +95,7 @@ struct Walk<'w> {
     settings: Settings,
     /// Latest first.
     out: Vec<Raw>,
+    names: Names,
     /// Threads whose work for this request is established.
     members: FxHashSet<ThreadId>,
     /// States `(thread, time)` that were explored and do not lead to the request.
@@ -160,12 +164,13 @@ pub fn walk(
     world: &World,
     goal: &Goal,
     settings: Settings,
-) -> Result<(Vec<Segment>, Vec<Worker>), NotYet> {
+) -> Result<(Segments, Vec<Worker>), NotYet> {
     let mut walk = Walk {
         world,
         goal,
         settings,
         out: Vec::with_capacity(32),
+        names: Names::new(),
         members: FxHashSet::default(),
         dead_ends: FxHashSet::default(),
         crossed: FxHashSet::default(),
@@ -189,7 +194,7 @@ pub fn walk(
 }
 
 /// Whether two neighbours differ in nothing but time.
-pub(super) fn joins(a: &Segment, b: &Segment) -> bool {
+pub(super) fn joins(a: &Told, b: &Told) -> bool {
     a.tid == b.tid
         && a.category == b.category
         && a.cpu == b.cpu
@@ -294,6 +299,7 @@ impl<'w> Walk<'w> {
     /// much had been emitted when it last joined one.
     fn back(&mut self) -> Result<Option<(ThreadId, usize)>, NotYet> {
         self.out.clear();
+        self.names.clear();
         self.rule = Rule::End;
         self.came_in = false;
         self.dead_ends.clear();
@@ -382,13 +388,10 @@ impl<'w> Walk<'w> {
                 }
                 // Whoever served it then was not there yet.
                 (raw.category, raw.rule) = (Category::QueueApp, Rule::InMemory);
-                raw.detail = Some(UNSERVED.into());
+                raw.detail = Some(self.names.texts.add(UNSERVED));
             }
             raw.evidence = Evidence::Modelled;
-            raw.cause = Some(match raw.cause.take() {
-                Some(cause) => format!("{cause}; {HANDED_UNSEEN}"),
-                None => HANDED_UNSEEN.into(),
-            });
+            raw.cause = Some(self.names.texts.extend(raw.cause, HANDED_UNSEEN));
         }
         self.rule = Rule::InMemory;
         Some(Step::Joined(reader, read_ns))

@@ -35,7 +35,7 @@ use parquet::errors::ParquetError;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
 
-use rpcprobe_model::{Category, Request, Segment};
+use rpcprobe_model::{Category, Request, Segments};
 
 pub use parents::{renumber_parents, ParentRow};
 pub use requests::{read_requests, stream_requests};
@@ -96,9 +96,9 @@ impl Writer {
     /// # Errors
     /// When a number does not fit in INT64, or a file cannot be written. After an error the files
     /// are of no use.
-    pub fn push(&mut self, request: &Request, segments: &[Segment]) -> Result<()> {
+    pub fn push(&mut self, request: &Request, segments: &Segments) -> Result<()> {
         self.requests
-            .push(request, segments)
+            .push(request, &segments.list)
             .with_context(|| format!("{REQUESTS_FILE}: request {}", request.request_id))?;
         self.segments
             .push(request.request_id, segments)

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::number_column::NumberColumn;
 use rpcprobe_model::{
-    category_ns, Category, Certainty, End, HeldBy, Kind, Moved, Reason, Request, Samples, Segment,
+    category_ns, Category, Certainty, End, HeldBy, Kind, Moved, Reason, Request, Samples, Told,
 };
 
 /// Every request of a file, in its order.
@@ -204,7 +204,7 @@ impl RequestWriter {
         })
     }
 
-    pub(super) fn push(&mut self, request: &Request, segments: &[Segment]) -> Result<()> {
+    pub(super) fn push(&mut self, request: &Request, segments: &[Told]) -> Result<()> {
         let mut row = Row {
             numbers: self.numbers.iter_mut(),
             texts: self.texts.iter_mut(),

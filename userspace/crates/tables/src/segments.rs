@@ -23,7 +23,7 @@ use super::{
 };
 use crate::number_column::NumberColumn;
 use crate::text_column::TextColumn;
-use rpcprobe_model::{Category, Evidence, Rule, Segment, Side, StackUse, Taken};
+use rpcprobe_model::{Category, Evidence, Rule, Segment, Segments, Side, StackUse, Taken, Told};
 
 /// Different phases a file may name: far more than there are, and a bound on what is kept for ever.
 const MAX_PHASES: usize = 256;
@@ -183,14 +183,14 @@ impl SegmentWriter {
         Ok(SegmentWriter { file, columns, numbers, texts, rows: 0 })
     }
 
-    pub(super) fn push(&mut self, request_id: u64, segments: &[Segment]) -> Result<()> {
+    pub(super) fn push(&mut self, request_id: u64, segments: &Segments) -> Result<()> {
         let request_id = to_i64("request_id", request_id)?;
-        let (mut seq, mut left) = (0, segments);
+        let (mut seq, mut left) = (0, &segments.list[..]);
         while !left.is_empty() {
             let room = BATCH_ROWS - self.rows % BATCH_ROWS;
             let (now, later) = left.split_at(room.min(left.len()));
             self.push_numbers(request_id, seq, now)?;
-            self.push_texts(now)?;
+            self.push_texts(now, &segments.texts)?;
             self.rows += now.len();
             (seq, left) = (seq + now.len(), later);
             if self.rows.is_multiple_of(BATCH_ROWS) && self.memory_size() > SEGMENTS_HELD_BYTES {
@@ -200,7 +200,7 @@ impl SegmentWriter {
         Ok(())
     }
 
-    fn push_numbers(&mut self, request_id: i64, seq: usize, segments: &[Segment]) -> Result<()> {
+    fn push_numbers(&mut self, request_id: i64, seq: usize, segments: &[Told]) -> Result<()> {
         let [request, seqs, starts, durations, pids, tids, cpus, shared, stacks, same, all] =
             &mut self.numbers;
         // What is too large for the format is told by the last: times grow, and are sums of durations.
@@ -235,7 +235,7 @@ impl SegmentWriter {
         Ok(())
     }
 
-    fn push_texts(&mut self, segments: &[Segment]) -> Result<()> {
+    fn push_texts(&mut self, segments: &[Told], texts: &rpcprobe_model::Texts) -> Result<()> {
         let [category, side, comm, detail, cause, by, evidence, phase, rule] = &mut self.texts;
         for segment in segments {
             category.push_value(segment.category as usize, segment.category.name())?;
@@ -243,28 +243,20 @@ impl SegmentWriter {
         for segment in segments {
             side.push_value(segment.side as usize, segment.side.name())?;
         }
-        for segment in segments {
-            comm.push(&segment.comm)?;
-        }
-        for segment in segments {
-            detail.push_option(segment.detail.as_deref())?;
-        }
-        for segment in segments {
-            cause.push_option(segment.cause.as_deref())?;
-        }
-        for segment in segments {
-            by.push_option(segment.by.as_deref())?;
-        }
+        comm.extend(texts, segments.iter().map(|segment| Some(segment.comm)))?;
+        detail.extend(texts, segments.iter().map(|segment| segment.detail))?;
+        cause.extend(texts, segments.iter().map(|segment| segment.cause))?;
+        by.extend(texts, segments.iter().map(|segment| segment.by))?;
         for segment in segments {
             evidence.push_value(segment.evidence as usize, segment.evidence.name())?;
         }
         for segment in segments {
-            phase.push_option(segment.phase)?;
+            phase.push_static(segment.phase)?;
         }
         for segment in segments {
             match segment.rule {
                 Some(known) => rule.push_value(known as usize, known.name())?,
-                None => rule.push_option(None)?,
+                None => rule.push_null()?,
             }
         }
         Ok(())

@@ -14,6 +14,8 @@ use parquet::column::writer::ColumnCloseResult;
 use parquet::schema::types::ColumnDescPtr;
 use rustc_hash::FxHashMap;
 
+use rpcprobe_model::{TextId, Texts};
+
 use crate::levels::Presence;
 use crate::pages::{put_varint, Dictionary, Pages};
 
@@ -30,6 +32,9 @@ pub struct TextColumn {
     numbers: FxHashMap<Box<str>, u32>,
     /// By the index of a value of an enumeration.
     of_values: Vec<u32>,
+    /// By where a text lies that is there for ever; and by the number among those of the request under way.
+    of_statics: Vec<((usize, usize), u32)>,
+    of_texts: Vec<u32>,
     /// The dictionary page as it will be: lengths and bytes.
     dictionary: Vec<u8>,
     entries: u32,
@@ -45,6 +50,8 @@ impl TextColumn {
             nullable,
             numbers: FxHashMap::default(),
             of_values: Vec::new(),
+            of_statics: Vec::new(),
+            of_texts: Vec::new(),
             dictionary: Vec::new(),
             entries: 0,
             rows: Vec::with_capacity(PAGE_ROWS),
@@ -53,26 +60,54 @@ impl TextColumn {
         }
     }
 
-    /// Adds a row.
+    /// Adds rows, each a text of a request's or null.
     ///
     /// # Errors
-    /// When a page cannot be compressed, or there are more texts than can be numbered.
-    pub fn push(&mut self, text: &str) -> Result<()> {
-        let number = self.number(text)?;
-        self.push_number(number)
+    /// When a page cannot be compressed, there are more texts than can be numbered, or a column that may not be null is
+    /// to be so.
+    pub fn extend(
+        &mut self,
+        texts: &Texts,
+        rows: impl Iterator<Item = Option<TextId>>,
+    ) -> Result<()> {
+        self.of_texts.clear();
+        self.of_texts.resize(texts.len(), NONE);
+        for row in rows {
+            let Some(id) = row else {
+                self.push_null()?;
+                continue;
+            };
+            if self.of_texts[id.index()] == NONE {
+                self.of_texts[id.index()] = self.number(texts.get(id))?;
+            }
+            self.push_number(self.of_texts[id.index()])?;
+        }
+        Ok(())
     }
 
-    /// Adds a row, perhaps a null one.
+    /// Adds a row that is null.
     ///
     /// # Errors
-    /// As [`TextColumn::push`], and when a column that may not be null is to be so.
-    pub fn push_option(&mut self, text: Option<&str>) -> Result<()> {
-        match text {
-            Some(text) => self.push(text),
+    /// As [`TextColumn::extend`].
+    pub fn push_null(&mut self) -> Result<()> {
+        ensure!(self.nullable, "a text is missing");
+        self.present.add(false, 1);
+        self.end_full_page()
+    }
+
+    /// Adds a row, perhaps a null one, with one of a few texts that lie where they are as long as the program runs.
+    ///
+    /// # Errors
+    /// As [`TextColumn::extend`].
+    pub fn push_static(&mut self, text: Option<&'static str>) -> Result<()> {
+        let Some(text) = text else { return self.push_null() };
+        let place = (text.as_ptr() as usize, text.len());
+        match self.of_statics.iter().find(|(known, _)| *known == place) {
+            Some((_, number)) => self.push_number(*number),
             None => {
-                ensure!(self.nullable, "a text is missing");
-                self.present.add(false, 1);
-                self.end_full_page()
+                let number = self.number(text)?;
+                self.of_statics.push((place, number));
+                self.push_number(number)
             }
         }
     }
@@ -80,7 +115,7 @@ impl TextColumn {
     /// Adds a row with the name of the value that has that index in an enumeration, always the same one.
     ///
     /// # Errors
-    /// As [`TextColumn::push`].
+    /// As [`TextColumn::extend`].
     pub fn push_value(&mut self, index: usize, name: &'static str) -> Result<()> {
         match self.of_values.get(index) {
             Some(number) if *number != NONE => self.push_number(*number),
@@ -158,6 +193,7 @@ impl TextColumn {
         let finished = self.pages.finish(column, Some(dictionary), |metadata| metadata)?;
         self.numbers.clear();
         self.of_values.clear();
+        self.of_statics.clear();
         self.dictionary.clear();
         self.entries = 0;
         Ok(finished)

@@ -9,11 +9,11 @@ use crate::ownership::claims::OTHERS;
 use crate::ownership::sums::{Doing, Spent};
 use crate::timeline::ThreadId;
 use crate::walk::Worker;
-use rpcprobe_model::{Category, Evidence, Rule, Segment};
+use rpcprobe_model::{Category, Evidence, Rule, Texts, Told};
 
 /// A segment of a request, after claims.
 pub(super) struct Settled {
-    pub segment: Segment,
+    pub segment: Told,
     pub worker: Worker,
     /// What its thread did, also where that was for another request.
     pub did: Category,
@@ -22,7 +22,7 @@ pub(super) struct Settled {
 }
 
 impl Settled {
-    pub fn new(segment: Segment, worker: Worker) -> Settled {
+    pub fn new(segment: Told, worker: Worker) -> Settled {
         let did = segment.category;
         Settled { segment, worker, did, rested: false }
     }
@@ -61,7 +61,7 @@ impl Settled {
 }
 
 /// Whether a segment says that its thread worked for others.
-pub(super) fn is_for_others(segment: &Segment) -> bool {
+pub(super) fn is_for_others(segment: &Told) -> bool {
     let by_rule = matches!(segment.rule, Some(Rule::Claimed | Rule::Turn));
     segment.category == Category::QueueApp && by_rule
 }
@@ -70,8 +70,9 @@ pub(super) fn is_for_others(segment: &Segment) -> bool {
 /// that the request had claimed: thread, begin, end.
 pub(super) fn fold(
     mut settled: Vec<Settled>,
+    texts: &mut Texts,
     mut release: impl FnMut(ThreadId, u64, u64),
-) -> Vec<Segment> {
+) -> Vec<Told> {
     let mut latest_first = Vec::with_capacity(settled.len());
     while let Some(last) = settled.pop() {
         if !last.for_others() {
@@ -84,7 +85,7 @@ pub(super) fn fold(
             let segment = &part.segment;
             release(part.worker.thread, segment.start_ns, segment.end_ns());
         }
-        latest_first.push(one_wait(&before, last));
+        latest_first.push(one_wait(&before, last, texts));
     }
     latest_first.reverse();
     latest_first
@@ -111,16 +112,16 @@ fn first_of_stretch(settled: &[Settled], last: &Settled) -> usize {
 }
 
 /// `before` and `last`, which follow each other, as one wait.
-fn one_wait(before: &[Settled], last: Settled) -> Segment {
+fn one_wait(before: &[Settled], last: Settled, texts: &mut Texts) -> Told {
     let Some(first) = before.first() else { return last.segment };
     let mut spent = Spent::default();
-    let mut words: Vec<&str> = Vec::new();
+    let mut words = None;
     for part in before.iter().chain([&last]) {
         let doing = match part.did {
             Category::RunqueueWakeup => Doing::Woken,
             Category::RunqueuePreempted => Doing::Preempted,
             Category::QueueApp => {
-                words.extend(part.segment.cause.as_deref());
+                words = words.or(part.segment.cause);
                 continue;
             }
             _ if part.waits() => Doing::Asleep,
@@ -130,8 +131,8 @@ fn one_wait(before: &[Settled], last: Settled) -> Segment {
     }
     let told = spent.in_words();
     let cause = match told.is_empty() {
-        true => words.first().map(|words| (*words).to_string()),
-        false => Some(told),
+        true => words,
+        false => Some(texts.add(&told)),
     };
     let start_ns = first.segment.start_ns;
     let claimed = |part: &Settled| part.segment.rule == Some(Rule::Claimed);
@@ -139,11 +140,11 @@ fn one_wait(before: &[Settled], last: Settled) -> Segment {
         true => Rule::Claimed,
         false => Rule::Turn,
     };
-    Segment {
+    Told {
         start_ns,
         duration_ns: last.segment.end_ns() - start_ns,
         detail: match rule {
-            Rule::Claimed => Some(OTHERS.into()),
+            Rule::Claimed => Some(texts.add(OTHERS)),
             _ => last.segment.detail,
         },
         cause,

@@ -165,12 +165,9 @@ impl Thread {
     }
 
     /// The name at that time.
-    pub fn name_at(&self, at_ns: u64) -> Arc<str> {
+    pub fn name_at(&self, at_ns: u64) -> &str {
         let last = last_before(&self.names, |(from_ns, _)| *from_ns <= at_ns);
-        match last.or(self.names.front()) {
-            Some((_, name)) => Arc::clone(name),
-            None => "?".into(),
-        }
+        last.or(self.names.front()).map_or("?", |(_, name)| name)
     }
 
     /// The CPU it was on, or came back to next, at that time.

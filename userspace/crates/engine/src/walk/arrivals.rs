@@ -185,12 +185,13 @@ impl<'w> Walk<'w> {
         };
         let (category, evidence) = (Category::IdlePeer, Evidence::Measured);
         self.wait_rule = Some(Rule::Arrival);
+        let detail = Some(self.names.texts.add(&detail));
         self.emit(
             thread,
             before_ns,
             arrived.at_ns,
             category,
-            Some(detail),
+            detail,
             None,
             None,
             None,

@@ -18,7 +18,7 @@ impl<'w> Walk<'w> {
                 return Ok(Step::Go(thread, begin_ns));
             }
             Why::Dead | Why::Unseen => {
-                let detail = Some("a context switch was not recorded".to_string());
+                let detail = Some(self.names.texts.add("a context switch was not recorded"));
                 let category = Category::Unattributed;
                 let evidence = Evidence::Measured;
                 self.emit(thread, begin_ns, at_ns, category, detail, None, None, None, evidence);
@@ -274,13 +274,15 @@ impl<'w> Walk<'w> {
                 true => Evidence::Modelled,
                 false => Evidence::Measured,
             };
+            let detail = Some(self.names.texts.add(&part.detail));
+            let cause = part.cause.map(|cause| self.names.texts.add(&cause));
             self.emit(
                 thread,
                 part.from_ns,
                 part.to_ns,
                 part.category,
-                Some(part.detail),
-                part.cause,
+                detail,
+                cause,
                 part.by,
                 off.cpu,
                 evidence,

@@ -9,14 +9,15 @@ impl Walk<'_> {
         piece: &classify::on_cpu::Piece<'_>,
         end_ns: u64,
     ) {
-        let (mut category, mut detail) = classify::on_cpu::describe(&piece.level);
+        let mut category = classify::on_cpu::category(&piece.level);
+        let mut detail = self.names.describe(&piece.level);
         if let Level::Softirq(span) = piece.level {
             let t = self.world.thread(thread);
             let received = span.number == SOFTIRQ_NET_RX && self.applies(Rule::Wire);
             if received && classify::on_cpu::in_network_call(t, span.end_ns) {
                 // Its own packet, on its way to the socket's other end.
                 category = Category::WireStack;
-                detail = Some("receive stack".into());
+                detail = Some(self.names.texts.add("receive stack"));
             }
         }
         let t = self.world.thread(thread);
@@ -47,17 +48,15 @@ impl Walk<'_> {
             (copy_from, copy_to, Category::Copy, Evidence::Modelled),
             (inside_from, copy_from, category, Evidence::Measured),
         ];
-        let mut left = pieces.iter().filter(|(from_ns, to_ns, ..)| from_ns < to_ns).count();
         for (from_ns, to_ns, category, evidence) in pieces {
             if from_ns < to_ns {
-                left -= 1;
-                let detail = if left == 0 { detail.take() } else { detail.clone() };
                 self.emit(thread, from_ns, to_ns, category, detail, None, None, None, evidence);
             }
         }
         if piece.start_ns < inside_from {
             let (from_ns, to_ns) = (piece.start_ns, inside_from);
-            let (detail, evidence) = (Some("entry and return".to_string()), Evidence::Modelled);
+            let detail = Some(self.names.texts.add("entry and return"));
+            let evidence = Evidence::Modelled;
             self.emit(thread, from_ns, to_ns, around, detail, None, None, None, evidence);
         }
     }

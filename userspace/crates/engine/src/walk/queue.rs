@@ -28,9 +28,10 @@ impl Walk<'_> {
             Rule::InMemory if self.others_ran(thread, from_ns, to_ns) => Evidence::Modelled,
             _ => Evidence::Measured,
         };
-        let detail = Some(detail.to_string());
+        let texts = &mut self.names.texts;
+        let (detail, cause) = (Some(texts.add(detail)), Some(texts.add(&cause)));
         self.wait_rule = Some(rule);
-        self.emit(thread, from_ns, to_ns, category, detail, Some(cause), None, None, evidence);
+        self.emit(thread, from_ns, to_ns, category, detail, cause, None, None, evidence);
     }
 
     /// `[from_ns, to_ns)`: the thread, which has the request, served others. If it rested after that, the request
@@ -40,7 +41,7 @@ impl Walk<'_> {
             let rests = matches!(raw.category, Category::IdlePeer | Category::Sleep);
             raw.thread == thread && raw.start_ns == to_ns && rests
         });
-        match rested.map(|raw| (raw.category, raw.detail.clone(), raw.cause.clone(), raw.by)) {
+        match rested.map(|raw| (raw.category, raw.detail, raw.cause, raw.by)) {
             Some((category, detail, cause, by)) => {
                 let evidence = Evidence::Modelled;
                 self.emit(thread, from_ns, to_ns, category, detail, cause, by, None, evidence);

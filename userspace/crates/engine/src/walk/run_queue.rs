@@ -115,14 +115,15 @@ impl Walk<'_> {
             let shares = shares(pieces);
             let by = shares.first().and_then(|(by, _)| *by);
             let moved = pieces.iter().find_map(|piece| piece.moved_from);
-            let moved = moved.map(|cpu| format!("moved from CPU {cpu}"));
-            let cause = Some(self.in_words(&shares, end_ns));
+            let moved = moved.map(|cpu| self.names.texts.add(&format!("moved from CPU {cpu}")));
+            let cause = self.in_words(&shares, end_ns);
+            let cause = Some(self.names.texts.add(&cause));
             self.emit(thread, start_ns, end_ns, category, moved, cause, by, cpu, evidence);
             pieces.clear();
         }
         for piece in pieces.drain(..) {
             let Behind { start_ns, end_ns, by, cpu, .. } = piece;
-            let detail = piece.detail();
+            let detail = piece.detail().map(|detail| self.names.texts.add(&detail));
             self.emit(thread, start_ns, end_ns, category, detail, None, by, cpu, evidence);
         }
     }

@@ -38,7 +38,7 @@ impl Walk<'_> {
         if from_ns >= off.start_ns || worker == thread && from_ns >= rested_ns {
             return None; // the thread's own wait
         }
-        let detail = Some(if ran_out { TIMER } else { PERHAPS }.to_string());
+        let detail = Some(self.names.texts.add(if ran_out { TIMER } else { PERHAPS }));
         self.wait_rule = Some(Rule::Timer);
         let (category, evidence) = (Category::Sleep, Evidence::Modelled);
         self.emit(thread, from_ns, woken_ns, category, detail, None, None, off.cpu, evidence);

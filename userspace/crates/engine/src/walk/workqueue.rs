@@ -31,8 +31,9 @@ impl Walk<'_> {
         let mark = self.out.len();
         let rule = std::mem::replace(&mut self.rule, Rule::WorkQueue);
         self.at_work(worker, started_ns, woken_ns)?;
-        let detail = Some("given to a kernel worker, not yet begun".into());
-        let cause = Some(classify::off_cpu::activity(self.world, worker, queued_ns, started_ns));
+        let detail = Some(self.names.texts.add("given to a kernel worker, not yet begun"));
+        let cause = classify::off_cpu::activity(self.world, worker, queued_ns, started_ns);
+        let cause = Some(self.names.texts.add(&cause));
         let (category, evidence) = (Category::QueueApp, Evidence::Measured);
         self.wait_rule = Some(Rule::WorkQueue);
         self.emit(worker, queued_ns, started_ns, category, detail, cause, None, None, evidence);
@@ -75,7 +76,7 @@ impl Walk<'_> {
                 }
                 None => {
                     let begin_ns = off.map_or(from_ns, |off| off.end_ns.max(from_ns));
-                    let detail = Some("at work for the request".into());
+                    let detail = Some(self.names.texts.add("at work for the request"));
                     let (category, evidence) = (Category::KernelOther, Evidence::Measured);
                     self.emit(
                         worker, begin_ns, at_ns, category, detail, None, None, None, evidence,
