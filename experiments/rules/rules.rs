@@ -15,7 +15,9 @@ use anyhow::{ensure, Context, Result};
 use rpcprobe::attribute::{self, Given, EVENTS, MANIFEST};
 use rpcprobe::capture::manifest::Manifest;
 use rpcprobe::laws::check_exclusive;
-use rpcprobe::model::{check_conservation, Category, Evidence, Kind, Request, Rule, Segment, Segments};
+use rpcprobe::model::{
+    check_conservation, Category, Evidence, Kind, Request, Rule, Segment, Segments,
+};
 
 /// What remains of the walk without any other rule: these cannot be left out.
 const GROUND: [Rule; 4] = [Rule::End, Rule::RunQueue, Rule::Charge, Rule::Lost];

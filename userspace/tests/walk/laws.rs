@@ -260,7 +260,7 @@ pub fn check_ledger_of(cpus: u32, start_ns: u64, events: &[Event]) -> Result<(),
         engine.push(event, &mut sink).expect("the sink takes everything");
     }
     engine.finish(None, &mut sink).expect("the sink takes everything");
-    for account in engine.ledger.accounts() {
+    for account in engine.take_accounts() {
         let booked_ns = account.own_ns + account.shared_ns;
         prop_assert!(booked_ns <= account.cpu_ns, "{:?}", account);
     }

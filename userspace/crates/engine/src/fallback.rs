@@ -49,6 +49,11 @@ impl Fallback {
         self.given
     }
 
+    /// Whether any is held: what those have worked for is not known to the ledger yet.
+    pub(crate) fn holds_any(&self) -> bool {
+        !self.held.is_empty()
+    }
+
     /// All that is held, in order, to be given.
     pub(crate) fn take(&mut self) -> Vec<HeldBack> {
         let mut held = std::mem::take(&mut self.held);

@@ -33,7 +33,7 @@ pub use fallback::FallbackGiven;
 use fallback::{Fallback, HeldBack};
 use held_back::Unsent;
 use ownership::claims::{Claimant, Claims, Shows};
-use ownership::ledger::Ledger;
+use ownership::ledger::{Account, Ledger};
 use ownership::marks::is_rest;
 use rpcprobe_model::request_filter::Wanted;
 use rpcprobe_model::{Category, Kind, Reason, Request, Rule, Segments, Told};
@@ -68,7 +68,9 @@ pub struct Engine {
     waiting: Vec<Waiting>,
     unsent: Unsent,
     claims: Claims,
-    pub ledger: Ledger,
+    ledger: Ledger,
+    /// Those that were closed and not taken yet.
+    accounts: Vec<Account>,
     settings: Settings,
     events: u64,
     most_history_events: u64,
@@ -91,6 +93,7 @@ impl Engine {
             unsent: Unsent::default(),
             claims: Claims::default(),
             ledger: Ledger::default(),
+            accounts: Vec::new(),
             settings: Settings { rates, no_more_records: false, without: None, every_piece: false },
             events: 0,
             most_history_events: MOST_HISTORY_EVENTS,
@@ -215,7 +218,13 @@ impl Engine {
         self.give_fallback(sink)?;
         self.ledger.count(&self.world, self.world.now_ns);
         self.claims.book_before(u64::MAX, &self.world, &mut self.ledger);
+        self.accounts.extend(self.ledger.accounts());
         Ok(())
+    }
+
+    /// The accounts of threads that are gone, closed since this was last asked.
+    pub fn take_accounts(&mut self) -> Vec<Account> {
+        std::mem::take(&mut self.accounts)
     }
 
     fn explain_found(
@@ -310,12 +319,7 @@ impl Engine {
     }
 
     /// The segments without work that is another request's own, and few of them.
-    fn claimed(
-        &mut self,
-        claimant: Claimant,
-        segments: Segments,
-        workers: &[Worker],
-    ) -> Segments {
+    fn claimed(&mut self, claimant: Claimant, segments: Segments, workers: &[Worker]) -> Segments {
         let world = &self.world;
         let shows = |segment: &Told, thread: ThreadId| {
             let asleep = || {
@@ -415,7 +419,11 @@ impl Engine {
         held.threads.extend(self.waiting.iter().map(|waiting| waiting.on));
         self.ledger.count(&self.world, horizon_ns);
         self.claims.book_before(horizon_ns, &self.world, &mut self.ledger);
+        if !self.fallback.holds_any() {
+            self.accounts.extend(self.ledger.close_before(&self.world, horizon_ns));
+        }
         self.world.forget_before(horizon_ns, held);
+        self.ledger.forget(&self.world);
         self.detector.forget(&self.world, horizon_ns);
     }
 }

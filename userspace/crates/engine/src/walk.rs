@@ -38,8 +38,8 @@ use crate::timeline::{
     Channel, Off, ProcessId, Thread, ThreadId, Transfer, Wake, Why, Work, World, IDLE,
 };
 pub use goal::{Goal, Message, NotYet, Settings};
-use rpcprobe_model::{Category, Evidence, Rule, Segments, Side, TextId, Texts, Told};
 use names::Names;
+use rpcprobe_model::{Category, Evidence, Rule, Segments, Side, TextId, Texts, Told};
 use turns::Turn;
 
 /// `detail` of a `queue.pipe` segment.

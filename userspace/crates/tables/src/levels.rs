@@ -14,6 +14,7 @@ pub struct Presence {
 }
 
 impl Presence {
+    #[inline]
     pub fn add(&mut self, present: bool, rows: usize) {
         if self.last.0 != present {
             self.runs.push(self.last);

@@ -41,7 +41,7 @@ pub use parents::{renumber_parents, ParentRow};
 pub use requests::{read_requests, stream_requests};
 pub use segments::{read_segments_of, stream_segments};
 pub use stacks::{read_stacks, read_symbols, write_stacks, write_symbols, ShownFrame};
-pub use threads::{read_threads, write_threads};
+pub use threads::{read_threads, ThreadWriter};
 
 /// Name of the file of requests in a capture directory.
 pub const REQUESTS_FILE: &str = "requests.parquet";
@@ -377,8 +377,8 @@ mod tests {
 
     use super::*;
     use rpcprobe_model::{
-        category_ns, Certainty, End, Evidence, HeldBy, Kind, Moved, Rule, Samples, Side, StackUse,
-        Taken,
+        category_ns, Certainty, End, Evidence, HeldBy, Kind, Moved, Rule, Samples, Segment, Side,
+        StackUse, Taken,
     };
 
     struct Files {
@@ -395,7 +395,7 @@ mod tests {
             Writer::new(File::create(&requests).unwrap(), File::create(&segments).unwrap())
                 .unwrap();
         for (request, segments) in rows {
-            writer.push(request, segments).unwrap();
+            writer.push(request, &segments.as_slice().into()).unwrap();
         }
         writer.finish().unwrap();
         Files { _directory: directory, requests, segments }
@@ -566,7 +566,8 @@ mod tests {
         let mut writer = Writer::new(Vec::new(), Vec::new()).unwrap();
         let (mut request, segments) = full(1);
         request.start_ns = u64::MAX;
-        let error = format!("{:#}", writer.push(&request, &segments).unwrap_err());
+        let error =
+            format!("{:#}", writer.push(&request, &segments.as_slice().into()).unwrap_err());
         assert_eq!(
             error,
             "requests.parquet: request 1: start_ns 18446744073709551615 is too large for INT64"
@@ -598,7 +599,7 @@ mod tests {
             let written = Writer::new(Vec::new(), Disk { left_bytes }).and_then(|mut writer| {
                 for id in 0..rows {
                     let (request, segments) = varied(id);
-                    writer.push(&request, &segments)?;
+                    writer.push(&request, &segments.as_slice().into())?;
                 }
                 writer.finish()
             });

@@ -164,6 +164,7 @@ impl NumberPage {
         }
     }
 
+    #[inline]
     fn hold(&mut self, number: i64) {
         self.numbers[self.held] = number;
         self.held += 1;
@@ -175,33 +176,32 @@ impl NumberPage {
 
     /// Packs the differences of a block: each as what it is above the least of them.
     fn pack(&mut self) {
-        let numbers = &self.numbers[..self.held];
-        let Some(&first) = numbers.first() else { return };
+        let Some(count) = self.held.checked_sub(1) else { return };
+        let first = self.numbers[0];
         self.first.get_or_insert(first);
         let (mut least, mut greatest) = self.range.unwrap_or((first, first));
-        for number in numbers {
+        let mut differences = [0; BLOCK];
+        let mut step = i64::MAX;
+        let mut before = first;
+        (least, greatest) = (least.min(first), greatest.max(first));
+        for (number, difference) in self.numbers[1..].iter().zip(&mut differences).take(count) {
+            *difference = number.wrapping_sub(before);
+            step = step.min(*difference);
             (least, greatest) = (least.min(*number), greatest.max(*number));
+            before = *number;
         }
         self.range = Some((least, greatest));
-        let mut differences = [0; BLOCK];
-        let mut least = i64::MAX;
-        for (difference, pair) in differences.iter_mut().zip(numbers.windows(2)) {
-            *difference = pair[1].wrapping_sub(pair[0]);
-            least = least.min(*difference);
-        }
-        let count = numbers.len() - 1;
         if count == 0 {
             return;
         }
-        put_varint(&mut self.packed, zigzag(least));
+        put_varint(&mut self.packed, zigzag(step));
         let bits_at = self.packed.len();
         self.packed.extend([0; PARTS]);
         for (number, part) in differences[..count].chunks_mut(PART).enumerate() {
-            let mut all = 0;
-            for difference in part.iter_mut() {
-                *difference = difference.wrapping_sub(least);
-                all |= *difference as u64;
-            }
+            let all = part.iter_mut().fold(0, |all, difference| {
+                *difference = difference.wrapping_sub(step);
+                all | *difference as u64
+            });
             let bits = u64::BITS - all.leading_zeros();
             self.packed[bits_at + number] = bits as u8; // at most 64
             put_bits(&mut self.packed, part, bits);
@@ -239,20 +239,15 @@ fn put_bits(out: &mut Vec<u8>, values: &[i64], bits: u32) {
     if bits == 0 {
         return;
     }
-    let end = out.len() + PART / 8 * bits as usize;
-    let (mut held, mut held_bits) = (0u64, 0);
+    // A part takes as many words as its values have bits; the last may be begun and not be needed.
+    let mut words = [0u64; PART + 1];
+    let mut at = 0;
     for value in values {
-        let value = *value as u64;
-        held |= value << held_bits;
-        let left = u64::BITS - held_bits;
-        if bits >= left {
-            out.extend_from_slice(&held.to_le_bytes());
-            held = value.checked_shr(left).unwrap_or(0);
-            held_bits = bits - left;
-        } else {
-            held_bits += bits;
-        }
+        let (word, shift) = (at / 64, at % 64);
+        let wide = u128::from(*value as u64) << shift;
+        words[word] |= wide as u64;
+        words[word + 1] = (wide >> 64) as u64;
+        at += bits as usize;
     }
-    out.extend_from_slice(&held.to_le_bytes());
-    out.resize(end, 0);
+    out.extend(words[..bits as usize].iter().flat_map(|word| word.to_le_bytes()));
 }

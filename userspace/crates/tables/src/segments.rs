@@ -166,7 +166,8 @@ pub(super) struct SegmentWriter {
 impl SegmentWriter {
     pub(super) fn new(sink: Box<dyn Write + Send>) -> Result<SegmentWriter> {
         let schema = Arc::new(schema());
-        let (file, _) = file_writer(sink, schema.clone())?.into_serialized_writer().map_err(told)?;
+        let (file, _) =
+            file_writer(sink, schema.clone())?.into_serialized_writer().map_err(told)?;
         let place = |names: &[&str], name: &str| names.iter().position(|other| *other == name);
         let columns = schema.fields().iter().map(|field| {
             let name = field.name().as_str();
@@ -237,29 +238,29 @@ impl SegmentWriter {
 
     fn push_texts(&mut self, segments: &[Told], texts: &rpcprobe_model::Texts) -> Result<()> {
         let [category, side, comm, detail, cause, by, evidence, phase, rule] = &mut self.texts;
-        for segment in segments {
-            category.push_value(segment.category as usize, segment.category.name())?;
-        }
-        for segment in segments {
-            side.push_value(segment.side as usize, segment.side.name())?;
-        }
+        category.extend_values(
+            segments
+                .iter()
+                .map(|segment| Some((segment.category as usize, segment.category.name()))),
+        )?;
+        side.extend_values(
+            segments.iter().map(|segment| Some((segment.side as usize, segment.side.name()))),
+        )?;
         comm.extend(texts, segments.iter().map(|segment| Some(segment.comm)))?;
         detail.extend(texts, segments.iter().map(|segment| segment.detail))?;
         cause.extend(texts, segments.iter().map(|segment| segment.cause))?;
         by.extend(texts, segments.iter().map(|segment| segment.by))?;
-        for segment in segments {
-            evidence.push_value(segment.evidence as usize, segment.evidence.name())?;
-        }
+        evidence.extend_values(
+            segments
+                .iter()
+                .map(|segment| Some((segment.evidence as usize, segment.evidence.name()))),
+        )?;
         for segment in segments {
             phase.push_static(segment.phase)?;
         }
-        for segment in segments {
-            match segment.rule {
-                Some(known) => rule.push_value(known as usize, known.name())?,
-                None => rule.push_null()?,
-            }
-        }
-        Ok(())
+        rule.extend_values(
+            segments.iter().map(|segment| segment.rule.map(|rule| (rule as usize, rule.name()))),
+        )
     }
 
     pub(super) fn finish(mut self) -> Result<()> {

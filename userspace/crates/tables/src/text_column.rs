@@ -112,20 +112,30 @@ impl TextColumn {
         }
     }
 
-    /// Adds a row with the name of the value that has that index in an enumeration, always the same one.
+    /// Adds rows, each with the name of the value that has that index in an enumeration, always the same one, or null.
     ///
     /// # Errors
     /// As [`TextColumn::extend`].
-    pub fn push_value(&mut self, index: usize, name: &'static str) -> Result<()> {
-        match self.of_values.get(index) {
-            Some(number) if *number != NONE => self.push_number(*number),
-            _ => {
-                let number = self.number(name)?;
-                self.of_values.resize(self.of_values.len().max(index + 1), NONE);
-                self.of_values[index] = number;
-                self.push_number(number)
+    pub fn extend_values(
+        &mut self,
+        rows: impl Iterator<Item = Option<(usize, &'static str)>>,
+    ) -> Result<()> {
+        for row in rows {
+            let Some((index, name)) = row else {
+                self.push_null()?;
+                continue;
+            };
+            match self.of_values.get(index) {
+                Some(number) if *number != NONE => self.push_number(*number)?,
+                _ => {
+                    let number = self.number(name)?;
+                    self.of_values.resize(self.of_values.len().max(index + 1), NONE);
+                    self.of_values[index] = number;
+                    self.push_number(number)?;
+                }
             }
         }
+        Ok(())
     }
 
     /// The number of a text in the dictionary.
@@ -143,12 +153,14 @@ impl TextColumn {
         Ok(number)
     }
 
+    #[inline]
     fn push_number(&mut self, number: u32) -> Result<()> {
         self.rows.push(number);
         self.present.add(true, 1);
         self.end_full_page()
     }
 
+    #[inline]
     fn end_full_page(&mut self) -> Result<()> {
         match self.present.rows {
             PAGE_ROWS => self.end_page(),
@@ -179,7 +191,7 @@ impl TextColumn {
         page.push(bits as u8); // at most 32
         put_runs(&mut page, &self.rows, bits);
         self.pages.push(&page, present.rows)?;
-        self.rows.clear();
+        self.rows.clear(); // its room stays
         Ok(())
     }
 
@@ -227,18 +239,19 @@ fn put_packed<T: Copy + Into<u32>>(out: &mut Vec<u8>, numbers: &[T], bits: u32) 
     }
     put_varint(out, (numbers.len().div_ceil(8) as u64) << 1 | 1);
     for group in numbers.chunks(8) {
-        let (mut held, mut held_bits) = (0u128, 0);
         let end = out.len() + bits as usize;
+        let (mut held, mut held_bits) = (0u64, 0);
         for number in group {
-            held |= u128::from((*number).into()) << held_bits;
+            let number = u64::from((*number).into());
+            held |= number << held_bits;
             held_bits += bits;
             if held_bits >= u64::BITS {
-                out.extend_from_slice(&(held as u64).to_le_bytes());
-                held >>= u64::BITS;
+                out.extend_from_slice(&held.to_le_bytes());
                 held_bits -= u64::BITS;
+                held = number >> (bits - held_bits);
             }
         }
-        out.extend_from_slice(&(held as u64).to_le_bytes());
+        out.extend_from_slice(&held.to_le_bytes());
         out.resize(end, 0);
     }
 }

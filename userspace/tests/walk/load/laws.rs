@@ -41,7 +41,7 @@ fn explained_by(mut engine: Engine, trace: &Trace) -> (Answers, Vec<Account>) {
         engine.push(event, &mut sink).expect("the sink takes everything");
     }
     engine.finish(None, &mut sink).expect("the sink takes everything");
-    (answers, engine.ledger.accounts())
+    (answers, engine.take_accounts())
 }
 
 /// A request as whoever is traced can know it: begin, or the earliest and latest that it can have; end; thread

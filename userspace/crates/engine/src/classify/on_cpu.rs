@@ -103,7 +103,10 @@ pub fn piece_before(
         (&thread.faults, Level::Fault),
     ] {
         // Nearly always the last one was over before.
-        if spans.back().is_none_or(|last| last.end_ns <= floor_ns.min(at_ns - 1) && last.start_ns < at_ns) {
+        if spans
+            .back()
+            .is_none_or(|last| last.end_ns <= floor_ns.min(at_ns - 1) && last.start_ns < at_ns)
+        {
             continue;
         }
         let Some(span) = last_before(spans, |span| span.start_ns < at_ns) else { continue };

@@ -186,17 +186,7 @@ impl<'w> Walk<'w> {
         let (category, evidence) = (Category::IdlePeer, Evidence::Measured);
         self.wait_rule = Some(Rule::Arrival);
         let detail = Some(self.names.texts.add(&detail));
-        self.emit(
-            thread,
-            before_ns,
-            arrived.at_ns,
-            category,
-            detail,
-            None,
-            None,
-            None,
-            evidence,
-        );
+        self.emit(thread, before_ns, arrived.at_ns, category, detail, None, None, None, evidence);
         match before {
             Some(moved) => {
                 self.rule = Rule::Arrival;

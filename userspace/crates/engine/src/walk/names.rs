@@ -11,7 +11,8 @@ pub(super) struct Names {
     pub(super) texts: Texts,
     /// Of system calls on objects.
     calls: AtHand<(u16, Option<Object>)>,
-    /// Of threads, by where the name itself lies.
+    /// Of threads, by where the name itself lies: that, and with their numbers.
+    own: AtHand<*const u8>,
     threads: AtHand<(ThreadId, *const u8)>,
 }
 
@@ -42,12 +43,14 @@ impl<K: PartialEq> AtHand<K> {
 
 impl Names {
     pub(super) fn new() -> Names {
-        Names { texts: Texts::new(), calls: AtHand::new(), threads: AtHand::new() }
+        let (calls, own, threads) = (AtHand::new(), AtHand::new(), AtHand::new());
+        Names { texts: Texts::new(), calls, own, threads }
     }
 
     pub(super) fn clear(&mut self) {
         self.texts.clear();
         self.calls.known.clear();
+        self.own.known.clear();
         self.threads.known.clear();
     }
 
@@ -65,14 +68,21 @@ impl Names {
             return Some(known);
         }
         let (nr, object) = key;
-        let id = self.texts.add_with(|to| classify::on_cpu::name_into(to, nr, object.as_ref(), None));
+        let id =
+            self.texts.add_with(|to| classify::on_cpu::name_into(to, nr, object.as_ref(), None));
         self.calls.put(key, id);
         Some(id)
     }
 
     /// A thread's own name, and with its number, as `by` names it: `comm/tid`.
     pub(super) fn of_thread(&mut self, thread: &Thread, at_ns: u64) -> TextId {
-        self.texts.add(thread.name_at(at_ns))
+        let name = thread.name_at(at_ns);
+        if let Some(known) = self.own.get(&name.as_ptr()) {
+            return known;
+        }
+        let text = self.texts.add(name);
+        self.own.put(name.as_ptr(), text);
+        text
     }
 
     pub(super) fn with_number(&mut self, id: ThreadId, thread: &Thread, at_ns: u64) -> TextId {

@@ -111,9 +111,7 @@ impl Walk<'_> {
         } else {
             Side::Middle
         };
-        let by = raw.by.map(|by| {
-            self.names.with_number(by, self.world.thread(by), raw.end_ns)
-        });
+        let by = raw.by.map(|by| self.names.with_number(by, self.world.thread(by), raw.end_ns));
         Told {
             start_ns: raw.start_ns,
             duration_ns: raw.end_ns - raw.start_ns,
