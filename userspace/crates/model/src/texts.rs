@@ -52,12 +52,14 @@ impl Texts {
     ///
     /// # Panics
     /// If it is another request's.
+    #[inline]
     pub fn get(&self, id: TextId) -> &str {
         let from = id.index().checked_sub(1).map_or(0, |before| self.ends[before]);
         &self.bytes[from..self.ends[id.index()]]
     }
 
     /// The number of a text.
+    #[inline]
     pub fn add(&mut self, text: &str) -> TextId {
         self.add_with(|to| to.push_str(text))
     }
@@ -119,6 +121,7 @@ impl Texts {
     }
 }
 
+#[inline]
 fn hash(text: &[u8]) -> usize {
     let mut hasher = FxHasher::default();
     hasher.write(text);

@@ -140,6 +140,8 @@ pub struct Thread {
     pub(super) moved: Vec<Io>,
     /// A wake-up that found the thread still on its CPU.
     pub(super) early_wake: Option<Wake>,
+    /// When the last call ended that is a phase of its own ([`World::phase_at`]).
+    pub(super) phases_until_ns: u64,
     /// Until when it is known whether the thread was in a system call.
     pub settled_ns: u64,
     /// Nothing is known of the thread before this instant (before the capture, or forgotten since).
