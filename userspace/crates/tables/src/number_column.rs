@@ -251,3 +251,92 @@ fn put_bits(out: &mut Vec<u8>, values: &[i64], bits: u32) {
     }
     out.extend(words[..bits as usize].iter().flat_map(|word| word.to_le_bytes()));
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::Arc;
+
+    use arrow_array::{ArrayRef, Int64Array, RecordBatch};
+    use arrow_schema::{DataType, Field, Schema};
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::{file_writer, BATCH_ROWS};
+
+    /// A file of one column, as the library makes it and as it is made here.
+    fn both(numbers: &[Option<i64>], nullable: bool) -> [Vec<u8>; 2] {
+        let directory = tempfile::tempdir().unwrap();
+        let schema = Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, nullable)]));
+        let made = |name: &str, make: &dyn Fn(Box<dyn std::io::Write + Send>)| {
+            let path = directory.path().join(name);
+            make(Box::new(fs::File::create(&path).unwrap()));
+            fs::read(path).unwrap()
+        };
+        let library = made("library", &|sink| {
+            let mut writer = file_writer(sink, schema.clone()).unwrap();
+            for batch in numbers.chunks(BATCH_ROWS) {
+                let column = Arc::new(Int64Array::from(batch.to_vec())) as ArrayRef;
+                let batch = RecordBatch::try_new(schema.clone(), vec![column]).unwrap();
+                writer.write(&batch).unwrap();
+            }
+            writer.close().unwrap();
+        });
+        let ours = made("ours", &|sink| {
+            let (mut file, _) =
+                file_writer(sink, schema.clone()).unwrap().into_serialized_writer().unwrap();
+            let mut column = NumberColumn::new(nullable);
+            numbers.iter().for_each(|number| column.push_option(*number).unwrap());
+            let described = file.schema_descr().columns()[0].clone();
+            let mut group = file.next_row_group().unwrap();
+            let (chunk, close) = column.finish(described).unwrap();
+            group.append_column(&Bytes::from(chunk), close).unwrap();
+            group.close().unwrap();
+            file.finish().unwrap();
+        });
+        [library, ours]
+    }
+
+    #[test]
+    fn pages_are_those_that_the_library_makes() {
+        let extremes = [i64::MIN, i64::MAX, 0, -1, 1, i64::MAX - 7];
+        let number = |at: usize| match at / 700 % 4 {
+            0 => at as i64 * 1_000_003,
+            1 => 7,
+            2 => extremes[at % extremes.len()],
+            _ => ((at * at) % 1013) as i64 - 500,
+        };
+        for rows in [1, 2, 63, 64, 65, 257, 258, 4096, PAGE_ROWS, PAGE_ROWS + 1, 50_000] {
+            let all: Vec<_> = (0..rows).map(|at| Some(number(at))).collect();
+            let [library, ours] = both(&all, false);
+            assert!(library == ours, "{rows} rows");
+            // Nulls: none, all, runs of each length, and in no order.
+            let runs = |at: usize| (at as f64).sqrt() as usize % 2 == 0;
+            let scattered = |at: usize| at * at % 11 < 4;
+            let present: [&dyn Fn(usize) -> bool; 5] =
+                [&|_| true, &|_| false, &runs, &scattered, &|at| at / 3000 % 2 == 0 || runs(at)];
+            for (which, is_present) in present.iter().enumerate() {
+                let some = |at: usize| is_present(at).then(|| number(at));
+                let some: Vec<_> = (0..rows).map(some).collect();
+                let [library, ours] = both(&some, true);
+                assert!(library == ours, "{rows} rows, nulls {which}");
+            }
+        }
+    }
+
+    #[test]
+    fn columns_filled_at_once_are_the_same() {
+        let described = |column: &mut NumberColumn| {
+            column.end_page().unwrap();
+            (column.rows, column.nulls, column.pages.memory_size(), column.page.range)
+        };
+        let rows = 2 * PAGE_ROWS + 100;
+        let (mut one, mut all) = (NumberColumn::new(true), NumberColumn::new(true));
+        (0..rows).for_each(|at| one.push(at as i64 * 3).unwrap());
+        all.extend((0..rows).map(|at| at as i64 * 3)).unwrap();
+        (0..rows).for_each(|_| one.push_option(None).unwrap());
+        all.push_nulls(rows).unwrap();
+        assert_eq!(described(&mut one), described(&mut all));
+        assert!(NumberColumn::new(false).push_option(None).is_err());
+    }
+}

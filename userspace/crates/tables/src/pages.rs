@@ -17,6 +17,8 @@ pub struct Pages {
     ready: Vec<DataPage>,
     bytes: usize,
     encoder: snap::raw::Encoder,
+    /// Room for a page as long as it can get when it is compressed.
+    room: Vec<u8>,
 }
 
 struct DataPage {
@@ -33,7 +35,8 @@ pub struct Dictionary<'a> {
 
 impl Pages {
     pub fn new(encoding: Encoding) -> Pages {
-        Pages { encoding, ready: Vec::new(), bytes: 0, encoder: snap::raw::Encoder::new() }
+        let (encoder, ready, room) = (snap::raw::Encoder::new(), Vec::new(), Vec::new());
+        Pages { encoding, ready, bytes: 0, encoder, room }
     }
 
     /// Adds a page.
@@ -41,7 +44,11 @@ impl Pages {
     /// # Errors
     /// When it cannot be compressed.
     pub fn push(&mut self, page: &[u8], rows: usize) -> Result<()> {
-        let compressed = self.encoder.compress_vec(page).context("a page does not compress")?;
+        let most = snap::raw::max_compress_len(page.len());
+        self.room.resize(most.max(self.room.len()), 0);
+        let length =
+            self.encoder.compress(page, &mut self.room).context("a page does not compress")?;
+        let compressed = self.room[..length].to_vec();
         self.bytes += compressed.len();
         self.ready.push(DataPage { compressed, uncompressed_bytes: page.len(), rows });
         Ok(())
