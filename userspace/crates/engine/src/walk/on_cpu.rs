@@ -10,14 +10,14 @@ impl Walk<'_> {
         end_ns: u64,
     ) {
         let mut category = classify::on_cpu::category(&piece.level);
-        let mut detail = self.names.describe(&piece.level);
+        let mut detail = self.output.names.describe(&piece.level);
         if let Level::Softirq(span) = piece.level {
             let t = self.world.thread(thread);
             let received = span.number == SOFTIRQ_NET_RX && self.applies(Rule::Wire);
             if received && classify::on_cpu::in_network_call(t, span.end_ns) {
                 // Its own packet, on its way to the socket's other end.
                 category = Category::WireStack;
-                detail = Some(self.names.texts.add("receive stack"));
+                detail = Some(self.output.names.texts.add("receive stack"));
             }
         }
         let t = self.world.thread(thread);
@@ -55,7 +55,7 @@ impl Walk<'_> {
         }
         if piece.start_ns < inside_from {
             let (from_ns, to_ns) = (piece.start_ns, inside_from);
-            let detail = Some(self.names.texts.add("entry and return"));
+            let detail = Some(self.output.names.texts.add("entry and return"));
             let evidence = Evidence::Modelled;
             self.emit(thread, from_ns, to_ns, around, detail, None, None, None, evidence);
         }
@@ -98,7 +98,7 @@ impl Walk<'_> {
         self.on_cpu(thread, piece, at_ns);
         let detail = "child ended, not yet waited for";
         self.queue(thread, (ended_ns, call.enter_ns), Category::QueueApp, detail, Rule::Child);
-        self.rule = Rule::Child;
+        self.output.rule = Rule::Child;
         Ok(Some(Step::Joined(last, ended_ns)))
     }
 }

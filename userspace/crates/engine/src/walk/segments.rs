@@ -7,7 +7,7 @@ impl Walk<'_> {
     /// What was found, in order of time, and the thread of each.
     pub(super) fn into_segments(mut self) -> (Segments, Vec<Worker>) {
         let world = self.world;
-        let raws = std::mem::take(&mut self.out);
+        let raws = std::mem::take(&mut self.output.out);
         let mut segments: Vec<Told> = Vec::with_capacity(raws.len());
         let mut workers: Vec<Worker> = Vec::with_capacity(raws.len());
         for raw in raws.iter().rev() {
@@ -26,7 +26,7 @@ impl Walk<'_> {
                 }
             }
         }
-        let mut texts = self.names.texts;
+        let mut texts = self.output.names.texts;
         if world.stacks.any() {
             for (segment, &Worker { thread, .. }) in segments.iter_mut().zip(&workers) {
                 let (start_ns, end_ns) = (segment.start_ns, segment.end_ns());
@@ -47,7 +47,7 @@ impl Walk<'_> {
     pub(super) fn give_up(&mut self, thread: ThreadId, end_ns: u64, why: &str) {
         let start_ns = self.goal.start_ns;
         let category = Category::Unattributed;
-        let detail = Some(self.names.texts.add(why));
+        let detail = Some(self.output.names.texts.add(why));
         let evidence = Evidence::Measured;
         self.emit(thread, start_ns, end_ns, category, detail, None, None, None, evidence);
     }
@@ -66,22 +66,22 @@ impl Walk<'_> {
         evidence: Evidence,
     ) {
         let start_ns = start_ns.max(self.goal.start_ns);
-        let wait_rule = self.wait_rule.take();
+        let wait_rule = self.output.wait_rule.take();
         if start_ns < end_ns {
             let rule = wait_rule.unwrap_or(match category {
                 Category::RunqueueWakeup | Category::RunqueuePreempted => Rule::RunQueue,
                 Category::WireQdisc | Category::WireLink | Category::WireStack => Rule::Wire,
                 Category::Unattributed => Rule::Lost,
-                category if category.is_on_cpu() || category == Category::Steal => self.rule,
+                category if category.is_on_cpu() || category == Category::Steal => self.output.rule,
                 _ => Rule::Charge,
             });
-            let shared = if category.is_on_cpu() { self.shared } else { 1 };
-            let evidence = match self.likely && category.is_on_cpu() {
+            let shared = if category.is_on_cpu() { self.output.shared } else { 1 };
+            let evidence = match self.output.likely && category.is_on_cpu() {
                 true => Evidence::Modelled,
                 false => evidence,
             };
             let cpu = cpu.or_else(|| self.world.thread(thread).cpu_at(end_ns - 1));
-            self.out.push(Raw {
+            self.output.out.push(Raw {
                 start_ns,
                 end_ns,
                 thread,
@@ -93,7 +93,7 @@ impl Walk<'_> {
                 evidence,
                 rule,
                 shared,
-                by_marks: self.by_marks,
+                by_marks: self.output.by_marks,
             });
         }
     }
@@ -111,7 +111,8 @@ impl Walk<'_> {
         } else {
             Side::Middle
         };
-        let by = raw.by.map(|by| self.names.with_number(by, self.world.thread(by), raw.end_ns));
+        let by =
+            raw.by.map(|by| self.output.names.with_number(by, self.world.thread(by), raw.end_ns));
         Told {
             start_ns: raw.start_ns,
             duration_ns: raw.end_ns - raw.start_ns,
@@ -119,7 +120,7 @@ impl Walk<'_> {
             side,
             pid: process.tgid,
             tid: thread.tid,
-            comm: self.names.of_thread(thread, raw.start_ns),
+            comm: self.output.names.of_thread(thread, raw.start_ns),
             cpu: raw.cpu,
             phase: match self.goal.handed {
                 Some((_, had_ns)) if raw.start_ns >= had_ns => Some(HAND_OVER),
