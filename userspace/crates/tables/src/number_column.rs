@@ -311,7 +311,7 @@ mod tests {
             let [library, ours] = both(&all, false);
             assert!(library == ours, "{rows} rows");
             // Nulls: none, all, runs of each length, and in no order.
-            let runs = |at: usize| (at as f64).sqrt() as usize % 2 == 0;
+            let runs = |at: usize| at.isqrt().is_multiple_of(2);
             let scattered = |at: usize| at * at % 11 < 4;
             let present: [&dyn Fn(usize) -> bool; 5] =
                 [&|_| true, &|_| false, &runs, &scattered, &|at| at / 3000 % 2 == 0 || runs(at)];
