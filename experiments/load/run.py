@@ -6,19 +6,19 @@ A row is one capture of one load at one number of connections, with both ends tr
 the server's only. Of each:
 
   found        complete requests of the load's kind, beside what the load generator says it made
-  segments     a request
+  segments     a request: mean, median, 99th percentile
   twice        on-CPU time of threads that more than one request has for its own, of what they ran for requests
   shared       on-CPU time that is told to be for several requests, likewise
   ledger       CPU time of the server's threads in threads.parquet, of what the kernel says they ran meanwhile
                (/proc/PID/task/TID/schedstat; server only, the captures of which begin and end beside them)
   B/event      bytes of the segments' table for each record of events.bin
-  us/event     time to attribute the events again, and the most memory that took
+  us/event     CPU time to attribute the events again, and the most memory that took
   mean         latency, beside what the load generator measured
 
 Needs root, redis-server with redis-tools for redis and pipeline (16 commands in one write), h2load
-(nghttp2-client) for http (to nginx) and grpc (10 streams on each connection, to targets/greeter). Usage: run.py
-[--connections 1,50,...] [--requests N] [--ends both,client,server] [redis|pipeline|http|grpc ...]; rpcprobe from $RPCPROBE
-or PATH. Exit status: 0 if every request was found and none of the work was booked twice, else 1.
+(nghttp2-client) for http (to nginx), pool (to pool_server.py), grpc (10 streams on each connection, to targets/greeter)
+and streams (1,000 on each). Usage: run.py [--connections 1,50,...] [--requests N] [--ends both,client,server] [LOAD ...];
+rpcprobe from $RPCPROBE or PATH. Exit status: 0 if every request was found and none of the work was booked twice, else 1.
 """
 
 import argparse
@@ -73,8 +73,10 @@ select count(*) filter (where complete), avg(latency_ns) filter (where complete)
 from read_parquet($requests) where kind = $kind and (coalesce(method, '') like $method)
 """
 SEGMENTS = """
-select count(*) from read_parquet($segments) join read_parquet($requests) r using (request_id)
-where r.kind = $kind and r.complete
+select avg(n), quantile_cont(n, 0.5), quantile_cont(n, 0.99) from (
+    select count(*) as n from read_parquet($segments) join read_parquet($requests) r using (request_id)
+    where r.kind = $kind and r.complete group by request_id
+)
 """
 
 
@@ -124,7 +126,7 @@ class Pipeline(Redis):
 class Grpc:
     """10 streams on each connection."""
 
-    kind, method, port = "http2", "%SayHello", 6404
+    kind, method, port, streams = "http2", "%SayHello", 6404, 10
 
     def __init__(self, directory):
         # A gRPC message (5 bytes of length and so on) that holds the name "load".
@@ -133,7 +135,8 @@ class Grpc:
         self.server = [GREETER, "--port", str(self.port)]
 
     def client(self, connections, requests):
-        command = ["h2load", "-t", "1", "-n", str(requests), "-c", str(connections), "-m", "10"]
+        command = ["h2load", "-t", "1", "-n", str(requests), "-c", str(connections)]
+        command += ["-m", str(self.streams)]
         command += [
             "-d",
             self.message,
@@ -146,6 +149,12 @@ class Grpc:
 
     def made(self, said, _):
         return Http.made(self, said, _)
+
+
+class Streams(Grpc):
+    """1,000 streams on each connection."""
+
+    port, streams = 6405, 1000
 
 
 class Http:
@@ -173,7 +182,23 @@ class Http:
         return Made(succeeded, microseconds(row.split()[5]))
 
 
-LOADS = {"redis": Redis, "pipeline": Pipeline, "http": Http, "grpc": Grpc}
+class Pool(Http):
+    """A thread that reads, and a pool of threads that answer, in Python."""
+
+    method, port = "GET /%", 6406
+
+    def __init__(self, directory):
+        self.server = [sys.executable, Path(__file__).with_name("pool_server.py"), self.port]
+
+
+LOADS = {
+    "redis": Redis,
+    "pipeline": Pipeline,
+    "http": Http,
+    "pool": Pool,
+    "grpc": Grpc,
+    "streams": Streams,
+}
 
 
 def microseconds(text):
@@ -206,6 +231,8 @@ def server_of(load):
     )
     try:
         wait_for_port(load.port)
+        if server.poll() is not None:
+            raise RuntimeError(f"{server.args[0]} has ended: is port {load.port} in use?")
         yield server
     finally:
         end(server)
@@ -254,7 +281,7 @@ def capture(load, ends, out, connections, requests):
                 raise RuntimeError(f"attach: {line.strip()}")
             before = ran(server.pid)
             said = said_by(client)
-            after = ran(server.pid)
+            after = ran_until_quiet(server.pid)
         finally:
             end(attached, signal.SIGINT)
     return said, {tid: ns - before.get(tid, 0) for tid, ns in after.items()}
@@ -267,13 +294,32 @@ def ran(pid):
     return {int(task.name): int((task / "schedstat").read_text().split()[0]) for task in tasks}
 
 
+# What the server does when the load is over (it closes connections, say) is in the capture, too: until it runs for
+# less than a hundredth of the time.
+QUIET_SECONDS = 0.1
+QUIET_PART = 0.01
+
+
+def ran_until_quiet(pid):
+    """The same, as soon as they hardly run any more."""
+    until, last = time.monotonic() + 10, ran(pid)
+    while time.monotonic() < until:
+        time.sleep(QUIET_SECONDS)
+        now = ran(pid)
+        ran_ns = sum(now.values()) - sum(last.values())
+        last = now
+        if ran_ns < QUIET_SECONDS * 1e9 * QUIET_PART:
+            break
+    return last
+
+
 def children(pid):
     return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
 
 
 def attribute(out):
-    """Seconds of all CPUs, of the clock, and the most bytes of memory to attribute the capture again."""
-    begin = time.monotonic()
+    """Seconds of CPU time and the most bytes of memory to attribute the capture again."""
+    begin, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
     child = subprocess.Popen(words([RPCPROBE, "attribute", "-q", out]), stderr=subprocess.DEVNULL)
     until, peak_bytes = begin + MOST_SECONDS, 0
     while True:
@@ -284,7 +330,9 @@ def attribute(out):
                 [peak_bytes, *(int(kb) * 1024 for kb in re.findall(r"VmHWM:\s+(\d+)", status))]
             )
         if child.poll() is not None:
-            return time.monotonic() - begin, peak_bytes
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            user, system = after.ru_utime - before.ru_utime, after.ru_stime - before.ru_stime
+            return user + system, peak_bytes
         if time.monotonic() > until:
             child.kill()
             child.wait()
@@ -305,7 +353,7 @@ def row(name, ends, connections, requests):
         one = {"requests": tables["requests"], **kind}
         ask = duckdb.connect().execute
         found, mean_ns = ask(REQUESTS, one | {"method": load.method}).fetchone()
-        segments = ask(SEGMENTS, tables | kind).fetchone()[0]
+        segments, median, p99 = ask(SEGMENTS, tables | kind).fetchone()
         ran_ns, twice_ns, shared_ns = ask(TWICE, tables | kind).fetchone()
         events = manifest["counts"]["records"]
         size = (out / "segments.parquet").stat().st_size
@@ -319,7 +367,9 @@ def row(name, ends, connections, requests):
             ),
             "found": found,
             "lost": manifest["counts"]["records_lost"],
-            "segments": segments / max(found, 1),
+            "segments": segments or 0,
+            "segments_p50": median or 0,
+            "segments_p99": p99 or 0,
             "twice": (twice_ns or 0) / max(ran_ns or 0, 1),
             "shared": (shared_ns or 0) / max(ran_ns or 0, 1),
             "event_bytes": size / max(events, 1),
@@ -331,15 +381,15 @@ def row(name, ends, connections, requests):
 
 
 HEADER = (
-    f"{'load':6} {'traced':7}{'conns':>6}{'found':>9}{'of':>9}{'lost':>7}{'segments':>10}{'twice':>9}{'shared':>8}{'ledger':>8}"
+    f"{'load':8} {'traced':7}{'conns':>6}{'found':>9}{'of':>9}{'lost':>7}{'segments':>10}{'p50':>5}{'p99':>5}{'twice':>9}{'shared':>8}{'ledger':>8}"
     f"{'B/event':>9}{'us/event':>9}{'memory':>9}{'mean':>10}{'client says':>12}"
 )
 
 
 def shown(of):
     return (
-        f"{of['load']:6} {of['traced']:7}{of['connections']:>6}{of['found']:>9}{of['made']:>9}{of['lost']:>7}"
-        f"{of['segments']:>10.1f}{of['twice']:>9.2%}{of['shared']:>8.0%}{of['ledger'] or '-':>8}{of['event_bytes']:>9.1f}{of['event_us']:>10.2f}"
+        f"{of['load']:8} {of['traced']:7}{of['connections']:>6}{of['found']:>9}{of['made']:>9}{of['lost']:>7}"
+        f"{of['segments']:>10.1f}{of['segments_p50']:>5.0f}{of['segments_p99']:>5.0f}{of['twice']:>9.2%}{of['shared']:>8.0%}{of['ledger'] or '-':>8}{of['event_bytes']:>9.1f}{of['event_us']:>10.2f}"
         f"{of['peak_mb']:>6.0f} MB{of['mean_us']:>7.0f} us{of['made_us']:>9.0f} us"
     )
 
@@ -348,7 +398,7 @@ def ledger(accounts, ran_ns):
     """What the ledger has, of what the kernel says; empty where that is not known."""
     if any(rest for _, _, rest in accounts):
         return "WRONG"
-    if not ran_ns:
+    if not any(ran_ns.values()):
         return ""
     return (
         f"{sum(cpu_ns for tid, cpu_ns, _ in accounts if tid in ran_ns) / sum(ran_ns.values()):.1%}"

@@ -36,8 +36,8 @@ ready() {
 
 @dataclass(frozen=True)
 class Case:
-    """`script` is run in a folder of its own; $HERE and $TARGETS are known to it. With `server`, that one is
-    attached to by its port, and `script` is its client."""
+    """`script` is run in a folder of its own; $HERE, $TARGETS and $RUNTIMES (servers that sleep) are known to
+    it. With `server`, that one is attached to by its port, and `script` is its client."""
 
     script: str
     needs: tuple[str, ...] = ()
@@ -48,7 +48,10 @@ class Case:
 REDIS = "redis-server --port 7701 --save '' --loglevel warning"
 REDIS_LOAD = "redis-benchmark -p 7701 -t get -n 6000 -c 50 --csv"
 NGINX = 'nginx -p "$PWD" -c "$PWD/nginx.conf"'
+SLEEPS = "h2load --h1 -t 1 -n 400 -c 8 http://127.0.0.1:{port}/w/0/{steps}"
 PROXY_LOAD = "ab -q -k -n 300 -c 4 http://127.0.0.1:7702/behind/"
+ASYNCIO = f"{sys.executable} $RUNTIMES/server.py asyncio 7706 $PWD/notes"
+SLEEPS_GO = "$HERE/.cache/server_go 7707 $PWD/notes"
 THREADED = 'python3 -m http.server 7703 --bind 127.0.0.1 --directory "$PWD"'
 
 
@@ -117,6 +120,13 @@ CASES = {
         ),
         ("$HERE/.cache/pair_go",),
     ),
+    "sleeps": Case(SLEEPS.format(port=7706, steps="sleep=8"), ("h2load",), ASYNCIO, 7706),
+    "sleeps-go": Case(
+        SLEEPS.format(port=7707, steps="sleep=8,burn=1"),
+        ("h2load", "$HERE/.cache/server_go"),
+        SLEEPS_GO,
+        7707,
+    ),
     "one-cpu": Case('taskset -c 1 python3 "$HERE/pool.py" 400 1'),
     "pool": Case('python3 "$HERE/pool.py" 600 4'),
     "exec": Case(
@@ -144,7 +154,11 @@ events {{ worker_connections 1000; }}
 http {{ access_log off; keepalive_requests 100000; client_body_temp_path {folder}; proxy_temp_path {folder};
 server {{ listen 127.0.0.1:7702; root {folder}; location /behind/ {{ proxy_pass http://127.0.0.1:7703/; }} }} }}
 """
-KNOWN = {"HERE": str(HERE), "TARGETS": str(TARGETS)}
+KNOWN = {
+    "HERE": str(HERE),
+    "TARGETS": str(TARGETS),
+    "RUNTIMES": str(HERE.parent / "runtimes/servers"),
+}
 
 
 def missing(case: Case) -> list[str]:

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rpcprobe::capture::manifest::{Manifest, ProbeProcess, FORMAT_VERSION};
-use rpcprobe::model::{Category, End, Evidence, Kind, Request, Rule, Segment, Side};
+use rpcprobe::model::{By, Category, End, Evidence, Kind, Request, Rule, Segment, Side};
 use rpcprobe::output::{Writer, REQUESTS_FILE, SEGMENTS_FILE};
 use tempfile::TempDir;
 
@@ -89,7 +89,7 @@ fn segments(request: &mut Request, numbers: &mut Numbers) -> Vec<Segment> {
             phase: None,
             detail: None,
             cause: None,
-            by: runqueue.then_some(by),
+            by: runqueue.then(|| By::from(&*by)),
             evidence: numbers.of(&[Evidence::Measured, Evidence::Modelled, Evidence::Sampled]),
             rule: Some(numbers.of(Rule::ALL)),
             shared: numbers.of(&[1, 1, 3]),

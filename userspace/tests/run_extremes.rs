@@ -163,7 +163,7 @@ fn namespaces_of_its_own_do_no_harm() {
             assert_eq!(end.comm, "frpc");
         }
         for by in segments.into_iter().filter_map(|segment| segment.by) {
-            assert_ne!(by, "rpcprobe/1");
+            assert_ne!(by.to_string(), "rpcprobe/1");
         }
     }
 }

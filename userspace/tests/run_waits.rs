@@ -98,10 +98,10 @@ fn a_wait_for_a_cpu_tells_on_which_queue_it_was_behind_whom_and_where_it_was_bef
     let told = requests.iter().filter(|(_, segments)| {
         let mut queues = segments.iter().filter(|s| s.category == Category::RunqueueWakeup);
         let behind = queues.by_ref().find(|s| s.cpu == Some(0) && s.duration_ns > 500_000);
-        let by = behind.and_then(|s| s.by.as_deref());
+        let by = behind.and_then(|s| s.by.as_ref());
         let moved = queues.next().filter(|s| s.cpu == Some(1));
         let from = moved.and_then(|s| s.detail.as_deref());
-        by.is_some_and(|by| by.starts_with("peer/"))
+        by.is_some_and(|by| &*by.comm == "peer")
             && from.is_some_and(|detail| detail.ends_with("moved from CPU 0"))
     });
     let told = told.count();

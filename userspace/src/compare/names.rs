@@ -36,7 +36,7 @@ pub struct Names(FxHashMap<(Part, Says), FxHashMap<String, u128>>, usize);
 impl Names {
     pub fn add(&mut self, segment: &Segment) {
         let part = (segment.category, segment.side);
-        let by = segment.by.as_deref().map(crate::report::without_tid);
+        let by = segment.by.as_ref().map(|by| &*by.comm);
         for (says, name) in [(Says::By, by), (Says::Cause, segment.waited_because())] {
             let Some(name) = name else { continue };
             let of_part = self.0.entry((part, says)).or_default();

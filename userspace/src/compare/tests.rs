@@ -7,7 +7,7 @@ use super::kinds::compare;
 use super::run::Run;
 use super::{write, Statistic};
 use crate::capture::manifest::Manifest;
-use crate::model::{Category, Evidence, Kind, Request, Rule, Segment, Side};
+use crate::model::{By, Category, Evidence, Kind, Request, Rule, Segment, Side};
 use crate::output::RequestRow;
 use crate::report::Style;
 
@@ -26,7 +26,7 @@ fn segment(start_ns: u64, duration_ns: u64, category: Category, by: Option<&str>
         phase: None,
         detail: None,
         cause: None,
-        by: by.map(str::to_owned),
+        by: by.map(By::from),
         evidence: Evidence::Measured,
         rule: Some(Rule::Charge),
         shared: 1,

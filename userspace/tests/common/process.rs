@@ -6,6 +6,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use rpcprobe::model::By;
+
 /// How long something that must happen may take before a test gives it up as never happening:
 /// only a failing test ever waits so long.
 const NEVER: Duration = Duration::from_secs(120);
@@ -89,8 +91,8 @@ impl Competitors {
     }
 
     /// Whether `by` of a segment (`comm/tid`) names one of them.
-    pub fn is_one(&self, by: &str) -> bool {
-        self.0.iter().any(|child| by == format!("sh/{}", child.id()))
+    pub fn is_one(&self, by: &By) -> bool {
+        self.0.iter().any(|child| &*by.comm == "sh" && by.tid == Some(child.id()))
     }
 }
 

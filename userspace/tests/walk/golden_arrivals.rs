@@ -84,6 +84,27 @@ fn of_two_arrivals_one_is_served_first() {
     assert_eq!(began(&s, 100), expected(answer));
 }
 
+/// A client with two requests under way, never at rest: one's answer comes while the client is already in the read of it.
+/// What it did for the other meanwhile, this one did not wait for.
+#[test]
+fn an_answer_that_comes_during_its_read_was_waited_for_until_then() {
+    let mut s = Story::new();
+    let (c, other) = (Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP));
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    c.asks(&mut s, 10, (0, 4), (100, 110));
+    other.asks(&mut s, 10, (0, 4), (120, 130));
+    s.arrives(other.back, 4, 135);
+    other.gets(&mut s, 10, (0, 4), (140, 145));
+    s.arrives(c.back, 4, 204);
+    c.gets(&mut s, 10, (0, 4), (200, 210));
+    let answer = "
+        100-110 client kernel.tcp
+        110-204 client idle.peer
+        204-210 client kernel.tcp
+    ";
+    assert_eq!(began(&s, 100), expected(answer));
+}
+
 /// Of the answer a byte stayed behind, and left when the client had acknowledged the rest.
 #[test]
 fn what_stays_behind_of_an_answer_is_told_with_it() {

@@ -2,7 +2,7 @@
 
 use rpcprobe::engine::event::TYPE_TCP;
 use rpcprobe::laws::check_parents;
-use rpcprobe::model::Request;
+use rpcprobe::model::{Certainty, Request};
 
 use super::connection::Connection;
 use super::story::*;
@@ -64,8 +64,9 @@ impl Proxy {
         self.s.moved(1, 20, (RECVFROM, c.back, c.there), (from, 4), (at_ns, at_ns + 3));
     }
 
-    /// For the request that the server asks at that time: which client it is made for, and whether it is detached.
-    fn parent(&self, asked_ns: u64) -> Option<(usize, bool)> {
+    /// For the request that the server asks at that time: which client it is made for, how sure that is, and whether it is
+    /// detached.
+    fn told(&self, asked_ns: u64) -> Option<(usize, Certainty, bool)> {
         let requests = self.s.requests();
         check_parents(requests.iter().map(|(request, _)| request)).expect("parents");
         let by =
@@ -76,7 +77,15 @@ impl Proxy {
         let (parent, _) =
             requests.iter().find(|(parent, _)| parent.request_id == id).expect("a row");
         let which = CLIENTS.iter().position(|&tid| by(parent, tid)).expect("a client's");
-        Some((which, child.detached))
+        Some((which, child.parent_certainty.expect("of a parent"), child.detached))
+    }
+
+    fn parent(&self, asked_ns: u64) -> Option<(usize, bool)> {
+        self.told(asked_ns).map(|(which, _, detached)| (which, detached))
+    }
+
+    fn certainty(&self, asked_ns: u64) -> Option<(usize, Certainty)> {
+        self.told(asked_ns).map(|(which, certainty, _)| (which, certainty))
     }
 }
 
@@ -99,10 +108,13 @@ fn a_thread_asks_for_what_it_has_just_taken_in_or_heard_of() {
     p.client_hears(1, 220);
     let parents = [120, 140, 160].map(|asked_ns| p.parent(asked_ns));
     assert_eq!(parents, [Some((0, false)), Some((1, false)), Some((0, false))]);
+    // The other question came after the first was asked, and was the only one left after the second was.
+    let certainties = [120, 140, 160].map(|asked_ns| p.certainty(asked_ns).map(|told| told.1));
+    assert_eq!(certainties, [Some(Certainty::Sure); 3]);
 }
 
 #[test]
-fn of_several_taken_in_together_nothing_tells_which_it_is_for() {
+fn of_several_taken_in_together_what_is_answered_just_after_tells_which_it_is_for() {
     let mut p = Proxy::new();
     p.client_asks(0, 100);
     p.client_asks(1, 105);
@@ -117,8 +129,48 @@ fn of_several_taken_in_together_nothing_tells_which_it_is_for() {
     p.hears(1, 170);
     p.answers(1, 180);
     p.client_hears(1, 190);
-    assert_eq!(p.parent(120), None);
-    assert_eq!(p.parent(160), Some((1, false)), "the only one left");
+    assert_eq!(p.certainty(120), Some((0, Certainty::Likely)));
+    assert_eq!(p.certainty(160), Some((1, Certainty::Sure)), "the only one left");
+}
+
+#[test]
+fn of_several_taken_in_together_nothing_else_tells_which_it_is_for() {
+    let mut p = Proxy::new();
+    p.client_asks(0, 100);
+    p.client_asks(1, 105);
+    p.takes(0, 110);
+    p.takes(1, 115);
+    p.asks(0, 120);
+    p.hears(0, 130);
+    // For the same, or for the other?
+    p.asks(1, 140);
+    p.hears(1, 150);
+    p.answers(0, 160);
+    p.answers(1, 170);
+    p.client_hears(0, 180);
+    p.client_hears(1, 190);
+    assert_eq!(p.certainty(120), None);
+    assert_eq!(p.certainty(140), Some((0, Certainty::Likely)));
+}
+
+/// An event loop that reads all that is ready, and then goes on with each.
+#[test]
+fn as_many_are_asked_and_answered_in_the_order_in_which_they_were_taken_in() {
+    let mut p = Proxy::new();
+    p.client_asks(0, 100);
+    p.client_asks(1, 105);
+    p.takes(0, 110);
+    p.takes(1, 115);
+    p.asks(0, 120);
+    p.asks(1, 130);
+    p.hears(1, 140);
+    p.hears(0, 150);
+    p.answers(1, 160);
+    p.answers(0, 170);
+    p.client_hears(0, 180);
+    p.client_hears(1, 190);
+    let [first, second] = [120, 130].map(|asked_ns| p.certainty(asked_ns));
+    assert_eq!([first, second], [Some((0, Certainty::Likely)), Some((1, Certainty::Likely))]);
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 use rpcprobe::engine::event::Object;
 use rpcprobe::engine::{Engine, Rates};
-use rpcprobe::model::{Kind, Reason, Request};
+use rpcprobe::model::{Certainty, Kind, Reason, Request};
 
 use super::story::*;
 
@@ -196,6 +196,7 @@ fn whose_word_is_older_than_the_capture_may_be_the_server() {
     assert_eq!(answers.len(), 2);
     for (request, _) in answers {
         assert_eq!((request.complete, request.reason), (false, Some(Reason::WordOlder)));
+        assert_eq!(request.certainty, Certainty::Guessed);
     }
 }
 

@@ -1,5 +1,6 @@
 //! Small traces of threads that serve several requests at once, with answers derived by hand: whose work it is.
 
+use rpcprobe::engine::classify::syscall::SOFTIRQ_NET_RX;
 use rpcprobe::engine::event::TYPE_TCP;
 use rpcprobe::laws::check_exclusive;
 use rpcprobe::records::{WAKING_HARDIRQ, WAKING_IN_SYSCALL, WAKING_SOFTIRQ};
@@ -76,6 +77,121 @@ fn a_proxy_works_for_whom_it_asks_and_hears() {
         174-178 other kernel.tcp
     ";
     assert_eq!(of(&s, 30), expected(answer));
+}
+
+/// A client of one thread asks in two pieces, and between them asks and hears for another request. When it rests, this one
+/// does not wait for its turn; and what ended the rest was the other's.
+#[test]
+fn a_client_serves_its_other_requests_meanwhile() {
+    let mut s = Story::new();
+    let (c, other) = (Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP));
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    c.asks(&mut s, 10, (0, 4), (100, 110));
+    s.call(0, 10, NANOSLEEP, (112, 116), 0);
+    other.asks(&mut s, 10, (0, 4), (120, 130));
+    s.switch_in(135, 0, 10, IDLE, ASLEEP, (POLL, 132), None);
+    s.arrives(other.back, 4, 148);
+    s.wake(149, 0, IDLE, 10, WAKING_SOFTIRQ);
+    s.switch(151, 0, IDLE, 10, RUNNABLE);
+    s.call(0, 10, POLL, (132, 152), 1);
+    other.gets(&mut s, 10, (0, 4), (155, 160));
+    s.call(0, 10, NANOSLEEP, (162, 166), 0);
+    c.asks(&mut s, 10, (4, 4), (170, 180));
+    s.arrives(c.back, 4, 190);
+    c.gets(&mut s, 10, (0, 4), (200, 210));
+    let requests = s.requests();
+    check_exclusive(&requests).expect("law 6");
+    let ours = requests.iter().find(|(request, _)| request.start_ns == 100).expect("a request");
+    let answer = "
+        100-110 client kernel.tcp
+        110-149 client idle.peer
+        149-160 client queue.app (kernel.tcp, user, on the run queue, kernel.poll)
+        160-162 client user
+        162-166 client kernel.sched
+        166-170 client user
+        170-180 client kernel.tcp
+        180-190 client idle.peer
+        190-200 client queue.socket (user)
+        200-210 client kernel.tcp
+    ";
+    assert_eq!(table(&ours.1), expected(answer));
+}
+
+/// A thread of the server that sleeps for work is woken by the client, which asks for another request then: this one, which
+/// another thread has read, waited in memory.
+#[test]
+fn what_a_client_does_for_another_leads_nowhere() {
+    let mut s = Story::new();
+    let (c, other) = (Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP));
+    s.task(22, 20, "worker");
+    for (cpu, tid) in [(0, 10), (1, 20), (2, 22)] {
+        s.switch(10, cpu, IDLE, tid, RUNNABLE);
+    }
+    s.switch_in(60, 2, 22, IDLE, ASLEEP, (POLL, 50), None);
+    c.asks(&mut s, 10, (0, 4), (100, 110));
+    c.hears(&mut s, 1, 20, (0, 4), (110, 120));
+    s.wake(155, 0, 10, 22, WAKING_SOFTIRQ | WAKING_IN_SYSCALL);
+    other.asks(&mut s, 10, (0, 4), (150, 160));
+    s.switch(158, 2, IDLE, 22, RUNNABLE);
+    s.call(2, 22, POLL, (50, 162), 1);
+    s.switch_in(165, 0, 10, IDLE, ASLEEP, (POLL, 163), None);
+    s.wake(185, 2, 22, 10, WAKING_SOFTIRQ | WAKING_IN_SYSCALL);
+    c.answers(&mut s, 2, 22, (0, 4), (180, 190));
+    s.switch(188, 0, IDLE, 10, RUNNABLE);
+    s.call(0, 10, POLL, (163, 192), 1);
+    c.gets(&mut s, 10, (0, 4), (195, 200));
+    other.hears(&mut s, 2, 22, (0, 4), (200, 205));
+    other.answers(&mut s, 2, 22, (0, 4), (210, 215));
+    other.gets(&mut s, 10, (0, 4), (220, 225));
+    let requests = s.requests();
+    check_exclusive(&requests).expect("law 6");
+    let ours = requests.iter().find(|(request, _)| request.start_ns == 100).expect("a request");
+    let answer = "
+        100-110 client kernel.tcp
+        110-120 server kernel.tcp
+        120-155 worker queue.app (asleep)
+        155-158 worker runqueue.wakeup by idle
+        158-162 worker kernel.poll
+        162-180 worker user
+        180-185 worker kernel.tcp
+        185-188 client runqueue.wakeup by idle
+        188-192 client kernel.poll
+        192-195 client user
+        195-200 client kernel.tcp
+    ";
+    assert_eq!(table(&ours.1), expected(answer));
+}
+
+/// A client sends two requests by one call: what their packet does in that call is both's.
+#[test]
+fn a_packet_of_several_requests_is_shared() {
+    let mut s = Story::new();
+    let (c, other) = (Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP));
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.moving((105, 0), 10, (true, c.there, c.back), (0, 4));
+    s.irq(0, 10, false, SOFTIRQ_NET_RX, (103, 107));
+    other.asks(&mut s, 10, (0, 4), (100, 110));
+    s.arrives(c.back, 4, 120);
+    c.gets(&mut s, 10, (0, 4), (130, 140));
+    s.arrives(other.back, 4, 145);
+    other.gets(&mut s, 10, (0, 4), (150, 160));
+    let requests = s.requests();
+    assert_eq!(requests.len(), 2, "{requests:#?}");
+    check_exclusive(&requests).expect("law 6");
+    for ((_, segments), (arrived_ns, read_ns)) in requests.iter().zip([(120, 130), (145, 150)]) {
+        let answer = format!(
+            "
+            100-103 client kernel.tcp shared by 2
+            103-107 client wire.stack shared by 2
+            107-110 client kernel.tcp shared by 2
+            110-{arrived_ns} client idle.peer
+            {arrived_ns}-{read_ns} client queue.socket (user)
+            {read_ns}-{} client kernel.tcp
+            ",
+            read_ns + 10
+        );
+        assert_eq!(table(segments), expected(&answer));
+    }
 }
 
 /// A helper that wakes two threads with one thing it did: nothing shows for which of them it was.

@@ -34,6 +34,8 @@ pub enum Until {
     Zombie,
     Journal,
     Net(NetUntil),
+    /// The same, or the timeout.
+    Timed(NetUntil, usize),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -140,6 +142,7 @@ impl Machine {
             }
             Until::Journal => !self.commits.is_empty(),
             Until::Net(until) => self.net_met(task, until),
+            Until::Timed(until, timeout) => self.tokens[timeout] || self.net_met(task, until),
         }
     }
 
@@ -154,6 +157,9 @@ impl Machine {
             Until::Zombie => vec![Queue::Children(self.tasks[task].tgid)],
             Until::Journal => vec![Queue::Journal],
             Until::Net(until) => self.net_queues(until),
+            Until::Timed(until, timeout) => {
+                self.net_queues(until).into_iter().chain([Queue::Token(timeout)]).collect()
+            }
         }
     }
 
@@ -361,7 +367,7 @@ impl Machine {
         self.truth.calls[call].exit_ns = now_ns;
         let count = self.tasks[no].moved;
         let mut io = None;
-        let (mut path, mut accepted_of_ns) = (None, None);
+        let (mut path, mut accepted_of_ns, mut has_timeout) = (None, None, false);
         let ret = match *moved {
             Moved::Nothing(ret) => ret,
             Moved::Counted => count,
@@ -401,12 +407,14 @@ impl Machine {
             Moved::Net(moved) => {
                 let told = self.net_moved(cpu, no, moved);
                 (io, accepted_of_ns) = (told.io, told.accepted_of_ns);
+                has_timeout = told.has_timeout;
                 told.ret
             }
         };
         if self.tasks[no].traced {
             let enter_ns = self.truth.calls[call].enter_ns;
-            let call = Call { accepted_of_ns, ..rpc_call(&sys, enter_ns, now_ns, ret, io, path) };
+            let call = rpc_call(&sys, enter_ns, now_ns, ret, io, path);
+            let call = Call { accepted_of_ns, has_timeout, ..call };
             let tid = self.tasks[no].tid;
             self.emit(cpu, What::Call { tid, call: Box::new(call) });
         }

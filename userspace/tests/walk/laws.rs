@@ -33,16 +33,20 @@ pub fn numbers() -> impl Strategy<Value = Vec<u16>> {
 }
 
 fn engine_pieces(segments: &[Segment]) -> Vec<Piece> {
-    merged(segments.iter().map(|segment| Piece {
-        start_ns: segment.start_ns,
-        end_ns: segment.end_ns(),
-        tid: segment.tid,
-        category: segment.category,
-        // `comm/tid`; idle has no tid to tell.
-        by: segment.category.name().starts_with("runqueue").then_some(()).and_then(|()| {
-            let by = segment.by.as_ref()?;
-            Some(by.rsplit_once('/').and_then(|(_, tid)| tid.parse().ok()).unwrap_or(0))
-        }),
+    merged(segments.iter().map(|segment| {
+        Piece {
+            start_ns: segment.start_ns,
+            end_ns: segment.end_ns(),
+            tid: segment.tid,
+            category: segment.category,
+            // Idle has no tid to tell.
+            by: segment
+                .category
+                .name()
+                .starts_with("runqueue")
+                .then_some(())
+                .and_then(|()| Some(segment.by.as_ref()?.tid.unwrap_or(0))),
+        }
     }))
 }
 

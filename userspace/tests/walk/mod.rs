@@ -18,6 +18,7 @@ mod golden_requests;
 mod golden_rules;
 mod golden_shared;
 mod golden_sockets;
+mod golden_timers;
 mod golden_turns;
 mod golden_unseen;
 mod hidden;

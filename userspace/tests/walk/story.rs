@@ -195,6 +195,12 @@ impl Story {
         self.ended(cpu, tid, nr, span, ret, None);
     }
 
+    /// A wait for readiness that has a timeout.
+    pub fn timed(&mut self, cpu: u32, tid: u32, span: (u64, u64), ret: i64) {
+        let call = Call { has_timeout: true, ..Call::new(POLL, span, ret) };
+        self.at(span.1, cpu, What::Call { tid, call: Box::new(call) });
+    }
+
     /// A file is opened by that name.
     pub fn opened_file(
         &mut self,

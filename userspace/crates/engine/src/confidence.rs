@@ -6,7 +6,8 @@ use rpcprobe_model::{Certainty, Kind, Reason, Request};
 
 /// Of a request that was found so.
 pub fn of(world: &World, goal: &Goal, request: &Request) -> Certainty {
-    if request.reason == Some(Reason::AskerUnknown) {
+    // Which end asks is not known.
+    if matches!(request.reason, Some(Reason::AskerUnknown | Reason::WordOlder)) {
         return Certainty::Guessed;
     }
     match request.kind {

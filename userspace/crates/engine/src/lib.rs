@@ -335,7 +335,10 @@ impl Engine {
                 _ => Shows::Wait,
             }
         };
-        let segments = self.claims.settle(claimant, segments, workers, shows);
+        let spent = |thread: ThreadId, from_ns: u64, to_ns: u64| {
+            world.sums.spent(thread, world.thread(thread), from_ns, to_ns)
+        };
+        let segments = self.claims.settle(claimant, segments, workers, shows, spent);
         let inner = self.claims.inner.over(&claimant);
         let latency_ns = claimant.end_ns.saturating_sub(claimant.start_ns);
         match claimant.encloses {
@@ -399,8 +402,7 @@ impl Engine {
         }
         let enough = |(events, _): &&(u64, u64)| events + KEEP_EVENTS <= self.events;
         let busy_ns = self.rounds.iter().rev().find(enough).map_or(0, |(_, at_ns)| *at_ns);
-        let goals = || self.waiting.iter().map(|waiting| &waiting.found.goal);
-        let waiting = goals().map(|goal| goal.start_ns).min();
+        let waiting = self.waiting.iter().map(|waiting| waiting.found.goal.start_ns).min();
         let horizon_ns = self
             .detector
             .horizon_ns(self.world.now_ns, busy_ns)
@@ -410,12 +412,7 @@ impl Engine {
             .max(self.given_up_ns);
         let mut held = Held::default();
         self.detector.hold(&mut held);
-        for goal in goals() {
-            held.threads.insert(goal.client);
-            held.processes.insert(goal.client_process);
-            held.processes.extend(goal.server_process.into_iter().chain(goal.child));
-            held.channels.extend(goal.messages.iter().map(|message| message.object));
-        }
+        self.waiting.iter().for_each(|waiting| waiting.found.hold(&mut held));
         held.threads.extend(self.waiting.iter().map(|waiting| waiting.on));
         self.ledger.count(&self.world, horizon_ns);
         self.claims.book_before(horizon_ns, &self.world, &mut self.ledger);

@@ -8,6 +8,7 @@
 
 mod accept;
 mod arrivals;
+mod askers;
 mod futex_roles;
 mod goal;
 mod helpers;

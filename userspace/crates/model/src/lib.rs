@@ -43,12 +43,14 @@ macro_rules! named {
     };
 }
 
+mod by;
 pub mod laws;
-pub mod reason;
+mod reason;
 pub mod request_filter;
 pub mod texts;
 pub mod worded;
 
+pub use by::By;
 pub use reason::{GapWhy, Reason, Who};
 
 named! {
@@ -239,9 +241,9 @@ named! {
 }
 
 /// A piece of a request's latency: `[start_ns, start_ns + duration_ns)`. Its texts are strings or, in the engine and on
-/// the way into the files, numbers of [`Texts`].
+/// the way into the files, numbers of [`Texts`]: there `by` is the number of the text that files have.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Segment<T = String> {
+pub struct Segment<T = String, B = By> {
     /// CLOCK_MONOTONIC.
     pub start_ns: u64,
     /// Never 0.
@@ -259,8 +261,8 @@ pub struct Segment<T = String> {
     pub detail: Option<T>,
     /// For waits: what the thread or device waited for did meanwhile.
     pub cause: Option<T>,
-    /// For waits: the thread that had the CPU, the lock, or the answer (`comm/tid`).
-    pub by: Option<T>,
+    /// For waits: the thread that had the CPU, the lock, or the answer.
+    pub by: Option<B>,
     pub evidence: Evidence,
     /// `None`: in captures of before rules had names.
     pub rule: Option<Rule>,
@@ -293,7 +295,7 @@ pub enum Taken {
 pub const ADDED_UP: &str = "pieces added up";
 
 /// A segment whose texts are among those of its request.
-pub type Told = Segment<TextId>;
+pub type Told = Segment<TextId, TextId>;
 
 impl Told {
     /// The same with its texts.
@@ -312,7 +314,7 @@ impl Told {
             phase,
             detail: self.detail.map(text),
             cause: self.cause.map(text),
-            by: self.by.map(text),
+            by: self.by.map(|by| By::from(texts.get(by))),
             evidence: self.evidence,
             rule: self.rule,
             shared: self.shared,
@@ -340,7 +342,8 @@ impl From<&[Segment]> for Segments {
         let mut texts = Texts::new();
         let told = |segment: &Segment| {
             let mut id = |text: &Option<String>| text.as_ref().map(|text| texts.add(text));
-            let (detail, cause, by) = (id(&segment.detail), id(&segment.cause), id(&segment.by));
+            let (detail, cause) = (id(&segment.detail), id(&segment.cause));
+            let by = segment.by.as_ref().map(|by| texts.add(&by.to_string()));
             Told {
                 start_ns: segment.start_ns,
                 duration_ns: segment.duration_ns,
@@ -372,7 +375,7 @@ impl Segment {
     }
 }
 
-impl<T> Segment<T> {
+impl<T, B> Segment<T, B> {
     /// First nanosecond after the segment.
     pub fn end_ns(&self) -> u64 {
         self.start_ns + self.duration_ns
@@ -393,6 +396,8 @@ pub struct Request {
     pub request_id: u64,
     /// The request this one was made for: this one began while its server served that one.
     pub parent_request_id: Option<u64>,
+    /// How sure that is.
+    pub parent_certainty: Option<Certainty>,
     /// Its parent was answered before it was: what it took after that is no part of its parent's latency.
     pub detached: bool,
     pub kind: Kind,
@@ -457,6 +462,7 @@ impl Request {
         Request {
             request_id: 0,
             parent_request_id: None,
+            parent_certainty: None,
             detached: false,
             kind,
             certainty: Certainty::Likely,
@@ -484,7 +490,7 @@ impl Request {
 }
 
 /// Sum of the segments of each category, indexed as [`Category::ALL`].
-pub fn category_ns<T>(segments: &[Segment<T>]) -> [u64; Category::ALL.len()] {
+pub fn category_ns<T, B>(segments: &[Segment<T, B>]) -> [u64; Category::ALL.len()] {
     let mut sums = [0; Category::ALL.len()];
     for segment in segments {
         sums[segment.category as usize] += segment.duration_ns;
@@ -496,7 +502,10 @@ pub fn category_ns<T>(segments: &[Segment<T>]) -> [u64; Category::ALL.len()] {
 ///
 /// # Errors
 /// Says where the first gap, overlap or empty segment is.
-pub fn check_conservation<T>(request: &Request, segments: &[Segment<T>]) -> Result<(), String> {
+pub fn check_conservation<T, B>(
+    request: &Request,
+    segments: &[Segment<T, B>],
+) -> Result<(), String> {
     let mut at_ns = request.start_ns;
     for (seq, segment) in segments.iter().enumerate() {
         if segment.duration_ns == 0 {

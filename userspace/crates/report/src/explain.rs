@@ -144,9 +144,13 @@ fn heading(
     if request.records_lost > 0 {
         facts.push(format!("{} lost meanwhile", count(request.records_lost, "record")));
     }
-    facts.extend(request.parent_request_id.map(|id| match request.detached {
-        true => format!("begun by request {id}, which did not wait for it"),
-        false => format!("part of request {id}"),
+    facts.extend(request.parent_request_id.map(|id| {
+        let certainty = request.parent_certainty.filter(|certainty| *certainty != Certainty::Sure);
+        let certainty = certainty.map(|certainty| format!("{certainty} ")).unwrap_or_default();
+        match request.detached {
+            true => format!("{certainty}begun by request {id}, which did not wait for it"),
+            false => format!("{certainty}part of request {id}"),
+        }
     }));
     write!(out, "{}", wrap(&facts.join(" · "), "  ", style))?;
     let ends = [("client", request.client_moved), ("server", request.server_moved)];
@@ -267,7 +271,7 @@ fn detail(segment: &Segment, rules: bool) -> String {
     let mut parts = Vec::new();
     parts.extend(segment.phase.map(|phase| format!("[{}]", escape(phase))));
     parts.extend(segment.detail.as_deref().map(escape));
-    parts.extend(segment.by.as_deref().map(|by| format!("by {}", escape(by))));
+    parts.extend(segment.by.as_ref().map(|by| format!("by {}", escape(&by.to_string()))));
     parts.extend(segment.cause.as_deref().map(|cause| match segment.waited_because() {
         Some(cause) => format!("because: {}", escape(cause)),
         None => escape(cause),

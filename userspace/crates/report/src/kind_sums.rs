@@ -10,7 +10,7 @@ use super::largest::Largest;
 use super::sums::{clamp, ratio, Distribution, Key, Sum, Sums};
 use super::survey::KindPlan;
 use super::tail::TailSums;
-use super::threads::{without_tid, ProbeThreads};
+use super::threads::ProbeThreads;
 use super::words;
 use rpcprobe_model::{Category, Certainty, Evidence, Kind, Reason, Request, Segment};
 
@@ -53,8 +53,8 @@ impl WaitSums {
         if segment.evidence == Evidence::Modelled {
             self.modelled_ns += ns;
         }
-        if let Some(name) = segment.by.as_deref().map(without_tid) {
-            self.named_ns.add(name, ns);
+        if let Some(by) = &segment.by {
+            self.named_ns.add(&by.comm, ns);
         }
     }
 
@@ -191,7 +191,7 @@ impl KindSums {
         if matches!(segment.category, Category::RunqueueWakeup | Category::RunqueuePreempted) {
             let new = || WaitSums { total_ns: 0, modelled_ns: 0, named_ns: Largest::new(NAMES) };
             self.waits.entry(key).or_insert_with(new).add(segment);
-            if segment.by.as_deref().is_some_and(|by| probe.have(by)) {
+            if segment.by.as_ref().is_some_and(|by| probe.have(by)) {
                 self.behind_probe_ns += u128::from(segment.duration_ns);
             }
         }

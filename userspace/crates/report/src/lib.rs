@@ -48,7 +48,6 @@ pub use sums::Distribution;
 pub use survey::{Contents, Facts, Query, Survey};
 pub use tail::{Band, Tail, TailPart};
 pub use text::escape;
-pub use threads::without_tid;
 pub use threads::ProbeThreads;
 pub use units::{format_ns, format_share, nearest_rank, parse_ns};
 

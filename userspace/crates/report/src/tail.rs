@@ -166,7 +166,7 @@ impl TailSums {
         let ns = segment.duration_ns.into();
         names.comm.add(&segment.comm, ns);
         if let Some(by) = &segment.by {
-            names.by.add(super::threads::without_tid(by), ns);
+            names.by.add(&by.comm, ns);
         }
         if let Some(cause) = segment.waited_because() {
             names.cause.add(cause, ns);

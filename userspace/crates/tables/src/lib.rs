@@ -406,6 +406,7 @@ mod tests {
         let request = Request {
             request_id: id,
             parent_request_id: Some(1),
+            parent_certainty: Some(Certainty::Likely),
             detached: true,
             kind: Kind::Http2,
             certainty: Certainty::Guessed,

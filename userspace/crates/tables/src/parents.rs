@@ -8,10 +8,10 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use arrow_array::{Array, BooleanArray, Int64Array, RecordBatch};
+use arrow_array::{Array, BooleanArray, Int64Array, RecordBatch, StringArray};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
-use super::requests::{schema, DETACHED, LATENCY, PARENT, START};
+use super::requests::{schema, DETACHED, LATENCY, PARENT, PARENT_CERTAINTY, START};
 use super::{file_writer, told, write_batch, BATCH_ROWS, REQUESTS_FILE, REQUESTS_HELD_BYTES};
 
 /// The row of a request that others name as their parent.
@@ -38,7 +38,11 @@ pub fn renumber_parents(
         let mut from = from;
         from.rewind()?;
         let schema = Arc::new(schema());
-        let [parent_at, detached_at] = [schema.index_of(PARENT)?, schema.index_of(DETACHED)?];
+        let [parent_at, certainty_at, detached_at] = [
+            schema.index_of(PARENT)?,
+            schema.index_of(PARENT_CERTAINTY)?,
+            schema.index_of(DETACHED)?,
+        ];
         let [start_at, latency_at] = [schema.index_of(START)?, schema.index_of(LATENCY)?];
         let mut writer = file_writer(Box::new(to), schema.clone())?;
         let reader = ParquetRecordBatchReaderBuilder::try_new(from)?;
@@ -62,6 +66,9 @@ pub fn renumber_parents(
             let numbers: Int64Array = linked.iter().map(|link| link.map(|(id, _)| id)).collect();
             let late = linked.iter().map(|link| Some(link.is_some_and(|(_, late)| late)));
             let late: BooleanArray = late.collect();
+            let certainties = columns[certainty_at].as_string::<i32>().iter().zip(&linked);
+            let certainties = certainties.map(|(name, link)| name.filter(|_| link.is_some()));
+            columns[certainty_at] = Arc::new(certainties.collect::<StringArray>());
             columns[parent_at] = Arc::new(numbers);
             columns[detached_at] = Arc::new(late);
             let batch = RecordBatch::try_new(schema.clone(), columns)?;
@@ -77,7 +84,7 @@ pub fn renumber_parents(
 mod tests {
     use super::super::{read_requests, Writer};
     use super::*;
-    use rpcprobe_model::{Kind, Request, Segments};
+    use rpcprobe_model::{Certainty, Kind, Request, Segments};
 
     /// 10,000 requests of 5 ns that begin every 10 ns, a quarter each with a parent that has the window of all,
     /// that has ended in the middle of the 2,000th, and that is in no row.
@@ -90,6 +97,7 @@ mod tests {
             .map(|request_id| Request {
                 request_id,
                 parent_request_id: [None, Some(7), Some(1 << 62), Some(8)][request_id as usize % 4],
+                parent_certainty: (request_id % 4 > 0).then_some(Certainty::Sure),
                 ..Request::new(Kind::Tcp, 10 * request_id, 10 * request_id + 5)
             })
             .collect();
@@ -115,6 +123,7 @@ mod tests {
                 }
                 _ => None,
             };
+            request.parent_certainty = request.parent_request_id.map(|_| Certainty::Sure);
             request.detached = request.request_id == 2_002;
         }
         assert_eq!(expected[2_001].request.parent_request_id, Some(9_999));

@@ -56,6 +56,7 @@ const HELD_BACK: [&str; 2] = ["held_back_ns", "held_back_by"];
 
 const CERTAINTY: &str = "certainty";
 pub(super) const PARENT: &str = "parent_request_id";
+pub(super) const PARENT_CERTAINTY: &str = "parent_certainty";
 pub(super) const DETACHED: &str = "detached";
 pub(super) const START: &str = "start_ns";
 pub(super) const LATENCY: &str = "latency_ns";
@@ -88,6 +89,7 @@ pub(super) fn schema() -> Schema {
         int("response_bytes", true),
     ];
     fields.push(text(CERTAINTY, true));
+    fields.push(text(PARENT_CERTAINTY, true));
     fields.push(Field::new(DETACHED, DataType::Boolean, true));
     fields.extend(MOVED.iter().map(|name| int(name, true)));
     fields.extend([int(HELD_BACK[0], true), text(HELD_BACK[1], true)]);
@@ -101,6 +103,7 @@ fn required() -> Schema {
     let fields = all.fields().iter().filter(|field| {
         let name = field.name().as_str();
         name != CERTAINTY
+            && name != PARENT_CERTAINTY
             && name != DETACHED
             && !MOVED.contains(&name)
             && !HELD_BACK.contains(&name)
@@ -229,6 +232,7 @@ impl RequestWriter {
         row.number("request_bytes", request.request_bytes)?;
         row.number("response_bytes", request.response_bytes)?;
         row.text(Some(request.certainty.name()))?;
+        row.text(request.parent_certainty.map(Certainty::name))?;
         row.flag(request.detached)?;
         let ends = [request.client_moved, request.server_moved];
         let moved = ends.into_iter().flat_map(|end| match end {
@@ -357,6 +361,7 @@ struct Reader {
     response_bytes: Ints,
     /// These, what was moved and what was held back are missing in captures of before there were any.
     certainty: Option<Texts>,
+    parent_certainty: Option<Texts>,
     detached: Option<BooleanArray>,
     moved: Option<Vec<Ints>>,
     held_back: Option<(Ints, Texts)>,
@@ -399,6 +404,9 @@ impl Reader {
             request_bytes: int("request_bytes")?,
             response_bytes: int("response_bytes")?,
             certainty: batch.column_by_name(CERTAINTY).map(|_| text(CERTAINTY)).transpose()?,
+            parent_certainty: (batch.column_by_name(PARENT_CERTAINTY))
+                .map(|_| text(PARENT_CERTAINTY))
+                .transpose()?,
             detached: batch.column_by_name(DETACHED).map(|_| bools(batch, DETACHED)).transpose()?,
             moved: has_moved.then(moved).transpose()?,
             held_back: has_held_back.then(held_back).transpose()?,
@@ -423,6 +431,15 @@ impl Reader {
         }
     }
 
+    fn parent_certainty(&self, row: usize) -> Result<Option<Certainty>> {
+        match &self.parent_certainty {
+            Some(column) if column.owned(row).is_some() => {
+                column.named(row, Certainty::from_name).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
     fn held_back_by(&self, row: usize) -> Result<Option<HeldBy>> {
         match &self.held_back {
             Some((_, by)) if by.owned(row).is_some() => by.named(row, HeldBy::from_name).map(Some),
@@ -437,6 +454,7 @@ impl Reader {
         let request = Request {
             request_id: self.request_id.need(row)?,
             parent_request_id: self.parent_request_id.get(row)?,
+            parent_certainty: self.parent_certainty(row)?,
             detached: self.detached.as_ref().is_some_and(|d| d.is_valid(row) && d.value(row)),
             kind: self.kind.named(row, Kind::from_name)?,
             certainty: match &self.certainty {

@@ -23,7 +23,9 @@ use super::{
 };
 use crate::number_column::NumberColumn;
 use crate::text_column::TextColumn;
-use rpcprobe_model::{Category, Evidence, Rule, Segment, Segments, Side, StackUse, Taken, Told};
+use rpcprobe_model::{
+    By, Category, Evidence, Rule, Segment, Segments, Side, StackUse, Taken, Told,
+};
 
 /// Different phases a file may name: far more than there are, and a bound on what is kept for ever.
 const MAX_PHASES: usize = 256;
@@ -360,7 +362,7 @@ impl Reader {
             phase: self.phase.get(row).map(phase_name).transpose()?,
             detail: self.detail.owned(row),
             cause: self.cause.owned(row),
-            by: self.by.owned(row),
+            by: self.by.get(row).map(By::from),
             evidence: self.evidence.named(row, Evidence::from_name)?,
             rule: self.rule(row)?,
             shared: self.shared(row)?,

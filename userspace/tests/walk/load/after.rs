@@ -1,7 +1,7 @@
 //! What follows a call: whose work it was, and what its thread does next.
 
 use super::facts::ReqNo;
-use super::net::NetOp;
+use super::net::{NetOp, NetUntil, Set};
 use super::programs::Design;
 use super::steps::{reads, After, Job, Step, CLIENT, SERVER};
 use crate::walk::kernel::Birth;
@@ -24,6 +24,7 @@ impl Machine {
             }
             After::Polled(set) => {
                 let ready = self.ready_reqs(set);
+                self.local(no).found = self.net_met(no, NetUntil::Ready(set));
                 let whose = self.net.facts.number_of(&ready, true);
                 self.perform_net(0, no, NetOp::Relabel(whose));
                 self.local(no).between = whose;
@@ -34,14 +35,15 @@ impl Machine {
     }
 
     /// For whom it is that something is ready.
-    fn ready_reqs(&self, set: usize) -> Vec<ReqNo> {
+    fn ready_reqs(&self, at: usize) -> Vec<ReqNo> {
         let net = &self.net;
-        let set = &net.sets[set];
+        let set = &net.sets[at];
         let links = set.links.iter().filter(|link| net.is_readable(**link));
         let waiting = set.listener.into_iter().flat_map(|listener| &net.backlogs[listener]);
         let conns = links.map(|link| link / 2).chain(waiting.copied());
         let mut ready: Vec<_> = conns.filter_map(|conn| self.req_on(conn)).collect();
         ready.extend(set.event.iter().flat_map(|_| &net.plan.done));
+        ready.extend(self.due_reqs(at));
         ready
     }
 
@@ -82,11 +84,14 @@ impl Machine {
     // ---- servers ------------------------------------------------------------------------------
 
     pub fn dispatch(&mut self, no: TaskNo, at: usize) {
-        let set = self.net.sets[at].clone();
+        let mut set = self.net.sets[at].clone();
+        let serves = set.listener.is_some();
+        if !self.local(no).found {
+            set = Set::default();
+        }
         let mut steps = Vec::new();
         let backlog = set.listener.filter(|listener| !self.net.backlogs[*listener].is_empty());
         steps.extend(backlog.map(Step::Accept));
-        let serves = set.listener.is_some();
         let end = if serves { SERVER } else { CLIENT };
         for &link in set.links.iter().filter(|link| self.net.is_readable(**link)) {
             steps.push(Step::Receive { conn: link / 2, end, whole: false });
@@ -102,6 +107,7 @@ impl Machine {
                 .into_iter()
                 .flatten(),
         );
+        acts = self.with_due(at, acts);
         if serves {
             let rest =
                 [Step::ServeBatch, Step::For(Vec::new()), Step::Poll(at), Step::Dispatch(at)];
@@ -126,13 +132,17 @@ impl Machine {
 
     /// A worker has been told that there is something for it, and takes the first.
     pub fn take_job(&mut self, no: TaskNo) {
+        if self.local(no).for_timer {
+            return self.take_due(no);
+        }
         let job = self.net.plan.jobs.pop_front().expect("told of");
         let mut acts = match job {
             Job::Message(req) => {
                 let mut acts = vec![Act::Load(Step::For(vec![req]))];
                 acts.extend(self.work(req));
                 let hands_back = self.net.plan.design == Design::HandBack;
-                acts.push(Act::Load(if hands_back { Step::Done(req) } else { Step::Answer(req) }));
+                let then = if hands_back { Step::Done(req) } else { self.then_by_worker(req) };
+                acts.push(Act::Load(then));
                 acts
             }
             Job::Connection(conn) => {

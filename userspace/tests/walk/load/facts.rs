@@ -81,6 +81,15 @@ pub struct Req {
     pub answered_ns: Option<u64>,
 }
 
+/// A request was put off: from then until then, and its server went on with it at last.
+#[derive(Clone, Copy, Debug)]
+pub struct Delay {
+    pub req: ReqNo,
+    pub from_ns: u64,
+    pub due_ns: u64,
+    pub resumed_ns: Option<u64>,
+}
+
 /// For which requests a thread works.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Whose {
@@ -95,6 +104,7 @@ pub struct Facts {
     pub opened: Vec<Opened>,
     pub packets: Vec<Packet>,
     pub reqs: Vec<Req>,
+    pub delays: Vec<Delay>,
     /// 0: no request's.
     pub whose: Vec<Whose>,
 }

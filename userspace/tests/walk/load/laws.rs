@@ -14,7 +14,7 @@ use rpcprobe::model::{check_conservation, Kind, Request, Segment, Segments};
 use super::facts::ReqNo;
 use super::net::Way;
 use super::programs::{simulate, Trace};
-use super::score::Score;
+use super::score::{Score, WITHOUT_TIMERS, WITH_TIMERS};
 use super::verdict::Judge;
 use crate::walk::laws::{cases, check_ledger_of, sums, thinned};
 use crate::walk::story::{table, Answers};
@@ -152,7 +152,8 @@ fn check(trace: &Trace, score: &mut Score) -> Result<(), String> {
     for (req, request, segments) in found {
         judge(trace, req, request, segments, score)?;
         let said = request.parent_request_id.map(|id| by_id.get(&id).copied());
-        score.parent(trace.design, trace.facts.reqs[req].parent, said);
+        let truth = trace.facts.reqs[req].parent;
+        score.parent(trace.design, truth, said, request.parent_certainty);
     }
     Ok(())
 }
@@ -179,6 +180,10 @@ fn judge(
         }
     }
     for at_ns in request.start_ns..end_ns {
+        if request.server.is_some() && judge.waits_for_timer(at_ns) {
+            let shown = segments.iter().find(|s| s.start_ns <= at_ns && at_ns < s.end_ns());
+            score.put_off(trace.design, shown.expect("they tile it"));
+        }
         if let Some(tid) = judge.only_worker(at_ns) {
             let shown = segments.iter().find(|s| s.start_ns <= at_ns && at_ns < s.end_ns());
             score.worked(trace.design, tid, shown.expect("they tile it"));
@@ -201,11 +206,21 @@ fn events(trace: &Trace) -> String {
 /// as it was.
 #[test]
 fn servers_under_load_are_explained_as_they_were() {
+    explained_as_they_were(false);
+}
+
+/// The same of servers that have timers.
+#[test]
+fn servers_with_timers_are_explained_as_they_were() {
+    explained_as_they_were(true);
+}
+
+fn explained_as_they_were(timers: bool) {
     let config = cases(1);
     let many = config.cases;
     let score = RefCell::new(Score::default());
     let result = TestRunner::new(config).run(&numbers(), |numbers| {
-        let trace = simulate(numbers);
+        let trace = simulate(numbers, timers);
         check(&trace, &mut score.borrow_mut()).map_err(|what| {
             let Trace { design, traced, .. } = trace;
             let what = format!("{what}\n{}", events(&trace));
@@ -221,7 +236,7 @@ fn servers_under_load_are_explained_as_they_were() {
     println!("{many} traces, {score}");
     // Of few traces shares are left to chance.
     if many >= 10_000 {
-        score.check_floors();
+        score.check_floors(if timers { &WITH_TIMERS } else { &WITHOUT_TIMERS });
     }
 }
 
@@ -230,8 +245,11 @@ proptest! {
 
     /// What is put together adds up to what each piece would have, and is nobody else's.
     #[test]
-    fn few_segments_under_load_add_up_to_every_piece(numbers in numbers()) {
-        let trace = simulate(numbers);
+    fn few_segments_under_load_add_up_to_every_piece(
+        numbers in numbers(),
+        timers in any::<bool>(),
+    ) {
+        let trace = simulate(numbers, timers);
         let engine = Engine::new(trace.cpus, trace.truth.start_ns, Rates::default());
         let (few, accounts) = explained_by(engine, &trace);
         let (every, all_accounts) = explained(&trace);
@@ -248,8 +266,9 @@ proptest! {
         numbers in numbers(),
         kept in proptest::collection::vec(0u8..100, 1..400),
         share in 0u8..100,
+        timers in any::<bool>(),
     ) {
-        let trace = simulate(numbers);
+        let trace = simulate(numbers, timers);
         check_ledger_of(trace.cpus, trace.truth.start_ns, &thinned(&trace.events, &kept, share))?;
     }
 }

@@ -16,5 +16,6 @@ pub mod net;
 pub mod programs;
 mod score;
 pub mod steps;
+mod timers;
 mod told;
 mod verdict;

@@ -67,6 +67,7 @@ pub enum NetUntil {
     Backlog(usize),
     Ready(usize),
     Semaphore(usize),
+    Never,
 }
 
 pub type NetQueue = NetUntil;
@@ -101,6 +102,14 @@ pub enum NetOp {
     Relabel(u32),
     Begins(ReqNo),
     After(After),
+    /// A timer will fire the token then; or not.
+    Arm {
+        token: usize,
+        due_ns: u64,
+    },
+    Disarm {
+        token: usize,
+    },
 }
 
 /// What a call has done.
@@ -118,6 +127,10 @@ pub enum NetMoved {
     },
     /// So many are ready.
     Ready,
+    Waited(NetUntil),
+    Slept {
+        ret: i64,
+    },
 }
 
 /// What comes about when a token is fired.
@@ -221,6 +234,7 @@ impl Machine {
             NetUntil::Semaphore(number) => {
                 net.semaphores[number] > 0 || self.tasks[task].futex_woken
             }
+            NetUntil::Never => false,
         }
     }
 
@@ -269,6 +283,8 @@ impl Machine {
                 self.net.facts.reqs[req].start_ns.get_or_insert(now_ns);
             }
             NetOp::After(after) => self.after(no, after),
+            NetOp::Arm { token, due_ns } => self.arm(cpu, token, due_ns),
+            NetOp::Disarm { token } => self.disarm(token),
         }
     }
 

@@ -90,13 +90,13 @@ pub struct Trace {
 }
 
 /// The listeners: of the server, and of the one behind it.
-const FRONT: usize = 0;
+pub const FRONT: usize = 0;
 const BEHIND: usize = 1;
 
 /// Runs the machine that a tape describes.
-pub fn simulate(numbers: Vec<u16>) -> Trace {
+pub fn simulate(numbers: Vec<u16>, timers: bool) -> Trace {
     let mut m = Machine::new(Tape::new(numbers));
-    let traced = m.set_up_load();
+    let traced = m.set_up_load(timers);
     m.run_load();
     let facts = std::mem::take(&mut m.net.facts);
     let design = m.net.plan.design;
@@ -132,7 +132,7 @@ impl Machine {
     }
 
     /// The choices, and the tasks that are there from the begin. Whether clients and servers are traced.
-    fn set_up_load(&mut self) -> [bool; 2] {
+    fn set_up_load(&mut self, timers: bool) -> [bool; 2] {
         let cpus = self.tape.length(4) as usize;
         self.cpus = vec![0; cpus];
         self.truth.cpus = vec![Vec::new(); cpus];
@@ -150,6 +150,9 @@ impl Machine {
         plan.lock = [None, Some(Lock::Mutex), Some(Lock::Semaphore)][self.tape.pick(3) as usize];
         self.plan.by_condition = plan.design == Design::EventPool && self.tape.once_in(2);
         self.plan.descriptors = [5, 6];
+        if timers {
+            self.set_up_timers();
+        }
         let traced = [[true, true], [true, true], [false, true], [true, false]];
         let traced = traced[self.tape.pick(4) as usize];
 
@@ -319,7 +322,7 @@ impl Machine {
         acts
     }
 
-    fn is_behind(&self, conn: usize) -> bool {
+    pub fn is_behind(&self, conn: usize) -> bool {
         self.net.conns[conn].listener == BEHIND
     }
 
@@ -362,7 +365,8 @@ impl Machine {
             }
             Design::Pool | Design::EventPool | Design::HandBack => {
                 let mut acts = self.computes();
-                acts.push(Act::Load(Step::Hand(req)));
+                let then = self.then_by_loop(req, Step::Hand(req));
+                acts.push(Act::Load(then));
                 acts
             }
             _ => serve.into_iter().chain(again).collect(),
@@ -371,7 +375,14 @@ impl Machine {
 
     pub fn serve(&mut self, req: ReqNo) -> Vec<Act> {
         let mut acts = self.work(req);
-        acts.push(Act::Load(Step::Answer(req)));
+        let then = match self.net.plan.design {
+            Design::Loop | Design::Batch => self.then_by_loop(req, Step::Answer(req)),
+            _ => {
+                acts.extend(self.sleeps());
+                Step::Answer(req)
+            }
+        };
+        acts.push(Act::Load(then));
         acts
     }
 

@@ -8,12 +8,11 @@ use rpcprobe::model::Category;
 use super::facts::{LinkNo, Message, Req, ReqNo};
 use super::net::{category, on_socket, NetMoved, NetOp, NetUntil};
 use super::programs::Design;
+use super::timers::Timers;
 use crate::walk::kernel::{Moved, Op, Stage, Sys, Until};
 use crate::walk::machine::Machine;
-use crate::walk::programs::{plain, wakes, Act};
-use crate::walk::story::{
-    condition, socket, ACCEPT, CLOSE, CONNECT, FUTEX, POLL, RECVFROM, SENDTO,
-};
+use crate::walk::programs::{wakes, Act};
+use crate::walk::story::{condition, socket, ACCEPT, CLOSE, CONNECT, FUTEX, RECVFROM, SENDTO};
 use crate::walk::truth::{TaskNo, Why};
 
 /// The end of a connection that asks, and the one that answers.
@@ -82,6 +81,12 @@ pub enum Step {
     AnswerDone,
     /// Asks another server for the sake of a request.
     AskBehind(ReqNo),
+    /// Goes on with a request after a while, in that way.
+    Delay(ReqNo, Box<Step>),
+    Resume(ReqNo),
+    /// Of the lock that it took for the time.
+    LetGo(ReqNo),
+    Sleep,
 }
 
 /// What follows a call.
@@ -116,6 +121,7 @@ pub struct Plan {
     pub asks_behind: bool,
     pub behind_alone: bool,
     pub lock: Option<Lock>,
+    pub timers: Timers,
 }
 
 impl Plan {
@@ -136,6 +142,11 @@ pub struct Local {
     pub batch: Vec<ReqNo>,
     /// Its connection to the server behind.
     pub behind: Option<usize>,
+    /// Its wait ends after a time, at the latest; something was ready as it ended; it has something to do that is
+    /// due.
+    pub timed: bool,
+    pub found: bool,
+    pub for_timer: bool,
 }
 
 /// What the threads of a server have a lock made of.
@@ -297,15 +308,13 @@ impl Machine {
                 ops
             }
             Step::Poll(set) => {
-                let until = Until::Net(NetUntil::Ready(set));
-                let wait = Op::Wait(until, Why::Readiness, Stage::Begin);
-                let sys = plain(POLL, Category::KernelPoll);
-                let mut ops = self.call(sys, vec![wait], Moved::Net(NetMoved::Ready));
+                let mut ops = self.timed_poll(no, set);
                 insert_before_leave(&mut ops, Op::Net(NetOp::After(After::Polled(set))));
                 ops
             }
-            Step::SemaphoreWait { number, is_lock } => self.semaphore_wait(number, is_lock),
+            Step::SemaphoreWait { number, is_lock } => self.semaphore_wait(no, number, is_lock),
             Step::SemaphorePost(number) => self.semaphore_post(number),
+            Step::Sleep => self.sleep_ops(no),
             Step::For(reqs) => vec![self.label(&reqs, false)],
             Step::Between => {
                 let between = self.local(no).between;
@@ -318,16 +327,25 @@ impl Machine {
         }
     }
 
-    fn semaphore_wait(&mut self, number: usize, is_lock: bool) -> Vec<Op> {
+    fn semaphore_wait(&mut self, no: TaskNo, number: usize, is_lock: bool) -> Vec<Op> {
+        self.local(no).for_timer = false;
         if self.net.semaphores[number] > 0 {
             self.net.semaphores[number] -= 1;
             return vec![self.run(2)];
         }
-        let why = if is_lock { Why::SemaphoreLock } else { Why::Condition };
-        let wait = Op::Wait(Until::Net(NetUntil::Semaphore(number)), why, Stage::Begin);
         let word = condition(SEMAPHORES + 16 * number as u64);
         let sys = Sys { nr: FUTEX, object: Some((word, 0)), category: Category::KernelFutex };
-        let mut ops = self.call(sys, vec![wait], Moved::Nothing(0));
+        let mut ops = match is_lock {
+            true => {
+                let until = Until::Net(NetUntil::Semaphore(number));
+                let wait = Op::Wait(until, Why::SemaphoreLock, Stage::Begin);
+                self.call(sys, vec![wait], Moved::Nothing(0))
+            }
+            false => match self.wait_for_work(no, sys) {
+                Some(ops) => ops,
+                None => return vec![self.run(2)],
+            },
+        };
         ops.push(Op::Then(Act::Load(Step::SemaphoreWait { number, is_lock })));
         ops
     }
@@ -400,9 +418,13 @@ impl Machine {
             }
             Step::AnswerDone => {
                 let req = self.net.plan.done.pop_front().expect("told of");
-                self.load_acts(no, vec![Step::For(vec![req]), Step::Answer(req)]);
+                let then = self.then_by_loop(req, Step::Answer(req));
+                self.load_acts(no, vec![Step::For(vec![req]), then]);
             }
             Step::AskBehind(req) => self.ask_behind(no, req),
+            Step::Delay(req, then) => self.delay(no, req, *then),
+            Step::Resume(req) => self.resume(req),
+            Step::LetGo(req) => self.let_go(no, req),
             step => unreachable!("{step:?} is a single step"),
         }
     }

@@ -12,19 +12,21 @@ pub struct Told {
     pub io: Option<Io>,
     pub accepted_of_ns: Option<u64>,
     pub ret: i64,
+    /// It waits for readiness, and no longer than for a given time.
+    pub has_timeout: bool,
 }
 
 impl Machine {
     pub fn net_moved(&mut self, cpu: usize, no: TaskNo, moved: NetMoved) -> Told {
         let (count, traced) = (self.tasks[no].moved, self.tasks[no].traced);
         let on = |object: Object| Some(io(object, FD, false, (0, 0)));
-        let (accepted_of_ns, ret) = (None, 0);
+        let (accepted_of_ns, ret, has_timeout) = (None, 0, false);
         match moved {
             NetMoved::Stream { link, end } => {
                 let is_write = link % 2 == end;
                 let socket = self.net.conns[link / 2].sockets[end];
                 if count == 0 {
-                    return Told { io: on(socket), accepted_of_ns, ret };
+                    return Told { io: on(socket), accepted_of_ns, ret, has_timeout };
                 }
                 let reverse = Some(self.net.pipes[link ^ 1].object);
                 if traced {
@@ -34,13 +36,13 @@ impl Machine {
                 let from = self.tasks[no].moved_from.expect("moved something");
                 let moved = io(self.net.pipes[link].object, FD, is_write, (from, count));
                 let moved = Io { reverse, socket: socket.ino as u32, ..moved };
-                Told { io: Some(moved), accepted_of_ns, ret: count }
+                Told { io: Some(moved), accepted_of_ns, ret: count, has_timeout }
             }
             NetMoved::Opened(conn) => {
-                Told { io: on(self.net.conns[conn].sockets[0]), accepted_of_ns, ret }
+                Told { io: on(self.net.conns[conn].sockets[0]), accepted_of_ns, ret, has_timeout }
             }
             NetMoved::Closed { conn, end } => {
-                Told { io: on(self.net.conns[conn].sockets[end]), accepted_of_ns, ret }
+                Told { io: on(self.net.conns[conn].sockets[end]), accepted_of_ns, ret, has_timeout }
             }
             NetMoved::Accepted => {
                 let conn = count as usize;
@@ -57,9 +59,24 @@ impl Machine {
                     }
                 }
                 let accepted_of_ns = Some(if is_tcp { established_ns } else { 0 });
-                Told { io: on(self.net.conns[conn].sockets[1]), accepted_of_ns, ret: 7 }
+                Told {
+                    io: on(self.net.conns[conn].sockets[1]),
+                    accepted_of_ns,
+                    ret: 7,
+                    has_timeout,
+                }
             }
-            NetMoved::Ready => Told { io: None, accepted_of_ns, ret: 1 },
+            NetMoved::Ready => {
+                let (found, has_timeout) = (self.local(no).found, self.local(no).timed);
+                Told { io: None, accepted_of_ns, ret: i64::from(found), has_timeout }
+            }
+            NetMoved::Waited(until) => {
+                Told { io: None, accepted_of_ns, ret: self.waited(no, until), has_timeout }
+            }
+            NetMoved::Slept { ret } => {
+                let has_timeout = ret == 0;
+                Told { io: None, accepted_of_ns, ret, has_timeout }
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use rpcprobe::model::{Category, Evidence, Rule, Segment};
 
-use super::facts::{Message, Packet, ReqNo};
+use super::facts::{Delay, Message, Packet, ReqNo};
 use super::net::Way;
 use super::programs::Trace;
 use crate::walk::truth::{Away, Doing, TaskNo, Tick, Why};
@@ -133,7 +133,11 @@ impl<'t> Judge<'t> {
                 }
             }
             // Nobody works for what waits.
-            Category::QueueApp => Ok(!self.works_alone(state) && self.only_worker(at_ns).is_none()),
+            Category::QueueApp => Ok(!self.works_alone(state)
+                && self.only_worker(at_ns).is_none()
+                && !self.waits_for_timer(at_ns)),
+            Category::Sleep => self.sleeps(segment, task, state, at_ns),
+            Category::IdlePeer if self.serves(task) && self.waits_for_timer(at_ns) => Ok(false),
             Category::QueueSocket => match state {
                 State::Off(_) => Ok(true),
                 _ => Err("does not wait for room".into()),
@@ -154,18 +158,7 @@ impl<'t> Judge<'t> {
                 _ => Err("does not wait for a lock".into()),
             },
             Category::Unattributed => Ok(false),
-            category => match state {
-                // It may have begun as the turn of others, before whose end the thread rested.
-                State::Off(away) => {
-                    let fits = waits_so(category, away);
-                    let ends = at_ns + 1 == segment.end_ns() && self.had_alone(task, at_ns);
-                    match fits || !ends {
-                        true => Ok(fits),
-                        false => Err(format!("waits for {:?}", away.why)),
-                    }
-                }
-                state => Ok(!self.works_alone(state)),
-            },
+            _ => self.waits(segment, task, state, at_ns),
         }
     }
 
@@ -250,6 +243,73 @@ impl<'t> Judge<'t> {
 
     // ---- off it -------------------------------------------------------------------------------
 
+    fn waits(
+        &self,
+        segment: &Segment,
+        task: TaskNo,
+        state: State<'_>,
+        at_ns: u64,
+    ) -> Result<bool, String> {
+        match state {
+            // It may have begun as the turn of others, before whose end the thread rested.
+            State::Off(away) => {
+                let fits = waits_so(segment.category, away);
+                let ends = at_ns + 1 == segment.end_ns() && self.had_alone(task, at_ns);
+                match fits || !ends {
+                    true => Ok(fits),
+                    false => Err(format!("waits for {:?}", away.why)),
+                }
+            }
+            state => Ok(!self.works_alone(state)),
+        }
+    }
+
+    /// The request waits for a timer of its own: it was put off, or its thread sleeps.
+    fn sleeps(
+        &self,
+        segment: &Segment,
+        task: TaskNo,
+        state: State<'_>,
+        at_ns: u64,
+    ) -> Result<bool, String> {
+        let off = |away: &Away| matches!(away.why, Why::Readiness | Why::Condition | Why::Timer);
+        match self.put_off(at_ns) {
+            Some(delay) if at_ns < delay.due_ns => Ok(true),
+            // It is due late, while the thread rests.
+            Some(_) => Ok(matches!(state, State::Off(away) if off(away))),
+            None => {
+                // Whoever for: if the thread has the request, that waits until it is awake.
+                let fits = self.waits(segment, task, state, at_ns)?;
+                let own = segment.rule != Some(Rule::Timer) || self.had(task, at_ns);
+                Ok(fits && own && !matches!(state, State::Off(away) if away.why != Why::Timer))
+            }
+        }
+    }
+
+    /// The request, or one that was made for it, was put off, and its server has not gone on with it.
+    fn put_off(&self, at_ns: u64) -> Option<&'t Delay> {
+        let facts = &self.trace.facts;
+        facts.delays.iter().find(|delay| {
+            facts.is_for(delay.req, self.req)
+                && delay.from_ns <= at_ns
+                && delay.resumed_ns.is_none_or(|ns| at_ns < ns)
+        })
+    }
+
+    /// And it is not due yet.
+    pub fn waits_for_timer(&self, at_ns: u64) -> bool {
+        self.put_off(at_ns).is_some_and(|delay| at_ns < delay.due_ns)
+    }
+
+    fn serves(&self, task: TaskNo) -> bool {
+        self.trace.truth.tasks[task].tgid == self.trace.facts.reqs[self.req].server_tgid
+    }
+
+    fn had(&self, task: TaskNo, at_ns: u64) -> bool {
+        let truth = &self.trace.truth;
+        self.is_for(truth.tasks[task].ticks[(at_ns - truth.start_ns) as usize])
+    }
+
     fn waits_for_cpu(&self, segment: &Segment, state: State<'_>, at_ns: u64) -> Result<(), String> {
         let State::Runnable(away) = state else { return Err("does not wait for a CPU".into()) };
         let preempted = away.why == Why::Preempted;
@@ -257,7 +317,7 @@ impl<'t> Judge<'t> {
             return Err(format!("waits for a CPU after {:?}", away.why));
         }
         let Some(by) = &segment.by else { return Ok(()) };
-        let said = by.rsplit_once('/').map_or(Some(0), |(_, tid)| tid.parse().ok());
+        let said = Some(by.tid.unwrap_or(0));
         let truth = &self.trace.truth;
         let had = &truth.cpus[away.queue_at(at_ns)][(at_ns - truth.start_ns) as usize];
         match had.map(|task| truth.tasks[task].tid) {

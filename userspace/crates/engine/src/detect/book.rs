@@ -3,11 +3,12 @@
 use rustc_hash::FxHashMap;
 
 use crate::detect::causality::Causality;
+use crate::detect::children::Children;
 use crate::detect::found::Found;
 use crate::detect::roles::Roles;
 use crate::event::Object;
 use crate::timeline::retention::Held;
-use crate::timeline::World;
+use crate::timeline::{ThreadId, World};
 use rpcprobe_model::request_filter::Wanted;
 
 #[derive(Default)]
@@ -21,6 +22,8 @@ pub(super) struct Book {
     /// It is known beforehand that there are others than those that are used when there are none.
     pub(super) no_fallback: bool,
     carried: Carried,
+    /// Requests whose parents are not told yet.
+    children: Children,
     found: Vec<Found>,
     /// Since the last event.
     fallback: Vec<Found>,
@@ -29,9 +32,30 @@ pub(super) struct Book {
 }
 
 impl Book {
-    pub(super) fn found(&mut self, found: Found) {
+    pub(super) fn found(&mut self, world: &World, found: Found) {
         self.found_primary = true;
-        self.found.push(found);
+        // A request's children come before it.
+        if let Some(process) = found.goal.server_process {
+            let id = found.request.request_id;
+            let children = self.children.before(world, process, id, &mut self.causality);
+            self.found.extend(children);
+        }
+        self.found.extend(self.children.take(world, found, &mut self.causality));
+    }
+
+    /// Looks again at those requests whose parents what a thread has done now may tell.
+    pub(super) fn thread_did(&mut self, world: &World, thread: ThreadId) {
+        self.found.extend(self.children.told_by(world, thread, &mut self.causality));
+    }
+
+    /// Looks again at requests that have waited long enough; `over`: at all.
+    pub(super) fn sweep(&mut self, world: &World, over: bool) {
+        self.found.extend(self.children.sweep(world, over, &mut self.causality));
+    }
+
+    /// The earliest begin of the requests whose parents are not told yet.
+    pub(super) fn since_ns(&self) -> Option<u64> {
+        self.children.since_ns()
     }
 
     /// Of a kind that is used when there are no others.
@@ -94,6 +118,7 @@ impl Book {
     pub(super) fn hold(&self, held: &mut Held) {
         self.roles.hold(held);
         self.causality.programs.hold(held);
+        self.children.hold(held);
     }
 }
 

@@ -1,49 +1,62 @@
 //! Finds the parent of a request: the request that a server was serving when it asked another server, or
 //! started a program.
 //!
-//! A process serves a question from its receipt to its answer. A request that a thread makes meanwhile
-//! belongs to the innermost question that the thread works for, as its messages tell, or those of the thread
-//! that woke it ([`World::asks_for`]); else to the only question that the thread has taken in, or the only
-//! one that its process serves. Where several are left, nothing tells which, and the request has no parent.
+//! A process serves a question from its receipt to its answer. What a request is asked for is told by what its thread had
+//! just taken in, and by what is given out just after its answer has come ([`crate::ownership::adjacent`]); and by
+//! which questions were served all the while. [`evidence`] says how sure these make it. Where nothing tells, a request has no
+//! parent.
 //!
 //! The invariant: a child begins between its parent's receipt and its parent's answer. It is checked when the child
 //! is found ([`Causality::parent_of`]), and once more where rows are written (`attribute/numbers.rs`).
 
-use std::collections::{BTreeMap, BTreeSet};
+mod evidence;
+mod services;
+
+use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
-use crate::detect::ids::{Asked, Ids, Link, Parent};
+use crate::detect::ids::{Asked, Ids, Parent};
+use crate::detect::lifecycle::{Clock, Patience};
 use crate::detect::programs::Programs;
 use crate::event::Object;
-use crate::ownership::marks::{AsksFor, Question};
+use crate::ownership::adjacent::{given_after, moved_nothing_else, taken_before, Adjacency, Given};
+use crate::ownership::marks::MarkKind;
+use crate::timeline::gallop::last_before;
 use crate::timeline::{ProcessId, ThreadId, Transfer, World};
+pub(super) use evidence::{Asking, Heard, Judged};
+use evidence::{Evidence, Told};
+use rpcprobe_model::Certainty;
+use services::Services;
 
-/// A question that is being served.
-#[derive(Clone, Copy, Debug)]
-struct Service {
-    reader: ThreadId,
-    received_ns: u64,
-}
-
-/// A request that others name as their parent.
-#[derive(Clone, Copy, Debug)]
-struct Named {
-    id: u64,
-    received_ns: u64,
-    /// When its last byte so far was written, once any was.
-    answered_ns: Option<u64>,
+/// A request that was asked on a connection.
+#[derive(Clone, Copy, Debug, Default)]
+struct AskedOn {
+    asked_ns: u64,
+    /// Number of its first byte.
+    first: u64,
+    /// Its answer has come.
+    heard: bool,
+    /// For whom it seems to be; `None`, too, where another was under way: which is heard of next is not known.
+    of: Option<Asked>,
 }
 
 #[derive(Default)]
 pub(super) struct Causality {
     pub(super) ids: Ids,
     pub(super) programs: Programs,
-    /// What processes serve.
-    open: BTreeMap<(ProcessId, Asked), Service>,
-    /// The same by the thread that took it in.
-    by_reader: FxHashMap<ThreadId, BTreeSet<Asked>>,
-    named: FxHashMap<Asked, Named>,
+    services: Services,
+    /// By the channel on which the answer comes.
+    asked: FxHashMap<Object, VecDeque<AskedOn>>,
+}
+
+/// Where a request is asked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    /// The channel of the question, and that on which the answer comes.
+    pub(super) channels: [Object; 2],
+    /// Number of the question's first byte.
+    pub(super) first: u64,
 }
 
 impl Causality {
@@ -55,138 +68,148 @@ impl Causality {
         asked: Asked,
         pieces: bool,
     ) {
-        let known = match pieces {
-            true => self.on_channel(process, asked.0).next().is_some(),
-            false => self.open.contains_key(&(process, asked)),
-        };
-        if !known {
-            let service = Service { reader: taken.thread, received_ns: taken.exit_ns };
-            self.open.insert((process, asked), service);
-            self.by_reader.entry(taken.thread).or_default().insert(asked);
-        }
+        self.services.begin(process, taken, asked, pieces, &mut self.ids);
     }
 
     /// It has written the answer, or part of it.
     pub(super) fn end(&mut self, process: ProcessId, asked: Asked, answered_ns: u64) {
-        if let Some(service) = self.open.remove(&(process, asked)) {
-            if let Some(all) = self.by_reader.get_mut(&service.reader) {
-                all.remove(&asked);
-                if all.is_empty() {
-                    self.by_reader.remove(&service.reader);
-                }
-            }
-        }
-        if let Some(named) = self.named.get_mut(&asked) {
-            named.answered_ns = named.answered_ns.max(Some(answered_ns));
-        }
+        self.services.end(process, asked, answered_ns);
     }
 
     /// The same for a channel on which only one question can be open.
     pub(super) fn end_all(&mut self, process: ProcessId, channel: Object, answered_ns: u64) {
-        let open: Vec<Asked> = self.on_channel(process, channel).map(|(asked, _)| asked).collect();
-        for asked in open {
-            self.end(process, asked, answered_ns);
-        }
+        self.services.end_all(process, channel, answered_ns);
+    }
+
+    /// What seemed to be served on a channel is no question.
+    pub(super) fn withdraw_all(&mut self, process: ProcessId, channel: Object) {
+        self.services.withdraw_all(process, channel);
     }
 
     pub(super) fn exit(&mut self, process: ProcessId, at_ns: u64) {
-        let all: Vec<Asked> = self.of_process(process).map(|(asked, _)| asked).collect();
-        for asked in all {
-            self.end(process, asked, at_ns);
-        }
+        self.services.exit(process, at_ns);
     }
 
     /// Forgets connections that the world has forgotten, and parents whose children began before `horizon_ns`.
     pub(super) fn forget(&mut self, world: &World, horizon_ns: u64) {
-        let known = |asked: &Asked| world.channels.contains_key(&asked.0);
-        self.open.retain(|(_, asked), _| known(asked));
-        self.by_reader.retain(|_, all| {
-            all.retain(known);
-            !all.is_empty()
+        self.services.forget(world, horizon_ns);
+        self.asked.retain(|_, all| {
+            let old = all.partition_point(|asked| asked.asked_ns < horizon_ns);
+            all.drain(..old.min(all.len().saturating_sub(1)));
+            true
         });
-        let may_be_named =
-            |named: &Named| named.answered_ns.is_none_or(|answered_ns| answered_ns >= horizon_ns);
-        self.named.retain(|asked, named| known(asked) && may_be_named(named));
+        self.asked.retain(|channel, _| world.channels.contains_key(channel));
         self.programs.forget(horizon_ns);
     }
 
-    fn of_process(&self, process: ProcessId) -> impl Iterator<Item = (Asked, &Service)> {
-        let all = self.open.range((process, FIRST)..).map(|(key, service)| (*key, service));
-        all.take_while(move |((of, _), _)| *of == process)
-            .map(|((_, asked), service)| (asked, service))
-    }
-
-    fn on_channel(
-        &self,
-        process: ProcessId,
-        channel: Object,
-    ) -> impl Iterator<Item = (Asked, &Service)> {
-        let all = self.open.range((process, (channel, 0))..=(process, (channel, u64::MAX)));
-        all.map(|((_, asked), service)| (*asked, service))
-    }
-
-    /// The question that the process serves and that these bytes, which it has read, belong to.
-    fn of_question(&self, process: ProcessId, question: Question) -> Option<Asked> {
-        let begins = (process, (question.object, question.from));
-        let ends = (process, (question.object, question.to));
-        let mut inside = self.open.range(begins..ends);
-        match (inside.next(), inside.next()) {
-            (Some(((_, asked), _)), None) => Some(*asked),
-            (Some(_), Some(_)) => None,
-            // A later piece of it.
-            (None, _) => {
-                let before = (process, (question.object, 0))..begins;
-                self.open.range(before).next_back().map(|((_, asked), _)| *asked)
-            }
-        }
-    }
-
-    /// The question that the process serves and for which one of its threads would ask another one at that time.
-    fn of(&self, world: &World, process: ProcessId, thread: ThreadId, at_ns: u64) -> Option<Asked> {
-        let told = match world.asks_for(thread, at_ns) {
-            AsksFor::Question(question) => self.of_question(process, question),
-            AsksFor::GoesOnWith(question) => {
-                let asked = self.of_question(process, question);
-                // Of a pool, it may have taken up another that nobody had to wake it for.
-                let reader = asked.and_then(|asked| self.open.get(&(process, asked)));
-                let own = reader.is_none_or(|service| service.reader == thread);
-                if !own && self.of_process(process).nth(1).is_some() {
-                    return None;
-                }
-                asked
-            }
-            AsksFor::OneOfSeveral => return None,
-            AsksFor::NothingTells => None,
-        };
-        let own = || match self.by_reader.get(&thread) {
-            Some(all) if all.len() == 1 => all.first().copied(),
-            _ => None,
-        };
-        let only = || {
-            let mut all = self.of_process(process);
-            all.next().filter(|_| all.next().is_none()).map(|(asked, _)| asked)
-        };
-        let asked = told.or_else(own).or_else(only)?;
-        self.open.get(&(process, asked)).filter(|service| service.received_ns <= at_ns)?;
-        Some(asked)
-    }
-
-    /// The request for which that thread asks somebody else at that time, if it does for one that it serves.
-    pub(super) fn asks_for(
+    /// What is known of the request for which a thread asks somebody else, or starts a program, at that time; `None` if
+    /// its process serves nothing. `opened`: who opened the connection for it, and when.
+    pub(super) fn asks(
         &mut self,
         world: &World,
-        process: ProcessId,
-        thread: ThreadId,
-        at_ns: u64,
-    ) -> Option<Link> {
-        let asked = self.of(world, process, thread, at_ns)?;
-        if let Some(named) = self.named.get(&asked) {
-            return Some(Link { asked, id: named.id });
+        (thread, asked_ns): (ThreadId, u64),
+        opened: Option<(ThreadId, u64)>,
+        place: Option<Place>,
+    ) -> Option<Asking> {
+        let process = world.thread(thread).process;
+        if !self.services.asks(process, &mut self.ids) {
+            return None;
         }
-        let received_ns = self.open.get(&(process, asked))?.received_ns;
-        let id = self.ids.ahead();
-        self.named.insert(asked, Named { id, received_ns, answered_ns: None });
-        Some(Link { asked, id })
+        let begun = self.begun(world, opened.unwrap_or((thread, asked_ns)));
+        if let Some(Place { channels: [_, channel], first }) = place {
+            let on_channel = self.asked.entry(channel).or_default();
+            let alone = on_channel.back().is_none_or(|last| last.heard);
+            let of = begun.filter(|(_, adjacency)| alone && *adjacency != Adjacency::InOrder);
+            let of = of.map(|(asked, _)| asked);
+            on_channel.push_back(AskedOn { asked_ns, first, heard: false, of });
+        }
+        Some(Asking { process, thread, asked_ns, begun, own: self.services.own(thread), place })
+    }
+
+    /// What a thread had just taken in at that time: a question that its process serves, or an answer to what was asked for
+    /// one.
+    fn begun(&self, world: &World, (thread, at_ns): (ThreadId, u64)) -> Option<Told> {
+        let (mark, adjacency) = taken_before(world, thread, at_ns)?;
+        let asked = match (mark.kind, adjacency) {
+            (MarkKind::Takes, _) => {
+                let process = world.thread(thread).process;
+                self.services.of_question(process, mark.moved, at_ns)?
+            }
+            (MarkKind::Hears, Adjacency::Alone | Adjacency::Polled) => {
+                let all = self.asked.get(&mark.moved.object)?;
+                last_before(all, |asked| asked.asked_ns < mark.exit_ns)?.of?
+            }
+            _ => return None,
+        };
+        Some((asked, adjacency))
+    }
+
+    /// The answer to what was asked has come.
+    pub(super) fn heard(&mut self, asking: &Asking) {
+        if let Some(asked) = self.asked_on(asking) {
+            asked.heard = true;
+        }
+    }
+
+    fn asked_on(&mut self, asking: &Asking) -> Option<&mut AskedOn> {
+        let Place { channels: [_, channel], first } = asking.place?;
+        let all = self.asked.get_mut(&channel)?;
+        all.iter_mut().rev().find(|asked| asked.first == first)
+    }
+
+    /// The only question that was served from when that was asked until then.
+    pub(super) fn only(&self, asking: &Asking, heard_ns: u64) -> Option<Asked> {
+        self.services.only(asking.process, (asking.asked_ns, heard_ns))
+    }
+
+    /// For whom that was asked; `Err`: what its thread does next may still tell. `over`: nothing more is waited for.
+    pub(super) fn judge(
+        &mut self,
+        world: &World,
+        asking: &Asking,
+        heard: Option<&Heard>,
+        only: Option<Asked>,
+        over: bool,
+    ) -> Result<Option<Judged>, NotYet> {
+        let clock = Clock::new(world, over);
+        let given = match heard {
+            Some(Heard { thread, exit_ns, channel: Some(channel) }) => {
+                match given_after(world, *thread, *exit_ns, *channel) {
+                    Given::NotYet if !clock.gives_up(Patience::Sign, *exit_ns) => {
+                        return Err(NotYet)
+                    }
+                    given => given,
+                }
+            }
+            _ => Given::Nothing,
+        };
+        let ended = match given {
+            Given::Answer { of, enter_ns, adjacency } => {
+                let answered = self.services.answered_by(asking.process, of, enter_ns);
+                answered.map(|asked| (asked, adjacency))
+            }
+            Given::NotYet | Given::Nothing => None,
+        };
+        let own = asking.place.as_ref().map_or(&[][..], |place| &place.channels);
+        let did_nothing_else = heard.is_some_and(|heard| {
+            heard.thread == asking.thread
+                && moved_nothing_else(world, asking.thread, (asking.asked_ns, heard.exit_ns), own)
+        });
+        let Asking { begun, own, .. } = *asking;
+        let judged = Evidence { begun, ended, only, own, did_nothing_else }.judged();
+        if let (Some((asked, _)), Some(known)) = (judged, self.asked_on(asking)) {
+            known.of = Some(asked);
+        }
+        Ok(judged.and_then(|(asked, certainty)| {
+            self.services.link(asked).map(|link| Judged { link, certainty })
+        }))
+    }
+
+    /// Whether that may turn out to be asked for the request of that id.
+    pub(super) fn may_be_for(&self, asking: &Asking, only: Option<Asked>, id: u64) -> bool {
+        let told = [asking.begun.map(|(asked, _)| asked), asking.own, only];
+        let mut told = told.into_iter().flatten().filter_map(|asked| self.services.link(asked));
+        told.any(|link| link.id == id)
     }
 
     /// The parent of a request with that window: the request for which it seemed to be made, if it began while that
@@ -194,28 +217,32 @@ impl Causality {
     pub(super) fn parent_of(
         &mut self,
         world: &World,
-        link: Option<Link>,
+        judged: Option<Judged>,
         program: Option<ProcessId>,
         (start_ns, end_ns): (u64, u64),
-    ) -> Option<Parent> {
-        let served = link.and_then(|link| {
-            let named = self.named.get(&link.asked).filter(|named| named.id == link.id)?;
+    ) -> Option<(Parent, Certainty)> {
+        let served = judged.and_then(|Judged { link, certainty }| {
+            let named = self.services.named(&link.asked).filter(|named| named.id == link.id)?;
             let within = named.received_ns <= start_ns
                 && named.answered_ns.is_none_or(|answered_ns| start_ns <= answered_ns);
             let detached = named.answered_ns.is_some_and(|answered_ns| answered_ns < end_ns);
-            within.then_some(Parent { id: named.id, detached })
+            within.then_some((Parent { id: named.id, detached }, certainty))
         });
-        served.or_else(|| self.programs.around(world, program?, (start_ns, end_ns), &mut self.ids))
+        served.or_else(|| {
+            let around = self.programs.around(world, program?, (start_ns, end_ns), &mut self.ids);
+            around.map(|parent| (parent, Certainty::Sure))
+        })
     }
 
     /// The id of a request that has been found.
     pub(super) fn id_of(&mut self, asked: Asked) -> u64 {
-        match self.named.get(&asked) {
+        match self.services.named(&asked) {
             Some(named) => named.id,
             None => self.ids.next(),
         }
     }
 }
 
-/// Before all others.
-const FIRST: Asked = (Object { dev: 0, ino: 0, type_bits: 0 }, 0);
+/// What a thread does next may still tell for whom it asked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NotYet;

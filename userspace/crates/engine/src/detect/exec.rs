@@ -3,7 +3,8 @@
 
 use crate::classify::syscall::{NR_EXECVE, NR_EXECVEAT, NR_WAIT4};
 use crate::detect::book::Book;
-use crate::detect::found::{end_of, Found};
+use crate::detect::causality::Heard;
+use crate::detect::found::{end_of, Found, MadeFor};
 use crate::detect::programs::Child;
 use crate::detect::{Detect, Recent, Seen};
 use crate::event::Call;
@@ -34,9 +35,8 @@ impl Detect for Exec {
             Seen::Forked { child, parent, enter_ns }
                 if world.processes[child as usize].traced && enter_ns != 0 =>
             {
-                let process = world.thread(parent).process;
-                let made_for = book.causality.asks_for(world, process, parent, enter_ns);
-                book.causality.programs.forked(child, Child::new(parent, enter_ns, made_for));
+                let asking = book.causality.asks(world, (parent, enter_ns), None, None);
+                book.causality.programs.forked(child, Child::new(parent, enter_ns, asking));
             }
             Seen::Executed { process } => book.causality.programs.executed(process),
             Seen::Called { thread, call, .. } if !call.unfinished => {
@@ -84,10 +84,12 @@ fn reap(world: &World, thread: ThreadId, call: &Call, book: &mut Book) {
         request_id: id,
         complete: true,
         reason: None,
-        ..exec_request(world, process, thread, &child, call.exit_ns, book)
+        ..exec_request(world, process, thread, &child, call.exit_ns)
     };
     let goal = exec_goal(world, process, thread, &child, call.exit_ns);
-    book.found(Found::without_channels(request, goal));
+    let heard = Some(Heard { thread, exit_ns: call.exit_ns, channel: None });
+    let made_for = MadeFor { heard, ..made_for(world, &child, book) };
+    book.found(world, Found { made_for, ..Found::without_channels(request, goal) });
 }
 
 /// A program that nobody waited for.
@@ -104,10 +106,17 @@ fn never_reaped(world: &World, process: ProcessId, child: &Child, book: &mut Boo
         request_id: id,
         complete: false,
         reason: Some(reason),
-        ..exec_request(world, process, child.parent, child, end_ns, book)
+        ..exec_request(world, process, child.parent, child, end_ns)
     };
     let goal = exec_goal(world, process, child.parent, child, end_ns);
-    book.found(Found::without_channels(request, goal));
+    let made_for = made_for(world, child, book);
+    book.found(world, Found { made_for, ..Found::without_channels(request, goal) });
+}
+
+fn made_for(world: &World, child: &Child, book: &Book) -> MadeFor {
+    let process = world.thread(child.parent).process;
+    let program = book.causality.programs.enclosing(world, process);
+    MadeFor { asking: child.asking, heard: None, program }
 }
 
 fn exec_request(
@@ -116,16 +125,9 @@ fn exec_request(
     client: ThreadId,
     child: &Child,
     end_ns: u64,
-    book: &mut Book,
 ) -> Request {
     let p = &world.processes[process as usize];
-    let parent = world.thread(child.parent).process;
-    let enclosing = book.causality.programs.enclosing(world, parent);
-    let window = (child.start_ns, end_ns);
-    let asker = book.causality.parent_of(world, child.made_for, enclosing, window);
     Request {
-        parent_request_id: asker.map(|asker| asker.id),
-        detached: asker.is_some_and(|asker| asker.detached),
         complete: false,
         client: Some(end_of(world, client, child.start_ns)),
         server: Some(end_of(world, p.leader, end_ns)),

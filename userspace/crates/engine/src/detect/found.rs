@@ -1,6 +1,8 @@
 //! A request that was found, and how its parts are named.
 
+use crate::detect::causality::{Asking, Heard};
 use crate::event::{Object, TYPE_TCP, TYPE_UDP, TYPE_UNIX, TYPE_UNIX_DGRAM};
+use crate::timeline::retention::Held;
 use crate::timeline::{ProcessId, ThreadId, World};
 use crate::walk::Goal;
 use rpcprobe_model::{End, Kind, Reason, Request, Who};
@@ -13,12 +15,34 @@ pub struct Found {
     /// The channels on which it was found: that of its question, and that of its answer if that is no connection's
     /// other direction.
     pub channels: [Option<Object>; 2],
+    /// What tells for which request, or in which program's life, it was made.
+    pub(super) made_for: MadeFor,
+}
+
+/// What tells for which request another one was made.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct MadeFor {
+    /// What was known as it was asked; `None`: its process served nothing.
+    pub(super) asking: Option<Asking>,
+    /// Who had the answer; `None`: none has come, or nobody waited for it.
+    pub(super) heard: Option<Heard>,
+    /// The process whose program's life it lies in.
+    pub(super) program: Option<ProcessId>,
 }
 
 impl Found {
     /// One that was found by other things than messages.
     pub(super) fn without_channels(request: Request, goal: Goal) -> Found {
-        Found { request, goal, channels: [None; 2] }
+        Found { request, goal, channels: [None; 2], made_for: MadeFor::default() }
+    }
+
+    /// Adds of whom and what it speaks.
+    pub(crate) fn hold(&self, held: &mut Held) {
+        let goal = &self.goal;
+        held.threads.insert(goal.client);
+        held.processes.insert(goal.client_process);
+        held.processes.extend(goal.server_process.into_iter().chain(goal.child));
+        held.channels.extend(goal.messages.iter().map(|message| message.object));
     }
 
     /// Whether one of its channels leads from or to that port.

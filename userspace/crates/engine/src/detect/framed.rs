@@ -110,7 +110,7 @@ impl Framed {
                 self.by_channel.insert(channel, number);
             }
             self.connections.insert(number, Connection::new(unit));
-            end_other_services(world, unit, book);
+            withdraw_other_services(world, unit, book);
         }
         let Some(connection) = self.connection(channel) else { return };
         connection.unit(world, unit);
@@ -155,12 +155,12 @@ impl Framed {
 }
 
 /// Services begun on a connection before its framing was known are none.
-fn end_other_services(world: &World, unit: &Unit, book: &mut Book) {
+fn withdraw_other_services(world: &World, unit: &Unit, book: &mut Book) {
     for object in [unit.channel, unit.reverse] {
         let reads = world.channels.get(&object).into_iter().flat_map(|channel| &channel.reads);
         let readers: FxHashSet<_> = reads.map(|read| world.thread(read.thread).process).collect();
         for process in readers {
-            book.causality.end_all(process, object, world.now_ns);
+            book.causality.withdraw_all(process, object);
         }
     }
 }

@@ -15,6 +15,7 @@ use rustc_hash::FxHashMap;
 
 use crate::classify::syscall::NR_CLOSE;
 use crate::detect::book::Book;
+use crate::detect::causality::Place;
 use crate::detect::lifecycle::{Clock, Life, Patience};
 use crate::detect::{Detect, Recent, Seen};
 use crate::event::{Call, Io, Object};
@@ -193,10 +194,14 @@ impl HalfDuplex {
             empty: u64::from(bytes.empty),
             reads: Vec::new(),
             parent: book.causality.programs.enclosing(world, process),
-            made_for: None,
+            asking: None,
         };
         if turn.by_client {
-            turn.made_for = book.causality.asks_for(world, process, bytes.thread, bytes.enter_ns);
+            let opened = turn.opened.map(|opened| (opened.thread, opened.enter_ns));
+            let place =
+                reverse.map(|reverse| Place { channels: [object, reverse], first: bytes.from });
+            let at = (bytes.thread, bytes.enter_ns);
+            turn.asking = book.causality.asks(world, at, opened, place);
         }
         let recent = self.recent_reads.get(&process).into_iter().flatten().rev();
         turn.reads = recent

@@ -8,6 +8,7 @@
 mod arrival;
 mod book;
 mod causality;
+mod children;
 mod exec;
 mod found;
 mod framed;
@@ -221,6 +222,12 @@ impl Detector {
         for detector in detectors {
             detector.settle(world, book);
         }
+        if let What::Call { tid, .. } | What::Switch { prev: tid, .. } = &event.what {
+            if let Some(thread) = world.thread_by_tid(*tid) {
+                book.thread_did(world, thread);
+            }
+        }
+        book.sweep(world, false);
     }
 
     fn show(&mut self, world: &World, seen: &Seen) {
@@ -259,7 +266,7 @@ impl Detector {
         let recent = Recent { now_ns, busy_ns };
         let detectors = self.all().into_iter();
         let open = detectors.filter_map(|detector| detector.horizon_ns(recent, &self.book));
-        open.min().unwrap_or(u64::MAX)
+        open.chain(self.book.since_ns()).min().unwrap_or(u64::MAX)
     }
 
     /// Forgets connections that the world has forgotten, and what no request since `horizon_ns` can name.
@@ -288,5 +295,6 @@ impl Detector {
         for detector in in_order {
             detector.finish(world, book);
         }
+        book.sweep(world, true);
     }
 }

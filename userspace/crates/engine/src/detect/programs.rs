@@ -2,7 +2,8 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::detect::ids::{Ids, Link, Parent};
+use crate::detect::causality::Asking;
+use crate::detect::ids::{Ids, Parent};
 use crate::detect::lifecycle::Patience;
 use crate::detect::Recent;
 use crate::timeline::retention::Held;
@@ -13,14 +14,14 @@ pub(super) struct Child {
     pub(super) parent: ThreadId,
     pub(super) start_ns: u64,
     request_id: Option<u64>,
-    /// The request for which its parent seems to have started it.
-    pub(super) made_for: Option<Link>,
+    /// What was known of the request for which its parent started it.
+    pub(super) asking: Option<Asking>,
     runs_program: bool,
 }
 
 impl Child {
-    pub(super) fn new(parent: ThreadId, start_ns: u64, made_for: Option<Link>) -> Child {
-        Child { parent, start_ns, request_id: None, made_for, runs_program: false }
+    pub(super) fn new(parent: ThreadId, start_ns: u64, asking: Option<Asking>) -> Child {
+        Child { parent, start_ns, request_id: None, asking, runs_program: false }
     }
 }
 

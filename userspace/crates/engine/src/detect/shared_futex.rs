@@ -12,7 +12,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::detect::book::Book;
-use crate::detect::found::{end_of, exit_reason, Found};
+use crate::detect::found::{end_of, exit_reason, Found, MadeFor};
 use crate::detect::lifecycle::{Clock, Patience};
 use crate::detect::{Detect, Recent, Seen};
 use crate::event::{Call, Io, Object, TYPE_SHARED_WORD};
@@ -401,11 +401,8 @@ fn found(
     if end_ns <= ask.enter_ns {
         return;
     }
-    let parent = book.causality.parent_of(world, None, ask.parent, (ask.enter_ns, end_ns));
     let request = Request {
         request_id: book.causality.ids.next(),
-        parent_request_id: parent.map(|parent| parent.id),
-        detached: parent.is_some_and(|parent| parent.detached),
         complete: reason.is_none(),
         reason,
         client: Some(end_of(world, client, end_ns)),
@@ -418,7 +415,8 @@ fn found(
         passed: Some((ask.thread, ask.enter_ns)),
         ..Goal::new(ask.enter_ns, end_ns, (client, ask.process))
     };
-    book.found(Found::without_channels(request, goal));
+    let made_for = MadeFor { program: ask.parent, ..MadeFor::default() };
+    book.found(world, Found { made_for, ..Found::without_channels(request, goal) });
 }
 
 /// Whether a process has nothing in its memory from before the capture: it has begun a program in it, or is a

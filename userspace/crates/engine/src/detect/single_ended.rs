@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use crate::detect::arrival::arrival_ns;
 use crate::detect::book::Book;
-use crate::detect::found::{end_of, kind_of, name_of, Found};
+use crate::detect::found::{end_of, kind_of, name_of, Found, MadeFor};
 use crate::detect::lifecycle::Life;
 use crate::detect::roles::{peer_is_unknown, Role};
 use crate::detect::{Detect, Recent, Seen};
@@ -96,7 +96,9 @@ impl Served {
             messages: vec![self.asked, answer],
             ..Goal::new(start_ns, end_ns.max(start_ns), (self.thread, self.process))
         };
-        book.found(Found { request, goal, channels: [Some(self.asked.object), None] });
+        let made_for = MadeFor::default();
+        let channels = [Some(self.asked.object), None];
+        book.found(world, Found { request, goal, channels, made_for });
     }
 
     /// What a write that began then cannot answer, as it was read later: that is another question. A call's

@@ -13,6 +13,7 @@ use crate::ownership::claim_list::{Claim, ClaimList};
 use crate::ownership::inner::OfOpen;
 use crate::ownership::ledger::Ledger;
 use crate::ownership::others::{self, Settled};
+use crate::ownership::sums::Spent;
 use crate::timeline::{ProcessId, ThreadId, World};
 use crate::walk::{joins, Worker};
 use rpcprobe_model::{Category, Evidence, Rule, Segments, Texts, Told};
@@ -63,13 +64,14 @@ pub struct Claims {
 impl Claims {
     /// Gives a request the work that its segments show. Work that another request has already becomes a wait for
     /// the request's turn, one for each stretch of such work ([`others::fold`]). `workers`: of the segments; `shows`: what
-    /// one shows.
+    /// one shows; `spent`: what a thread did in between two times.
     pub fn settle(
         &mut self,
         claimant: Claimant,
         Segments { list: segments, mut texts }: Segments,
         workers: &[Worker],
         shows: impl Fn(&Told, ThreadId) -> Shows,
+        spent: impl Fn(ThreadId, u64, u64) -> Spent,
     ) -> Segments {
         self.claimants.insert(claimant.id, claimant);
         // Nearly always nobody else has any of it.
@@ -95,9 +97,10 @@ impl Claims {
                 }
             }
         }
-        let list = others::fold(settled, &mut texts, |thread, from_ns, to_ns| {
+        let release = |thread: ThreadId, from_ns: u64, to_ns: u64| {
             self.release(thread, (from_ns, to_ns), claimant.id);
-        });
+        };
+        let list = others::fold(settled, &mut texts, release, spent);
         Segments { list, texts }
     }
 
@@ -292,11 +295,12 @@ mod tests {
     ) -> Vec<Segment> {
         let workers: Vec<_> =
             ids.iter().map(|&thread| Worker { thread, serves: true, by_marks: true }).collect();
-        let shows = |segment: &Told, _| match segment.category.is_on_cpu() {
+        let shows = |segment: &Told, _: ThreadId| match segment.category.is_on_cpu() {
             true => Shows::Work,
             false => Shows::Wait,
         };
-        claims.settle(claimant, all.as_slice().into(), &workers, shows).in_words()
+        let spent = |_: ThreadId, _: u64, _: u64| Spent::default();
+        claims.settle(claimant, all.as_slice().into(), &workers, shows, spent).in_words()
     }
 
     fn told(segments: &[Segment]) -> Vec<(u64, u64, &'static str, u32)> {

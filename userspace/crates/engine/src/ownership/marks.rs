@@ -49,6 +49,17 @@ pub struct Mark {
     pub turns: u64,
     /// Number of rests (see [`is_rest`]) of the thread before this mark.
     pub rests: u64,
+    /// Number of the thread's marks up to and including this one that take something in.
+    pub taken: u64,
+    /// Number of those that give something out, and of connections that it has opened.
+    pub given: u64,
+}
+
+impl Mark {
+    /// Whether it takes something in: a question, or an answer.
+    pub fn takes_in(&self) -> bool {
+        matches!(self.kind, MarkKind::Takes | MarkKind::Hears)
+    }
 }
 
 /// The marks of a thread.
@@ -56,19 +67,11 @@ pub struct Mark {
 pub struct Marks {
     /// In order of time.
     pub list: VecDeque<Mark>,
+    /// When it began to open connections, to ask on them.
+    pub opens: VecDeque<u64>,
     turns: u64,
-}
-
-/// For the sake of which question a thread asks another one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AsksFor {
-    /// The thread has just taken that question in, or was woken by a thread that had.
-    Question(Question),
-    /// The thread's last question or answer, as a client, was for the sake of that one.
-    GoesOnWith(Question),
-    /// The thread had taken several questions in, and done nothing for any of them.
-    OneOfSeveral,
-    NothingTells,
+    taken: u64,
+    given: u64,
 }
 
 /// A server's thread asked somebody, or heard from somebody, for the sake of a question.
@@ -96,6 +99,14 @@ pub fn rested_ns(thread: &Thread, from_ns: u64, to_ns: u64) -> Option<u64> {
     let ended = count_before(&thread.off, |off| off.end_ns <= to_ns);
     let off = thread.off.range(..ended).rev().take_while(|off| off.end_ns > from_ns);
     { off }.find(|off| is_rest(off)).map(|off| off.end_ns)
+}
+
+impl Marks {
+    /// The thread has opened a connection.
+    pub(crate) fn opened(&mut self, enter_ns: u64) {
+        self.given += 1;
+        self.opens.push_back(enter_ns);
+    }
 }
 
 impl World {
@@ -137,22 +148,21 @@ impl World {
         let rests = thread.rests;
         let marks = &mut thread.marks;
         marks.turns += u64::from(kind != MarkKind::Takes);
-        let (enter_ns, exit_ns, turns) = (call.enter_ns, call.exit_ns, marks.turns);
-        marks.list.push_back(Mark { enter_ns, exit_ns, kind, moved, of, sure, turns, rests });
-    }
-
-    /// For the sake of which question the thread would ask another one at that time.
-    pub fn asks_for(&self, thread: ThreadId, at_ns: u64) -> AsksFor {
-        let own = self.last_unless_rested(thread, at_ns).map(|(_, mark)| mark);
-        let goes_on = |question: Question| {
-            own.is_some_and(|mark| mark.kind != MarkKind::Takes && mark.of == Some(question))
-        };
-        match self.works_for(thread, at_ns) {
-            Some((question, true)) if goes_on(question) => AsksFor::GoesOnWith(question),
-            Some((question, true)) => AsksFor::Question(question),
-            Some((_, false)) => AsksFor::OneOfSeveral,
-            None => AsksFor::NothingTells,
-        }
+        let takes_in = matches!(kind, MarkKind::Takes | MarkKind::Hears);
+        marks.taken += u64::from(takes_in);
+        marks.given += u64::from(!takes_in);
+        marks.list.push_back(Mark {
+            enter_ns: call.enter_ns,
+            exit_ns: call.exit_ns,
+            kind,
+            moved,
+            of,
+            sure,
+            turns: marks.turns,
+            rests,
+            taken: marks.taken,
+            given: marks.given,
+        });
     }
 
     /// The question for which a thread works, as its own marks or those of its waker tell; and whether that is

@@ -1,6 +1,7 @@
 //! Whose work a thread does: marks that messages leave on its time line, running sums of what it did,
 //! requests' claims on its work, and the ledger, in which all of its CPU time belongs to requests or to none.
 
+pub mod adjacent;
 mod claim_list;
 pub mod claims;
 pub mod inner;

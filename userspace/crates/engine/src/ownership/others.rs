@@ -67,11 +67,12 @@ pub(super) fn is_for_others(segment: &Told) -> bool {
 }
 
 /// The segments of a request, in order of time, with one for each stretch of others' work. `release` hears of work in it
-/// that the request had claimed: thread, begin, end.
+/// that the request had claimed: thread, begin, end; `spent` tells what a thread did in between two times.
 pub(super) fn fold(
     mut settled: Vec<Settled>,
     texts: &mut Texts,
     mut release: impl FnMut(ThreadId, u64, u64),
+    spent: impl Fn(ThreadId, u64, u64) -> Spent,
 ) -> Vec<Told> {
     let mut latest_first = Vec::with_capacity(settled.len());
     while let Some(last) = settled.pop() {
@@ -85,7 +86,7 @@ pub(super) fn fold(
             let segment = &part.segment;
             release(part.worker.thread, segment.start_ns, segment.end_ns());
         }
-        latest_first.push(one_wait(&before, last, texts));
+        latest_first.push(one_wait(&before, last, texts, &spent));
     }
     latest_first.reverse();
     latest_first
@@ -112,16 +113,21 @@ fn first_of_stretch(settled: &[Settled], last: &Settled) -> usize {
 }
 
 /// `before` and `last`, which follow each other, as one wait.
-fn one_wait(before: &[Settled], last: Settled, texts: &mut Texts) -> Told {
+fn one_wait(
+    before: &[Settled],
+    last: Settled,
+    texts: &mut Texts,
+    spent_by: impl Fn(ThreadId, u64, u64) -> Spent,
+) -> Told {
     let Some(first) = before.first() else { return last.segment };
     let mut spent = Spent::default();
-    let mut words = None;
     for part in before.iter().chain([&last]) {
         let doing = match part.did {
             Category::RunqueueWakeup => Doing::Woken,
             Category::RunqueuePreempted => Doing::Preempted,
             Category::QueueApp => {
-                words = words.or(part.segment.cause);
+                let (from_ns, to_ns) = (part.segment.start_ns, part.segment.end_ns());
+                spent = spent.plus(&spent_by(part.worker.thread, from_ns, to_ns));
                 continue;
             }
             _ if part.waits() => Doing::Asleep,
@@ -129,11 +135,6 @@ fn one_wait(before: &[Settled], last: Settled, texts: &mut Texts) -> Told {
         };
         spent.add(doing, part.segment.duration_ns);
     }
-    let told = spent.in_words();
-    let cause = match told.is_empty() {
-        true => words,
-        false => Some(texts.add(&told)),
-    };
     let start_ns = first.segment.start_ns;
     let claimed = |part: &Settled| part.segment.rule == Some(Rule::Claimed);
     let rule = match before.iter().chain([&last]).any(claimed) {
@@ -147,7 +148,7 @@ fn one_wait(before: &[Settled], last: Settled, texts: &mut Texts) -> Told {
             Rule::Claimed => Some(texts.add(OTHERS)),
             _ => last.segment.detail,
         },
-        cause,
+        cause: Some(texts.add(&spent.in_words())),
         cpu: None,
         evidence: Evidence::Modelled,
         rule: Some(rule),

@@ -73,7 +73,7 @@ impl Spent {
         self
     }
 
-    fn plus(mut self, other: &Spent) -> Spent {
+    pub fn plus(mut self, other: &Spent) -> Spent {
         for (ns, more_ns) in self.0.iter_mut().zip(other.0) {
             *ns = ns.saturating_add(more_ns);
         }
@@ -166,6 +166,14 @@ impl Totals {
         }
     }
 
+    /// Sums what lies before, too: as much again as lies from `from_ns` on, so that requests that are asked about latest
+    /// first do not each begin anew.
+    fn begin_before(&mut self, thread: &Thread, from_ns: u64) {
+        let until_ns = self.until_ns();
+        *self = Totals::new(from_ns.saturating_sub(until_ns.saturating_sub(from_ns)));
+        self.extend(thread, until_ns);
+    }
+
     /// Calls `each` with what has to be added to one of the totals kept to get that of `at_ns`, and returns that one.
     fn at(&self, at_ns: u64, mut each: impl FnMut(Doing, u64)) -> Option<&Spent> {
         let whole = count_before(&self.stretches, |(end_ns, _)| *end_ns <= at_ns);
@@ -234,16 +242,11 @@ impl Sums {
         }
         let mut all = self.0.borrow_mut();
         let totals = all.entry(id).or_insert_with(|| Totals::new(from_ns));
-        let known_ns = totals.from_ns;
-        let before = (from_ns < known_ns)
-            .then(|| summed(thread, from_ns, known_ns.min(to_ns), usize::MAX))
-            .flatten();
-        if to_ns <= known_ns {
-            return before.unwrap_or_default();
+        if from_ns < totals.from_ns {
+            totals.begin_before(thread, from_ns);
         }
         totals.extend(thread, to_ns);
-        let spent = totals.between(from_ns.max(known_ns), to_ns);
-        before.iter().fold(spent, Spent::plus)
+        totals.between(from_ns, to_ns)
     }
 
     /// Forgets what no request that begins at or after `horizon_ns` asks for, and threads that are not there.
@@ -296,6 +299,20 @@ mod tests {
             assert_eq!(spent.0.iter().sum::<u64>(), to_ns - from_ns);
             sums.forget_before(from_ns.min(6000), |_| true);
         }
+    }
+
+    /// Requests that are asked about latest first.
+    #[test]
+    fn what_lies_before_is_summed_a_few_times_only() {
+        let (thread, sums) = (busy(), Sums::default());
+        let mut begins = Vec::new();
+        for from_ns in (1000..50_000).rev().step_by(100) {
+            let spent = sums.spent(1, &thread, from_ns, 50_900);
+            assert_eq!(Some(spent), summed(&thread, from_ns, 50_900, usize::MAX), "{from_ns}");
+            let begin_ns = sums.0.borrow().get(&1).map(|totals| totals.from_ns);
+            begins.extend(begin_ns.filter(|_| begins.last() != Some(&begin_ns.unwrap_or(0))));
+        }
+        assert!(begins.len() <= 8, "{begins:?}");
     }
 
     #[test]

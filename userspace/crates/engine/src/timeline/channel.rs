@@ -154,7 +154,7 @@ impl Channel {
         to: u64,
     ) -> impl Iterator<Item = &Transfer> {
         let first = count_before(list, |t| t.to <= from);
-        list.range(first..).take_while(move |t| t.from < to)
+        list.range(first..).take_while(move |t| from < to && t.from < to)
     }
 
     /// The transfer in `list` that moved byte `at`.

@@ -30,6 +30,7 @@ impl World {
             self.accepted.insert(socket, opening);
         } else if call.nr == syscall::NR_CONNECT && [0, -EINPROGRESS].contains(&call.ret) {
             self.connected.insert(socket, opening);
+            self.threads[thread as usize].marks.opened(call.enter_ns);
         } else if call.nr == syscall::NR_CLOSE {
             self.connected.remove(&socket);
             self.accepted.remove(&socket);

@@ -31,8 +31,7 @@ impl<'w> Walk<'w> {
     ) -> Result<Option<Step>, NotYet> {
         let Some(arrived) = self.arrived(call) else { return Ok(None) };
         if arrived.at_ns >= call.enter_ns {
-            self.search.came_in |= self.is_question(&arrived);
-            return Ok(None);
+            return Ok(self.arrived_during(thread, (call, &arrived), piece_start_ns, at_ns));
         }
         if piece_start_ns > call.enter_ns {
             return Ok(None);
@@ -69,6 +68,32 @@ impl<'w> Walk<'w> {
         let category = queue_category(arrived.object);
         self.queue(thread, (arrived.at_ns, read_ns), category, UNREAD, Rule::Arrival);
         Ok(Some(self.before_arrival(thread, &arrived)))
+    }
+
+    /// Step back to where bytes arrived while the read of them was under way: before that, the request waited for its
+    /// peer, whatever the thread did until it began to read. `None`: the thread slept for them in the read, or was
+    /// interrupted since.
+    fn arrived_during(
+        &mut self,
+        thread: ThreadId,
+        (call, arrived): (&Call, &Arrived),
+        piece_start_ns: u64,
+        at_ns: u64,
+    ) -> Option<Step> {
+        self.search.came_in |= self.is_question(arrived);
+        let off = self.world.thread(thread).off_before(at_ns);
+        let slept = off.is_some_and(|off| off.end_ns >= arrived.at_ns.max(call.enter_ns));
+        if slept || arrived.at_ns < piece_start_ns {
+            return None;
+        }
+        // In the interrupt that ends where this piece begins, if not in the piece.
+        let at_once_ns = arrived.at_ns.min(at_ns);
+        let piece = classify::on_cpu::Piece { start_ns: at_once_ns, level: Level::Call(call) };
+        if at_once_ns < at_ns {
+            self.on_cpu(thread, &piece, at_ns);
+        }
+        let (object, from) = (arrived.object, arrived.from);
+        Some(self.before_arrival(thread, &Arrived { object, from, at_ns: at_once_ns }))
     }
 
     /// Step back over a sleep, until `woken_ns`, in a read or in the poll before it, during which bytes of the

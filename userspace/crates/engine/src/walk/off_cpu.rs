@@ -144,7 +144,8 @@ impl<'w> Walk<'w> {
         let asked = !self.before_asked(wake.waker, edge_ns);
         let refused = self.attempts.refused.contains(&(thread, edge_ns));
         let others = self.doubts() && self.answers_another(wake.waker, edge_ns, thread)
-            || self.serves_another(thread, off, &wake);
+            || self.serves_another(thread, off, &wake)
+            || self.asks_for_another(wake.waker, edge_ns);
         let may_lead = asked && !lock && !refused && !others && self.applies(Rule::WakeUp);
         if may_lead && self.world.thread(wake.waker).traced {
             let mut joined = None;
@@ -271,7 +272,8 @@ impl<'w> Walk<'w> {
             let inferred = futex.is_some_and(|call| call.lock().is_none());
             // Nor does a rest that ended for another request tell that this one's peer was waited for.
             let idle = part.category == Category::IdlePeer && self.rested_for_another(thread, off);
-            let evidence = match idle || part.category == Category::Lock && inferred {
+            let shaky = part.category == Category::Sleep && self.may_rest_for_others(thread, off);
+            let evidence = match idle || shaky || part.category == Category::Lock && inferred {
                 true => Evidence::Modelled,
                 false => Evidence::Measured,
             };

@@ -51,6 +51,9 @@ impl Walk<'_> {
         for (from_ns, to_ns, category, evidence) in pieces {
             if from_ns < to_ns {
                 self.emit(thread, from_ns, to_ns, category, detail, None, None, None, evidence);
+                if category == Category::WireStack {
+                    self.as_its_call(from_ns);
+                }
             }
         }
         if piece.start_ns < inside_from {
@@ -58,6 +61,19 @@ impl Walk<'_> {
             let detail = Some(self.output.names.texts.add("entry and return"));
             let evidence = Evidence::Modelled;
             self.emit(thread, from_ns, to_ns, around, detail, None, None, None, evidence);
+        }
+    }
+
+    /// What a packet does in the call that sends it is work of the call, for as many requests: the packet carries them all.
+    fn as_its_call(&mut self, from_ns: u64) {
+        let (shared, likely) = (self.output.shared, self.output.likely);
+        let from_ns = from_ns.max(self.goal.start_ns);
+        let last = self.output.out.last_mut();
+        if let Some(raw) = last.filter(|raw| raw.start_ns == from_ns) {
+            raw.shared = shared;
+            if likely {
+                raw.evidence = Evidence::Modelled;
+            }
         }
     }
 

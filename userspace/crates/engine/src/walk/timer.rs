@@ -6,13 +6,16 @@
 //! for its turn; and what ended the rest is that a timer was due. Which request's is not seen: it is taken to be that
 //! of the one that the thread goes on with.
 
-use crate::ownership::marks::{is_rest, Mark, MarkKind};
+use crate::ownership::marks::{is_rest, Mark, MarkKind, Question};
 use crate::walk::*;
 
 /// `detail` of such a wait: the rest ran out; or it ended sooner, for another request.
 const TIMER: &str = "a timer of the program's: its thread rested until the timeout";
 const PERHAPS: &str =
     "a timer of the program's, as it seems: its thread rested, and a timer was pending";
+
+/// Limit of the messages that are looked at for one that is not answered.
+const MOST_MARKS: usize = 64;
 
 /// Limit of the wakers looked at.
 const MOST_WAKERS: usize = 8;
@@ -32,10 +35,13 @@ impl Walk<'_> {
         }
         let ran_out = self.ran_out(thread, off)?;
         let of_process = |id: ThreadId| self.world.thread(id).process == process;
+        if !self.had_all(off.start_ns) || !ran_out && self.others_had_it(thread, off) {
+            return None;
+        }
         let (worker, worked_ns) = self.last_worked(of_process, off.start_ns)?;
-        let from_ns = self.let_go_ns(worker, worked_ns)?;
-        let rested_ns = off.call.map_or(off.start_ns, |call| call.enter_ns);
-        if from_ns >= off.start_ns || worker == thread && from_ns >= rested_ns {
+        let from_ns = self.let_go_ns(worker, worked_ns)?.min(off.start_ns);
+        let own = worker == thread && self.only_slept(thread, worked_ns, off);
+        if ran_out && (own || from_ns == off.start_ns) {
             return None; // the thread's own wait
         }
         let detail = Some(self.output.names.texts.add(if ran_out { TIMER } else { PERHAPS }));
@@ -87,13 +93,84 @@ impl Walk<'_> {
         None
     }
 
+    /// Whether the server had read all that was asked.
+    fn had_all(&self, at_ns: u64) -> bool {
+        let last_read = |asked: &Message| {
+            let channel = self.world.channels.get(&asked.object)?;
+            let mut reads =
+                Channel::overlapping(&channel.reads, asked.to.checked_sub(1)?, asked.to);
+            reads.next().map(|read| read.exit_ns)
+        };
+        self.goal.messages.first().and_then(last_read).is_none_or(|read_ns| read_ns <= at_ns)
+    }
+
+    /// Whether a rest of the request's server may have been for another request, or the request may have been with another
+    /// thread.
+    pub(super) fn may_rest_for_others(&self, thread: ThreadId, off: &Off) -> bool {
+        let process = self.world.thread(thread).process;
+        Some(process) == self.goal.server_process
+            && is_rest(off)
+            && (self.has_others_open(thread, off.start_ns) || self.others_had_it(thread, off))
+    }
+
+    /// Whether the thread had taken in another question that it had not answered.
+    fn has_others_open(&self, thread: ThreadId, at_ns: u64) -> bool {
+        let marks = &self.world.thread(thread).marks.list;
+        let before = marks.range(..count_before(marks, |mark| mark.exit_ns <= at_ns));
+        let mut answered: Vec<Question> = Vec::new();
+        before.rev().take(MOST_MARKS).any(|mark| {
+            match mark.kind {
+                MarkKind::Answers => answered.extend(mark.of),
+                MarkKind::Takes if !self.of_goal(mark) => {
+                    let is = |of: &Question| {
+                        of.object == mark.moved.object && of.from >= mark.moved.from
+                    };
+                    return !answered.iter().any(is);
+                }
+                _ => {}
+            }
+            false
+        })
+    }
+
+    /// Whether another thread of the server ran during the rest, or was about to: it may have had the request.
+    fn others_had_it(&self, thread: ThreadId, off: &Off) -> bool {
+        let to_ns = off.runnable_ns().unwrap_or(off.end_ns);
+        let threads = &self.world.process_of(thread).threads;
+        let asleep = |id: ThreadId| {
+            let t = self.world.thread(id);
+            let slept = t.off_before(off.end_ns).is_some_and(|other| {
+                other.start_ns <= off.start_ns && other.runnable_ns().is_none_or(|ns| ns >= to_ns)
+            });
+            slept
+                || t.born_ns >= off.end_ns
+                || t.exited_ns.is_some_and(|exited_ns| exited_ns <= off.start_ns)
+        };
+        let mut others = threads.iter().filter(|&&id| id != thread);
+        threads.len() > MOST_THREADS || others.any(|&id| !asleep(id))
+    }
+
+    /// Whether a thread, since it last worked for the request and until that rest, did nothing for others as far as that
+    /// shows: all that it rested ran out. These rests are its own, and what it did between them was for the request.
+    fn only_slept(&self, thread: ThreadId, worked_ns: u64, off: &Off) -> bool {
+        let t = self.world.thread(thread);
+        let next = t.marks.list.get(count_before(&t.marks.list, |mark| mark.exit_ns <= worked_ns));
+        let turned = next.is_some_and(|mark| mark.exit_ns <= off.start_ns && !self.of_goal(mark));
+        let before = latest_before(&t.off, |before| before.end_ns <= off.start_ns);
+        let mut rests = before
+            .take_while(|before| before.start_ns >= worked_ns)
+            .filter(|before| is_rest(before));
+        !turned && rests.all(|rest| classify::off_cpu::timed_out(self.world, thread, rest))
+    }
+
     /// When a thread that moved a message of the request, up to `worked_ns`, stopped working for it, as far as that shows:
-    /// it slept, or turned to another.
+    /// it rested or waited for another thread, or turned to another request.
     fn let_go_ns(&self, worker: ThreadId, worked_ns: u64) -> Option<u64> {
         let t = self.world.thread(worker);
         let first = count_before(&t.off, |off| off.end_ns <= worked_ns);
         let mut later = t.off.range(first..).filter(|off| off.start_ns >= worked_ns);
-        let slept_ns = later.find(|off| waits_for_bytes(off)).map(|off| off.start_ns);
+        let slept_ns =
+            later.find(|off| is_rest(off) || waits_for_thread(off)).map(|off| off.start_ns);
         let marks = &t.marks.list;
         let next = count_before(marks, |mark| mark.exit_ns <= worked_ns);
         let turns = next.checked_sub(1).map(|own| marks[own].turns);
@@ -106,4 +183,9 @@ impl Walk<'_> {
             (slept_ns, turned_ns) => slept_ns.or(turned_ns),
         }
     }
+}
+
+/// Whether a sleep is for what another thread does in memory.
+fn waits_for_thread(off: &Off) -> bool {
+    off.call.is_some_and(|call| waits(call.nr, call.object) == Waits::Futex)
 }

@@ -58,7 +58,8 @@ impl Walk<'_> {
             }
         }
         if Some(t.process) != self.goal.server_process {
-            return None;
+            let asks = t.process == self.goal.client_process;
+            return if asks { self.turn_of_asker(thread, (next, inside), at_ns) } else { None };
         }
         let last = next.checked_sub(1)?;
         let own = self.own_mark(thread, at_ns).filter(|own| *own <= last)?;
@@ -182,7 +183,7 @@ impl Walk<'_> {
     }
 
     /// The last mark of the thread's before that is of the request.
-    fn own_mark(&self, thread: ThreadId, at_ns: u64) -> Option<usize> {
+    pub(super) fn own_mark(&self, thread: ThreadId, at_ns: u64) -> Option<usize> {
         let marks = &self.world.thread(thread).marks.list;
         let (_, last_ns) = self.last_worked(|id| id == thread, at_ns)?;
         let first = count_before(marks, |mark| mark.exit_ns < last_ns);

@@ -2,7 +2,8 @@
 
 use crate::detect::arrival::arrival_ns;
 use crate::detect::book::Book;
-use crate::detect::found::{end_of, exit_reason, name_of, Found};
+use crate::detect::causality::{Heard, Place};
+use crate::detect::found::{end_of, exit_reason, name_of, Found, MadeFor};
 use crate::detect::framed::connection::Connection;
 use crate::detect::framed::exchange::{Ended, Exchange};
 use crate::detect::framed::hand_over::{hand_over, Askers, HandOver};
@@ -160,8 +161,12 @@ impl Connection {
             let sent = Channel::find(&channel.writes, first).filter(|_| !exchange.linked);
             if let Some(sent) = sent {
                 exchange.linked = true;
-                exchange.asked_for =
-                    book.causality.asks_for(world, process(sent), sent.thread, sent.enter_ns);
+                let of_it = channel.first_write_ns == Some(sent.enter_ns);
+                let opened = channel.connected.filter(|_| of_it);
+                let opened = opened.map(|opened| (opened.thread, opened.enter_ns));
+                let place = Some(Place { channels: [ends.0, ends.1], first });
+                let at = (sent.thread, sent.enter_ns);
+                exchange.asking = book.causality.asks(world, at, opened, place);
                 exchange.program = book.causality.programs.enclosing(world, process(sent));
             }
             let taken = Channel::find(&channel.reads, first);
@@ -196,9 +201,13 @@ impl Connection {
             let server = world.thread(answered.thread).process;
             book.causality.end(server, (ends.0, first), answered.exit_ns);
         }
-        let window_ns = (window.start_ns, window.end_ns);
-        let parent =
-            book.causality.parent_of(world, exchange.asked_for, exchange.program, window_ns);
+        let received = moves.received.filter(|_| reason.is_none());
+        let heard = received.map(|Transfer { thread, exit_ns, .. }| Heard {
+            thread,
+            exit_ns,
+            channel: Some(ends.1),
+        });
+        let made_for = MadeFor { asking: exchange.asking, heard, program: exchange.program };
         let protocol = self.protocol;
         let (stream_id, xid) = match protocol {
             Protocol::Http2 => (Some(u64::from(exchange.id)), None),
@@ -214,8 +223,6 @@ impl Connection {
         };
         let request = Request {
             request_id,
-            parent_request_id: parent.map(|parent| parent.id),
-            detached: parent.is_some_and(|parent| parent.detached),
             complete,
             reason,
             client: end(client),
@@ -247,7 +254,7 @@ impl Connection {
                 (window.thread, world.thread(window.thread).process),
             )
         };
-        book.found(Found { request, goal, channels: [Some(ends.0), None] });
+        book.found(world, Found { request, goal, channels: [Some(ends.0), None], made_for });
     }
 }
 

@@ -1,6 +1,6 @@
 //! A question and its answer, as far as they have been reported.
 
-use crate::detect::ids::Link;
+use crate::detect::causality::Asking;
 use crate::detect::lifecycle::Life;
 use crate::event::{GapWhy, Object};
 use crate::timeline::ProcessId;
@@ -137,8 +137,8 @@ pub(super) struct Exchange {
     pub(super) doubted: Option<Torn>,
     /// Who asks has been looked at.
     pub(super) linked: bool,
-    /// The request for which it seems to be asked.
-    pub(super) asked_for: Option<Link>,
+    /// What was known, as it was asked, of the request for which it was.
+    pub(super) asking: Option<Asking>,
     /// The program in whose life it is asked.
     pub(super) program: Option<ProcessId>,
 }

@@ -1,7 +1,8 @@
 //! What answered a turn: which of the reads since brought bytes that the turn's server wrote.
 
 use crate::detect::book::Book;
-use crate::detect::found::{end_of, exit_reason, kind_of, Found};
+use crate::detect::causality::Heard;
+use crate::detect::found::{end_of, exit_reason, kind_of, Found, MadeFor};
 use crate::detect::half_duplex::turn::Turn;
 use crate::detect::roles::peer_is_unknown;
 use crate::event::Object;
@@ -164,13 +165,15 @@ impl Turn {
                 .get(&object)
                 .is_some_and(|answer| answer.writes.back().is_some_and(|write| write.to > to));
         let reason = cut.then_some(Reason::CaptureEnded).or_else(|| answered.doubt.clone());
-        let parent =
-            book.causality.parent_of(world, self.made_for, self.parent, (start_ns, end_ns));
+        let heard = Some(Heard {
+            thread: answered.client,
+            exit_ns: answered.end_ns,
+            channel: Some(object),
+        });
+        let made_for = MadeFor { asking: self.asking, heard, program: self.parent };
         let server_thread = self.reader(world).map(|(_, read)| read.thread);
         let request = Request {
             request_id: book.causality.id_of((self.object, self.from)),
-            parent_request_id: parent.map(|parent| parent.id),
-            detached: parent.is_some_and(|parent| parent.detached),
             complete: reason.is_none(),
             reason,
             client: Some(end_of(world, client, end_ns)),
@@ -189,7 +192,7 @@ impl Turn {
             ..Goal::new(start_ns, end_ns, (client, self.process))
         };
         let answer = Some(object).filter(|_| self.reverse.is_none());
-        book.found(Found { request, goal, channels: [Some(self.object), answer] });
+        book.found(world, Found { request, goal, channels: [Some(self.object), answer], made_for });
     }
 
     /// Whether what looks like the answer, on `object`, is a request: the turn's process answers it
@@ -265,16 +268,9 @@ impl Turn {
             true => Reason::DatagramUnseen,
             false => reason,
         };
-        let parent = book.causality.parent_of(
-            world,
-            self.made_for,
-            self.parent,
-            (self.life.since_ns(), end_ns),
-        );
+        let made_for = MadeFor { asking: self.asking, heard: None, program: self.parent };
         let request = Request {
             request_id: book.causality.id_of((self.object, self.from)),
-            parent_request_id: parent.map(|parent| parent.id),
-            detached: parent.is_some_and(|parent| parent.detached),
             complete: false,
             reason: Some(reason),
             client: Some(end_of(world, self.client, end_ns)),
@@ -287,6 +283,6 @@ impl Turn {
             server_process: Some(server),
             ..Goal::new(self.life.since_ns(), end_ns, (self.client, self.process))
         };
-        book.found(Found { request, goal, channels: [Some(self.object), None] });
+        book.found(world, Found { request, goal, channels: [Some(self.object), None], made_for });
     }
 }

@@ -1,8 +1,8 @@
 //! A turn: what a client asked, and what may have been answered.
 
 use crate::classify::syscall::{waits, Waits};
+use crate::detect::causality::Asking;
 use crate::detect::found::name_of;
-use crate::detect::ids::Link;
 use crate::detect::lifecycle::Life;
 use crate::event::{Object, OpenCall, TYPE_FIFO};
 use crate::timeline::retention::Held;
@@ -33,8 +33,8 @@ pub(super) struct Turn {
     pub(super) opened: Option<Opening>,
     /// Enclosing exec request, by its process.
     pub(super) parent: Option<ProcessId>,
-    /// The request for which it seems to be asked.
-    pub(super) made_for: Option<Link>,
+    /// What was known, as it was asked, of the request for which it was.
+    pub(super) asking: Option<Asking>,
 }
 
 impl Turn {

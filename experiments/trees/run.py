@@ -1,0 +1,237 @@
+#!/usr/bin/env python3
+"""Does each request name the right parent, behind proxies and front ends with several requests at once?
+
+A front end (nginx, Go, Node, Python) is asked on N connections at once, and asks a server behind it, over connections that it
+keeps and shares. Every request has a number in its path, and what is asked behind for its sake has the same: so the
+truth is in the methods, which the engine does not use. A capture sees the front end alone (attach).
+
+A row is one front end and one number of connections: requests behind it; how many of them name a parent as sure and as
+likely, and how many of these name the wrong one; how many name none. Last, requests found of those sent.
+
+  nginx       proxy_pass, a connection for each request; nginx-keep: kept connections
+  *-proxy     Go's ReverseProxy, Node's http, Python's asyncio, and threads: one request behind for each
+  *-calls     sleeps a while, asks once, sleeps, asks twice at once
+
+Needs root and what the front ends are written in; what is missing is skipped. Usage: run.py [--connections 1,4,32,256]
+[--requests N] [--levels 1] [FRONT ...]; rpcprobe from $RPCPROBE or PATH. Exit status: 1 if a request was not found or a sure
+parent is wrong, or more than 1 % of the likely ones of a front end, else 0.
+"""
+
+import argparse
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import duckdb
+
+HERE = Path(__file__).resolve().parent
+RPCPROBE = os.environ.get("RPCPROBE") or "rpcprobe"
+PYTHON = [sys.executable, str(HERE / "servers/front.py")]
+KINDS = ("proxy", "calls")
+WRITTEN_IN = {
+    "go": ["go", [str(HERE / ".cache/front")]],
+    "node": ["node", ["node", str(HERE / "servers/front.js")]],
+    "asyncio": [sys.executable, [*PYTHON, "asyncio"]],
+    "threads": [sys.executable, [*PYTHON, "threads"]],
+}
+FRONTS = ["nginx", "nginx-keep", *(f"{name}-{kind}" for name in WRITTEN_IN for kind in KINDS)]
+STEPS = {"proxy": ["c"], "calls": ["s3,c", "c,s2,p", "c,c", "s1,p"]}
+MOST_LIKELY_AND_WRONG = 0.01
+SECONDS = 60
+NGINX = """
+daemon off; worker_processes 1; pid {directory}/pid; error_log {directory}/error;
+events {{ worker_connections 4096; }}
+http {{
+  access_log off; keepalive_requests 1000000;
+  client_body_temp_path {directory}/body; proxy_temp_path {directory}/proxy; fastcgi_temp_path {directory}/fastcgi;
+  uwsgi_temp_path {directory}/uwsgi; scgi_temp_path {directory}/scgi;
+  upstream behind {{ server 127.0.0.1:{behind}; {keep} }}
+  server {{
+    listen 127.0.0.1:{port} backlog=1024;
+    location / {{ proxy_pass http://behind; {headers} }}
+  }}
+}}
+"""
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_for(port):
+    for _ in range(SECONDS * 10):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.1)
+    sys.exit(f"nobody listens on port {port}")
+
+
+async def ask(port, connection, connections, requests, steps):
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for number in range(connection, requests, connections):
+        path = f"/r/{number}/{steps[number % len(steps)]}"
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        head = await reader.readuntil(b"\r\n\r\n")
+        if b"chunked" in head.lower():
+            while await reader.readuntil(b"\r\n") != b"0\r\n":
+                pass
+            await reader.readuntil(b"\r\n")
+        else:
+            await reader.readexactly(2)
+    writer.close()
+
+
+async def load(port, connections, requests, steps):
+    each = (ask(port, number, connections, requests, steps) for number in range(connections))
+    await asyncio.gather(*each)
+
+
+def command(front, port, behind, directory):
+    """How to start a front end; `None` where what it is written in is missing."""
+    name, _, kind = front.partition("-")
+    if name == "nginx":
+        if not shutil.which("nginx"):
+            return None
+        headers = 'proxy_http_version 1.1; proxy_set_header Connection "";' if kind else ""
+        text = NGINX.format(
+            directory=directory,
+            port=port,
+            behind=behind,
+            keep="keepalive 1024;" if kind else "",
+            headers=headers,
+        )
+        directory.mkdir()
+        (directory / "conf").write_text(text)
+        return ["nginx", "-c", directory / "conf"]
+    needed, words = WRITTEN_IN[name]
+    return [*words, kind, str(port), str(behind)] if shutil.which(needed) else None
+
+
+def family(pid):
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *(one for child in children for one in family(int(child)))]
+
+
+def start(words):
+    return subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def capture(front, levels, connections, requests, directory):
+    """Whether there is a capture of a front end, or several in a row, that were asked."""
+    port = free_port()
+    servers = [start([*PYTHON, "back", str(port)])]
+    try:
+        wait_for(port)
+        fronts = []
+        for level in range(levels):
+            behind, port = port, free_port()
+            words = command(front, port, behind, directory / f"front{level}")
+            if words is None:
+                return False
+            servers.append(start(words))
+            wait_for(port)
+            fronts += family(servers[-1].pid)
+        attach = [RPCPROBE, "attach", "-o", directory / "capture"]
+        with open(directory / "said", "w") as said:
+            words = [*attach, *(word for pid in fronts for word in ("-p", str(pid)))]
+            probe = subprocess.Popen(words, stderr=said, stdout=subprocess.DEVNULL)
+        for _ in range(SECONDS * 10):
+            if "attached" in (directory / "said").read_text() or probe.poll() is not None:
+                break
+            time.sleep(0.1)
+        steps = STEPS["calls" if front.endswith("calls") else "proxy"]
+        asyncio.run(load(port, connections, requests, steps))
+        time.sleep(0.2)
+        probe.send_signal(signal.SIGTERM)
+        if probe.wait(SECONDS * 5) != 0:
+            sys.exit((directory / "said").read_text())
+        return True
+    finally:
+        for server in servers:
+            server.terminate()
+            server.wait(SECONDS)
+
+
+def judged(directory):
+    """[certainty, whether it is right] of each request that a front end made, and how many requests it was asked."""
+    table = str(directory / "requests.parquet")
+    children = duckdb.execute(
+        """with r as (select *, regexp_extract(method, '/[rb]/(\\d+)', 1) as number from read_parquet($1))
+           select coalesce(c.parent_certainty, 'none'), p.number = c.number
+           from r c left join r p on c.parent_request_id = p.request_id
+           where c.client_pid is not null and c.number <> ''""",
+        [table],
+    ).fetchall()
+    asked = duckdb.execute(
+        "select count(*) from read_parquet($1) where client_pid is null and complete and method like '%/r/%'",
+        [table],
+    ).fetchone()
+    return children, asked[0]
+
+
+def told(label, children, asked, made):
+    def of(certainty):
+        right = [bool(is_right) for told, is_right in children if told == certainty]
+        return len(right), len(right) - sum(right)
+
+    cells = [of(certainty) for certainty in ("sure", "likely", "guessed")]
+    shown = "".join(f"{count:8}{wrong:7}" for count, wrong in cells)
+    given = sum(count for count, _ in cells)
+    share = 100 * given / max(1, len(children))
+    print(f"{label:22}{len(children):8}{shown}{share:9.1f} %   {asked}/{made}", flush=True)
+    (_, sure_wrong), (likely, likely_wrong), _ = cells
+    return sure_wrong == 0 and likely_wrong <= MOST_LIKELY_AND_WRONG * likely and asked == made
+
+
+def built():
+    """Builds the Go front end, if there is Go."""
+    if shutil.which("go"):
+        (HERE / ".cache").mkdir(exist_ok=True)
+        to = ["go", "build", "-o", HERE / ".cache/front", "."]
+        subprocess.run(to, cwd=HERE / "servers/go", check=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--connections", default="1,4,32,256")
+    parser.add_argument("--requests", type=int, default=600)
+    parser.add_argument("--levels", type=int, default=1)
+    parser.add_argument("--keep", type=Path, help="a directory for the captures")
+    parser.add_argument("--again", action="store_true", help="judge the captures kept there")
+    parser.add_argument("front", nargs="*", choices=[[], *FRONTS], default=[])
+    options = parser.parse_args()
+    built()
+    head = ("front end, connections", "behind", "sure", "wrong", "likely", "wrong", "guessed", "wrong")
+    print("{:22}{:>8}{:>8}{:>7}{:>8}{:>7}{:>8}{:>7}".format(*head) + "    parent   found")
+    good = True
+    for front in options.front or FRONTS:
+        for connections in map(int, options.connections.split(",")):
+            with tempfile.TemporaryDirectory() as temporary:
+                directory = (options.keep or Path(temporary)) / f"{front}.{connections}"
+                if options.again:
+                    again = [RPCPROBE, "attribute", "-q", directory / "capture"]
+                    subprocess.run(again, check=True, stdout=subprocess.DEVNULL)
+                else:
+                    shutil.rmtree(directory, ignore_errors=True)
+                    directory.mkdir(parents=True)
+                    if not capture(front, options.levels, connections, options.requests, directory):
+                        print(f"{front}: skipped, what it is written in is missing")
+                        break
+                children, asked = judged(directory / "capture")
+            good &= told(f"{front}, {connections}", children, asked, options.requests)
+    sys.exit(not good)
+
+
+main()

@@ -1,0 +1,250 @@
+//! What processes serve: questions from their receipt to their answer, and those of them that others may name as their
+//! parents.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::detect::ids::{Asked, Ids, Link};
+use crate::event::Object;
+use crate::ownership::marks::Question;
+use crate::timeline::{ProcessId, ThreadId, Transfer, World};
+
+/// Answered questions that are remembered: of more that were answered since an answer came, nobody tells which were
+/// served before.
+const MOST_ANSWERED: usize = 1024;
+/// Questions of a connection that are looked at to find the one that is answered. With more in between, of a connection with
+/// many streams, nothing tells.
+const MOST_STREAMS: usize = 64;
+/// Before all others.
+const FIRST: Asked = (Object { dev: 0, ino: 0, type_bits: 0 }, 0);
+
+/// A question that is being served.
+#[derive(Clone, Copy, Debug)]
+struct Service {
+    reader: ThreadId,
+    received_ns: u64,
+}
+
+/// A request that others may name as their parent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Named {
+    pub(super) id: u64,
+    process: ProcessId,
+    pub(super) received_ns: u64,
+    /// When its last byte so far was written, once any was.
+    pub(super) answered_ns: Option<u64>,
+}
+
+/// A question that was served.
+#[derive(Clone, Copy, Debug)]
+struct Answered {
+    process: ProcessId,
+    asked: Asked,
+    received_ns: u64,
+    answered_ns: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Services {
+    open: BTreeMap<(ProcessId, Asked), Service>,
+    /// The same by when they were received.
+    by_received: BTreeSet<(ProcessId, u64, Asked)>,
+    /// The same by the thread that took them in.
+    by_reader: FxHashMap<ThreadId, BTreeSet<Asked>>,
+    /// The last ones, in the order in which they were answered.
+    answered: VecDeque<Answered>,
+    /// Processes that ask others while they serve: what they serve may be named.
+    askers: FxHashSet<ProcessId>,
+    named: BTreeMap<Asked, Named>,
+}
+
+impl Services {
+    /// A process has taken a question in. `pieces`: that it is not answered yet only means that more of it comes.
+    pub(super) fn begin(
+        &mut self,
+        process: ProcessId,
+        taken: &Transfer,
+        asked: Asked,
+        pieces: bool,
+        ids: &mut Ids,
+    ) {
+        let known = match pieces {
+            true => self.on_channel(process, asked.0).next().is_some(),
+            false => self.open.contains_key(&(process, asked)),
+        };
+        if known {
+            return;
+        }
+        let service = Service { reader: taken.thread, received_ns: taken.exit_ns };
+        self.open.insert((process, asked), service);
+        self.by_received.insert((process, service.received_ns, asked));
+        self.by_reader.entry(taken.thread).or_default().insert(asked);
+        if self.askers.contains(&process) {
+            self.name(process, asked, service.received_ns, ids);
+        }
+    }
+
+    /// It has written the answer, or part of it.
+    pub(super) fn end(&mut self, process: ProcessId, asked: Asked, answered_ns: u64) {
+        if let Some(Service { received_ns, .. }) = self.close(process, asked) {
+            if self.answered.len() == MOST_ANSWERED {
+                self.answered.pop_front();
+            }
+            self.answered.push_back(Answered { process, asked, received_ns, answered_ns });
+        }
+        if let Some(named) = self.named.get_mut(&asked) {
+            named.answered_ns = named.answered_ns.max(Some(answered_ns));
+        }
+    }
+
+    fn close(&mut self, process: ProcessId, asked: Asked) -> Option<Service> {
+        let service = self.open.remove(&(process, asked))?;
+        self.by_received.remove(&(process, service.received_ns, asked));
+        if let Some(all) = self.by_reader.get_mut(&service.reader) {
+            all.remove(&asked);
+            if all.is_empty() {
+                self.by_reader.remove(&service.reader);
+            }
+        }
+        Some(service)
+    }
+
+    /// What seemed to be served on a channel is no question.
+    pub(super) fn withdraw_all(&mut self, process: ProcessId, channel: Object) {
+        let open: Vec<Asked> = self.on_channel(process, channel).collect();
+        for asked in open {
+            self.close(process, asked);
+        }
+    }
+
+    /// The same for a channel on which only one question can be open.
+    pub(super) fn end_all(&mut self, process: ProcessId, channel: Object, answered_ns: u64) {
+        let open: Vec<Asked> = self.on_channel(process, channel).collect();
+        for asked in open {
+            self.end(process, asked, answered_ns);
+        }
+    }
+
+    pub(super) fn exit(&mut self, process: ProcessId, at_ns: u64) {
+        for asked in self.of_process(process) {
+            self.end(process, asked, at_ns);
+        }
+        self.askers.remove(&process);
+    }
+
+    /// Forgets connections that the world has forgotten, and parents whose children began before `horizon_ns`.
+    pub(super) fn forget(&mut self, world: &World, horizon_ns: u64) {
+        let known = |asked: &Asked| world.channels.contains_key(&asked.0);
+        self.open.retain(|(_, asked), _| known(asked));
+        self.by_received.retain(|(_, _, asked)| known(asked));
+        self.by_reader.retain(|_, all| {
+            all.retain(known);
+            !all.is_empty()
+        });
+        let may_be_named =
+            |named: &Named| named.answered_ns.is_none_or(|answered_ns| answered_ns >= horizon_ns);
+        self.named.retain(|asked, named| known(asked) && may_be_named(named));
+    }
+
+    fn of_process(&self, process: ProcessId) -> Vec<Asked> {
+        let all = self.open.range((process, FIRST)..);
+        all.take_while(|((of, _), _)| *of == process).map(|((_, asked), _)| *asked).collect()
+    }
+
+    fn on_channel(&self, process: ProcessId, channel: Object) -> impl Iterator<Item = Asked> + '_ {
+        let all = self.open.range((process, (channel, 0))..=(process, (channel, u64::MAX)));
+        all.map(|((_, asked), _)| *asked)
+    }
+
+    fn name(&mut self, process: ProcessId, asked: Asked, received_ns: u64, ids: &mut Ids) {
+        let named = || Named { id: ids.ahead(), process, received_ns, answered_ns: None };
+        self.named.entry(asked).or_insert_with(named);
+    }
+
+    /// Whether the process serves anything; from now on, what it serves may be named.
+    pub(super) fn asks(&mut self, process: ProcessId, ids: &mut Ids) -> bool {
+        let open = self.received_until(process, u64::MAX).next().is_some();
+        if open && self.askers.insert(process) {
+            for asked in self.of_process(process) {
+                let received_ns = self.open[&(process, asked)].received_ns;
+                self.name(process, asked, received_ns, ids);
+            }
+        }
+        open
+    }
+
+    pub(super) fn named(&self, asked: &Asked) -> Option<&Named> {
+        self.named.get(asked)
+    }
+
+    pub(super) fn link(&self, asked: Asked) -> Option<Link> {
+        self.named.get(&asked).map(|named| Link { asked, id: named.id })
+    }
+
+    /// The question that the process serves, received by then, and that these bytes, which it has read, belong to.
+    pub(super) fn of_question(
+        &self,
+        process: ProcessId,
+        question: Question,
+        at_ns: u64,
+    ) -> Option<Asked> {
+        let begins = (process, (question.object, question.from));
+        let ends = (process, (question.object, question.to));
+        let mut inside = self.open.range(begins..ends);
+        let found = match (inside.next(), inside.next()) {
+            (Some(found), None) => Some(found),
+            (Some(_), Some(_)) => None,
+            // A later piece of it.
+            (None, _) => {
+                let before = (process, (question.object, 0))..begins;
+                self.open.range(before).next_back()
+            }
+        };
+        found.filter(|(_, service)| service.received_ns <= at_ns).map(|((_, asked), _)| *asked)
+    }
+
+    /// The question of that process that it answered then, of which these bytes are the last that it had read; `None` if that
+    /// may be more than one.
+    pub(super) fn answered_by(
+        &self,
+        process: ProcessId,
+        question: Question,
+        answer_ns: u64,
+    ) -> Option<Asked> {
+        let all = self.named.range((question.object, 0)..=(question.object, question.from));
+        let mut all = all.rev().take(MOST_STREAMS).filter(|(_, named)| {
+            let open = named.answered_ns.is_none_or(|answered_ns| answered_ns >= answer_ns);
+            named.process == process && open && named.received_ns <= answer_ns
+        });
+        let only = all.next().filter(|_| all.next().is_none());
+        only.map(|(asked, _)| *asked)
+    }
+
+    /// The only question that the thread has taken in and that is not answered.
+    pub(super) fn own(&self, thread: ThreadId) -> Option<Asked> {
+        self.by_reader.get(&thread).filter(|all| all.len() == 1)?.first().copied()
+    }
+
+    fn received_until(&self, process: ProcessId, at_ns: u64) -> impl Iterator<Item = Asked> + '_ {
+        let all = self.by_received.range((process, 0, FIRST)..);
+        let all =
+            all.take_while(move |(of, received_ns, _)| *of == process && *received_ns <= at_ns);
+        all.map(|(_, _, asked)| *asked)
+    }
+
+    /// The only question that the process served all the while; `None` if there are more, or that is not known.
+    pub(super) fn only(&self, process: ProcessId, (from_ns, to_ns): (u64, u64)) -> Option<Asked> {
+        let since = self.answered.iter().rev().take_while(|answered| answered.answered_ns >= to_ns);
+        let mut looked_at = 0;
+        let ended = since
+            .inspect(|_| looked_at += 1)
+            .filter(|answered| answered.process == process && answered.received_ns <= from_ns);
+        let ended: Vec<Asked> = ended.map(|answered| answered.asked).take(2).collect();
+        if looked_at == MOST_ANSWERED {
+            return None;
+        }
+        let mut all = self.received_until(process, from_ns).chain(ended);
+        all.next().filter(|_| all.next().is_none())
+    }
+}

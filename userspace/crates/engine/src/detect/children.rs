@@ -1,0 +1,177 @@
+//! Requests that were found and whose parents are not told yet: what their threads do next may still tell.
+
+use std::collections::BTreeMap;
+
+use crate::detect::causality::{Causality, Judged, NotYet};
+use crate::detect::found::Found;
+use crate::event::Object;
+use crate::timeline::retention::Held;
+use crate::timeline::{ProcessId, ThreadId, World};
+
+/// Interval between two looks at those that wait for what may not come.
+const SWEEP_EVERY_NS: u64 = 20_000_000;
+
+/// A request whose parent is not told yet.
+#[derive(Debug)]
+struct Child {
+    found: Found,
+    /// The only question that was served all the while.
+    only: Option<(Object, u64)>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Children {
+    /// By the process, and its thread that had the answer.
+    waiting: BTreeMap<(ProcessId, ThreadId), Vec<Child>>,
+    swept_ns: u64,
+}
+
+impl Children {
+    /// Takes a request that was found, and gives it back with its parent, unless that may still be told.
+    pub(super) fn take(
+        &mut self,
+        world: &World,
+        found: Found,
+        causality: &mut Causality,
+    ) -> Option<Found> {
+        let Some(asking) = found.made_for.asking else {
+            return Some(with_parent(world, found, None, causality));
+        };
+        let heard = found.made_for.heard;
+        if heard.is_some() {
+            causality.heard(&asking);
+        }
+        let only = causality.only(&asking, heard.map_or(found.goal.end_ns, |heard| heard.exit_ns));
+        let child = Child { found, only };
+        match (judged(world, child, false, causality), heard) {
+            (Err(child), Some(heard)) => {
+                let key = (world.thread(heard.thread).process, heard.thread);
+                self.waiting.entry(key).or_default().push(child);
+                None
+            }
+            (Err(child), None) => judged(world, child, true, causality).ok(),
+            (Ok(found), _) => Some(found),
+        }
+    }
+
+    /// Those that may be children of that request of a process, which is found now; and all that is told by now.
+    pub(super) fn before(
+        &mut self,
+        world: &World,
+        process: ProcessId,
+        id: u64,
+        causality: &mut Causality,
+    ) -> Vec<Found> {
+        let of_process = self.waiting.range((process, 0)..=(process, ThreadId::MAX));
+        let threads: Vec<_> = of_process.map(|(key, _)| *key).collect();
+        let may_be = |child: &Child, causality: &Causality| {
+            let asking = child.found.made_for.asking;
+            asking.is_some_and(|asking| causality.may_be_for(&asking, child.only, id))
+        };
+        let each = |key| self.look(world, key, causality, may_be);
+        threads.into_iter().flat_map(each).collect()
+    }
+
+    /// Those that are told by what the thread has done now.
+    pub(super) fn told_by(
+        &mut self,
+        world: &World,
+        thread: ThreadId,
+        causality: &mut Causality,
+    ) -> Vec<Found> {
+        match self.waiting.is_empty() {
+            true => Vec::new(),
+            false => {
+                let key = (world.thread(thread).process, thread);
+                self.look(world, key, causality, |_, _| false)
+            }
+        }
+    }
+
+    /// Those that have waited long enough; `over`: all.
+    pub(super) fn sweep(
+        &mut self,
+        world: &World,
+        over: bool,
+        causality: &mut Causality,
+    ) -> Vec<Found> {
+        let due = world.now_ns >= self.swept_ns.saturating_add(SWEEP_EVERY_NS);
+        if self.waiting.is_empty() || !(due || over) {
+            return Vec::new();
+        }
+        self.swept_ns = world.now_ns;
+        let keys: Vec<_> = self.waiting.keys().copied().collect();
+        keys.into_iter().flat_map(|key| self.look(world, key, causality, |_, _| over)).collect()
+    }
+
+    /// Looks at those that a thread had the answers of; `over`: of which nothing more is waited for.
+    fn look(
+        &mut self,
+        world: &World,
+        key: (ProcessId, ThreadId),
+        causality: &mut Causality,
+        over: impl Fn(&Child, &Causality) -> bool,
+    ) -> Vec<Found> {
+        let Some(children) = self.waiting.remove(&key) else { return Vec::new() };
+        let (mut told, mut waiting) = (Vec::new(), Vec::new());
+        for child in children {
+            let over = over(&child, causality);
+            match judged(world, child, over, causality) {
+                Ok(found) => told.push(found),
+                Err(child) => waiting.push(child),
+            }
+        }
+        if !waiting.is_empty() {
+            self.waiting.insert(key, waiting);
+        }
+        told
+    }
+
+    /// The earliest begin of them.
+    pub(super) fn since_ns(&self) -> Option<u64> {
+        self.waiting.values().flatten().map(|child| child.found.goal.start_ns).min()
+    }
+
+    /// Adds of whom and what they speak.
+    pub(super) fn hold(&self, held: &mut Held) {
+        for child in self.waiting.values().flatten() {
+            child.found.hold(held);
+        }
+    }
+}
+
+/// With its parent, if that is told; else the child again.
+fn judged(
+    world: &World,
+    child: Child,
+    over: bool,
+    causality: &mut Causality,
+) -> Result<Found, Child> {
+    let made_for = child.found.made_for;
+    let judged = match made_for.asking {
+        Some(asking) => causality.judge(world, &asking, made_for.heard.as_ref(), child.only, over),
+        None => Ok(None),
+    };
+    match judged {
+        Ok(judged) => Ok(with_parent(world, child.found, judged, causality)),
+        Err(NotYet) => Err(child),
+    }
+}
+
+fn with_parent(
+    world: &World,
+    mut found: Found,
+    judged: Option<Judged>,
+    causality: &mut Causality,
+) -> Found {
+    let request = &mut found.request;
+    let window = (request.start_ns, request.start_ns.saturating_add(request.latency_ns));
+    if let Some((parent, certainty)) =
+        causality.parent_of(world, judged, found.made_for.program, window)
+    {
+        request.parent_request_id = Some(parent.id);
+        request.parent_certainty = Some(certainty);
+        request.detached = parent.detached;
+    }
+    found
+}
