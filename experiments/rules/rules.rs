@@ -15,7 +15,9 @@ use anyhow::{ensure, Context, Result};
 use rpcprobe::attribute::{self, Given, EVENTS, MANIFEST};
 use rpcprobe::capture::manifest::Manifest;
 use rpcprobe::laws::check_exclusive;
-use rpcprobe::model::{check_conservation, Category, Evidence, Kind, Request, Rule, Segment};
+use rpcprobe::model::{
+    check_conservation, Category, Evidence, Kind, Request, Rule, Segment, Segments,
+};
 
 /// What remains of the walk without any other rule: these cannot be left out.
 const GROUND: [Rule; 4] = [Rule::End, Rule::RunQueue, Rule::Charge, Rule::Lost];
@@ -82,8 +84,8 @@ fn attributed(dir: &Path, given: &Given<'_>, times: u32) -> Result<Answers> {
     };
     for _ in 0..times {
         let mut requests = Vec::new();
-        let mut sink = |request: Request, segments: Vec<Segment>| {
-            requests.push((request, segments));
+        let mut sink = |request: Request, segments: Segments| {
+            requests.push((request, segments.in_words()));
             Ok(())
         };
         let events = BufReader::with_capacity(1 << 20, File::open(dir.join(EVENTS))?);

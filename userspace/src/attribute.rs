@@ -23,8 +23,8 @@ use crate::engine::{Engine, FallbackGiven, Rates};
 use crate::interrupt::{self, Interrupted};
 use crate::invoking_user::OutputDir;
 use crate::memory;
-use crate::model::{Request, Segment};
-use crate::output;
+use crate::model::{Request, Segments};
+use crate::output::{self, ThreadWriter};
 use crate::progress::{Progress, Work};
 use crate::request_filter::{Rule, Wanted};
 use crate::symbols::Symbols;
@@ -141,7 +141,7 @@ fn write_tables(
     let [requests, segments] = [files[0].try_clone()?, files[1].try_clone()?].map(BufWriter::new);
     let writer = output::Writer::new(requests, segments).with_context(unwritten)?;
     let mut behind = TableWriter::start(writer);
-    let mut sink = |request: Request, segments: Vec<Segment>| {
+    let mut sink = |request: Request, segments: Segments| {
         interrupt::check()?;
         ensure!(behind.push(request, segments), "the tables cannot be written");
         Ok(())
@@ -159,7 +159,10 @@ fn write_tables(
         every_piece,
         ..Given::of(manifest)
     };
-    let passed = pass(input, &given, &mut sink);
+    let threads = create_tmp(dir, THREADS)?;
+    let mut accounts = ThreadWriter::new(threads.try_clone()?).with_context(unwritten)?;
+    let mut book = |closed: Vec<Account>| accounts.push(&closed).with_context(unwritten);
+    let passed = pass_with(input, &given, &mut sink, &mut book);
     // First: why it could not be written is worth more than that it could not.
     let written = behind.finish().with_context(unwritten)?;
     let tally = passed.map_err(|error| match error.is::<Interrupted>() {
@@ -208,9 +211,8 @@ fn write_tables(
         let users: Vec<_> = tally.io_uring.iter().map(String::as_str).collect();
         manifest.warnings.push(Warning::IoUring { users: users.join(", ") });
     }
-    let file = create_tmp(dir, THREADS)?;
-    let written = output::write_threads(file.try_clone()?, &tally.accounts);
-    written.and_then(|()| Ok(file.sync_data()?)).with_context(unwritten)?;
+    let written = accounts.finish();
+    written.and_then(|()| Ok(threads.sync_data()?)).with_context(unwritten)?;
     if has_stacks(manifest) {
         let file = create_tmp(dir, STACKS)?;
         let written = output::write_stacks(file.try_clone()?, &tally.stacks);
@@ -241,8 +243,6 @@ pub struct Tally {
     pub sampling_ns: u64,
     /// Those that segments refer to.
     pub stacks: Stacks,
-    /// What traced threads' CPU time was for.
-    pub accounts: Vec<Account>,
     sampling: Sampling,
     /// Traced processes that set up or entered an io_uring, as `comm/pid`.
     pub io_uring: BTreeSet<String>,
@@ -327,7 +327,21 @@ pub fn losses(input: impl Read, allow_truncated: bool) -> Result<Vec<Loss>> {
 pub fn pass(
     input: impl Read + Send,
     given: &Given<'_>,
-    sink: &mut impl FnMut(Request, Vec<Segment>) -> Result<()>,
+    sink: &mut impl FnMut(Request, Segments) -> Result<()>,
+) -> Result<Tally> {
+    pass_with(input, given, sink, &mut |_| Ok(()))
+}
+
+/// The same, and hands what traced threads' CPU time was for to `book`: of threads that are gone as soon as that is
+/// known, then of the others.
+///
+/// # Errors
+/// As [`pass`], and whatever `book` returns.
+fn pass_with(
+    input: impl Read + Send,
+    given: &Given<'_>,
+    sink: &mut impl FnMut(Request, Segments) -> Result<()>,
+    book: &mut impl FnMut(Vec<Account>) -> Result<()>,
 ) -> Result<Tally> {
     let reader = Reader::new(input, given.allow_truncated)?;
     let header = reader.header;
@@ -363,10 +377,12 @@ pub fn pass(
                 tally.count(event, &engine);
                 engine.push(event, sink)?;
             }
+            book(engine.take_accounts())?;
         }
         ahead.end()
     })?;
     engine.finish(end.end_ns, sink)?;
+    book(engine.take_accounts())?;
     // A traced thread's absence from the CPU is two switches, out and in.
     tally.switches /= 2;
     tally.records = end.records;
@@ -380,7 +396,6 @@ pub fn pass(
     tally.steal_unplaced_ns = engine.world.steal_unplaced_ns;
     tally.truncated_at = end.truncated_at;
     tally.stacks = std::mem::take(&mut engine.world.stacks);
-    tally.accounts = engine.ledger.accounts();
     Ok(tally)
 }
 

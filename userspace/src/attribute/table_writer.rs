@@ -7,14 +7,14 @@ use std::thread::{self, JoinHandle};
 use anyhow::{bail, Result};
 
 use super::numbers::Numbers;
-use crate::model::{check_conservation, Request, Segment};
+use crate::model::{check_conservation, Request, Segments};
 use crate::output::Writer;
 
 /// Segments handed over at once, and how many such batches may wait to be written.
 const BATCH_SEGMENTS: usize = 2048;
 const BATCHES_BEHIND: usize = 4;
 
-type Batch = Vec<(Request, Vec<Segment>)>;
+type Batch = Vec<(Request, Segments)>;
 
 /// What was written.
 #[derive(Debug, Default)]
@@ -44,8 +44,8 @@ impl TableWriter {
 
     /// Hands over a request and its segments. `false`: writing has failed, and [`TableWriter::finish`]
     /// tells why.
-    pub fn push(&mut self, request: Request, segments: Vec<Segment>) -> bool {
-        self.segments += segments.len().max(1);
+    pub fn push(&mut self, request: Request, segments: Segments) -> bool {
+        self.segments += segments.list.len().max(1);
         self.batch.push((request, segments));
         self.segments < BATCH_SEGMENTS || self.hand_over()
     }
@@ -70,7 +70,7 @@ fn write(mut writer: Writer, batches: &Receiver<Batch>) -> Result<Written> {
     let mut written = Written::default();
     for (mut request, segments) in batches.iter().flatten() {
         written.numbers.number(&mut request);
-        if let Err(fault) = check_conservation(&request, &segments) {
+        if let Err(fault) = check_conservation(&request, &segments.list) {
             bail!("internal error, law of conservation broken: {fault}");
         }
         written.requests += 1;

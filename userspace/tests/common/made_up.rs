@@ -111,7 +111,7 @@ pub fn made_up_with(
         let mut request = request(id, &mut numbers);
         let mut segments = segments(&mut request, &mut numbers);
         change(&mut request, &mut segments);
-        writer.push(&request, &segments).expect("a row");
+        writer.push(&request, &segments.as_slice().into()).expect("a row");
     }
     writer.finish().expect("tables");
     let manifest = Manifest {

@@ -8,7 +8,7 @@ use rpcprobe::capture::format::{FileHeader, CPU_USER};
 use rpcprobe::capture::reader::Reader;
 use rpcprobe::capture::writer::Writer;
 use rpcprobe::engine::Rates;
-use rpcprobe::model::{check_conservation, Kind, Reason, Request, Segment};
+use rpcprobe::model::{check_conservation, Kind, Reason, Request, Segments};
 use rpcprobe::records::{
     RecHdr, REC_EXEC, REC_SYSCALL, REC_SYSCALL_IO, REC_SYSCALL_PATH, REC_TASK,
 };
@@ -151,9 +151,9 @@ fn hostile_records_do_no_harm() {
         }
         let events = events_of(&hostile, 1);
         let read = std::panic::catch_unwind(|| {
-            let mut sink = |request: Request, segments: Vec<Segment>| {
+            let mut sink = |request: Request, segments: Segments| {
                 if request.complete {
-                    check_conservation(&request, &segments).expect("the law of conservation");
+                    check_conservation(&request, &segments.list).expect("the law of conservation");
                 }
                 Ok(())
             };

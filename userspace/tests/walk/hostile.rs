@@ -15,7 +15,7 @@ use rpcprobe::capture::writer::Writer;
 use rpcprobe::engine::decode::decode;
 use rpcprobe::engine::event::{Event, Object, What, TYPE_FIFO, TYPE_UNIX};
 use rpcprobe::engine::Rates;
-use rpcprobe::model::check_conservation;
+use rpcprobe::model::{check_conservation, Segments};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::encode;
@@ -241,9 +241,9 @@ fn hostile_event_files_do_no_harm() {
         change_bytes(&mut events, &bytes);
         for allow_truncated in [false, true] {
             let mut fault = None;
-            let mut sink = |request, segments: Vec<_>| {
+            let mut sink = |request, segments: Segments| {
                 requests.set(requests.get() + 1);
-                fault = fault.take().or(check_conservation(&request, &segments).err());
+                fault = fault.take().or(check_conservation(&request, &segments.list).err());
                 Ok(())
             };
             let known = losses(&events[..], allow_truncated).unwrap_or_default();

@@ -6,7 +6,7 @@ use rpcprobe::engine::walk::HANDED_UNSEEN;
 use rpcprobe::engine::{Engine, Rates};
 use rpcprobe::laws::check_exclusive;
 use rpcprobe::model::{
-    category_ns, check_conservation, Category, Evidence, Kind, Request, Rule, Segment,
+    category_ns, check_conservation, Category, Evidence, Kind, Request, Rule, Segment, Segments,
 };
 
 use super::damage::{damaged, wrongs};
@@ -261,12 +261,12 @@ pub fn thinned(events: &[Event], kept: &[u8], share: u8) -> Vec<Event> {
 /// Of no thread's time more is booked than it had.
 pub fn check_ledger_of(cpus: u32, start_ns: u64, events: &[Event]) -> Result<(), TestCaseError> {
     let mut engine = Engine::new(cpus, start_ns, Rates::default());
-    let mut sink = |_: Request, _: Vec<Segment>| Ok(());
+    let mut sink = |_: Request, _: Segments| Ok(());
     for event in events {
         engine.push(event, &mut sink).expect("the sink takes everything");
     }
     engine.finish(None, &mut sink).expect("the sink takes everything");
-    for account in engine.ledger.accounts() {
+    for account in engine.take_accounts() {
         let booked_ns = account.own_ns + account.shared_ns;
         prop_assert!(booked_ns <= account.cpu_ns, "{:?}", account);
     }

@@ -6,7 +6,7 @@ use rpcprobe::engine::event::{
 };
 use rpcprobe::engine::send_limit::SendLimit;
 use rpcprobe::engine::{Engine, Rates};
-use rpcprobe::model::{check_conservation, Request, Segment};
+use rpcprobe::model::{check_conservation, Request, Segment, Segments};
 
 pub const READ: u16 = 0;
 pub const WRITE: u16 = 1;
@@ -95,8 +95,8 @@ pub fn explain(cpus: u32, start_ns: u64, events: &[Event], copy_ns_per_byte: f64
 /// Runs a trace through this engine.
 pub fn explain_with(mut engine: Engine, events: &[Event]) -> Answers {
     let mut answers = Vec::new();
-    let mut sink = |request: Request, segments: Vec<Segment>| {
-        answers.push((request, segments));
+    let mut sink = |request: Request, segments: Segments| {
+        answers.push((request, segments.in_words()));
         Ok(())
     };
     for event in events {

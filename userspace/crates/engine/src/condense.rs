@@ -6,7 +6,7 @@
 //! not told. No stretch is longer than a hundredth of the request. docs/design.md, "Few segments".
 
 use crate::ownership::inner::Inner;
-use rpcprobe_model::{Segment, ADDED_UP};
+use rpcprobe_model::{Segments, TextId, Texts, Told, ADDED_UP};
 
 /// A request of no more segments is told piece by piece; so are the requests in the life of a program if there are no
 /// more. (The first, and longest, request of a single client of `targets/frpc` has 65 segments.)
@@ -17,13 +17,13 @@ const PARTS: u64 = 100;
 const GAIN: usize = 2;
 
 /// Adds up the crumbs of a request that is no program's life: what a thread did on a CPU, without a pause.
-pub fn condense(segments: Vec<Segment>, latency_ns: u64) -> Vec<Segment> {
-    if segments.len() <= MOST {
+pub fn condense(segments: Segments, latency_ns: u64) -> Segments {
+    if segments.list.len() <= MOST {
         return segments;
     }
     let part_ns = latency_ns / PARTS;
-    let is_crumb = |s: &Segment| s.category.is_on_cpu() && s.duration_ns < part_ns;
-    let goes_on = |first: &Segment, next: &Segment| {
+    let is_crumb = |s: &Told| s.category.is_on_cpu() && s.duration_ns < part_ns;
+    let goes_on = |first: &Told, next: &Told| {
         (first.pid, first.tid, first.cpu, first.shared)
             == (next.pid, next.tid, next.cpu, next.shared)
             && next.end_ns() - first.start_ns <= part_ns
@@ -32,29 +32,29 @@ pub fn condense(segments: Vec<Segment>, latency_ns: u64) -> Vec<Segment> {
 }
 
 /// Adds up, in a program's life, what was done while many requests were under way in it: these have it piece by piece.
-pub fn condense_life(segments: Vec<Segment>, latency_ns: u64, inner: &Inner) -> Vec<Segment> {
-    if segments.len() <= MOST || inner.count() <= MOST {
+pub fn condense_life(segments: Segments, latency_ns: u64, inner: &Inner) -> Segments {
+    if segments.list.len() <= MOST || inner.count() <= MOST {
         return segments;
     }
     let part_ns = latency_ns / PARTS;
     let under_way = inner.under_way(part_ns);
-    let is_crumb = |s: &Segment| {
+    let is_crumb = |s: &Told| {
         let after = under_way.partition_point(|(start_ns, _)| *start_ns <= s.start_ns);
         let window = after.checked_sub(1).map(|index| under_way[index]);
         s.duration_ns < part_ns && window.is_some_and(|(_, end_ns)| s.end_ns() <= end_ns)
     };
-    let goes_on = |first: &Segment, next: &Segment| next.end_ns() - first.start_ns <= part_ns;
+    let goes_on = |first: &Told, next: &Told| next.end_ns() - first.start_ns <= part_ns;
     add_up(segments, is_crumb, goes_on)
 }
 
 /// Adds up stretches of crumbs; `goes_on`: whether a crumb lies in the stretch that begins with another.
 fn add_up(
-    segments: Vec<Segment>,
-    is_crumb: impl Fn(&Segment) -> bool,
-    goes_on: impl Fn(&Segment, &Segment) -> bool,
-) -> Vec<Segment> {
+    Segments { list: segments, mut texts }: Segments,
+    is_crumb: impl Fn(&Told) -> bool,
+    goes_on: impl Fn(&Told, &Told) -> bool,
+) -> Segments {
     let mut few = Vec::with_capacity(segments.len() / GAIN);
-    let mut stretch: Vec<Segment> = Vec::new();
+    let mut stretch: Vec<Told> = Vec::new();
     for segment in segments {
         // A stack is shown with the segment that it was taken in.
         let crumb = segment.stack.is_none() && is_crumb(&segment);
@@ -62,18 +62,18 @@ fn add_up(
             last.end_ns() == segment.start_ns && goes_on(first, &segment)
         });
         if !(crumb && follows) {
-            end_stretch(&mut stretch, &mut few);
+            end_stretch(&mut stretch, &mut few, &mut texts);
         }
         match crumb {
             true => stretch.push(segment),
             false => few.push(segment),
         }
     }
-    end_stretch(&mut stretch, &mut few);
-    few
+    end_stretch(&mut stretch, &mut few, &mut texts);
+    Segments { list: few, texts }
 }
 
-fn end_stretch(stretch: &mut Vec<Segment>, few: &mut Vec<Segment>) {
+fn end_stretch(stretch: &mut Vec<Told>, few: &mut Vec<Told>, texts: &mut Texts) {
     let Some(mut start_ns) = stretch.first().map(|first| first.start_ns) else { return };
     let mut sums: Vec<Sum> = Vec::new();
     for (index, segment) in stretch.iter().enumerate() {
@@ -87,7 +87,7 @@ fn end_stretch(stretch: &mut Vec<Segment>, few: &mut Vec<Segment>) {
         }
     }
     for sum in sums {
-        let segment = sum.segment(stretch, start_ns);
+        let segment = sum.segment(stretch, start_ns, texts);
         start_ns = segment.end_ns();
         few.push(segment);
     }
@@ -95,7 +95,7 @@ fn end_stretch(stretch: &mut Vec<Segment>, few: &mut Vec<Segment>) {
 }
 
 /// Whether two pieces of a stretch are added up.
-fn alike(a: &Segment, b: &Segment) -> bool {
+fn alike(a: &Told, b: &Told) -> bool {
     (a.category, a.evidence, a.rule, a.side, a.phase)
         == (b.category, b.evidence, b.rule, b.side, b.phase)
         && (a.pid, a.tid, a.shared) == (b.pid, b.tid, b.shared)
@@ -112,34 +112,35 @@ struct Sum {
 const NAMED: usize = 3;
 
 impl Sum {
-    fn segment(self, stretch: &[Segment], start_ns: u64) -> Segment {
+    fn segment(self, stretch: &[Told], start_ns: u64, texts: &mut Texts) -> Told {
         let pieces = || self.pieces.iter().map(|&index| &stretch[index]);
         let longest = pieces().rev().max_by_key(|piece| piece.duration_ns).expect("one at least");
         let told = match self.pieces.len() {
             1 => format!("1 of the {ADDED_UP}"),
             many => format!("{many} {ADDED_UP}"),
         };
-        let cause = match &longest.cause {
-            Some(cause) => format!("{told}; {cause}"),
+        let cause = match longest.cause {
+            Some(cause) => format!("{told}; {}", texts.get(cause)),
             None => told,
         };
         let cpu = longest.cpu.filter(|cpu| pieces().all(|piece| piece.cpu == Some(*cpu)));
-        Segment {
+        let detail = details(pieces(), texts).map(|detail| texts.add(&detail));
+        Told {
             start_ns,
             duration_ns: pieces().map(|piece| piece.duration_ns).sum(),
-            detail: details(pieces()),
-            cause: Some(cause),
+            detail,
+            cause: Some(texts.add(&cause)),
             cpu,
-            ..longest.clone()
+            ..*longest
         }
     }
 }
 
 /// What the pieces were, most first: `mprotect, mmap, ...`.
-fn details<'s>(pieces: impl Iterator<Item = &'s Segment>) -> Option<String> {
-    let mut sums: Vec<(&str, u64)> = Vec::new();
+fn details<'s>(pieces: impl Iterator<Item = &'s Told>, texts: &Texts) -> Option<String> {
+    let mut sums: Vec<(TextId, u64)> = Vec::new();
     for piece in pieces {
-        let Some(detail) = piece.detail.as_deref() else { continue };
+        let Some(detail) = piece.detail else { continue };
         match sums.iter_mut().find(|(known, _)| *known == detail) {
             Some((_, ns)) => *ns += piece.duration_ns,
             None => sums.push((detail, piece.duration_ns)),
@@ -147,6 +148,6 @@ fn details<'s>(pieces: impl Iterator<Item = &'s Segment>) -> Option<String> {
     }
     sums.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
     let more = if sums.len() > NAMED { ", ..." } else { "" };
-    let named: Vec<&str> = sums.iter().take(NAMED).map(|(detail, _)| *detail).collect();
+    let named: Vec<&str> = sums.iter().take(NAMED).map(|(detail, _)| texts.get(*detail)).collect();
     (!named.is_empty()).then(|| named.join(", ") + more)
 }

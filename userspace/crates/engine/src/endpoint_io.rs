@@ -45,6 +45,9 @@ fn part_of(world: &World, transfer: &Transfer, bytes: u64, rates: &Rates) -> Mov
     // What interrupts and faults took lies within it.
     let copied = rates.copied(thread, call).map_or(0, |(from_ns, to_ns)| to_ns - from_ns);
     let share = |ns: u64| {
+        if bytes == all && all > 0 {
+            return ns;
+        }
         let part = u128::from(ns) * u128::from(bytes) / u128::from(all.max(bytes).max(1));
         part as u64 // at most ns
     };
@@ -71,6 +74,10 @@ fn cpu_ns(thread: &Thread, call: &Call) -> u64 {
     let off = thread.off.range(first..).take_while(|off| off.start_ns < to_ns);
     let mut away_ns: u64 = off.map(|off| within(off.start_ns, off.end_ns)).sum();
     for list in [&thread.hardirqs, &thread.softirqs, &thread.faults] {
+        // Nearly always none was as late.
+        if list.back().is_none_or(|last| last.end_ns <= from_ns) {
+            continue;
+        }
         let first = count_before(list, |span| span.end_ns <= from_ns);
         let spans = list.range(first..).take_while(|span| span.start_ns < to_ns);
         away_ns += spans.map(|span| within(span.start_ns, span.end_ns)).sum::<u64>();

@@ -8,7 +8,7 @@ use std::fmt;
 
 use crate::ownership::claims::Claimant;
 use crate::walk::Worker;
-use rpcprobe_model::{Request, Segment};
+use rpcprobe_model::{Request, Segments};
 
 /// Most turns held, and segments of them.
 pub(crate) const MOST_HELD: usize = 10_000;
@@ -17,7 +17,7 @@ pub(crate) const MOST_HELD_SEGMENTS: usize = 1 << 18;
 /// An explained request of a kind that is given only where there are no others.
 pub(crate) struct HeldBack {
     pub(crate) request: Request,
-    pub(crate) segments: Vec<Segment>,
+    pub(crate) segments: Segments,
     pub(crate) workers: Vec<Worker>,
     pub(crate) claimant: Claimant,
 }
@@ -43,10 +43,15 @@ impl Default for Fallback {
 impl Fallback {
     /// Holds one more. True: what is held is to be given.
     pub(crate) fn hold(&mut self, more: HeldBack) -> bool {
-        self.segments += more.segments.len();
+        self.segments += more.segments.list.len();
         self.held.push(more);
         self.given |= self.held.len() > self.most.0 || self.segments > self.most.1;
         self.given
+    }
+
+    /// Whether any is held: what those have worked for is not known to the ledger yet.
+    pub(crate) fn holds_any(&self) -> bool {
+        !self.held.is_empty()
     }
 
     /// All that is held, in order, to be given.

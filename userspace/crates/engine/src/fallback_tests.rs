@@ -31,8 +31,8 @@ impl Program {
 
     fn push(&mut self, ts_ns: u64, what: What) -> Result<()> {
         let given = &mut self.given;
-        let mut sink = |request: Request, segments: Vec<Segment>| {
-            check_conservation(&request, &segments).expect("the law of conservation");
+        let mut sink = |request: Request, segments: Segments| {
+            check_conservation(&request, &segments.list).expect("the law of conservation");
             given.push((request.kind, request.start_ns));
             Ok(())
         };
@@ -41,7 +41,7 @@ impl Program {
 
     fn finish(&mut self) -> Result<()> {
         let given = &mut self.given;
-        let mut sink = |request: Request, _: Vec<Segment>| {
+        let mut sink = |request: Request, _: Segments| {
             given.push((request.kind, request.start_ns));
             Ok(())
         };

@@ -11,7 +11,7 @@ use crate::send_limit::SendLimit;
 use crate::timeline::gallop::count_before;
 use crate::timeline::{Channel, World};
 use crate::walk::Goal;
-use rpcprobe_model::{Request, Segment};
+use rpcprobe_model::{Request, Segments};
 
 /// Most packets of a connection, sent since the write began, that are searched for the byte.
 const MOST_PACKETS: usize = 4096;
@@ -21,7 +21,7 @@ const LONGEST_NS: u64 = 60_000_000_000;
 const MOST_SEGMENTS: usize = 1 << 18;
 
 /// A request with its segments.
-pub type Explained = (Request, Vec<Segment>);
+pub type Explained = (Request, Segments);
 
 /// When the last byte of an answer left its server's socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,17 +78,14 @@ fn tell((request, segments): &mut Explained, limit: SendLimit, left_ns: Option<u
         return;
     }
     request.held_back_by = limit.by();
-    let (Some(last), Some(why)) = (segments.last_mut(), limit.reason()) else { return };
+    let (Some(last), Some(why)) = (segments.list.last_mut(), limit.reason()) else { return };
     // Eight digits of the number are told.
     let at_least = if limit.bytes < 256 { "" } else { "at least " };
     let mut told = format!("{at_least}{} B of the answer {why}", limit.bytes);
     if let Some(ns) = request.held_back_ns {
         told += &format!(", but {}.{:03} ms later", ns / 1_000_000, ns / 1000 % 1000);
     }
-    last.cause = Some(match last.cause.take() {
-        Some(cause) => format!("{cause}; {told}"),
-        None => told,
-    });
+    last.cause = Some(segments.texts.extend(last.cause, &told));
 }
 
 /// One whose answer has not left.
@@ -117,7 +114,7 @@ impl Unsent {
             }
             Left::Held { channel, byte, limit, left_ns: None } => {
                 // A request without segments has its part of the room, too.
-                let segments = explained.1.len() + 1;
+                let segments = explained.1.list.len() + 1;
                 if self.segments + segments <= MOST_SEGMENTS {
                     self.segments += segments;
                     let waiting = Waiting { explained, byte, limit };
@@ -138,7 +135,7 @@ impl Unsent {
         for mut waiting in of_channel.drain(..gone) {
             let left_ns = has(packet, waiting.byte).then_some(packet.queued_ns);
             tell(&mut waiting.explained, waiting.limit, left_ns);
-            self.segments -= waiting.explained.1.len() + 1;
+            self.segments -= waiting.explained.1.list.len() + 1;
             left.push(waiting.explained);
         }
         if of_channel.is_empty() {
@@ -165,7 +162,7 @@ impl Unsent {
             let gone = of_channel.iter().take_while(gone).count();
             for mut waiting in of_channel.drain(..gone) {
                 tell(&mut waiting.explained, waiting.limit, None);
-                self.segments -= waiting.explained.1.len() + 1;
+                self.segments -= waiting.explained.1.list.len() + 1;
                 given.push(waiting.explained);
             }
         }
@@ -185,7 +182,7 @@ mod tests {
 
     /// A request of `[0, 100)` whose answer ends with that byte.
     fn takes(unsent: &mut Unsent, byte: u64, left_ns: Option<u64>) -> Option<Explained> {
-        let explained = (Request::new(Kind::Http1, 0, 100), Vec::new());
+        let explained = (Request::new(Kind::Http1, 0, 100), Segments::default());
         unsent.take(explained, Left::Held { channel: CHANNEL, byte, limit: LIMIT, left_ns })
     }
 

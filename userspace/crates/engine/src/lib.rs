@@ -33,10 +33,10 @@ pub use fallback::FallbackGiven;
 use fallback::{Fallback, HeldBack};
 use held_back::Unsent;
 use ownership::claims::{Claimant, Claims, Shows};
-use ownership::ledger::Ledger;
+use ownership::ledger::{Account, Ledger};
 use ownership::marks::is_rest;
 use rpcprobe_model::request_filter::Wanted;
-use rpcprobe_model::{Category, Kind, Reason, Request, Rule, Segment};
+use rpcprobe_model::{Category, Kind, Reason, Request, Rule, Segments, Told};
 use timeline::retention::Held;
 use timeline::{Channel, ThreadId, World};
 use walk::{Goal, NotYet, Settings, Worker};
@@ -68,7 +68,9 @@ pub struct Engine {
     waiting: Vec<Waiting>,
     unsent: Unsent,
     claims: Claims,
-    pub ledger: Ledger,
+    ledger: Ledger,
+    /// Those that were closed and not taken yet.
+    accounts: Vec<Account>,
     settings: Settings,
     events: u64,
     most_history_events: u64,
@@ -91,6 +93,7 @@ impl Engine {
             unsent: Unsent::default(),
             claims: Claims::default(),
             ledger: Ledger::default(),
+            accounts: Vec::new(),
             settings: Settings { rates, no_more_records: false, without: None, every_piece: false },
             events: 0,
             most_history_events: MOST_HISTORY_EVENTS,
@@ -156,7 +159,7 @@ impl Engine {
     pub fn push(
         &mut self,
         event: &Event,
-        sink: &mut impl FnMut(Request, Vec<Segment>) -> Result<()>,
+        sink: &mut impl FnMut(Request, Segments) -> Result<()>,
     ) -> Result<()> {
         let settled = self.world.apply(event);
         self.detector.observe(&self.world, event);
@@ -196,7 +199,7 @@ impl Engine {
     pub fn finish(
         &mut self,
         end_ns: Option<u64>,
-        sink: &mut impl FnMut(Request, Vec<Segment>) -> Result<()>,
+        sink: &mut impl FnMut(Request, Segments) -> Result<()>,
     ) -> Result<()> {
         self.settings.no_more_records = true;
         if let Some(end_ns) = end_ns {
@@ -215,12 +218,18 @@ impl Engine {
         self.give_fallback(sink)?;
         self.ledger.count(&self.world, self.world.now_ns);
         self.claims.book_before(u64::MAX, &self.world, &mut self.ledger);
+        self.accounts.extend(self.ledger.accounts());
         Ok(())
+    }
+
+    /// The accounts of threads that are gone, closed since this was last asked.
+    pub fn take_accounts(&mut self) -> Vec<Account> {
+        std::mem::take(&mut self.accounts)
     }
 
     fn explain_found(
         &mut self,
-        sink: &mut impl FnMut(Request, Vec<Segment>) -> Result<()>,
+        sink: &mut impl FnMut(Request, Segments) -> Result<()>,
     ) -> Result<()> {
         for found in self.detector.take_found(&self.world) {
             // Of what began before the capture, who asks may not have been known.
@@ -236,7 +245,7 @@ impl Engine {
     fn explain(
         &mut self,
         found: Found,
-        sink: &mut impl FnMut(Request, Vec<Segment>) -> Result<()>,
+        sink: &mut impl FnMut(Request, Segments) -> Result<()>,
     ) -> Result<()> {
         match self.walked(&found) {
             Ok((segments, workers)) if found.request.kind.is_fallback() => {
@@ -266,7 +275,7 @@ impl Engine {
     /// Explains requests of kinds that are given only where there are no others.
     fn explain_fallback(
         &mut self,
-        sink: &mut impl FnMut(Request, Vec<Segment>) -> Result<()>,
+        sink: &mut impl FnMut(Request, Segments) -> Result<()>,
     ) -> Result<()> {
         for found in self.detector.take_fallback(&self.world) {
             if !self.fallback.is_refused() {
@@ -288,7 +297,7 @@ impl Engine {
     /// Gives all of them that are held.
     fn give_fallback(
         &mut self,
-        sink: &mut impl FnMut(Request, Vec<Segment>) -> Result<()>,
+        sink: &mut impl FnMut(Request, Segments) -> Result<()>,
     ) -> Result<()> {
         for HeldBack { mut request, segments, workers, claimant } in self.fallback.take() {
             request.request_id = self.detector.new_id();
@@ -299,7 +308,7 @@ impl Engine {
         Ok(())
     }
 
-    fn walked(&self, found: &Found) -> Result<(Vec<Segment>, Vec<Worker>), NotYet> {
+    fn walked(&self, found: &Found) -> Result<(Segments, Vec<Worker>), NotYet> {
         if found.goal.end_ns <= found.goal.start_ns {
             return Ok(Default::default());
         }
@@ -310,14 +319,9 @@ impl Engine {
     }
 
     /// The segments without work that is another request's own, and few of them.
-    fn claimed(
-        &mut self,
-        claimant: Claimant,
-        segments: Vec<Segment>,
-        workers: &[Worker],
-    ) -> Vec<Segment> {
+    fn claimed(&mut self, claimant: Claimant, segments: Segments, workers: &[Worker]) -> Segments {
         let world = &self.world;
-        let shows = |segment: &Segment, thread: ThreadId| {
+        let shows = |segment: &Told, thread: ThreadId| {
             let asleep = || {
                 let off = world.thread(thread).off_before(segment.end_ns());
                 off.filter(|off| off.end_ns >= segment.end_ns())
@@ -412,7 +416,11 @@ impl Engine {
         held.threads.extend(self.waiting.iter().map(|waiting| waiting.on));
         self.ledger.count(&self.world, horizon_ns);
         self.claims.book_before(horizon_ns, &self.world, &mut self.ledger);
+        if !self.fallback.holds_any() {
+            self.accounts.extend(self.ledger.close_before(&self.world, horizon_ns));
+        }
         self.world.forget_before(horizon_ns, held);
+        self.ledger.forget(&self.world);
         self.detector.forget(&self.world, horizon_ns);
     }
 }

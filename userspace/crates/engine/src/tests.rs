@@ -40,7 +40,7 @@ fn requests_over_a_pipe_that_was_forgotten_are_incomplete() {
     let mut engine = Engine::new(1, 0, Rates::default());
     let mut found = Vec::new();
     let mut push = |engine: &mut Engine, ts_ns: u64, what: What| {
-        let mut sink = |request: Request, _: Vec<Segment>| {
+        let mut sink = |request: Request, _: Segments| {
             found.push((request.start_ns, request.reason));
             Ok(())
         };
@@ -74,7 +74,7 @@ fn requests_over_a_pipe_that_was_forgotten_are_incomplete() {
             push(&mut engine, ended_ns, What::Call { tid, call: Box::new(call) });
         }
     }
-    let mut sink = |request: Request, _: Vec<Segment>| {
+    let mut sink = |request: Request, _: Segments| {
         found.push((request.start_ns, request.reason));
         Ok(())
     };
@@ -92,7 +92,7 @@ fn requests_over_a_pipe_that_was_forgotten_are_incomplete() {
 #[test]
 fn a_forked_worker_does_not_keep_what_is_past() {
     let mut engine = Engine::new(1, 0, Rates::default());
-    let mut sink = |_: Request, _: Vec<Segment>| Ok(());
+    let mut sink = |_: Request, _: Segments| Ok(());
     let mut push = |engine: &mut Engine, ts_ns: u64, what: What| {
         engine.push(&Event { ts_ns, cpu: 0, what }, &mut sink).unwrap();
     };

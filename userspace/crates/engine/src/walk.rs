@@ -14,12 +14,14 @@ mod goal;
 mod helpers;
 mod memory;
 mod messages;
+mod names;
 mod off_cpu;
 mod on_cpu;
 mod queue;
 
 mod run_queue;
 mod segments;
+mod state;
 mod timer;
 mod turns;
 mod wire;
@@ -38,7 +40,9 @@ use crate::timeline::{
     Channel, Off, ProcessId, Thread, ThreadId, Transfer, Wake, Why, Work, World, IDLE,
 };
 pub use goal::{Goal, Message, NotYet, Settings};
-use rpcprobe_model::{Category, Evidence, Rule, Segment, Side};
+use names::Names;
+use rpcprobe_model::{Category, Evidence, Rule, Segments, Side, TextId, Texts, Told};
+use state::{Attempts, Output, Raw, Search};
 use turns::Turn;
 
 /// `detail` of a `queue.pipe` segment.
@@ -69,66 +73,18 @@ const MOST_THREADS: usize = 64;
 const MOST_REFUSED: usize = 256;
 const MOST_STEPS_REFUSING: usize = 200_000;
 
-/// A segment before it gets its names; `[start_ns, end_ns)`.
-struct Raw {
-    start_ns: u64,
-    end_ns: u64,
-    thread: ThreadId,
-    category: Category,
-    detail: Option<String>,
-    cause: Option<String>,
-    by: Option<ThreadId>,
-    cpu: Option<u32>,
-    evidence: Evidence,
-    rule: Rule,
-    /// By how many requests the work is shared.
-    shared: u32,
-    /// The thread's messages tell that it worked for the request.
-    by_marks: bool,
-}
-
+/// The walk of one request.
 struct Walk<'w> {
+    // What it reads.
     world: &'w World,
     goal: &'w Goal,
     settings: Settings,
-    /// Latest first.
-    out: Vec<Raw>,
-    /// Threads whose work for this request is established.
-    members: FxHashSet<ThreadId>,
-    /// States `(thread, time)` that were explored and do not lead to the request.
-    dead_ends: FxHashSet<(ThreadId, u64)>,
-    /// Reads whose message edge was already crossed, by thread and entry; each is crossed once.
-    crossed: FxHashSet<(ThreadId, u64)>,
-    /// By thread, where its first read of a message found the bytes ready because it had been woken for them in an
-    /// earlier sleep: the channel and the write, by which that sleep is recognised.
-    expected: FxHashMap<ThreadId, (Object, Transfer)>,
-    /// The read (thread, entry) that the walk is going back through, from a time when its bytes had begun to come.
-    through: Option<(ThreadId, u64)>,
-    steps: usize,
-    /// Wake-ups that the path itself followed: (woken thread, time, waker); and wake-ups that must not be followed.
-    followed: Vec<(ThreadId, u64, ThreadId)>,
-    refused: FxHashSet<(ThreadId, u64)>,
-    /// The lock rules are on: a waker that looks like the holder of a lock is not followed ([`Walk::is_lock`]), nor
-    /// is the waker of a futex wait followed through answers to other requests ([`Walk::doubts`]). If the walk then
-    /// finds no path to the client, it is repeated with the lock rules off.
-    strict: bool,
-    /// Number of nested futex waits whose wakers are being explored.
-    futexes: usize,
-    /// The thread that read the request and when, set once nothing else leads to the client: see
-    /// [`Walk::take_over`].
-    received: Option<(ThreadId, u64)>,
-    /// Number of requests that share the work being emitted.
-    shared: u32,
-    /// That the work is the request's is inferred: the thread has other requests, too.
-    likely: bool,
-    /// The thread's messages tell that it works for the request.
-    by_marks: bool,
-    /// The rule by which the walk came to its present thread; and the rule of the next segment, if that is a wait
-    /// whose category does not tell the rule.
-    rule: Rule,
-    wait_rule: Option<Rule>,
-    /// The walk has reached the arrival of the request's bytes.
-    came_in: bool,
+    /// What it says.
+    output: Output,
+    /// What it knows on its way back.
+    search: Search,
+    /// What it learnt from ways that led nowhere.
+    attempts: Attempts,
 }
 
 /// Where a step leads.
@@ -161,36 +117,15 @@ pub fn walk(
     world: &World,
     goal: &Goal,
     settings: Settings,
-) -> Result<(Vec<Segment>, Vec<Worker>), NotYet> {
-    let mut walk = Walk {
-        world,
-        goal,
-        settings,
-        out: Vec::with_capacity(32),
-        members: FxHashSet::default(),
-        dead_ends: FxHashSet::default(),
-        crossed: FxHashSet::default(),
-        expected: FxHashMap::default(),
-        through: None,
-        steps: 0,
-        followed: Vec::new(),
-        refused: FxHashSet::default(),
-        strict: true,
-        futexes: 0,
-        received: None,
-        shared: 1,
-        likely: false,
-        by_marks: false,
-        rule: Rule::End,
-        wait_rule: None,
-        came_in: false,
-    };
+) -> Result<(Segments, Vec<Worker>), NotYet> {
+    let (search, attempts) = (Search::default(), Attempts::default());
+    let mut walk = Walk { world, goal, settings, output: Output::new(), search, attempts };
     walk.run()?;
     Ok(walk.into_segments())
 }
 
 /// Whether two neighbours differ in nothing but time.
-pub(super) fn joins(a: &Segment, b: &Segment) -> bool {
+pub(super) fn joins(a: &Told, b: &Told) -> bool {
     a.tid == b.tid
         && a.category == b.category
         && a.cpu == b.cpu
@@ -211,22 +146,24 @@ impl<'w> Walk<'w> {
 
     fn run(&mut self) -> Result<(), NotYet> {
         // Its thread may look at the word before it sleeps.
-        self.received = self.goal.passed.filter(|_| self.applies(Rule::InMemory));
+        self.attempts.received = self.goal.passed.filter(|_| self.applies(Rule::InMemory));
         loop {
             // The request began in its client: elsewhere, the walk has lost the thread. One that once
             // worked for the request wakes others for other reasons, too: the last wake-up that was
             // followed is kept as a wait instead.
             let lost = self.back()?.is_some();
-            if lost && std::mem::take(&mut self.strict) {
+            if lost && std::mem::take(&mut self.attempts.strict) {
                 // One of those handed the request on, after all.
                 continue;
             }
-            let followed = if lost { self.followed.last().copied() } else { self.bypassing() };
-            let go_on = self.refused.len() < MOST_REFUSED && self.steps < MOST_STEPS_REFUSING;
+            let followed =
+                if lost { self.search.followed.last().copied() } else { self.bypassing() };
+            let go_on = self.attempts.refused.len() < MOST_REFUSED
+                && self.attempts.steps < MOST_STEPS_REFUSING;
             // Where the read is known that brought it, its thread is where it was handed on from.
             let go_on = go_on && !self.must_come_in();
             match followed.filter(|_| go_on) {
-                Some((thread, at_ns, _)) => self.refused.insert((thread, at_ns)),
+                Some((thread, at_ns, _)) => self.attempts.refused.insert((thread, at_ns)),
                 None if lost => return self.run_without_a_trace(),
                 None => return Ok(()),
             };
@@ -238,11 +175,12 @@ impl<'w> Walk<'w> {
     /// one. Whoever of the server woke that thread did so for something else: the acceptor, say, that let
     /// go of a lock. The wake-up that was followed there.
     fn bypassing(&self) -> Option<(ThreadId, u64, ThreadId)> {
-        let asked = self.goal.messages.first().filter(|_| !self.followed.is_empty())?;
+        let asked = self.goal.messages.first().filter(|_| !self.search.followed.is_empty())?;
         let channel = self.world.channels.get(&asked.object)?;
         let process = |thread: ThreadId| self.world.thread(thread).process;
         let thread_at = |at_ns: u64| {
-            let raw = self.out.iter().find(|raw| raw.start_ns < at_ns && at_ns <= raw.end_ns);
+            let raw =
+                self.output.out.iter().find(|raw| raw.start_ns < at_ns && at_ns <= raw.end_ns);
             raw.map(|raw| raw.thread)
         };
         let accepted = channel.accepted?;
@@ -255,7 +193,8 @@ impl<'w> Walk<'w> {
                 return None;
             }
             // For good.
-            let left = self.followed.iter().rev().find(|(thread, ..)| *thread == read.thread)?;
+            let left =
+                self.search.followed.iter().rev().find(|(thread, ..)| *thread == read.thread)?;
             let (_, at_ns, waker) = *left;
             let by_own = process(waker) == process(read.thread) && read.exit_ns < at_ns;
             by_own.then_some(*left)
@@ -269,23 +208,23 @@ impl<'w> Walk<'w> {
     /// Last attempt, when taking back wake-ups did not help: the request may have been handed over in memory,
     /// without a wake-up.
     fn run_without_a_trace(&mut self) -> Result<(), NotYet> {
-        self.refused.clear();
-        self.steps = 0;
+        self.attempts.refused.clear();
+        self.attempts.steps = 0;
         let alone = self.must_come_in();
         let server = self.goal.server_process;
         let server = server.filter(|&id| alone || id != self.goal.client_process);
         let server = server.filter(|_| self.applies(Rule::InMemory));
-        self.received = server
+        self.attempts.received = server
             .and_then(|id| service_start::received(self.world, self.goal, id, self.goal.end_ns));
-        if self.received.is_some() && self.back()?.is_none() {
+        if self.attempts.received.is_some() && self.back()?.is_none() {
             return Ok(());
         }
-        self.received = None;
+        self.attempts.received = None;
         if let Some((thread, joined_at)) = self.back()? {
             // Which had it at the last edge that is known.
-            let thread = self.out.get(joined_at).map_or(thread, |raw| raw.thread);
-            self.out.truncate(joined_at);
-            let end_ns = self.out.last().map_or(self.goal.end_ns, |raw| raw.start_ns);
+            let thread = self.output.out.get(joined_at).map_or(thread, |raw| raw.thread);
+            self.output.out.truncate(joined_at);
+            let end_ns = self.output.out.last().map_or(self.goal.end_ns, |raw| raw.start_ns);
             self.give_up(thread, end_ns, "nothing shows how the request reached this thread");
         }
         Ok(())
@@ -294,29 +233,23 @@ impl<'w> Walk<'w> {
     /// The whole way back. If it does not end in the client's process: in which thread it does, and how
     /// much had been emitted when it last joined one.
     fn back(&mut self) -> Result<Option<(ThreadId, usize)>, NotYet> {
-        self.out.clear();
-        self.rule = Rule::End;
-        self.came_in = false;
-        self.dead_ends.clear();
-        self.crossed.clear();
-        self.expected.clear();
-        self.through = None;
-        self.followed.clear();
+        self.output.clear();
+        self.search.clear();
         // The child whose life the request is does not have to be explored first.
         let child = self.goal.child.map(|child| self.world.processes[child as usize].leader);
-        self.members = [self.goal.client].into_iter().chain(child).collect();
-        self.members.extend(self.received.map(|(reader, _)| reader));
-        self.members.extend(self.goal.handed.map(|(reader, _)| reader));
+        self.search.members = [self.goal.client].into_iter().chain(child).collect();
+        self.search.members.extend(self.attempts.received.map(|(reader, _)| reader));
+        self.search.members.extend(self.goal.handed.map(|(reader, _)| reader));
         if self.goal.server_process == Some(self.goal.client_process) {
             // Whom it woke after its read, it woke for the request, if it had not turned to others.
             let server = self.goal.client_process;
             let received = service_start::received(self.world, self.goal, server, self.goal.end_ns);
-            self.members.extend(received.map(|(reader, _)| reader));
+            self.search.members.extend(received.map(|(reader, _)| reader));
         }
         let (mut thread, mut at_ns) = (self.goal.client, self.goal.end_ns);
         let mut joined_at = 0;
         while at_ns > self.goal.start_ns {
-            if self.steps > MAX_STEPS {
+            if self.attempts.steps > MAX_STEPS {
                 self.give_up(thread, at_ns, "too many steps to explain");
                 return Ok(None);
             }
@@ -325,8 +258,8 @@ impl<'w> Walk<'w> {
                 Step::Go(t, ns) => (thread, at_ns) = (t, ns),
                 Step::Joined(t, ns) => {
                     self.join(t);
-                    self.through = None;
-                    joined_at = self.out.len();
+                    self.search.through = None;
+                    joined_at = self.output.out.len();
                     (thread, at_ns) = (t, ns);
                 }
                 Step::NoLock => return Ok(Some((thread, joined_at))),
@@ -334,7 +267,7 @@ impl<'w> Walk<'w> {
             }
         }
         let at_home = match self.must_come_in() {
-            true => self.came_in,
+            true => self.search.came_in,
             false => self.world.thread(thread).process == self.goal.client_process,
         };
         Ok((!at_home).then_some((thread, joined_at)))
@@ -354,8 +287,8 @@ impl<'w> Walk<'w> {
 
     /// Adds a member. Dead ends are forgotten, because they may lead to the new member.
     fn join(&mut self, thread: ThreadId) {
-        if self.members.insert(thread) {
-            self.dead_ends.clear();
+        if self.search.members.insert(thread) {
+            self.search.dead_ends.clear();
         }
     }
 
@@ -366,16 +299,16 @@ impl<'w> Walk<'w> {
     /// To be called after a step from `(thread, at_ns)`: if that went too far, takes back what is
     /// too much and leads to the receiver.
     fn take_over(&mut self, thread: ThreadId, at_ns: u64, joined_at: usize) -> Option<Step> {
-        let (reader, read_ns) = self.received?;
-        let begun_ns = self.out.last()?.start_ns;
+        let (reader, read_ns) = self.attempts.received?;
+        let begun_ns = self.output.out.last()?.start_ns;
         let in_server = Some(self.world.thread(thread).process) == self.goal.server_process;
         if !in_server || thread == reader || at_ns <= read_ns || begun_ns > read_ns {
             return None;
         }
-        while self.out.last().is_some_and(|raw| raw.end_ns <= read_ns) {
-            self.out.pop();
+        while self.output.out.last().is_some_and(|raw| raw.end_ns <= read_ns) {
+            self.output.out.pop();
         }
-        for raw in &mut self.out[joined_at..] {
+        for raw in &mut self.output.out[joined_at..] {
             raw.start_ns = raw.start_ns.max(read_ns);
             if raw.category == Category::Unattributed {
                 if raw.end_ns > self.world.thread(raw.thread).born_ns {
@@ -383,35 +316,34 @@ impl<'w> Walk<'w> {
                 }
                 // Whoever served it then was not there yet.
                 (raw.category, raw.rule) = (Category::QueueApp, Rule::InMemory);
-                raw.detail = Some(UNSERVED.into());
+                raw.detail = Some(self.output.names.texts.add(UNSERVED));
             }
             raw.evidence = Evidence::Modelled;
-            raw.cause = Some(match raw.cause.take() {
-                Some(cause) => format!("{cause}; {HANDED_UNSEEN}"),
-                None => HANDED_UNSEEN.into(),
-            });
+            raw.cause = Some(self.output.names.texts.extend(raw.cause, HANDED_UNSEEN));
         }
-        self.rule = Rule::InMemory;
+        self.output.rule = Rule::InMemory;
         Some(Step::Joined(reader, read_ns))
     }
 
     /// One step back from `(thread, at_ns)`.
     fn step(&mut self, thread: ThreadId, at_ns: u64, depth: usize) -> Result<Step, NotYet> {
-        self.steps += 1;
+        self.attempts.steps += 1;
         let t = self.world.thread(thread);
         let start_ns = self.goal.start_ns;
-        (self.shared, self.likely) = (1, false);
+        (self.output.shared, self.output.likely) = (1, false);
         let turn = self.turn(thread, at_ns);
-        self.by_marks = matches!(turn, Some(Turn::Own | Turn::Shared { .. } | Turn::Likely));
+        self.output.by_marks = matches!(turn, Some(Turn::Own | Turn::Shared { .. } | Turn::Likely));
         match turn {
-            Some(Turn::Others { .. }) if depth > 0 && self.strict => return Ok(Step::Nowhere),
+            Some(Turn::Others { .. }) if depth > 0 && self.attempts.strict => {
+                return Ok(Step::Nowhere)
+            }
             Some(Turn::Others { from_ns }) => {
                 let from_ns = from_ns.max(start_ns);
                 self.others_turn(thread, from_ns, at_ns);
                 return Ok(Step::Go(thread, from_ns));
             }
-            Some(Turn::Shared { by }) => self.shared = by,
-            Some(Turn::Likely) => self.likely = true,
+            Some(Turn::Shared { by }) => self.output.shared = by,
+            Some(Turn::Likely) => self.output.likely = true,
             Some(_) => {}
             None => {
                 if let Some(step) = self.at_work_for_another(thread, at_ns, depth) {
@@ -429,7 +361,7 @@ impl<'w> Walk<'w> {
         if let Some((ended_ns, by)) = group_exit.filter(|_| self.applies(Rule::GroupExit)) {
             if by != thread && t.exited_ns.is_some_and(|exited_ns| exited_ns >= ended_ns) {
                 if at_ns == ended_ns {
-                    self.rule = Rule::GroupExit;
+                    self.output.rule = Rule::GroupExit;
                     return Ok(Step::Go(by, ended_ns));
                 }
                 if at_ns > ended_ns {
@@ -449,13 +381,13 @@ impl<'w> Walk<'w> {
         // A read that found its bytes ready is where a message came in.
         if let Level::Call(call) = piece.level {
             let read = (thread, call.enter_ns);
-            if !self.crossed.contains(&read) {
+            if !self.search.crossed.contains(&read) {
                 if let Some(step) = self.read_without_sleep(thread, call, piece.start_ns, at_ns) {
-                    self.crossed.insert(read);
+                    self.search.crossed.insert(read);
                     return Ok(step);
                 }
                 if let Some(step) = self.arrived_before(thread, call, piece.start_ns, at_ns)? {
-                    self.crossed.insert(read);
+                    self.search.crossed.insert(read);
                     return Ok(step);
                 }
             }

@@ -2,9 +2,9 @@
 //!
 //! The names here are the stable ones of the files and reports; see `docs/design.md`.
 
-use std::sync::Arc;
-
 use serde::{Deserialize, Serialize};
+
+pub use texts::{TextId, Texts};
 
 macro_rules! named {
     ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
@@ -47,6 +47,7 @@ mod by;
 pub mod laws;
 mod reason;
 pub mod request_filter;
+pub mod texts;
 pub mod worded;
 
 pub use by::By;
@@ -239,9 +240,10 @@ named! {
     }
 }
 
-/// A piece of a request's latency: `[start_ns, start_ns + duration_ns)`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Segment {
+/// A piece of a request's latency: `[start_ns, start_ns + duration_ns)`. Its texts are strings or, in the engine and on
+/// the way into the files, numbers of [`Texts`]: there `by` is the number of the text that files have.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Segment<T = String, B = By> {
     /// CLOCK_MONOTONIC.
     pub start_ns: u64,
     /// Never 0.
@@ -250,18 +252,17 @@ pub struct Segment {
     pub side: Side,
     pub pid: u32,
     pub tid: u32,
-    /// Shared: most segments are of few threads.
-    pub comm: Arc<str>,
+    pub comm: T,
     /// Where the thread ran, or for a wait where it ran next; `None` when unknown.
     pub cpu: Option<u32>,
     /// Part of a process's life (`exec`, `dynamic linking`, `program`, ...), where known.
     pub phase: Option<&'static str>,
     /// The system call and its object, the fault, the interrupt, or why it is unattributed.
-    pub detail: Option<String>,
+    pub detail: Option<T>,
     /// For waits: what the thread or device waited for did meanwhile.
-    pub cause: Option<String>,
+    pub cause: Option<T>,
     /// For waits: the thread that had the CPU, the lock, or the answer.
-    pub by: Option<By>,
+    pub by: Option<B>,
     pub evidence: Evidence,
     /// `None`: in captures of before rules had names.
     pub rule: Option<Rule>,
@@ -293,12 +294,88 @@ pub enum Taken {
 /// duration is exact; where in the stretch the pieces lay is not told.
 pub const ADDED_UP: &str = "pieces added up";
 
+/// A segment whose texts are among those of its request.
+pub type Told = Segment<TextId, TextId>;
+
+impl Told {
+    /// The same with its texts.
+    pub fn in_words(&self, texts: &Texts) -> Segment {
+        let text = |id: TextId| texts.get(id).to_string();
+        let Segment { start_ns, duration_ns, category, side, pid, tid, cpu, phase, .. } = *self;
+        Segment {
+            start_ns,
+            duration_ns,
+            category,
+            side,
+            pid,
+            tid,
+            comm: text(self.comm),
+            cpu,
+            phase,
+            detail: self.detail.map(text),
+            cause: self.cause.map(text),
+            by: self.by.map(|by| By::from(texts.get(by))),
+            evidence: self.evidence,
+            rule: self.rule,
+            shared: self.shared,
+            stack: self.stack,
+        }
+    }
+}
+
+/// The segments of a request, in order of time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Segments {
+    pub list: Vec<Told>,
+    pub texts: Texts,
+}
+
+impl Segments {
+    /// The same with their texts.
+    pub fn in_words(&self) -> Vec<Segment> {
+        self.list.iter().map(|segment| segment.in_words(&self.texts)).collect()
+    }
+}
+
+impl From<&[Segment]> for Segments {
+    fn from(segments: &[Segment]) -> Segments {
+        let mut texts = Texts::new();
+        let told = |segment: &Segment| {
+            let mut id = |text: &Option<String>| text.as_ref().map(|text| texts.add(text));
+            let (detail, cause) = (id(&segment.detail), id(&segment.cause));
+            let by = segment.by.as_ref().map(|by| texts.add(&by.to_string()));
+            Told {
+                start_ns: segment.start_ns,
+                duration_ns: segment.duration_ns,
+                category: segment.category,
+                side: segment.side,
+                pid: segment.pid,
+                tid: segment.tid,
+                comm: texts.add(&segment.comm),
+                cpu: segment.cpu,
+                phase: segment.phase,
+                detail,
+                cause,
+                by,
+                evidence: segment.evidence,
+                rule: segment.rule,
+                shared: segment.shared,
+                stack: segment.stack,
+            }
+        };
+        let list = segments.iter().map(told).collect();
+        Segments { list, texts }
+    }
+}
+
 impl Segment {
     /// What the thread or device waited for did meanwhile: `cause`, unless that tells of pieces that were added up.
     pub fn waited_because(&self) -> Option<&str> {
         self.cause.as_deref().filter(|cause| !cause.contains(ADDED_UP))
     }
+}
 
+impl<T, B> Segment<T, B> {
     /// First nanosecond after the segment.
     pub fn end_ns(&self) -> u64 {
         self.start_ns + self.duration_ns
@@ -413,7 +490,7 @@ impl Request {
 }
 
 /// Sum of the segments of each category, indexed as [`Category::ALL`].
-pub fn category_ns(segments: &[Segment]) -> [u64; Category::ALL.len()] {
+pub fn category_ns<T, B>(segments: &[Segment<T, B>]) -> [u64; Category::ALL.len()] {
     let mut sums = [0; Category::ALL.len()];
     for segment in segments {
         sums[segment.category as usize] += segment.duration_ns;
@@ -425,7 +502,10 @@ pub fn category_ns(segments: &[Segment]) -> [u64; Category::ALL.len()] {
 ///
 /// # Errors
 /// Says where the first gap, overlap or empty segment is.
-pub fn check_conservation(request: &Request, segments: &[Segment]) -> Result<(), String> {
+pub fn check_conservation<T, B>(
+    request: &Request,
+    segments: &[Segment<T, B>],
+) -> Result<(), String> {
     let mut at_ns = request.start_ns;
     for (seq, segment) in segments.iter().enumerate() {
         if segment.duration_ns == 0 {

@@ -4,6 +4,9 @@
 //! and Spark agree on it), UTF-8 strings, snappy. Readers check names and types first and name the
 //! file and the row in every error.
 
+mod levels;
+mod number_column;
+mod pages;
 mod parents;
 mod requests;
 mod segments;
@@ -19,7 +22,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{anyhow, bail, ensure, Context, Result};
-use arrow_array::builder::Int64Builder;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array, BooleanArray, Int64Array, RecordBatch, StringArray};
@@ -33,13 +35,13 @@ use parquet::errors::ParquetError;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
 
-use rpcprobe_model::{Category, Request, Segment};
+use rpcprobe_model::{Category, Request, Segments};
 
 pub use parents::{renumber_parents, ParentRow};
 pub use requests::{read_requests, stream_requests};
 pub use segments::{read_segments_of, stream_segments};
 pub use stacks::{read_stacks, read_symbols, write_stacks, write_symbols, ShownFrame};
-pub use threads::{read_threads, write_threads};
+pub use threads::{read_threads, ThreadWriter};
 
 /// Name of the file of requests in a capture directory.
 pub const REQUESTS_FILE: &str = "requests.parquet";
@@ -94,9 +96,9 @@ impl Writer {
     /// # Errors
     /// When a number does not fit in INT64, or a file cannot be written. After an error the files
     /// are of no use.
-    pub fn push(&mut self, request: &Request, segments: &[Segment]) -> Result<()> {
+    pub fn push(&mut self, request: &Request, segments: &Segments) -> Result<()> {
         self.requests
-            .push(request, segments)
+            .push(request, &segments.list)
             .with_context(|| format!("{REQUESTS_FILE}: request {}", request.request_id))?;
         self.segments
             .push(request.request_id, segments)
@@ -155,11 +157,6 @@ impl<T> Iterator for Rows<T> {
             }
         }
     }
-}
-
-/// A column of numbers with room for a batch.
-fn ints() -> Int64Builder {
-    Int64Builder::with_capacity(BATCH_ROWS)
 }
 
 type FileWriter = ArrowWriter<Box<dyn Write + Send>>;
@@ -380,8 +377,8 @@ mod tests {
 
     use super::*;
     use rpcprobe_model::{
-        category_ns, Certainty, End, Evidence, HeldBy, Kind, Moved, Rule, Samples, Side, StackUse,
-        Taken,
+        category_ns, Certainty, End, Evidence, HeldBy, Kind, Moved, Rule, Samples, Segment, Side,
+        StackUse, Taken,
     };
 
     struct Files {
@@ -398,7 +395,7 @@ mod tests {
             Writer::new(File::create(&requests).unwrap(), File::create(&segments).unwrap())
                 .unwrap();
         for (request, segments) in rows {
-            writer.push(request, segments).unwrap();
+            writer.push(request, &segments.as_slice().into()).unwrap();
         }
         writer.finish().unwrap();
         Files { _directory: directory, requests, segments }
@@ -570,7 +567,8 @@ mod tests {
         let mut writer = Writer::new(Vec::new(), Vec::new()).unwrap();
         let (mut request, segments) = full(1);
         request.start_ns = u64::MAX;
-        let error = format!("{:#}", writer.push(&request, &segments).unwrap_err());
+        let error =
+            format!("{:#}", writer.push(&request, &segments.as_slice().into()).unwrap_err());
         assert_eq!(
             error,
             "requests.parquet: request 1: start_ns 18446744073709551615 is too large for INT64"
@@ -602,7 +600,7 @@ mod tests {
             let written = Writer::new(Vec::new(), Disk { left_bytes }).and_then(|mut writer| {
                 for id in 0..rows {
                     let (request, segments) = varied(id);
-                    writer.push(&request, &segments)?;
+                    writer.push(&request, &segments.as_slice().into())?;
                 }
                 writer.finish()
             });

@@ -84,7 +84,7 @@ pub fn renumber_parents(
 mod tests {
     use super::super::{read_requests, Writer};
     use super::*;
-    use rpcprobe_model::{Certainty, Kind, Request};
+    use rpcprobe_model::{Certainty, Kind, Request, Segments};
 
     /// 10,000 requests of 5 ns that begin every 10 ns, a quarter each with a parent that has the window of all,
     /// that has ended in the middle of the 2,000th, and that is in no row.
@@ -101,7 +101,7 @@ mod tests {
                 ..Request::new(Kind::Tcp, 10 * request_id, 10 * request_id + 5)
             })
             .collect();
-        requests.iter().for_each(|request| writer.push(request, &[]).unwrap());
+        requests.iter().for_each(|request| writer.push(request, &Segments::default()).unwrap());
         writer.finish().unwrap();
         let row_of = |id| match id {
             7 => Some(ParentRow { number: 3, start_ns: 0, end_ns: 200_000 }),

@@ -4,17 +4,21 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{bail, Result};
-use arrow_array::builder::{BooleanBuilder, Int64Builder, StringBuilder};
+use anyhow::{bail, Context, Result};
+use arrow_array::builder::{BooleanBuilder, StringBuilder};
 use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch};
 use arrow_schema::{DataType, Field, Schema};
+use bytes::Bytes;
+use parquet::arrow::arrow_writer::{compute_leaves, ArrowColumnWriter, ArrowRowGroupWriterFactory};
+use parquet::file::writer::SerializedFileWriter;
 
 use super::{
-    bools, decode_rows, file_writer, open_with, rows, to_i64, told, write_batch, CategorySums,
-    FileWriter, Ints, RequestRow, Rows, Texts, BATCH_ROWS, REQUESTS_HELD_BYTES,
+    bools, decode_rows, file_writer, open_with, rows, to_i64, told, CategorySums, Ints, RequestRow,
+    Rows, Texts, BATCH_ROWS, REQUESTS_HELD_BYTES,
 };
+use crate::number_column::NumberColumn;
 use rpcprobe_model::{
-    category_ns, Category, Certainty, End, HeldBy, Kind, Moved, Reason, Request, Samples, Segment,
+    category_ns, Category, Certainty, End, HeldBy, Kind, Moved, Reason, Request, Samples, Told,
 };
 
 /// Every request of a file, in its order.
@@ -107,93 +111,129 @@ fn required() -> Schema {
     Schema::new(fields.cloned().collect::<Vec<_>>())
 }
 
-#[derive(Default)]
-struct EndColumns {
-    pid: Int64Builder,
-    tid: Int64Builder,
-    comm: StringBuilder,
-}
-
-impl EndColumns {
-    fn append(&mut self, end: Option<&End>) {
-        self.pid.append_option(end.map(|end| i64::from(end.pid)));
-        self.tid.append_option(end.map(|end| i64::from(end.tid)));
-        self.comm.append_option(end.map(|end| &end.comm));
-    }
-
-    fn take(&mut self) -> [ArrayRef; 3] {
-        [Arc::new(self.pid.finish()), Arc::new(self.tid.finish()), Arc::new(self.comm.finish())]
-    }
-}
-
-/// Rows not yet encoded.
-#[derive(Default)]
-struct Columns {
-    request_id: Int64Builder,
-    parent_request_id: Int64Builder,
-    kind: StringBuilder,
-    start_ns: Int64Builder,
-    latency_ns: Int64Builder,
-    complete: BooleanBuilder,
-    reason: StringBuilder,
-    records_lost: Int64Builder,
-    client: EndColumns,
-    server: EndColumns,
-    channel: StringBuilder,
-    stream_id: Int64Builder,
-    xid: Int64Builder,
-    retransmissions: Int64Builder,
-    method: StringBuilder,
-    status: Int64Builder,
-    request_bytes: Int64Builder,
-    response_bytes: Int64Builder,
-    certainty: StringBuilder,
-    parent_certainty: StringBuilder,
-    detached: BooleanBuilder,
-    moved: [Int64Builder; MOVED.len()],
-    held_back_ns: Int64Builder,
-    held_back_by: StringBuilder,
-    categories: [Int64Builder; Category::ALL.len()],
+/// Where a column of the file is among those of its type.
+#[derive(Clone, Copy)]
+enum Column {
+    Number(usize),
+    Text(usize),
+    Flag(usize),
 }
 
 pub(super) struct RequestWriter {
-    file: FileWriter,
+    file: SerializedFileWriter<Box<dyn Write + Send>>,
     schema: Arc<Schema>,
-    columns: Columns,
+    /// Of each column of the file.
+    columns: Vec<Column>,
+    numbers: Vec<NumberColumn>,
+    /// Rows not yet encoded, and what encodes them, of each column of the file.
+    texts: Vec<StringBuilder>,
+    flags: Vec<BooleanBuilder>,
+    encoders: Vec<ArrowColumnWriter>,
+    factory: ArrowRowGroupWriterFactory,
     rows: usize,
+    /// Those of the row group under way that are encoded.
+    encoded_rows: usize,
+    groups: usize,
+}
+
+/// Fills a row, column by column of each type.
+struct Row<'w> {
+    numbers: std::slice::IterMut<'w, NumberColumn>,
+    texts: std::slice::IterMut<'w, StringBuilder>,
+    flags: std::slice::IterMut<'w, BooleanBuilder>,
+}
+
+impl Row<'_> {
+    fn number(&mut self, name: &str, number: Option<u64>) -> Result<()> {
+        let number = number.map(|number| to_i64(name, number)).transpose()?;
+        self.signed(number)
+    }
+
+    fn signed(&mut self, number: Option<i64>) -> Result<()> {
+        self.numbers.next().context("more numbers than columns")?.push_option(number)
+    }
+
+    fn text(&mut self, text: Option<&str>) -> Result<()> {
+        self.texts.next().context("more texts than columns")?.append_option(text);
+        Ok(())
+    }
+
+    fn flag(&mut self, flag: bool) -> Result<()> {
+        self.flags.next().context("more flags than columns")?.append_value(flag);
+        Ok(())
+    }
+
+    fn end(&mut self, end: Option<&End>) -> Result<()> {
+        self.signed(end.map(|end| end.pid.into()))?;
+        self.signed(end.map(|end| end.tid.into()))?;
+        self.text(end.map(|end| end.comm.as_str()))
+    }
 }
 
 impl RequestWriter {
     pub(super) fn new(sink: Box<dyn Write + Send>) -> Result<RequestWriter> {
         let schema = Arc::new(schema());
-        let file = file_writer(sink, schema.clone())?;
-        Ok(RequestWriter { file, schema, columns: Columns::default(), rows: 0 })
+        let (file, factory) =
+            file_writer(sink, schema.clone())?.into_serialized_writer().map_err(told)?;
+        let (mut numbers, mut texts, mut flags) = (Vec::new(), Vec::new(), Vec::new());
+        let columns = schema.fields().iter().map(|field| match field.data_type() {
+            DataType::Int64 => {
+                numbers.push(NumberColumn::new(field.is_nullable()));
+                Column::Number(numbers.len() - 1)
+            }
+            DataType::Boolean => {
+                flags.push(BooleanBuilder::new());
+                Column::Flag(flags.len() - 1)
+            }
+            _ => {
+                texts.push(StringBuilder::new());
+                Column::Text(texts.len() - 1)
+            }
+        });
+        let columns = columns.collect();
+        let (encoders, rows, encoded_rows, groups) = (Vec::new(), 0, 0, 0);
+        Ok(RequestWriter {
+            file,
+            schema,
+            columns,
+            numbers,
+            texts,
+            flags,
+            encoders,
+            factory,
+            rows,
+            encoded_rows,
+            groups,
+        })
     }
 
-    pub(super) fn push(&mut self, request: &Request, segments: &[Segment]) -> Result<()> {
-        let opt = |name, value: Option<u64>| value.map(|value| to_i64(name, value)).transpose();
-        let c = &mut self.columns;
-        c.request_id.append_value(to_i64("request_id", request.request_id)?);
-        c.parent_request_id.append_option(opt(PARENT, request.parent_request_id)?);
-        c.kind.append_value(request.kind.name());
-        c.start_ns.append_value(to_i64(START, request.start_ns)?);
-        c.latency_ns.append_value(to_i64(LATENCY, request.latency_ns)?);
-        c.complete.append_value(request.complete);
-        c.reason.append_option(request.reason.as_ref().map(Reason::to_string));
-        c.records_lost.append_value(to_i64("records_lost", request.records_lost)?);
-        c.client.append(request.client.as_ref());
-        c.server.append(request.server.as_ref());
-        c.channel.append_option(request.channel.as_ref());
-        c.stream_id.append_option(opt("stream_id", request.stream_id)?);
-        c.xid.append_option(request.xid.map(i64::from));
-        c.retransmissions.append_option(request.retransmissions.map(i64::from));
-        c.method.append_option(request.method.as_ref());
-        c.status.append_option(request.status.map(i64::from));
-        c.request_bytes.append_option(opt("request_bytes", request.request_bytes)?);
-        c.response_bytes.append_option(opt("response_bytes", request.response_bytes)?);
-        c.certainty.append_value(request.certainty.name());
-        c.parent_certainty.append_option(request.parent_certainty.map(Certainty::name));
-        c.detached.append_value(request.detached);
+    pub(super) fn push(&mut self, request: &Request, segments: &[Told]) -> Result<()> {
+        let mut row = Row {
+            numbers: self.numbers.iter_mut(),
+            texts: self.texts.iter_mut(),
+            flags: self.flags.iter_mut(),
+        };
+        row.number("request_id", Some(request.request_id))?;
+        row.number(PARENT, request.parent_request_id)?;
+        row.text(Some(request.kind.name()))?;
+        row.number(START, Some(request.start_ns))?;
+        row.number(LATENCY, Some(request.latency_ns))?;
+        row.flag(request.complete)?;
+        row.text(request.reason.as_ref().map(Reason::to_string).as_deref())?;
+        row.number("records_lost", Some(request.records_lost))?;
+        row.end(request.client.as_ref())?;
+        row.end(request.server.as_ref())?;
+        row.text(request.channel.as_deref())?;
+        row.number("stream_id", request.stream_id)?;
+        row.signed(request.xid.map(i64::from))?;
+        row.signed(request.retransmissions.map(i64::from))?;
+        row.text(request.method.as_deref())?;
+        row.signed(request.status.map(i64::from))?;
+        row.number("request_bytes", request.request_bytes)?;
+        row.number("response_bytes", request.response_bytes)?;
+        row.text(Some(request.certainty.name()))?;
+        row.text(request.parent_certainty.map(Certainty::name))?;
+        row.flag(request.detached)?;
         let ends = [request.client_moved, request.server_moved];
         let moved = ends.into_iter().flat_map(|end| match end {
             Some(Moved { bytes, cpu_ns, copy_ns, samples: Samples { all, copying } }) => {
@@ -201,66 +241,80 @@ impl RequestWriter {
             }
             None => [None; MOVED.len() / 2],
         });
-        for ((column, name), value) in c.moved.iter_mut().zip(MOVED).zip(moved) {
-            column.append_option(opt(name, value)?);
+        for (name, value) in MOVED.iter().zip(moved) {
+            row.number(name, value)?;
         }
-        c.held_back_ns.append_option(opt(HELD_BACK[0], request.held_back_ns)?);
-        c.held_back_by.append_option(request.held_back_by.map(HeldBy::name));
+        row.number(HELD_BACK[0], request.held_back_ns)?;
+        row.text(request.held_back_by.map(HeldBy::name))?;
         let known = request.complete || !segments.is_empty();
-        for (column, sum_ns) in c.categories.iter_mut().zip(category_ns(segments)) {
-            column.append_option(if known { Some(to_i64("a sum", sum_ns)?) } else { None });
+        for sum_ns in category_ns(segments) {
+            row.number("a sum", known.then_some(sum_ns))?;
         }
         self.rows += 1;
-        if self.rows == BATCH_ROWS {
-            self.encode()?;
+        match self.rows {
+            BATCH_ROWS => self.encode(),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     pub(super) fn finish(mut self) -> Result<()> {
         self.encode()?;
-        self.file.close().map_err(told)?;
+        self.end_group()?;
+        self.file.finish().map_err(told)?;
         Ok(())
     }
 
+    /// Encodes texts and flags; ends the row group when it takes more memory than it may.
     fn encode(&mut self) -> Result<()> {
-        self.rows = 0;
-        let c = &mut self.columns;
-        let [client_pid, client_tid, client_comm] = c.client.take();
-        let [server_pid, server_tid, server_comm] = c.server.take();
-        let mut arrays: Vec<ArrayRef> = vec![
-            Arc::new(c.request_id.finish()),
-            Arc::new(c.parent_request_id.finish()),
-            Arc::new(c.kind.finish()),
-            Arc::new(c.start_ns.finish()),
-            Arc::new(c.latency_ns.finish()),
-            Arc::new(c.complete.finish()),
-            Arc::new(c.reason.finish()),
-            Arc::new(c.records_lost.finish()),
-            client_pid,
-            client_tid,
-            client_comm,
-            server_pid,
-            server_tid,
-            server_comm,
-            Arc::new(c.channel.finish()),
-            Arc::new(c.stream_id.finish()),
-            Arc::new(c.xid.finish()),
-            Arc::new(c.retransmissions.finish()),
-            Arc::new(c.method.finish()),
-            Arc::new(c.status.finish()),
-            Arc::new(c.request_bytes.finish()),
-            Arc::new(c.response_bytes.finish()),
-        ];
-        arrays.push(Arc::new(c.certainty.finish()));
-        arrays.push(Arc::new(c.parent_certainty.finish()));
-        arrays.push(Arc::new(c.detached.finish()));
-        arrays.extend(c.moved.iter_mut().map(|column| Arc::new(column.finish()) as ArrayRef));
-        arrays.push(Arc::new(c.held_back_ns.finish()));
-        arrays.push(Arc::new(c.held_back_by.finish()));
-        arrays.extend(c.categories.iter_mut().map(|column| Arc::new(column.finish()) as ArrayRef));
-        let batch = RecordBatch::try_new(self.schema.clone(), arrays)?;
-        write_batch(&mut self.file, &batch, REQUESTS_HELD_BYTES)
+        if self.encoders.is_empty() {
+            self.encoders = self.factory.create_column_writers(self.groups).map_err(told)?;
+        }
+        let mut bytes = 0;
+        let columns = self.columns.iter().zip(self.schema.fields()).zip(&mut self.encoders);
+        for ((column, field), encoder) in columns {
+            let values: ArrayRef = match column {
+                Column::Number(number) => {
+                    bytes += self.numbers[*number].memory_size();
+                    continue;
+                }
+                Column::Text(text) => Arc::new(self.texts[*text].finish()),
+                Column::Flag(flag) => Arc::new(self.flags[*flag].finish()),
+            };
+            for leaf in compute_leaves(field, &values).map_err(told)? {
+                encoder.write(&leaf).map_err(told)?;
+            }
+            bytes += encoder.memory_size();
+        }
+        self.encoded_rows += std::mem::take(&mut self.rows);
+        match bytes > REQUESTS_HELD_BYTES {
+            true => self.end_group(),
+            false => Ok(()),
+        }
+    }
+
+    fn end_group(&mut self) -> Result<()> {
+        if self.encoded_rows == 0 {
+            return Ok(());
+        }
+        let described = self.file.schema_descr().columns().to_vec();
+        let mut group = self.file.next_row_group().map_err(told)?;
+        let encoders = std::mem::take(&mut self.encoders).into_iter();
+        for ((column, described), encoder) in self.columns.iter().zip(described).zip(encoders) {
+            match column {
+                Column::Number(number) => {
+                    let (chunk, close) = self.numbers[*number].finish(described)?;
+                    group.append_column(&Bytes::from(chunk), close).map_err(told)?;
+                }
+                Column::Text(_) | Column::Flag(_) => {
+                    let chunk = encoder.close().map_err(told)?;
+                    chunk.append_to_row_group(&mut group).map_err(told)?;
+                }
+            }
+        }
+        group.close().map_err(told)?;
+        self.groups += 1;
+        self.encoded_rows = 0;
+        Ok(())
     }
 }
 

@@ -6,25 +6,26 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{bail, ensure, Result};
-use arrow_array::builder::Int64Builder;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use arrow_array::{ArrayRef, BooleanArray, RecordBatch};
+use arrow_array::{BooleanArray, RecordBatch};
 use arrow_schema::{ArrowError, DataType, Field, Schema};
 use bytes::Bytes;
 use parquet::arrow::arrow_reader::{ArrowPredicateFn, RowFilter};
-use parquet::arrow::arrow_writer::{compute_leaves, ArrowColumnWriter, ArrowRowGroupWriterFactory};
 use parquet::arrow::ProjectionMask;
 use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::statistics::Statistics;
 use parquet::file::writer::SerializedFileWriter;
 
 use super::{
-    decode_rows, file_writer, ints, open_with, rows, to_i64, told, Ints, Texts, BATCH_ROWS,
+    decode_rows, file_writer, open_with, rows, to_i64, told, Ints, Texts, BATCH_ROWS,
     SEGMENTS_HELD_BYTES,
 };
+use crate::number_column::NumberColumn;
 use crate::text_column::TextColumn;
-use rpcprobe_model::{By, Category, Evidence, Rule, Segment, Side, StackUse, Taken};
+use rpcprobe_model::{
+    By, Category, Evidence, Rule, Segment, Segments, Side, StackUse, Taken, Told,
+};
 
 /// Different phases a file may name: far more than there are, and a bound on what is kept for ever.
 const MAX_PHASES: usize = 256;
@@ -156,24 +157,18 @@ enum Column {
 
 pub(super) struct SegmentWriter {
     file: SerializedFileWriter<Box<dyn Write + Send>>,
-    schema: Arc<Schema>,
     /// Of each column of the file.
     columns: Vec<Column>,
-    /// Rows not yet encoded, and what encodes them.
-    numbers: [Int64Builder; NUMBERS.len()],
-    encoders: Vec<ArrowColumnWriter>,
-    factory: ArrowRowGroupWriterFactory,
+    numbers: [NumberColumn; NUMBERS.len()],
     texts: [TextColumn; TEXTS.len()],
+    /// Those of the row group under way.
     rows: usize,
-    /// Those of the row group under way that are encoded.
-    encoded_rows: usize,
-    groups: usize,
 }
 
 impl SegmentWriter {
     pub(super) fn new(sink: Box<dyn Write + Send>) -> Result<SegmentWriter> {
         let schema = Arc::new(schema());
-        let (file, factory) =
+        let (file, _) =
             file_writer(sink, schema.clone())?.into_serialized_writer().map_err(told)?;
         let place = |names: &[&str], name: &str| names.iter().position(|other| *other == name);
         let columns = schema.fields().iter().map(|field| {
@@ -187,134 +182,116 @@ impl SegmentWriter {
         let columns = columns.collect::<Result<Vec<_>>>()?;
         let nullable = |name: &str| schema.field_with_name(name).is_ok_and(|f| f.is_nullable());
         let texts = TEXTS.map(|name| TextColumn::new(nullable(name)));
-        let numbers = NUMBERS.map(|_| ints());
-        let (encoders, rows, encoded_rows, groups) = (Vec::new(), 0, 0, 0);
-        Ok(SegmentWriter {
-            file,
-            schema,
-            columns,
-            numbers,
-            encoders,
-            factory,
-            texts,
-            rows,
-            encoded_rows,
-            groups,
-        })
+        let numbers = NUMBERS.map(|name| NumberColumn::new(nullable(name)));
+        Ok(SegmentWriter { file, columns, numbers, texts, rows: 0 })
     }
 
-    pub(super) fn push(&mut self, request_id: u64, segments: &[Segment]) -> Result<()> {
+    pub(super) fn push(&mut self, request_id: u64, segments: &Segments) -> Result<()> {
         let request_id = to_i64("request_id", request_id)?;
-        for (seq, segment) in (0..).zip(segments) {
-            self.push_numbers(request_id, seq, segment)?;
-            self.push_texts(segment)?;
-            self.rows += 1;
-            if self.rows == BATCH_ROWS {
-                self.encode()?;
+        let (mut seq, mut left) = (0, &segments.list[..]);
+        while !left.is_empty() {
+            let room = BATCH_ROWS - self.rows % BATCH_ROWS;
+            let (now, later) = left.split_at(room.min(left.len()));
+            self.push_numbers(request_id, seq, now)?;
+            self.push_texts(now, &segments.texts)?;
+            self.rows += now.len();
+            (seq, left) = (seq + now.len(), later);
+            if self.rows.is_multiple_of(BATCH_ROWS) && self.memory_size() > SEGMENTS_HELD_BYTES {
+                self.end_group()?;
             }
         }
         Ok(())
     }
 
-    fn push_numbers(&mut self, request_id: i64, seq: i64, segment: &Segment) -> Result<()> {
+    fn push_numbers(&mut self, request_id: i64, seq: usize, segments: &[Told]) -> Result<()> {
         let [request, seqs, starts, durations, pids, tids, cpus, shared, stacks, same, all] =
             &mut self.numbers;
-        request.append_value(request_id);
-        seqs.append_value(seq);
-        starts.append_value(to_i64("start_ns", segment.start_ns)?);
-        durations.append_value(to_i64("duration_ns", segment.duration_ns)?);
-        pids.append_value(segment.pid.into());
-        tids.append_value(segment.tid.into());
-        cpus.append_option(segment.cpu.map(i64::from));
-        shared.append_value(segment.shared.into());
-        let Some(stack) = segment.stack else {
-            for column in [stacks, same, all] {
-                column.append_null();
-            }
-            return Ok(());
-        };
-        stacks.append_value(to_i64("stack_id", stack.stack_id)?);
-        let (same_samples, all_samples) = match stack.taken {
-            Taken::Sampled { same, all } => (Some(same), Some(all)),
-            Taken::AtSleep => (None, None),
-        };
-        let count = |count: Option<u64>| count.map(|n| to_i64("samples", n)).transpose();
-        same.append_option(count(same_samples)?);
-        all.append_option(count(all_samples)?);
+        // What is too large for the format is told by the last: times grow, and are sums of durations.
+        let last_ns = segments.iter().map(|s| s.start_ns.max(s.duration_ns)).max().unwrap_or(0);
+        to_i64("a time", last_ns)?;
+        request.extend(segments.iter().map(|_| request_id))?;
+        seqs.extend((seq..seq + segments.len()).map(|seq| seq as i64))?;
+        starts.extend(segments.iter().map(|segment| segment.start_ns as i64))?;
+        durations.extend(segments.iter().map(|segment| segment.duration_ns as i64))?;
+        pids.extend(segments.iter().map(|segment| segment.pid.into()))?;
+        tids.extend(segments.iter().map(|segment| segment.tid.into()))?;
+        for segment in segments {
+            cpus.push_option(segment.cpu.map(i64::from))?;
+        }
+        shared.extend(segments.iter().map(|segment| segment.shared.into()))?;
+        if segments.iter().all(|segment| segment.stack.is_none()) {
+            let columns = [stacks, same, all].into_iter();
+            return { columns }.try_for_each(|column| column.push_nulls(segments.len()));
+        }
+        for segment in segments {
+            let stack = segment.stack;
+            let id = stack.map(|stack| to_i64("stack_id", stack.stack_id)).transpose()?;
+            let (same_samples, all_samples) = match stack.map(|stack| stack.taken) {
+                Some(Taken::Sampled { same, all }) => (Some(same), Some(all)),
+                Some(Taken::AtSleep) | None => (None, None),
+            };
+            let count = |count: Option<u64>| count.map(|n| to_i64("samples", n)).transpose();
+            stacks.push_option(id)?;
+            same.push_option(count(same_samples)?)?;
+            all.push_option(count(all_samples)?)?;
+        }
         Ok(())
     }
 
-    fn push_texts(&mut self, segment: &Segment) -> Result<()> {
+    fn push_texts(&mut self, segments: &[Told], texts: &rpcprobe_model::Texts) -> Result<()> {
         let [category, side, comm, detail, cause, by, evidence, phase, rule] = &mut self.texts;
-        category.push_value(segment.category as usize, segment.category.name())?;
-        side.push_value(segment.side as usize, segment.side.name())?;
-        comm.push(&segment.comm)?;
-        detail.push_option(segment.detail.as_deref())?;
-        cause.push_option(segment.cause.as_deref())?;
-        by.push_option(segment.by.as_ref().map(By::to_string).as_deref())?;
-        evidence.push_value(segment.evidence as usize, segment.evidence.name())?;
-        phase.push_option(segment.phase)?;
-        match segment.rule {
-            Some(known) => rule.push_value(known as usize, known.name()),
-            None => rule.push_option(None),
+        category.extend_values(
+            segments
+                .iter()
+                .map(|segment| Some((segment.category as usize, segment.category.name()))),
+        )?;
+        side.extend_values(
+            segments.iter().map(|segment| Some((segment.side as usize, segment.side.name()))),
+        )?;
+        comm.extend(texts, segments.iter().map(|segment| Some(segment.comm)))?;
+        detail.extend(texts, segments.iter().map(|segment| segment.detail))?;
+        cause.extend(texts, segments.iter().map(|segment| segment.cause))?;
+        by.extend(texts, segments.iter().map(|segment| segment.by))?;
+        evidence.extend_values(
+            segments
+                .iter()
+                .map(|segment| Some((segment.evidence as usize, segment.evidence.name()))),
+        )?;
+        for segment in segments {
+            phase.push_static(segment.phase)?;
         }
+        rule.extend_values(
+            segments.iter().map(|segment| segment.rule.map(|rule| (rule as usize, rule.name()))),
+        )
     }
 
     pub(super) fn finish(mut self) -> Result<()> {
-        self.encode()?;
         self.end_group()?;
         self.file.finish().map_err(told)?;
         Ok(())
     }
 
-    /// Encodes numbers; ends the row group when it takes more memory than it may.
-    fn encode(&mut self) -> Result<()> {
-        if self.encoders.is_empty() {
-            self.encoders = self.factory.create_column_writers(self.groups).map_err(told)?;
-        }
-        let mut bytes = 0;
-        for (place, column) in self.columns.iter().enumerate() {
-            match column {
-                Column::Number(number) => {
-                    let values: ArrayRef = Arc::new(self.numbers[*number].finish());
-                    let field = &self.schema.fields()[place];
-                    for leaf in compute_leaves(field, &values).map_err(told)? {
-                        self.encoders[place].write(&leaf).map_err(told)?;
-                    }
-                    bytes += self.encoders[place].memory_size();
-                }
-                Column::Text(text) => bytes += self.texts[*text].memory_size(),
-            }
-        }
-        self.encoded_rows += std::mem::take(&mut self.rows);
-        match bytes > SEGMENTS_HELD_BYTES {
-            true => self.end_group(),
-            false => Ok(()),
-        }
+    /// What the rows of the row group under way take, in bytes.
+    fn memory_size(&self) -> usize {
+        let numbers: usize = self.numbers.iter().map(NumberColumn::memory_size).sum();
+        numbers + self.texts.iter().map(TextColumn::memory_size).sum::<usize>()
     }
 
     fn end_group(&mut self) -> Result<()> {
-        if self.encoded_rows == 0 {
+        if self.rows == 0 {
             return Ok(());
         }
         let described = self.file.schema_descr().columns().to_vec();
         let mut group = self.file.next_row_group().map_err(told)?;
-        let encoders = std::mem::take(&mut self.encoders).into_iter();
-        for ((column, described), encoder) in self.columns.iter().zip(described).zip(encoders) {
-            match column {
-                Column::Number(_) => {
-                    let chunk = encoder.close().map_err(told)?;
-                    chunk.append_to_row_group(&mut group).map_err(told)?;
-                }
-                Column::Text(text) => {
-                    let (chunk, close) = self.texts[*text].finish(described)?;
-                    group.append_column(&Bytes::from(chunk), close).map_err(told)?;
-                }
-            }
+        for (column, described) in self.columns.iter().zip(described) {
+            let (chunk, close) = match column {
+                Column::Number(number) => self.numbers[*number].finish(described)?,
+                Column::Text(text) => self.texts[*text].finish(described)?,
+            };
+            group.append_column(&Bytes::from(chunk), close).map_err(told)?;
         }
         group.close().map_err(told)?;
-        self.groups += 1;
-        self.encoded_rows = 0;
+        self.rows = 0;
         Ok(())
     }
 }

@@ -6,16 +6,18 @@
 //! definition levels, both in the hybrid of runs and packed bits that the format has for them.
 //! See <https://parquet.apache.org/docs/file-format/data-pages/encodings/>.
 
+use std::iter::repeat_n;
+
 use anyhow::{ensure, Context, Result};
-use parquet::basic::{Compression, Encoding};
-use parquet::column::page::{CompressedPage, Page, PageWriter};
+use parquet::basic::Encoding;
 use parquet::column::writer::ColumnCloseResult;
-use parquet::file::metadata::ColumnChunkMetaData;
-use parquet::file::writer::{SerializedPageWriter, TrackedWrite};
 use parquet::schema::types::ColumnDescPtr;
 use rustc_hash::FxHashMap;
 
-use super::told;
+use rpcprobe_model::{TextId, Texts};
+
+use crate::levels::Presence;
+use crate::pages::{put_varint, Dictionary, Pages};
 
 /// Rows of a data page.
 const PAGE_ROWS: usize = 16_384;
@@ -30,21 +32,16 @@ pub struct TextColumn {
     numbers: FxHashMap<Box<str>, u32>,
     /// By the index of a value of an enumeration.
     of_values: Vec<u32>,
+    /// By where a text lies that is there for ever; and by the number among those of the request under way.
+    of_statics: Vec<((usize, usize), u32)>,
+    of_texts: Vec<u32>,
     /// The dictionary page as it will be: lengths and bytes.
     dictionary: Vec<u8>,
     entries: u32,
     /// Of the page under way: the numbers of the texts there are, and of all rows whether there is one.
     rows: Vec<u32>,
-    present: Vec<u8>,
-    pages: Vec<DataPage>,
-    encoder: snap::raw::Encoder,
-}
-
-/// A data page that is ready.
-struct DataPage {
-    compressed: Vec<u8>,
-    uncompressed_bytes: usize,
-    rows: usize,
+    present: Presence,
+    pages: Pages,
 }
 
 impl TextColumn {
@@ -53,47 +50,92 @@ impl TextColumn {
             nullable,
             numbers: FxHashMap::default(),
             of_values: Vec::new(),
+            of_statics: Vec::new(),
+            of_texts: Vec::new(),
             dictionary: Vec::new(),
             entries: 0,
             rows: Vec::with_capacity(PAGE_ROWS),
-            present: Vec::with_capacity(PAGE_ROWS),
-            pages: Vec::new(),
-            encoder: snap::raw::Encoder::new(),
+            present: Presence::default(),
+            pages: Pages::new(Encoding::RLE_DICTIONARY),
         }
     }
 
-    /// Adds a row.
+    /// Adds rows, each a text of a request's or null.
     ///
     /// # Errors
-    /// When a page cannot be compressed, or there are more texts than can be numbered.
-    pub fn push(&mut self, text: &str) -> Result<()> {
-        let number = self.number(text)?;
-        self.push_number(Some(number))
+    /// When a page cannot be compressed, there are more texts than can be numbered, or a column that may not be null is
+    /// to be so.
+    pub fn extend(
+        &mut self,
+        texts: &Texts,
+        rows: impl Iterator<Item = Option<TextId>>,
+    ) -> Result<()> {
+        self.of_texts.clear();
+        self.of_texts.resize(texts.len(), NONE);
+        for row in rows {
+            let Some(id) = row else {
+                self.push_null()?;
+                continue;
+            };
+            if self.of_texts[id.index()] == NONE {
+                self.of_texts[id.index()] = self.number(texts.get(id))?;
+            }
+            self.push_number(self.of_texts[id.index()])?;
+        }
+        Ok(())
     }
 
-    /// Adds a row, perhaps a null one.
+    /// Adds a row that is null.
     ///
     /// # Errors
-    /// As [`TextColumn::push`], and when a column that may not be null is to be so.
-    pub fn push_option(&mut self, text: Option<&str>) -> Result<()> {
-        match text {
-            Some(text) => self.push(text),
-            None => self.push_number(None),
+    /// As [`TextColumn::extend`].
+    pub fn push_null(&mut self) -> Result<()> {
+        ensure!(self.nullable, "a text is missing");
+        self.present.add(false, 1);
+        self.end_full_page()
+    }
+
+    /// Adds a row, perhaps a null one, with one of a few texts that lie where they are as long as the program runs.
+    ///
+    /// # Errors
+    /// As [`TextColumn::extend`].
+    pub fn push_static(&mut self, text: Option<&'static str>) -> Result<()> {
+        let Some(text) = text else { return self.push_null() };
+        let place = (text.as_ptr() as usize, text.len());
+        match self.of_statics.iter().find(|(known, _)| *known == place) {
+            Some((_, number)) => self.push_number(*number),
+            None => {
+                let number = self.number(text)?;
+                self.of_statics.push((place, number));
+                self.push_number(number)
+            }
         }
     }
 
-    /// Adds a row with the name of the value that has that index in an enumeration, always the same one.
+    /// Adds rows, each with the name of the value that has that index in an enumeration, always the same one, or null.
     ///
     /// # Errors
-    /// As [`TextColumn::push`].
-    pub fn push_value(&mut self, index: usize, name: &'static str) -> Result<()> {
-        if self.of_values.len() <= index {
-            self.of_values.resize(index + 1, NONE);
+    /// As [`TextColumn::extend`].
+    pub fn extend_values(
+        &mut self,
+        rows: impl Iterator<Item = Option<(usize, &'static str)>>,
+    ) -> Result<()> {
+        for row in rows {
+            let Some((index, name)) = row else {
+                self.push_null()?;
+                continue;
+            };
+            match self.of_values.get(index) {
+                Some(number) if *number != NONE => self.push_number(*number)?,
+                _ => {
+                    let number = self.number(name)?;
+                    self.of_values.resize(self.of_values.len().max(index + 1), NONE);
+                    self.of_values[index] = number;
+                    self.push_number(number)?;
+                }
+            }
         }
-        if self.of_values[index] == NONE {
-            self.of_values[index] = self.number(name)?;
-        }
-        self.push_number(Some(self.of_values[index]))
+        Ok(())
     }
 
     /// The number of a text in the dictionary.
@@ -111,11 +153,16 @@ impl TextColumn {
         Ok(number)
     }
 
-    fn push_number(&mut self, number: Option<u32>) -> Result<()> {
-        ensure!(self.nullable || number.is_some(), "a text is missing");
-        self.rows.extend(number);
-        self.present.push(number.is_some().into());
-        match self.present.len() {
+    #[inline]
+    fn push_number(&mut self, number: u32) -> Result<()> {
+        self.rows.push(number);
+        self.present.add(true, 1);
+        self.end_full_page()
+    }
+
+    #[inline]
+    fn end_full_page(&mut self) -> Result<()> {
+        match self.present.rows {
             PAGE_ROWS => self.end_page(),
             _ => Ok(()),
         }
@@ -123,30 +170,28 @@ impl TextColumn {
 
     /// What it takes, in bytes.
     pub fn memory_size(&self) -> usize {
-        let pages: usize = self.pages.iter().map(|page| page.compressed.len()).sum();
         let texts = 2 * self.dictionary.len() + self.entries as usize * ENTRY_BYTES;
-        pages + texts + self.rows.len() * 4 + self.present.len()
+        self.pages.memory_size() + texts + self.rows.len() * 4 + self.present.rows
     }
 
     fn end_page(&mut self) -> Result<()> {
-        if self.present.is_empty() {
+        let present = std::mem::take(&mut self.present);
+        if present.rows == 0 {
             return Ok(());
         }
-        let mut page = Vec::new();
+        let mut page = Vec::with_capacity(PAGE_ROWS);
         if self.nullable {
+            let levels = present.runs().flat_map(|(level, rows)| repeat_n(u8::from(level), rows));
             page.extend([0; 4]);
-            put_runs(&mut page, &self.present, 1);
+            put_runs(&mut page, &levels.collect::<Vec<_>>(), 1);
             let length = u32::try_from(page.len() - 4).context("a page too long")?;
             page[..4].copy_from_slice(&length.to_le_bytes());
         }
         let bits = (u32::BITS - self.entries.saturating_sub(1).leading_zeros()).max(1);
         page.push(bits as u8); // at most 32
         put_runs(&mut page, &self.rows, bits);
-        let compressed = self.encoder.compress_vec(&page).context("a page does not compress")?;
-        let rows = self.present.len();
-        self.pages.push(DataPage { compressed, uncompressed_bytes: page.len(), rows });
-        self.rows.clear();
-        self.present.clear();
+        self.pages.push(&page, present.rows)?;
+        self.rows.clear(); // its room stays
         Ok(())
     }
 
@@ -156,52 +201,14 @@ impl TextColumn {
     /// When a page is too large for the format.
     pub fn finish(&mut self, column: ColumnDescPtr) -> Result<(Vec<u8>, ColumnCloseResult)> {
         self.end_page()?;
-        let mut chunk = TrackedWrite::new(Vec::new());
-        let mut writer = SerializedPageWriter::new(&mut chunk);
-        let compressed = self.encoder.compress_vec(&self.dictionary)?;
-        let page = Page::DictionaryPage {
-            buf: compressed.into(),
-            num_values: self.entries,
-            encoding: Encoding::PLAIN,
-            is_sorted: false,
-        };
-        let page = CompressedPage::new(page, self.dictionary.len());
-        let dictionary = writer.write_page(page).map_err(told)?;
-        let (mut bytes, mut rows) = (dictionary.uncompressed_size, 0);
-        for page in self.pages.drain(..) {
-            rows += page.rows;
-            let data = Page::DataPage {
-                buf: page.compressed.into(),
-                num_values: u32::try_from(page.rows)?,
-                encoding: Encoding::RLE_DICTIONARY,
-                def_level_encoding: Encoding::RLE,
-                rep_level_encoding: Encoding::RLE,
-                statistics: None,
-            };
-            let page = CompressedPage::new(data, page.uncompressed_bytes);
-            bytes += writer.write_page(page).map_err(told)?.uncompressed_size;
-        }
-        let chunk = chunk.into_inner().map_err(told)?;
-        let metadata = ColumnChunkMetaData::builder(column)
-            .set_compression(Compression::SNAPPY)
-            .set_encodings(vec![Encoding::PLAIN, Encoding::RLE, Encoding::RLE_DICTIONARY])
-            .set_total_compressed_size(i64::try_from(chunk.len())?)
-            .set_total_uncompressed_size(i64::try_from(bytes)?)
-            .set_num_values(i64::try_from(rows)?)
-            .set_dictionary_page_offset(Some(0))
-            .set_data_page_offset(i64::try_from(dictionary.bytes_written)?)
-            .build()
-            .map_err(told)?;
-        let told = ColumnCloseResult {
-            bytes_written: chunk.len() as u64,
-            rows_written: rows as u64,
-            metadata,
-            bloom_filter: None,
-            column_index: None,
-            offset_index: None,
-        };
-        *self = TextColumn::new(self.nullable);
-        Ok((chunk, told))
+        let dictionary = Dictionary { texts: &self.dictionary, entries: self.entries };
+        let finished = self.pages.finish(column, Some(dictionary), |metadata| metadata)?;
+        self.numbers.clear();
+        self.of_values.clear();
+        self.of_statics.clear();
+        self.dictionary.clear();
+        self.entries = 0;
+        Ok(finished)
     }
 }
 
@@ -232,24 +239,19 @@ fn put_packed<T: Copy + Into<u32>>(out: &mut Vec<u8>, numbers: &[T], bits: u32) 
     }
     put_varint(out, (numbers.len().div_ceil(8) as u64) << 1 | 1);
     for group in numbers.chunks(8) {
+        let end = out.len() + bits as usize;
         let (mut held, mut held_bits) = (0u64, 0);
-        let fill = std::iter::repeat_n(0, 8 - group.len());
-        for number in group.iter().map(|number| (*number).into()).chain(fill) {
-            held |= u64::from(number) << held_bits;
+        for number in group {
+            let number = u64::from((*number).into());
+            held |= number << held_bits;
             held_bits += bits;
-            while held_bits >= 8 {
-                out.push(held as u8);
-                held >>= 8;
-                held_bits -= 8;
+            if held_bits >= u64::BITS {
+                out.extend_from_slice(&held.to_le_bytes());
+                held_bits -= u64::BITS;
+                held = number >> (bits - held_bits);
             }
         }
+        out.extend_from_slice(&held.to_le_bytes());
+        out.resize(end, 0);
     }
-}
-
-fn put_varint(out: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        out.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push(number as u8);
 }

@@ -9,7 +9,10 @@ use arrow_array::builder::{Int64Builder, StringBuilder};
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::{DataType, Field, Schema};
 
-use super::{decode_rows, file_writer, open, rows, to_i64, told, write_batch, Ints, Texts};
+use super::{
+    decode_rows, file_writer, open, rows, to_i64, told, write_batch, FileWriter, Ints, Texts,
+    REQUESTS_HELD_BYTES,
+};
 use rpcprobe_engine::ownership::ledger::Account;
 
 const NUMBERS: [&str; 8] =
@@ -21,45 +24,73 @@ fn schema() -> Schema {
     Schema::new(fields)
 }
 
-/// Writes the whole file.
-///
-/// # Errors
-/// When a number does not fit in INT64, or the file cannot be written.
-pub fn write_threads(sink: impl Write + Send + 'static, accounts: &[Account]) -> Result<()> {
-    let schema = Arc::new(schema());
-    let mut comm = StringBuilder::new();
-    let mut numbers = NUMBERS.map(|_| Int64Builder::new());
-    for account in accounts {
-        comm.append_value(&account.comm);
-        let values = [
-            u64::from(account.pid),
-            u64::from(account.tid),
-            account.since_ns,
-            account.until_ns - account.since_ns,
-            account.cpu_ns,
-            account.own_ns,
-            account.shared_ns,
-            account.none_ns(),
-        ];
-        for ((name, column), value) in NUMBERS.iter().zip(&mut numbers).zip(values) {
-            column.append_value(to_i64(name, value)?);
-        }
-    }
-    let columns = numbers.iter_mut().map(|column| Arc::new(column.finish()) as ArrayRef);
-    let columns = [Arc::new(comm.finish()) as ArrayRef].into_iter().chain(columns).collect();
-    let batch = RecordBatch::try_new(schema.clone(), columns)?;
-    let mut writer = file_writer(Box::new(sink), schema)?;
-    write_batch(&mut writer, &batch, usize::MAX)?;
-    writer.close().map_err(told)?;
-    Ok(())
+/// Writes accounts as they come; what it holds of them is bounded.
+pub struct ThreadWriter {
+    file: FileWriter,
+    schema: Arc<Schema>,
 }
 
-/// Reads the whole file.
+impl ThreadWriter {
+    /// Starts the file.
+    ///
+    /// # Errors
+    /// When its first bytes cannot be written.
+    pub fn new(sink: impl Write + Send + 'static) -> Result<ThreadWriter> {
+        let schema = Arc::new(schema());
+        Ok(ThreadWriter { file: file_writer(Box::new(sink), schema.clone())?, schema })
+    }
+
+    /// Adds accounts.
+    ///
+    /// # Errors
+    /// When a number does not fit in INT64, or the file cannot be written.
+    pub fn push(&mut self, accounts: &[Account]) -> Result<()> {
+        if accounts.is_empty() {
+            return Ok(());
+        }
+        let mut comm = StringBuilder::new();
+        let mut numbers = NUMBERS.map(|_| Int64Builder::new());
+        for account in accounts {
+            comm.append_value(&account.comm);
+            let values = [
+                u64::from(account.pid),
+                u64::from(account.tid),
+                account.since_ns,
+                account.until_ns - account.since_ns,
+                account.cpu_ns,
+                account.own_ns,
+                account.shared_ns,
+                account.none_ns(),
+            ];
+            for ((name, column), value) in NUMBERS.iter().zip(&mut numbers).zip(values) {
+                column.append_value(to_i64(name, value)?);
+            }
+        }
+        let columns = numbers.iter_mut().map(|column| Arc::new(column.finish()) as ArrayRef);
+        let columns = [Arc::new(comm.finish()) as ArrayRef].into_iter().chain(columns).collect();
+        let batch = RecordBatch::try_new(self.schema.clone(), columns)?;
+        write_batch(&mut self.file, &batch, REQUESTS_HELD_BYTES)
+    }
+
+    /// Writes what is left, and the footer.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn finish(self) -> Result<()> {
+        self.file.close().map_err(told)?;
+        Ok(())
+    }
+}
+
+/// Reads the whole file, by the threads' numbers.
 ///
 /// # Errors
 /// When it cannot be read, is not a whole Parquet file, or lacks a column.
 pub fn read_threads(path: &Path) -> Result<Vec<Account>> {
-    rows(path, open(path, &schema())?, decode)?.collect()
+    let rows = rows(path, open(path, &schema())?, decode)?;
+    let mut accounts = rows.collect::<Result<Vec<Account>>>()?;
+    accounts.sort_by_key(Account::number);
+    Ok(accounts)
 }
 
 fn decode(batch: &RecordBatch, first_row: u64) -> Result<Vec<Account>> {

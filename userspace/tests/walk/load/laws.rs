@@ -9,7 +9,7 @@ use rpcprobe::engine::event::Event;
 use rpcprobe::engine::ownership::ledger::Account;
 use rpcprobe::engine::{Engine, Rates};
 use rpcprobe::laws::check_exclusive;
-use rpcprobe::model::{check_conservation, Kind, Request, Segment};
+use rpcprobe::model::{check_conservation, Kind, Request, Segment, Segments};
 
 use super::facts::ReqNo;
 use super::net::Way;
@@ -33,15 +33,15 @@ pub fn explained(trace: &Trace) -> (Answers, Vec<Account>) {
 
 fn explained_by(mut engine: Engine, trace: &Trace) -> (Answers, Vec<Account>) {
     let mut answers = Vec::new();
-    let mut sink = |request: Request, segments: Vec<Segment>| {
-        answers.push((request, segments));
+    let mut sink = |request: Request, segments: Segments| {
+        answers.push((request, segments.in_words()));
         Ok(())
     };
     for event in &trace.events {
         engine.push(event, &mut sink).expect("the sink takes everything");
     }
     engine.finish(None, &mut sink).expect("the sink takes everything");
-    (answers, engine.ledger.accounts())
+    (answers, engine.take_accounts())
 }
 
 /// A request as whoever is traced can know it: begin, or the earliest and latest that it can have; end; thread

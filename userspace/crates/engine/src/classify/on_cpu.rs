@@ -102,6 +102,13 @@ pub fn piece_before(
         (&thread.softirqs, Level::Softirq),
         (&thread.faults, Level::Fault),
     ] {
+        // Nearly always the last one was over before.
+        if spans
+            .back()
+            .is_none_or(|last| last.end_ns <= floor_ns.min(at_ns - 1) && last.start_ns < at_ns)
+        {
+            continue;
+        }
         let Some(span) = last_before(spans, |span| span.start_ns < at_ns) else { continue };
         if span.end_ns >= at_ns && span.end_ns > span.start_ns {
             return Some(Piece { start_ns: start_ns.max(span.start_ns), level: level(*span) });
@@ -158,19 +165,24 @@ pub fn describe_call(call: &Call) -> String {
     }
 }
 
-/// A call's name, and what it was applied to. Made for nearly every segment: in one allocation.
+/// A call's name, and what it was applied to: in one allocation.
 fn named(nr: u16, object: Option<&Object>, path: Option<&str>) -> String {
     let mut text = String::with_capacity(48);
+    name_into(&mut text, nr, object, path);
+    text
+}
+
+/// Adds a call's name, and what it was applied to.
+pub fn name_into(text: &mut String, nr: u16, object: Option<&Object>, path: Option<&str>) {
     text.push_str(&syscall::name(nr));
     if let Some(object) = object {
         text.push(' ');
-        object.push_name(&mut text);
+        object.push_name(text);
     }
     if let Some(path) = path {
         text.push(' ');
         text.push_str(path);
     }
-    text
 }
 
 /// From here on the copying is what a transfer takes, and a call tells of itself how long it was.

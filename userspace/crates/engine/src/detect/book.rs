@@ -94,6 +94,9 @@ impl Book {
     }
 
     pub(super) fn take_fallback(&mut self, world: &World) -> Vec<Found> {
+        if self.fallback.is_empty() {
+            return Vec::new();
+        }
         let mut fallback = std::mem::take(&mut self.fallback);
         fallback.retain(|found| self.gives(world, found));
         fallback

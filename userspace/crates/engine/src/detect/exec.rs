@@ -223,7 +223,7 @@ mod tests {
     use crate::event::{Call, Event, What};
     use crate::{Engine, Rates};
     use rpcprobe_model::Loss;
-    use rpcprobe_model::{check_conservation, Kind, Reason, Request};
+    use rpcprobe_model::{check_conservation, Kind, Reason, Request, Segments};
 
     const RELEASED_NS: u64 = 1_000;
     const TARGET: u32 = 100;
@@ -252,8 +252,8 @@ mod tests {
         engine.expect_target(TARGET);
         engine.world.losses = losses.to_vec().into();
         let mut found = Vec::new();
-        let mut sink = |request: Request, segments: Vec<_>| {
-            check_conservation(&request, &segments).expect("the law of conservation");
+        let mut sink = |request: Request, segments: Segments| {
+            check_conservation(&request, &segments.list).expect("the law of conservation");
             found.push(request);
             Ok(())
         };
@@ -311,7 +311,7 @@ mod tests {
         let mut engine = Engine::new(1, RELEASED_NS, Rates::default());
         engine.expect_target(7);
         let mut found = Vec::new();
-        let mut sink = |request: Request, _: Vec<_>| {
+        let mut sink = |request: Request, _: Segments| {
             found.push((request.start_ns, request.complete));
             Ok(())
         };

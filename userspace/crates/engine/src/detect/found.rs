@@ -63,10 +63,13 @@ pub(super) fn kind_of(channel: Object) -> Kind {
 
 /// `tcp 127.0.0.1:4000 > 127.0.0.1:80`, `unix /run/x.sock`, `pipe:[12]`
 pub(super) fn name_of(world: &World, channel: Object) -> String {
-    match world.channels.get(&channel).and_then(|known| known.name.as_deref()) {
-        Some(name) => format!("{channel} {name}"),
-        None => channel.to_string(),
+    let mut text = String::with_capacity(48);
+    channel.push_name(&mut text);
+    if let Some(name) = world.channels.get(&channel).and_then(|known| known.name.as_deref()) {
+        text.push(' ');
+        text.push_str(name);
     }
+    text
 }
 
 pub(super) fn end_of(world: &World, thread: ThreadId, at_ns: u64) -> End {

@@ -27,12 +27,20 @@ use turn::{Ended, Turn};
 /// Reads remembered for a write that is still under way.
 const RECENT_READS: usize = 64;
 
+/// A read, and when the last had ended of all that were told until then.
+#[derive(Debug)]
+struct RecentRead {
+    object: Object,
+    transfer: Transfer,
+    all_exit_ns: u64,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct HalfDuplex {
     /// By the process that asks and the channel it asks on.
     turns: FxHashMap<(ProcessId, Object), Turn>,
     /// The latest reads of each process.
-    recent_reads: FxHashMap<ProcessId, VecDeque<(Object, Transfer)>>,
+    recent_reads: FxHashMap<ProcessId, VecDeque<RecentRead>>,
     /// Closed turns whose answer is not settled yet.
     unsettled: Vec<Turn>,
 }
@@ -81,7 +89,7 @@ impl Detect for HalfDuplex {
         }
         for (process, reads) in &self.recent_reads {
             held.processes.insert(*process);
-            held.threads.extend(reads.iter().map(|(_, read)| read.thread));
+            held.threads.extend(reads.iter().map(|read| read.transfer.thread));
         }
     }
 
@@ -122,7 +130,9 @@ impl HalfDuplex {
         if recent.len() == RECENT_READS {
             recent.pop_front();
         }
-        recent.push_back((io.object, transfer));
+        let before_ns = recent.back().map_or(0, |read| read.all_exit_ns);
+        let all_exit_ns = before_ns.max(transfer.exit_ns);
+        recent.push_back(RecentRead { object: io.object, transfer, all_exit_ns });
         if let Some(asked) = io.reverse {
             if let Some(turn) = self.turns.get_mut(&(process, asked)) {
                 turn.reads.push((io.object, transfer));
@@ -193,13 +203,15 @@ impl HalfDuplex {
             let at = (bytes.thread, bytes.enter_ns);
             turn.asking = book.causality.asks(world, at, opened, place);
         }
-        let recent = self.recent_reads.get(&process).into_iter().flatten();
+        let recent = self.recent_reads.get(&process).into_iter().flatten().rev();
         turn.reads = recent
+            .take_while(|read| read.all_exit_ns > bytes.enter_ns)
+            .map(|read| (read.object, read.transfer))
             .filter(|(on, read)| {
                 read.exit_ns > bytes.enter_ns && turn.may_be_answered_on(*on) && answers(on, read)
             })
-            .copied()
             .collect();
+        turn.reads.reverse();
         self.turns.insert(key, turn);
     }
 

@@ -16,7 +16,7 @@ use crate::ownership::others::{self, Settled};
 use crate::ownership::sums::Spent;
 use crate::timeline::{ProcessId, ThreadId, World};
 use crate::walk::{joins, Worker};
-use rpcprobe_model::{Category, Evidence, Rule, Segment};
+use rpcprobe_model::{Category, Evidence, Rule, Segments, Texts, Told};
 
 /// `detail` of what was another request's work.
 pub(super) const OTHERS: &str = "its thread worked for another request";
@@ -68,18 +68,29 @@ impl Claims {
     pub fn settle(
         &mut self,
         claimant: Claimant,
-        segments: Vec<Segment>,
+        Segments { list: segments, mut texts }: Segments,
         workers: &[Worker],
-        shows: impl Fn(&Segment, ThreadId) -> Shows,
+        shows: impl Fn(&Told, ThreadId) -> Shows,
         spent: impl Fn(ThreadId, u64, u64) -> Spent,
-    ) -> Vec<Segment> {
+    ) -> Segments {
         self.claimants.insert(claimant.id, claimant);
+        // Nearly always nobody else has any of it.
+        let taken = segments.iter().zip(workers).position(|(segment, worker)| {
+            shows(segment, worker.thread) == Shows::Work
+                && !self.is_free(&claimant, segment, worker.thread)
+        });
+        if taken.is_none() && !segments.iter().any(others::is_for_others) {
+            return Segments { list: segments, texts };
+        }
+        let claimed = taken.unwrap_or(segments.len());
         let mut settled: Vec<Settled> = Vec::with_capacity(segments.len());
-        for (segment, &worker) in segments.into_iter().zip(workers) {
+        for (index, (segment, &worker)) in segments.into_iter().zip(workers).enumerate() {
             let shown = shows(&segment, worker.thread);
-            // Nearly always nobody else has any of it.
-            match shown == Shows::Work && !self.is_free(&claimant, &segment, worker.thread) {
-                true => self.divide(&claimant, segment, worker, &mut settled),
+            let taken = shown == Shows::Work
+                && index >= claimed
+                && (index == claimed || !self.is_free(&claimant, &segment, worker.thread));
+            match taken {
+                true => self.divide(&claimant, segment, worker, &mut texts, &mut settled),
                 false => {
                     let rested = shown == Shows::Rest;
                     settled.push(Settled { rested, ..Settled::new(segment, worker) });
@@ -89,7 +100,8 @@ impl Claims {
         let release = |thread: ThreadId, from_ns: u64, to_ns: u64| {
             self.release(thread, (from_ns, to_ns), claimant.id);
         };
-        others::fold(settled, release, spent)
+        let list = others::fold(settled, &mut texts, release, spent);
+        Segments { list, texts }
     }
 
     /// Work that a request turns out not to have.
@@ -100,7 +112,7 @@ impl Claims {
     }
 
     /// Claims what a segment shows if nobody else has any of it; whether that is so.
-    fn is_free(&mut self, claimant: &Claimant, segment: &Segment, thread: ThreadId) -> bool {
+    fn is_free(&mut self, claimant: &Claimant, segment: &Told, thread: ThreadId) -> bool {
         let (start_ns, end_ns) = (segment.start_ns, segment.end_ns());
         let claim = Claim { start_ns, end_ns, id: claimant.id, shared: segment.shared };
         self.threads.entry(thread).or_default().add(claim)
@@ -110,8 +122,9 @@ impl Claims {
     fn divide(
         &mut self,
         claimant: &Claimant,
-        segment: Segment,
+        segment: Told,
         worker: Worker,
+        texts: &mut Texts,
         settled: &mut Vec<Settled>,
     ) {
         let thread = worker.thread;
@@ -139,9 +152,9 @@ impl Claims {
                     claims.pass_on((from_ns, to_ns), claimant.id);
                 }
             } else {
-                taken = Segment {
+                taken = Told {
                     category: Category::QueueApp,
-                    detail: Some(OTHERS.into()),
+                    detail: Some(texts.add(OTHERS)),
                     cause: None,
                     by: None,
                     evidence: Evidence::Modelled,
@@ -228,8 +241,8 @@ impl Claims {
     }
 }
 
-fn piece(segment: &Segment, from_ns: u64, to_ns: u64) -> Segment {
-    Segment { start_ns: from_ns, duration_ns: to_ns - from_ns, ..segment.clone() }
+fn piece(segment: &Told, from_ns: u64, to_ns: u64) -> Told {
+    Told { start_ns: from_ns, duration_ns: to_ns - from_ns, ..*segment }
 }
 
 /// Waits for a turn that follow each other are one.
@@ -246,7 +259,7 @@ fn push(settled: &mut Vec<Settled>, more: Settled) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rpcprobe_model::Side;
+    use rpcprobe_model::{Segment, Side};
 
     fn segment(start_ns: u64, end_ns: u64, shared: u32) -> Segment {
         Segment {
@@ -282,11 +295,12 @@ mod tests {
     ) -> Vec<Segment> {
         let workers: Vec<_> =
             ids.iter().map(|&thread| Worker { thread, serves: true, by_marks: true }).collect();
-        let shows = |segment: &Segment, _: ThreadId| match segment.category.is_on_cpu() {
+        let shows = |segment: &Told, _: ThreadId| match segment.category.is_on_cpu() {
             true => Shows::Work,
             false => Shows::Wait,
         };
-        claims.settle(claimant, all, &workers, shows, |_, _, _| Spent::default())
+        let spent = |_: ThreadId, _: u64, _: u64| Spent::default();
+        claims.settle(claimant, all.as_slice().into(), &workers, shows, spent).in_words()
     }
 
     fn told(segments: &[Segment]) -> Vec<(u64, u64, &'static str, u32)> {

@@ -4,7 +4,7 @@
 //! ran, to the nanosecond, whatever was lost. A request has what its segments show; work beside its critical
 //! path is no request's here.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::timeline::gallop::count_before;
 use crate::timeline::{Thread, ThreadId, World};
@@ -24,14 +24,24 @@ pub struct Account {
 }
 
 impl Account {
+    /// What accounts are sorted by: their threads' numbers.
+    pub fn number(&self) -> (u32, u32, u64) {
+        (self.pid, self.tid, self.since_ns)
+    }
+
     /// What it ran for no request.
     pub fn none_ns(&self) -> u64 {
         self.cpu_ns.saturating_sub(self.own_ns).saturating_sub(self.shared_ns)
     }
 }
 
+/// The accounts of threads that may still work or be worked for; those of the others are closed, and handed out.
 #[derive(Debug, Default)]
-pub struct Ledger(FxHashMap<ThreadId, Account>);
+pub struct Ledger {
+    open: FxHashMap<ThreadId, Account>,
+    /// Threads whose accounts are closed, as long as the world knows them.
+    closed: FxHashSet<ThreadId>,
+}
 
 impl Ledger {
     /// A thread's work, which is counted already, belongs to one request each, or is shared: `(from_ns, to_ns,
@@ -43,7 +53,7 @@ impl Ledger {
         id: ThreadId,
         work: impl Iterator<Item = (u64, u64, bool)>,
     ) {
-        let Some(account) = self.0.get_mut(&id) else { return };
+        let Some(account) = self.open.get_mut(&id) else { return };
         let mut ran = None;
         for (from_ns, to_ns, shared) in work {
             let (from_ns, to_ns) = (from_ns.max(account.since_ns), to_ns.min(account.until_ns));
@@ -56,7 +66,10 @@ impl Ledger {
     /// Adds what traced threads ran up to that time, all of which has to be known.
     pub fn count(&mut self, world: &World, until_ns: u64) {
         for (id, thread) in world.threads.iter().filter(|(_, thread)| thread.traced) {
-            let account = self.0.entry(id as ThreadId).or_default();
+            if self.closed.contains(&(id as ThreadId)) {
+                continue;
+            }
+            let account = self.open.entry(id as ThreadId).or_default();
             if account.since_ns == 0 {
                 account.since_ns = thread.known_from_ns.max(thread.born_ns).max(world.start_ns);
                 account.until_ns = account.since_ns;
@@ -74,13 +87,31 @@ impl Ledger {
         }
     }
 
-    /// All threads, by number.
-    pub fn accounts(&self) -> Vec<Account> {
-        let known = self.0.values().filter(|account| account.since_ns != 0);
-        let mut accounts: Vec<_> = known.cloned().collect();
-        accounts.sort_by_key(|account| (account.pid, account.tid, account.since_ns));
-        accounts
+    /// Closes the accounts of threads that were gone before `horizon_ns`: all that they ran has been counted, and what
+    /// requests can have of it has been booked. By number.
+    pub fn close_before(&mut self, world: &World, horizon_ns: u64) -> Vec<Account> {
+        let gone = |id: ThreadId| world.thread(id).gone_ns < horizon_ns;
+        let closed = self.open.extract_if(|id, _| gone(*id));
+        let (ids, accounts): (Vec<_>, Vec<_>) = closed.unzip();
+        self.closed.extend(ids);
+        in_order(accounts)
     }
+
+    /// Forgets threads that the world has forgotten.
+    pub fn forget(&mut self, world: &World) {
+        self.closed.retain(|id| world.threads.has(*id as usize));
+    }
+
+    /// The accounts that are open, by number.
+    pub fn accounts(&self) -> Vec<Account> {
+        in_order(self.open.values().cloned().collect())
+    }
+}
+
+fn in_order(mut accounts: Vec<Account>) -> Vec<Account> {
+    accounts.retain(|account| account.since_ns != 0);
+    accounts.sort_by_key(Account::number);
+    accounts
 }
 
 /// How long a thread had a CPU, asked from one stretch of time to the next.

@@ -9,11 +9,11 @@ use crate::ownership::claims::OTHERS;
 use crate::ownership::sums::{Doing, Spent};
 use crate::timeline::ThreadId;
 use crate::walk::Worker;
-use rpcprobe_model::{Category, Evidence, Rule, Segment};
+use rpcprobe_model::{Category, Evidence, Rule, Texts, Told};
 
 /// A segment of a request, after claims.
 pub(super) struct Settled {
-    pub segment: Segment,
+    pub segment: Told,
     pub worker: Worker,
     /// What its thread did, also where that was for another request.
     pub did: Category,
@@ -22,15 +22,13 @@ pub(super) struct Settled {
 }
 
 impl Settled {
-    pub fn new(segment: Segment, worker: Worker) -> Settled {
+    pub fn new(segment: Told, worker: Worker) -> Settled {
         let did = segment.category;
         Settled { segment, worker, did, rested: false }
     }
 
-    /// The thread worked for others.
     fn for_others(&self) -> bool {
-        let by_rule = matches!(self.segment.rule, Some(Rule::Claimed | Rule::Turn));
-        self.segment.category == Category::QueueApp && by_rule
+        is_for_others(&self.segment)
     }
 
     /// The thread waited, and not for a message of the request; nor was it at rest, when the request did not wait for it.
@@ -62,13 +60,20 @@ impl Settled {
     }
 }
 
+/// Whether a segment says that its thread worked for others.
+pub(super) fn is_for_others(segment: &Told) -> bool {
+    let by_rule = matches!(segment.rule, Some(Rule::Claimed | Rule::Turn));
+    segment.category == Category::QueueApp && by_rule
+}
+
 /// The segments of a request, in order of time, with one for each stretch of others' work. `release` hears of work in it
 /// that the request had claimed: thread, begin, end; `spent` tells what a thread did in between two times.
 pub(super) fn fold(
     mut settled: Vec<Settled>,
+    texts: &mut Texts,
     mut release: impl FnMut(ThreadId, u64, u64),
     spent: impl Fn(ThreadId, u64, u64) -> Spent,
-) -> Vec<Segment> {
+) -> Vec<Told> {
     let mut latest_first = Vec::with_capacity(settled.len());
     while let Some(last) = settled.pop() {
         if !last.for_others() {
@@ -81,7 +86,7 @@ pub(super) fn fold(
             let segment = &part.segment;
             release(part.worker.thread, segment.start_ns, segment.end_ns());
         }
-        latest_first.push(one_wait(&before, last, &spent));
+        latest_first.push(one_wait(&before, last, texts, &spent));
     }
     latest_first.reverse();
     latest_first
@@ -111,8 +116,9 @@ fn first_of_stretch(settled: &[Settled], last: &Settled) -> usize {
 fn one_wait(
     before: &[Settled],
     last: Settled,
+    texts: &mut Texts,
     spent_by: impl Fn(ThreadId, u64, u64) -> Spent,
-) -> Segment {
+) -> Told {
     let Some(first) = before.first() else { return last.segment };
     let mut spent = Spent::default();
     for part in before.iter().chain([&last]) {
@@ -135,14 +141,14 @@ fn one_wait(
         true => Rule::Claimed,
         false => Rule::Turn,
     };
-    Segment {
+    Told {
         start_ns,
         duration_ns: last.segment.end_ns() - start_ns,
         detail: match rule {
-            Rule::Claimed => Some(OTHERS.into()),
+            Rule::Claimed => Some(texts.add(OTHERS)),
             _ => last.segment.detail,
         },
-        cause: Some(spent.in_words()),
+        cause: Some(texts.add(&spent.in_words())),
         cpu: None,
         evidence: Evidence::Modelled,
         rule: Some(rule),

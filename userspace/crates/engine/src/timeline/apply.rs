@@ -370,6 +370,9 @@ impl World {
             let former = process.group_exit.get_or_insert(this);
             *former = (*former).min(this);
         }
+        if phase_of(call.nr).is_some() {
+            thread.phases_until_ns = thread.phases_until_ns.max(call.exit_ns);
+        }
         thread.calls.push_back(call);
     }
 

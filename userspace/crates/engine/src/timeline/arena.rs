@@ -24,6 +24,12 @@ impl<T: Default> Arena<T> {
         self.next
     }
 
+    /// Whether an item is left.
+    pub fn has(&self, number: usize) -> bool {
+        let page = self.pages.get(number / PAGE);
+        page.and_then(|items| items.get(number % PAGE)).is_some_and(Option::is_some)
+    }
+
     /// Adds an item.
     pub fn push(&mut self, item: T) {
         if self.next.is_multiple_of(PAGE) {
@@ -100,6 +106,7 @@ mod tests {
         (1..=200u64).for_each(|n| lives.push(n));
         lives.retain(|number, _| number >= 150);
         assert_eq!((lives[10], lives[150], lives.iter().count()), (0, 151, 50));
+        assert!(!lives.has(10) && !lives.has(149) && lives.has(150) && !lives.has(200));
         assert_eq!(lives.pages.iter().filter(|page| page.is_empty()).count(), 2);
         assert_eq!(lives.next(), 200);
         lives.push(7);

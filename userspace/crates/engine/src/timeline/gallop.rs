@@ -5,7 +5,16 @@ use std::iter::Rev;
 
 /// How many items at the front of `list` satisfy `is_before`, as
 /// [`partition_point`](VecDeque::partition_point) says it; quicker the closer that is to the end.
+#[inline]
 pub fn count_before<T>(list: &VecDeque<T>, is_before: impl Fn(&T) -> bool) -> usize {
+    match list.back() {
+        Some(last) if !is_before(last) => count_before_last(list, is_before),
+        _ => list.len(),
+    }
+}
+
+/// The same, if it is not all of them.
+fn count_before_last<T>(list: &VecDeque<T>, is_before: impl Fn(&T) -> bool) -> usize {
     let (front, back) = list.as_slices();
     match back.first() {
         Some(first) if is_before(first) => front.len() + count_in(back, is_before),
@@ -14,13 +23,14 @@ pub fn count_before<T>(list: &VecDeque<T>, is_before: impl Fn(&T) -> bool) -> us
 }
 
 /// The last item of `list` that satisfies `is_before`; see [`count_before`].
+#[inline]
 pub fn last_before<T>(list: &VecDeque<T>, is_before: impl Fn(&T) -> bool) -> Option<&T> {
-    let (front, back) = list.as_slices();
-    let part = match back.first() {
-        Some(first) if is_before(first) => back,
-        _ => front,
-    };
-    part.get(count_in(part, is_before).checked_sub(1)?)
+    match list.back() {
+        Some(last) if !is_before(last) => {
+            list.get(count_before_last(list, is_before).checked_sub(1)?)
+        }
+        last => last,
+    }
 }
 
 /// The same of a slice.

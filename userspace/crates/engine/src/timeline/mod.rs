@@ -155,6 +155,21 @@ const EXIT_DEAD_OR_ZOMBIE: u16 = 0x10 | 0x20 | 0x80;
 /// Limit of the file names that are kept; beyond it all of them are forgotten.
 const MOST_FILES: usize = 1 << 16;
 
+/// The part of a process's life that a call is, if it is one.
+fn phase_of(nr: u16) -> Option<&'static str> {
+    match nr {
+        syscall::NR_EXIT | syscall::NR_EXIT_GROUP => Some("exit"),
+        syscall::NR_EXECVE | syscall::NR_EXECVEAT => Some("exec"),
+        syscall::NR_CLONE | NR_FORK | NR_VFORK | NR_CLONE3 => Some("fork"),
+        syscall::NR_WAIT4 | syscall::NR_WAITID => Some("wait"),
+        _ => None,
+    }
+}
+
+const NR_FORK: u16 = 57;
+const NR_VFORK: u16 = 58;
+const NR_CLONE3: u16 = 435;
+
 impl World {
     pub fn new(cpus: u32, start_ns: u64) -> World {
         let mut world = World {
@@ -298,21 +313,17 @@ impl World {
         if thread.kthread {
             return None;
         }
-        let closed = thread.call_before(at_ns + 1).filter(|call| call.exit_ns > at_ns);
-        let nr = match (closed, thread.open_call) {
-            (Some(call), _) => Some(call.nr),
-            (None, Some(open)) if open.enter_ns <= at_ns => Some(open.nr),
-            _ => None,
-        };
-        let exited = thread.exited_ns.is_some_and(|exited| at_ns >= exited);
-        const FORKS: &[u16] = &[syscall::NR_CLONE, 57, 58, 435];
-        match nr {
-            _ if exited => return Some("exit"),
-            Some(syscall::NR_EXIT | syscall::NR_EXIT_GROUP) => return Some("exit"),
-            Some(syscall::NR_EXECVE | syscall::NR_EXECVEAT) => return Some("exec"),
-            Some(nr) if FORKS.contains(&nr) => return Some("fork"),
-            Some(syscall::NR_WAIT4 | syscall::NR_WAITID) => return Some("wait"),
-            _ => {}
+        if thread.exited_ns.is_some_and(|exited| at_ns >= exited) {
+            return Some("exit");
+        }
+        // Few calls are a phase: nearly always the last of them was over before.
+        let open = thread.open_call.filter(|open| open.enter_ns <= at_ns);
+        if at_ns < thread.phases_until_ns || open.is_some_and(|open| phase_of(open.nr).is_some()) {
+            let closed = thread.call_before(at_ns + 1).filter(|call| call.exit_ns > at_ns);
+            let nr = closed.map(|call| call.nr).or(open.map(|open| open.nr));
+            if let Some(phase) = nr.and_then(phase_of) {
+                return Some(phase);
+            }
         }
         let process = &self.processes[thread.process as usize];
         let begun = count_before(&process.programs, |program| program.exec_ns <= at_ns);

@@ -140,6 +140,8 @@ pub struct Thread {
     pub(super) moved: Vec<Io>,
     /// A wake-up that found the thread still on its CPU.
     pub(super) early_wake: Option<Wake>,
+    /// When the last call ended that is a phase of its own ([`World::phase_at`]).
+    pub(super) phases_until_ns: u64,
     /// Until when it is known whether the thread was in a system call.
     pub settled_ns: u64,
     /// Nothing is known of the thread before this instant (before the capture, or forgotten since).
@@ -165,12 +167,9 @@ impl Thread {
     }
 
     /// The name at that time.
-    pub fn name_at(&self, at_ns: u64) -> Arc<str> {
+    pub fn name_at(&self, at_ns: u64) -> &str {
         let last = last_before(&self.names, |(from_ns, _)| *from_ns <= at_ns);
-        match last.or(self.names.front()) {
-            Some((_, name)) => Arc::clone(name),
-            None => "?".into(),
-        }
+        last.or(self.names.front()).map_or("?", |(_, name)| name)
     }
 
     /// The CPU it was on, or came back to next, at that time.

@@ -51,7 +51,7 @@ impl Walk<'_> {
             self.queue(thread, read, Category::QueueSocket, UNREAD, Rule::Ready);
             let waits = (there_ns, accepted_ns);
             self.queue(thread, waits, Category::QueueAccept, UNACCEPTED, Rule::Accept);
-            self.rule = Rule::Ready;
+            self.output.rule = Rule::Ready;
             if write.exit_ns < there_ns {
                 self.wire(thread, object, last, (write.exit_ns, there_ns));
             }
@@ -62,7 +62,7 @@ impl Walk<'_> {
             false => self.told_by_acceptor(t, &accepted, call),
         };
         // It may have been woken for something else: the walk was there already, and found nothing.
-        let leads_there = leads_there && self.received.is_none();
+        let leads_there = leads_there && self.attempts.received.is_none();
         if leads_there || piece_start_ns > call.enter_ns {
             return Some(None);
         }
@@ -70,7 +70,7 @@ impl Walk<'_> {
         self.on_cpu(thread, &piece, at_ns);
         let span = (accepted.exit_ns, call.enter_ns);
         self.queue(thread, span, Category::QueueSocket, UNREAD, Rule::Ready);
-        self.rule = Rule::Accept;
+        self.output.rule = Rule::Accept;
         Some(Some(Step::Joined(accepted.thread, accepted.exit_ns)))
     }
 
@@ -133,7 +133,7 @@ impl Walk<'_> {
             let there_ns = established_ns.min(at_ns);
             let piece = classify::on_cpu::Piece { start_ns: there_ns, level: Level::Call(call) };
             self.on_cpu(thread, &piece, at_ns);
-            self.rule = Rule::Accept;
+            self.output.rule = Rule::Accept;
             return Some(Step::Joined(connected.thread, there_ns));
         }
         if established_ns >= call.enter_ns || piece_start_ns > call.enter_ns {
@@ -155,7 +155,7 @@ impl Walk<'_> {
         let span = (from_ns, call.enter_ns);
         self.queue(thread, span, Category::QueueAccept, UNACCEPTED, Rule::Accept);
         if woken.is_none() {
-            self.rule = Rule::Accept;
+            self.output.rule = Rule::Accept;
         }
         Some(match woken {
             Some(_) => Step::Go(thread, from_ns),

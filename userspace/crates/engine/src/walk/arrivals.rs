@@ -80,7 +80,7 @@ impl<'w> Walk<'w> {
         piece_start_ns: u64,
         at_ns: u64,
     ) -> Option<Step> {
-        self.came_in |= self.is_question(arrived);
+        self.search.came_in |= self.is_question(arrived);
         let off = self.world.thread(thread).off_before(at_ns);
         let slept = off.is_some_and(|off| off.end_ns >= arrived.at_ns.max(call.enter_ns));
         if slept || arrived.at_ns < piece_start_ns {
@@ -115,7 +115,7 @@ impl<'w> Walk<'w> {
         if !self.waited_only(thread, &arrived, off.start_ns) {
             return Some(self.before_arrival(thread, &Arrived { at_ns: arrived_ns, ..arrived }));
         }
-        self.came_in |= self.is_question(&arrived);
+        self.search.came_in |= self.is_question(&arrived);
         let begin_ns = off.start_ns.max(self.goal.start_ns);
         if begin_ns < arrived_ns {
             self.charge(thread, off, begin_ns, arrived_ns, None);
@@ -189,7 +189,7 @@ impl<'w> Walk<'w> {
     /// Emits the wait for the peer (`idle.peer`), from what the traced end did last for the request to the arrival.
     fn before_arrival(&mut self, thread: ThreadId, arrived: &Arrived) -> Step {
         let start_ns = self.goal.start_ns;
-        self.came_in |= self.is_question(arrived);
+        self.search.came_in |= self.is_question(arrived);
         let before = self.moved_before(arrived);
         let before_ns =
             before.map_or(start_ns, |moved| moved.exit_ns.clamp(start_ns, arrived.at_ns));
@@ -209,21 +209,12 @@ impl<'w> Walk<'w> {
             None => detail.to_string(),
         };
         let (category, evidence) = (Category::IdlePeer, Evidence::Measured);
-        self.wait_rule = Some(Rule::Arrival);
-        self.emit(
-            thread,
-            before_ns,
-            arrived.at_ns,
-            category,
-            Some(detail),
-            None,
-            None,
-            None,
-            evidence,
-        );
+        self.output.wait_rule = Some(Rule::Arrival);
+        let detail = Some(self.output.names.texts.add(&detail));
+        self.emit(thread, before_ns, arrived.at_ns, category, detail, None, None, None, evidence);
         match before {
             Some(moved) => {
-                self.rule = Rule::Arrival;
+                self.output.rule = Rule::Arrival;
                 Step::Joined(moved.thread, before_ns)
             }
             None => Step::Go(thread, start_ns),

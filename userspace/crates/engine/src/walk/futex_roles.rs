@@ -7,7 +7,7 @@ impl Walk<'_> {
     /// Whether the waker of a futex wait is being explored, which may only have released a lock. A path that leads
     /// through answers to other requests is then not this request's.
     pub(super) fn doubts(&self) -> bool {
-        self.strict && self.futexes > 0 && !self.goal.messages.is_empty()
+        self.attempts.strict && self.search.futexes > 0 && !self.goal.messages.is_empty()
     }
 
     /// Whether the futex of a wait that `wake` ended is a lock: by its convention, or, while the lock rules are on,
@@ -20,7 +20,7 @@ impl Walk<'_> {
                         self.world, self.goal, wake.waker, wake.at_ns,
                     ))
         };
-        call.lock().is_some() || self.strict && looks_so()
+        call.lock().is_some() || self.attempts.strict && looks_so()
     }
 
     /// Whether what the server's thread did at that time, by which it reached another process's, was to answer

@@ -25,7 +25,7 @@ impl Walk<'_> {
         let received = self.received_by_another(thread, woken_ns)?;
         match off.start_ns < received.1 {
             // Whoever woke it may have handed it the request, by what looked like a lock.
-            true if self.strict => Some(Step::NoLock),
+            true if self.attempts.strict => Some(Step::NoLock),
             true => Some(self.waited_in_memory(thread, received, woken_ns)),
             false => None,
         }
@@ -39,7 +39,7 @@ impl Walk<'_> {
         at_ns: u64,
         depth: usize,
     ) -> Option<Step> {
-        if self.strict {
+        if self.attempts.strict {
             return None;
         }
         let t = self.world.thread(thread);
@@ -82,7 +82,7 @@ impl Walk<'_> {
             return Step::Go(rested, rested_ns);
         }
         self.queue(thread, (read_ns, to_ns), Category::QueueApp, UNSERVED, Rule::InMemory);
-        self.rule = Rule::InMemory;
+        self.output.rule = Rule::InMemory;
         // Inferred: if the way from there does not lead on, this is not known either.
         self.join(reader);
         Step::Go(reader, read_ns)

@@ -26,8 +26,8 @@ impl Walk<'_> {
         }
         let ours = self.is_ours(call);
         // Bytes of other messages matter only on the way back from a thread being explored.
-        let returns = self.members.contains(&write.thread)
-            && !self.members.contains(&thread)
+        let returns = self.search.members.contains(&write.thread)
+            && !self.search.members.contains(&thread)
             && !self.before_asked(write.thread, write.exit_ns);
         let others = self.doubts() && self.answers_another(write.thread, write.enter_ns, thread);
         if !ours && (!returns || others) {
@@ -54,7 +54,7 @@ impl Walk<'_> {
                 })
         });
         if let Some(off) = woken {
-            self.expected.insert(thread, (object, write));
+            self.search.expected.insert(thread, (object, write));
             if !ours || piece_start_ns > call.enter_ns || !self.read_others(t, off.end_ns, call) {
                 return None;
             }
@@ -71,11 +71,11 @@ impl Walk<'_> {
         let read = (thread, call.enter_ns);
         if write.exit_ns > call.enter_ns {
             let begun_ns = write.enter_ns.max(call.enter_ns);
-            if begun_ns >= at_ns && self.through != Some(read) {
+            if begun_ns >= at_ns && self.search.through != Some(read) {
                 // The walk came to the thread, which woke somebody, while it still waited.
                 return None;
             }
-            self.through = Some(read);
+            self.search.through = Some(read);
             if begun_ns < piece_start_ns {
                 return None; // an interrupt or fault splits the read: take the pieces first
             }
@@ -89,7 +89,7 @@ impl Walk<'_> {
             let handed_ns = self.handed_by(&write, begun_ns);
             let last = self.last_of(call, object);
             self.unread(thread, object, last, (handed_ns, begun_ns));
-            self.rule = Rule::Ready;
+            self.output.rule = Rule::Ready;
             return Some(Step::Joined(write.thread, handed_ns));
         }
         if piece_start_ns > call.enter_ns {
@@ -99,7 +99,7 @@ impl Walk<'_> {
         self.on_cpu(thread, &piece, at_ns);
         let last = self.last_of(call, object);
         self.unread(thread, object, last, (write.exit_ns, call.enter_ns));
-        self.rule = Rule::Ready;
+        self.output.rule = Rule::Ready;
         Some(Step::Joined(write.thread, write.exit_ns))
     }
 
@@ -134,9 +134,9 @@ impl Walk<'_> {
         if !waits_for_bytes(off) || !self.applies(Rule::Message) {
             return None; // a fault or the like on the way
         }
-        if let Some((object, write)) = self.expected.get(&thread).copied() {
+        if let Some((object, write)) = self.search.expected.get(&thread).copied() {
             if by_waker && write.thread == waker && within(woken_ns, &write) {
-                self.expected.remove(&thread);
+                self.search.expected.remove(&thread);
                 return Some((object, waker, woken_ns));
             }
         }

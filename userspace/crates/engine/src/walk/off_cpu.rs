@@ -18,7 +18,7 @@ impl<'w> Walk<'w> {
                 return Ok(Step::Go(thread, begin_ns));
             }
             Why::Dead | Why::Unseen => {
-                let detail = Some("a context switch was not recorded".to_string());
+                let detail = Some(self.output.names.texts.add("a context switch was not recorded"));
                 let category = Category::Unattributed;
                 let evidence = Evidence::Measured;
                 self.emit(thread, begin_ns, at_ns, category, detail, None, None, None, evidence);
@@ -37,7 +37,7 @@ impl<'w> Walk<'w> {
             self.run_queue(thread, off, woken_ns, at_ns, Category::RunqueueWakeup)?;
             let span = (there_ns, woken_ns);
             self.queue(thread, span, Category::QueueAccept, accept::UNACCEPTED, Rule::Accept);
-            self.rule = Rule::Accept;
+            self.output.rule = Rule::Accept;
             return Ok(Step::Joined(opener, there_ns));
         }
         let woken_ns = wake.at_ns.max(off.start_ns).clamp(begin_ns, at_ns);
@@ -46,7 +46,7 @@ impl<'w> Walk<'w> {
             // It had been woken for something else, and was still waiting for a CPU.
             let handed_ns = handed_ns.max(begin_ns);
             self.run_queue(thread, off, handed_ns, at_ns, Category::RunqueueWakeup)?;
-            self.rule = Rule::Message;
+            self.output.rule = Rule::Message;
             return Ok(Step::Joined(sender, handed_ns));
         }
         self.run_queue(thread, off, woken_ns, at_ns, Category::RunqueueWakeup)?;
@@ -84,9 +84,9 @@ impl<'w> Walk<'w> {
                 return Ok(step);
             }
         }
-        let mark = self.out.len();
+        let mark = self.output.out.len();
         self.charge(thread, off, begin_ns, woken_ns, None);
-        let was_idle = self.out[mark..].iter().any(|raw| raw.category == Category::IdlePeer);
+        let was_idle = self.output.out[mark..].iter().any(|raw| raw.category == Category::IdlePeer);
         if was_idle && self.doubts() && wake.by_waker() && self.world.thread(wake.waker).traced {
             // Whoever ended that, it was not for this request.
             return Ok(Step::Nowhere);
@@ -109,7 +109,7 @@ impl<'w> Walk<'w> {
                 let last = self.last_byte(thread, off, object);
                 let (sender, sent_ns) = self.link_bound(object, last, (sender, handed_ns));
                 self.wire(thread, object, last, (sent_ns, edge_ns));
-                self.rule = Rule::Message;
+                self.output.rule = Rule::Message;
                 return Ok(Step::Joined(sender, sent_ns));
             }
             false => {
@@ -117,7 +117,7 @@ impl<'w> Walk<'w> {
                 self.queue(thread, span, queue_category(object), UNREAD, Rule::Message);
             }
         }
-        self.rule = Rule::Message;
+        self.output.rule = Rule::Message;
         Ok(Step::Joined(sender, handed_ns))
     }
 
@@ -131,7 +131,7 @@ impl<'w> Walk<'w> {
         (edge_ns, woken_ns): (u64, u64),
         depth: usize,
     ) -> Result<Option<Step>, NotYet> {
-        let mark = self.out.len();
+        let mark = self.output.out.len();
         self.awake(thread, edge_ns, woken_ns)?;
         if let Some((t, ns)) = self.work_edge(off, wake.waker, edge_ns, depth)? {
             return Ok(Some(Step::Joined(t, ns)));
@@ -142,34 +142,34 @@ impl<'w> Walk<'w> {
             || classify::off_cpu::kernel_lock(self.world, thread, off).is_some()
             || classify::off_cpu::throttled(self.world, thread, off);
         let asked = !self.before_asked(wake.waker, edge_ns);
-        let refused = self.refused.contains(&(thread, edge_ns));
+        let refused = self.attempts.refused.contains(&(thread, edge_ns));
         let others = self.doubts() && self.answers_another(wake.waker, edge_ns, thread)
             || self.serves_another(thread, off, &wake)
             || self.asks_for_another(wake.waker, edge_ns);
         let may_lead = asked && !lock && !refused && !others && self.applies(Rule::WakeUp);
         if may_lead && self.world.thread(wake.waker).traced {
             let mut joined = None;
-            let known = answered || self.members.contains(&wake.waker);
-            let rule = std::mem::replace(&mut self.rule, Rule::WakeUp);
+            let known = answered || self.search.members.contains(&wake.waker);
+            let rule = std::mem::replace(&mut self.output.rule, Rule::WakeUp);
             if wake.waker != thread && known {
                 joined = Some((wake.waker, edge_ns));
             } else if depth < MAX_DEPTH {
                 let futex = off.call.is_some_and(|c| waits(c.nr, c.object) == Waits::Futex);
-                self.futexes += usize::from(futex);
+                self.search.futexes += usize::from(futex);
                 let found = self.explore(wake.waker, edge_ns, depth + 1);
-                self.futexes -= usize::from(futex);
+                self.search.futexes -= usize::from(futex);
                 joined = found?;
             }
             if let Some((t, ns)) = joined {
-                self.members.insert(wake.waker);
+                self.search.members.insert(wake.waker);
                 if depth == 0 {
-                    self.followed.push((thread, edge_ns, wake.waker));
+                    self.search.followed.push((thread, edge_ns, wake.waker));
                 }
                 return Ok(Some(Step::Joined(t, ns)));
             }
-            self.rule = rule;
+            self.output.rule = rule;
         }
-        self.out.truncate(mark);
+        self.output.out.truncate(mark);
         Ok(None)
     }
 
@@ -223,14 +223,14 @@ impl<'w> Walk<'w> {
         woken_ns: u64,
         depth: usize,
     ) -> Result<Option<(ThreadId, u64)>, NotYet> {
-        let mark = self.out.len();
-        let (through, expected) = (self.through.take(), self.expected.clone());
-        let came_in = self.came_in;
+        let mark = self.output.out.len();
+        let (through, expected) = (self.search.through.take(), self.search.expected.clone());
+        let came_in = self.search.came_in;
         let (mut thread, mut at_ns) = (waker, woken_ns);
         // Paths meet where a thread comes back on its CPU.
         let mut visited = vec![(waker, woken_ns)];
-        while at_ns > self.goal.start_ns && self.steps <= MAX_STEPS {
-            if self.dead_ends.contains(&(thread, at_ns)) {
+        while at_ns > self.goal.start_ns && self.attempts.steps <= MAX_STEPS {
+            if self.search.dead_ends.contains(&(thread, at_ns)) {
                 break;
             }
             match self.step(thread, at_ns, depth)? {
@@ -245,9 +245,10 @@ impl<'w> Walk<'w> {
                 visited.push((thread, at_ns));
             }
         }
-        self.out.truncate(mark);
-        (self.through, self.expected, self.came_in) = (through, expected, came_in);
-        self.dead_ends.extend(visited);
+        self.output.out.truncate(mark);
+        (self.search.through, self.search.expected, self.search.came_in) =
+            (through, expected, came_in);
+        self.search.dead_ends.extend(visited);
         Ok(None)
     }
 
@@ -276,13 +277,15 @@ impl<'w> Walk<'w> {
                 true => Evidence::Modelled,
                 false => Evidence::Measured,
             };
+            let detail = Some(self.output.names.texts.add(&part.detail));
+            let cause = part.cause.map(|cause| self.output.names.texts.add(&cause));
             self.emit(
                 thread,
                 part.from_ns,
                 part.to_ns,
                 part.category,
-                Some(part.detail),
-                part.cause,
+                detail,
+                cause,
                 part.by,
                 off.cpu,
                 evidence,

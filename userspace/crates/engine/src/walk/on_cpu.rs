@@ -9,14 +9,15 @@ impl Walk<'_> {
         piece: &classify::on_cpu::Piece<'_>,
         end_ns: u64,
     ) {
-        let (mut category, mut detail) = classify::on_cpu::describe(&piece.level);
+        let mut category = classify::on_cpu::category(&piece.level);
+        let mut detail = self.output.names.describe(&piece.level);
         if let Level::Softirq(span) = piece.level {
             let t = self.world.thread(thread);
             let received = span.number == SOFTIRQ_NET_RX && self.applies(Rule::Wire);
             if received && classify::on_cpu::in_network_call(t, span.end_ns) {
                 // Its own packet, on its way to the socket's other end.
                 category = Category::WireStack;
-                detail = Some("receive stack".into());
+                detail = Some(self.output.names.texts.add("receive stack"));
             }
         }
         let t = self.world.thread(thread);
@@ -47,11 +48,8 @@ impl Walk<'_> {
             (copy_from, copy_to, Category::Copy, Evidence::Modelled),
             (inside_from, copy_from, category, Evidence::Measured),
         ];
-        let mut left = pieces.iter().filter(|(from_ns, to_ns, ..)| from_ns < to_ns).count();
         for (from_ns, to_ns, category, evidence) in pieces {
             if from_ns < to_ns {
-                left -= 1;
-                let detail = if left == 0 { detail.take() } else { detail.clone() };
                 self.emit(thread, from_ns, to_ns, category, detail, None, None, None, evidence);
                 if category == Category::WireStack {
                     self.as_its_call(from_ns);
@@ -60,16 +58,18 @@ impl Walk<'_> {
         }
         if piece.start_ns < inside_from {
             let (from_ns, to_ns) = (piece.start_ns, inside_from);
-            let (detail, evidence) = (Some("entry and return".to_string()), Evidence::Modelled);
+            let detail = Some(self.output.names.texts.add("entry and return"));
+            let evidence = Evidence::Modelled;
             self.emit(thread, from_ns, to_ns, around, detail, None, None, None, evidence);
         }
     }
 
     /// What a packet does in the call that sends it is work of the call, for as many requests: the packet carries them all.
     fn as_its_call(&mut self, from_ns: u64) {
-        let (shared, likely) = (self.shared, self.likely);
+        let (shared, likely) = (self.output.shared, self.output.likely);
         let from_ns = from_ns.max(self.goal.start_ns);
-        if let Some(raw) = self.out.last_mut().filter(|raw| raw.start_ns == from_ns) {
+        let last = self.output.out.last_mut();
+        if let Some(raw) = last.filter(|raw| raw.start_ns == from_ns) {
             raw.shared = shared;
             if likely {
                 raw.evidence = Evidence::Modelled;
@@ -114,7 +114,7 @@ impl Walk<'_> {
         self.on_cpu(thread, piece, at_ns);
         let detail = "child ended, not yet waited for";
         self.queue(thread, (ended_ns, call.enter_ns), Category::QueueApp, detail, Rule::Child);
-        self.rule = Rule::Child;
+        self.output.rule = Rule::Child;
         Ok(Some(Step::Joined(last, ended_ns)))
     }
 }

@@ -28,19 +28,20 @@ impl Walk<'_> {
             Rule::InMemory if self.others_ran(thread, from_ns, to_ns) => Evidence::Modelled,
             _ => Evidence::Measured,
         };
-        let detail = Some(detail.to_string());
-        self.wait_rule = Some(rule);
-        self.emit(thread, from_ns, to_ns, category, detail, Some(cause), None, None, evidence);
+        let texts = &mut self.output.names.texts;
+        let (detail, cause) = (Some(texts.add(detail)), Some(texts.add(&cause)));
+        self.output.wait_rule = Some(rule);
+        self.emit(thread, from_ns, to_ns, category, detail, cause, None, None, evidence);
     }
 
     /// `[from_ns, to_ns)`: the thread, which has the request, served others. If it rested after that, the request
     /// waited meanwhile for what ended that rest.
     pub(super) fn others_turn(&mut self, thread: ThreadId, from_ns: u64, to_ns: u64) {
-        let rested = self.out.last().filter(|raw| {
+        let rested = self.output.out.last().filter(|raw| {
             let rests = matches!(raw.category, Category::IdlePeer | Category::Sleep);
             raw.thread == thread && raw.start_ns == to_ns && rests
         });
-        match rested.map(|raw| (raw.category, raw.detail.clone(), raw.cause.clone(), raw.by)) {
+        match rested.map(|raw| (raw.category, raw.detail, raw.cause, raw.by)) {
             Some((category, detail, cause, by)) => {
                 let evidence = Evidence::Modelled;
                 self.emit(thread, from_ns, to_ns, category, detail, cause, by, None, evidence);

@@ -85,10 +85,10 @@ impl Walk<'_> {
                 let preempts = category == Category::RunqueuePreempted && who != thread;
                 if preempts && start_ns < at_ns && self.helps(who, at_ns, thread) {
                     self.emit_behind(thread, category, pieces);
-                    let rule = std::mem::replace(&mut self.rule, Rule::Helper);
-                    self.likely = true;
+                    let rule = std::mem::replace(&mut self.output.rule, Rule::Helper);
+                    self.output.likely = true;
                     self.awake(who, start_ns, at_ns)?;
-                    (self.rule, self.likely) = (rule, false);
+                    (self.output.rule, self.output.likely) = (rule, false);
                     at_ns = start_ns;
                 }
                 if who != thread && start_ns < at_ns {
@@ -115,14 +115,16 @@ impl Walk<'_> {
             let shares = shares(pieces);
             let by = shares.first().and_then(|(by, _)| *by);
             let moved = pieces.iter().find_map(|piece| piece.moved_from);
-            let moved = moved.map(|cpu| format!("moved from CPU {cpu}"));
-            let cause = Some(self.in_words(&shares, end_ns));
+            let moved =
+                moved.map(|cpu| self.output.names.texts.add(&format!("moved from CPU {cpu}")));
+            let cause = self.in_words(&shares, end_ns);
+            let cause = Some(self.output.names.texts.add(&cause));
             self.emit(thread, start_ns, end_ns, category, moved, cause, by, cpu, evidence);
             pieces.clear();
         }
         for piece in pieces.drain(..) {
             let Behind { start_ns, end_ns, by, cpu, .. } = piece;
-            let detail = piece.detail();
+            let detail = piece.detail().map(|detail| self.output.names.texts.add(&detail));
             self.emit(thread, start_ns, end_ns, category, detail, None, by, cpu, evidence);
         }
     }
@@ -135,7 +137,7 @@ impl Walk<'_> {
         let (named, others) = shares.split_at(named.min(shares.len()));
         let mut words: Vec<String> = Vec::with_capacity(named.len() + 1);
         for &(by, ns) in named {
-            let name = by.map_or("not known".into(), |by| self.name_of(by, at_ns).to_string());
+            let name = by.map_or("not known".into(), |by| self.name_of(by, at_ns));
             words.push(format!("{name} {} %", percent(ns)));
         }
         match others {

@@ -1,15 +1,16 @@
 //! Emits segments and gives them their names.
 
+use crate::walk::names::push_thread;
 use crate::walk::*;
-use rpcprobe_model::By;
 
 impl Walk<'_> {
     /// What was found, in order of time, and the thread of each.
-    pub(super) fn into_segments(mut self) -> (Vec<Segment>, Vec<Worker>) {
+    pub(super) fn into_segments(mut self) -> (Segments, Vec<Worker>) {
         let world = self.world;
-        let mut segments: Vec<Segment> = Vec::with_capacity(self.out.len());
-        let mut workers: Vec<Worker> = Vec::with_capacity(self.out.len());
-        while let Some(raw) = self.out.pop() {
+        let raws = std::mem::take(&mut self.output.out);
+        let mut segments: Vec<Told> = Vec::with_capacity(raws.len());
+        let mut workers: Vec<Worker> = Vec::with_capacity(raws.len());
+        for raw in raws.iter().rev() {
             let (thread, by_marks) = (raw.thread, raw.by_marks);
             let serves = Some(world.thread(thread).process) == self.goal.server_process;
             let worker = Worker { thread, serves, by_marks };
@@ -25,6 +26,7 @@ impl Walk<'_> {
                 }
             }
         }
+        let mut texts = self.output.names.texts;
         if world.stacks.any() {
             for (segment, &Worker { thread, .. }) in segments.iter_mut().zip(&workers) {
                 let (start_ns, end_ns) = (segment.start_ns, segment.end_ns());
@@ -32,19 +34,20 @@ impl Walk<'_> {
                 if segment.category == Category::Interrupt
                     && world.stacks.sampled_by_interrupt_at(thread, start_ns)
                 {
-                    let detail = segment.detail.get_or_insert_default();
-                    detail.push_str(", taking a sample");
+                    let detail = segment.detail.map_or("", |detail| texts.get(detail));
+                    let detail = format!("{detail}, taking a sample");
+                    segment.detail = Some(texts.add(&detail));
                 }
             }
         }
-        (segments, workers)
+        (Segments { list: segments, texts }, workers)
     }
 
     /// Emits the rest of the request, from its start to `end_ns`, as `unattributed`.
     pub(super) fn give_up(&mut self, thread: ThreadId, end_ns: u64, why: &str) {
         let start_ns = self.goal.start_ns;
         let category = Category::Unattributed;
-        let detail = Some(why.to_string());
+        let detail = Some(self.output.names.texts.add(why));
         let evidence = Evidence::Measured;
         self.emit(thread, start_ns, end_ns, category, detail, None, None, None, evidence);
     }
@@ -56,29 +59,29 @@ impl Walk<'_> {
         start_ns: u64,
         end_ns: u64,
         category: Category,
-        detail: Option<String>,
-        cause: Option<String>,
+        detail: Option<TextId>,
+        cause: Option<TextId>,
         by: Option<ThreadId>,
         cpu: Option<u32>,
         evidence: Evidence,
     ) {
         let start_ns = start_ns.max(self.goal.start_ns);
-        let wait_rule = self.wait_rule.take();
+        let wait_rule = self.output.wait_rule.take();
         if start_ns < end_ns {
             let rule = wait_rule.unwrap_or(match category {
                 Category::RunqueueWakeup | Category::RunqueuePreempted => Rule::RunQueue,
                 Category::WireQdisc | Category::WireLink | Category::WireStack => Rule::Wire,
                 Category::Unattributed => Rule::Lost,
-                category if category.is_on_cpu() || category == Category::Steal => self.rule,
+                category if category.is_on_cpu() || category == Category::Steal => self.output.rule,
                 _ => Rule::Charge,
             });
-            let shared = if category.is_on_cpu() { self.shared } else { 1 };
-            let evidence = match self.likely && category.is_on_cpu() {
+            let shared = if category.is_on_cpu() { self.output.shared } else { 1 };
+            let evidence = match self.output.likely && category.is_on_cpu() {
                 true => Evidence::Modelled,
                 false => evidence,
             };
             let cpu = cpu.or_else(|| self.world.thread(thread).cpu_at(end_ns - 1));
-            self.out.push(Raw {
+            self.output.out.push(Raw {
                 start_ns,
                 end_ns,
                 thread,
@@ -90,12 +93,12 @@ impl Walk<'_> {
                 evidence,
                 rule,
                 shared,
-                by_marks: self.by_marks,
+                by_marks: self.output.by_marks,
             });
         }
     }
 
-    pub(super) fn name(&self, raw: Raw) -> Segment {
+    fn name(&mut self, raw: &Raw) -> Told {
         let thread = self.world.thread(raw.thread);
         let process = self.world.process_of(raw.thread);
         let side = if thread.kthread {
@@ -108,14 +111,16 @@ impl Walk<'_> {
         } else {
             Side::Middle
         };
-        Segment {
+        let by =
+            raw.by.map(|by| self.output.names.with_number(by, self.world.thread(by), raw.end_ns));
+        Told {
             start_ns: raw.start_ns,
             duration_ns: raw.end_ns - raw.start_ns,
             category: raw.category,
             side,
             pid: process.tgid,
             tid: thread.tid,
-            comm: thread.name_at(raw.start_ns),
+            comm: self.output.names.of_thread(thread, raw.start_ns),
             cpu: raw.cpu,
             phase: match self.goal.handed {
                 Some((_, had_ns)) if raw.start_ns >= had_ns => Some(HAND_OVER),
@@ -123,7 +128,7 @@ impl Walk<'_> {
             },
             detail: raw.detail,
             cause: raw.cause,
-            by: raw.by.map(|by| self.name_of(by, raw.end_ns)),
+            by,
             evidence: raw.evidence,
             rule: Some(raw.rule),
             shared: raw.shared,
@@ -131,8 +136,12 @@ impl Walk<'_> {
         }
     }
 
-    pub(super) fn name_of(&self, thread: ThreadId, at_ns: u64) -> By {
+    /// A thread as `by` names it: `comm/tid`.
+    pub(super) fn name_of(&self, thread: ThreadId, at_ns: u64) -> String {
         let by = self.world.thread(thread);
-        By { comm: by.name_at(at_ns), tid: (thread != IDLE).then_some(by.tid) }
+        let name = by.name_at(at_ns);
+        let mut text = String::with_capacity(name.len() + 12);
+        push_thread(&mut text, thread, name, by.tid);
+        text
     }
 }

@@ -44,11 +44,11 @@ impl Walk<'_> {
         if ran_out && (own || from_ns == off.start_ns) {
             return None; // the thread's own wait
         }
-        let detail = Some(if ran_out { TIMER } else { PERHAPS }.to_string());
-        self.wait_rule = Some(Rule::Timer);
+        let detail = Some(self.output.names.texts.add(if ran_out { TIMER } else { PERHAPS }));
+        self.output.wait_rule = Some(Rule::Timer);
         let (category, evidence) = (Category::Sleep, Evidence::Modelled);
         self.emit(thread, from_ns, woken_ns, category, detail, None, None, off.cpu, evidence);
-        self.rule = Rule::Timer;
+        self.output.rule = Rule::Timer;
         Some(Step::Joined(worker, from_ns))
     }
 

@@ -210,7 +210,7 @@ impl Walk<'_> {
             Place::Paced | Place::Handed => Evidence::Modelled,
             Place::Queued | Place::Forwarded | Place::Link | Place::Elsewhere => Evidence::Measured,
         };
-        let detail = Some(detail.to_string());
+        let detail = Some(self.output.names.texts.add(detail));
         self.emit(thread, start_ns, end_ns, category, detail, None, None, None, evidence);
     }
 

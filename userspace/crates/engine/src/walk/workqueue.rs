@@ -28,25 +28,26 @@ impl Walk<'_> {
         if ended_ns < woken_ns || queued_ns <= self.goal.start_ns {
             return Ok(None);
         }
-        let mark = self.out.len();
-        let rule = std::mem::replace(&mut self.rule, Rule::WorkQueue);
+        let mark = self.output.out.len();
+        let rule = std::mem::replace(&mut self.output.rule, Rule::WorkQueue);
         self.at_work(worker, started_ns, woken_ns)?;
-        let detail = Some("given to a kernel worker, not yet begun".into());
-        let cause = Some(classify::off_cpu::activity(self.world, worker, queued_ns, started_ns));
+        let detail = Some(self.output.names.texts.add("given to a kernel worker, not yet begun"));
+        let cause = classify::off_cpu::activity(self.world, worker, queued_ns, started_ns);
+        let cause = Some(self.output.names.texts.add(&cause));
         let (category, evidence) = (Category::QueueApp, Evidence::Measured);
-        self.wait_rule = Some(Rule::WorkQueue);
+        self.output.wait_rule = Some(Rule::WorkQueue);
         self.emit(worker, queued_ns, started_ns, category, detail, cause, None, None, evidence);
-        if self.members.contains(&queuer) {
+        if self.search.members.contains(&queuer) {
             return Ok(Some((queuer, queued_ns)));
         }
         if depth < MAX_DEPTH {
             if let Some(found) = self.explore(queuer, queued_ns, depth + 1)? {
-                self.members.insert(queuer);
+                self.search.members.insert(queuer);
                 return Ok(Some(found));
             }
         }
-        self.out.truncate(mark);
-        self.rule = rule;
+        self.output.out.truncate(mark);
+        self.output.rule = rule;
         Ok(None)
     }
 
@@ -75,7 +76,7 @@ impl Walk<'_> {
                 }
                 None => {
                     let begin_ns = off.map_or(from_ns, |off| off.end_ns.max(from_ns));
-                    let detail = Some("at work for the request".into());
+                    let detail = Some(self.output.names.texts.add("at work for the request"));
                     let (category, evidence) = (Category::KernelOther, Evidence::Measured);
                     self.emit(
                         worker, begin_ns, at_ns, category, detail, None, None, None, evidence,

@@ -1,7 +1,7 @@
 use crate::event::{Call, Event, GapWhy, Io, Method, Object, Protocol, Unit, What, TYPE_TCP};
 use crate::send_limit::SendLimit;
 use crate::{Engine, Rates};
-use rpcprobe_model::{check_conservation, Kind, Reason, Request, Who};
+use rpcprobe_model::{check_conservation, Kind, Reason, Request, Segments, Who};
 use rpcprobe_record::{UNIT_LAST, UNIT_MORE, UNIT_REQUEST, UNIT_RESPONSE};
 
 const CLIENT: u32 = 10;
@@ -89,9 +89,9 @@ impl Story {
         self.events.sort_by_key(|event| event.ts_ns);
         let mut engine = Engine::new(1, 0, Rates::default());
         let mut found = Vec::new();
-        let mut sink = |request: Request, segments: Vec<_>| {
+        let mut sink = |request: Request, segments: Segments| {
             if request.complete {
-                check_conservation(&request, &segments).expect("the law of conservation");
+                check_conservation(&request, &segments.list).expect("the law of conservation");
             }
             found.push(request);
             Ok(())

@@ -76,11 +76,12 @@ impl Turn {
 
     /// The connection from its client's side, or the pipe or two.
     pub(super) fn channel_name(&self, world: &World, answer: Option<Object>) -> String {
-        let asked = name_of(world, self.object);
-        match answer.filter(|_| self.reverse.is_none()) {
-            Some(answer) => format!("{asked} {answer}"),
-            None => asked,
+        let mut name = name_of(world, self.object);
+        if let Some(answer) = answer.filter(|_| self.reverse.is_none()) {
+            name.push(' ');
+            answer.push_name(&mut name);
         }
+        name
     }
 
     /// Whether a call's object shows that its caller waits for the answer.

@@ -1,0 +1,107 @@
+//! The texts of a walk's segments. Most come again within a request: what was named before is not named again.
+
+use crate::object::push_number;
+use crate::walk::*;
+
+/// Names kept at hand, of each sort.
+const AT_HAND: usize = 8;
+
+/// The texts of a request's segments, and what some of them stand for.
+pub(super) struct Names {
+    pub(super) texts: Texts,
+    /// Of system calls on objects.
+    calls: AtHand<(u16, Option<Object>)>,
+    /// Of threads, by where the name itself lies: that, and with their numbers.
+    own: AtHand<*const u8>,
+    threads: AtHand<(ThreadId, *const u8)>,
+}
+
+/// The last things that were named.
+struct AtHand<K> {
+    known: Vec<(K, TextId)>,
+    next: usize,
+}
+
+impl<K: PartialEq> AtHand<K> {
+    fn new() -> AtHand<K> {
+        AtHand { known: Vec::with_capacity(AT_HAND), next: 0 }
+    }
+
+    fn get(&self, key: &K) -> Option<TextId> {
+        self.known.iter().find(|(known, _)| known == key).map(|(_, id)| *id)
+    }
+
+    fn put(&mut self, key: K, id: TextId) {
+        if self.known.len() < AT_HAND {
+            self.known.push((key, id));
+        } else {
+            self.known[self.next] = (key, id);
+            self.next = (self.next + 1) % AT_HAND;
+        }
+    }
+}
+
+impl Names {
+    pub(super) fn new() -> Names {
+        let (calls, own, threads) = (AtHand::new(), AtHand::new(), AtHand::new());
+        Names { texts: Texts::new(), calls, own, threads }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.texts.clear();
+        self.calls.known.clear();
+        self.own.known.clear();
+        self.threads.known.clear();
+    }
+
+    /// What a thread on a CPU did.
+    pub(super) fn describe(&mut self, level: &Level<'_>) -> Option<TextId> {
+        let key = match level {
+            Level::User => return None,
+            Level::Call(call) if call.path.is_none() => (call.nr, call.io.map(|io| io.object)),
+            _ => {
+                let (_, detail) = classify::on_cpu::describe(level);
+                return detail.map(|detail| self.texts.add(&detail));
+            }
+        };
+        if let Some(known) = self.calls.get(&key) {
+            return Some(known);
+        }
+        let (nr, object) = key;
+        let id =
+            self.texts.add_with(|to| classify::on_cpu::name_into(to, nr, object.as_ref(), None));
+        self.calls.put(key, id);
+        Some(id)
+    }
+
+    /// A thread's own name, and with its number, as `by` names it: `comm/tid`.
+    pub(super) fn of_thread(&mut self, thread: &Thread, at_ns: u64) -> TextId {
+        let name = thread.name_at(at_ns);
+        if let Some(known) = self.own.get(&name.as_ptr()) {
+            return known;
+        }
+        let text = self.texts.add(name);
+        self.own.put(name.as_ptr(), text);
+        text
+    }
+
+    pub(super) fn with_number(&mut self, id: ThreadId, thread: &Thread, at_ns: u64) -> TextId {
+        let name = thread.name_at(at_ns);
+        let key = (id, name.as_ptr());
+        if let Some(known) = self.threads.get(&key) {
+            return known;
+        }
+        let text = self.texts.add_with(|to| push_thread(to, id, name, thread.tid));
+        self.threads.put(key, text);
+        text
+    }
+}
+
+/// Adds a thread as `by` names it.
+pub(super) fn push_thread(to: &mut String, id: ThreadId, name: &str, tid: u32) {
+    to.push_str(name);
+    if id != IDLE {
+        to.push('/');
+        push_number(to, tid.into());
+    }
+}

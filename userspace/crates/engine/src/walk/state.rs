@@ -1,0 +1,115 @@
+//! The state of a walk, in three parts: what it says, what it knows on its way back, and what it learnt from ways
+//! that led nowhere. It reads the world and changes nothing else.
+
+use crate::walk::*;
+
+/// A segment before it gets its names; `[start_ns, end_ns)`.
+#[derive(Clone, Copy)]
+pub(super) struct Raw {
+    pub(super) start_ns: u64,
+    pub(super) end_ns: u64,
+    pub(super) thread: ThreadId,
+    pub(super) category: Category,
+    pub(super) detail: Option<TextId>,
+    pub(super) cause: Option<TextId>,
+    pub(super) by: Option<ThreadId>,
+    pub(super) cpu: Option<u32>,
+    pub(super) evidence: Evidence,
+    pub(super) rule: Rule,
+    /// By how many requests the work is shared.
+    pub(super) shared: u32,
+    /// The thread's messages tell that it worked for the request.
+    pub(super) by_marks: bool,
+}
+
+/// What a walk says: the segments so far, and what the next ones will say.
+pub(super) struct Output {
+    /// Latest first.
+    pub(super) out: Vec<Raw>,
+    pub(super) names: Names,
+    /// Number of requests that share the work being emitted.
+    pub(super) shared: u32,
+    /// That the work is the request's is inferred: the thread has other requests, too.
+    pub(super) likely: bool,
+    /// The thread's messages tell that it works for the request.
+    pub(super) by_marks: bool,
+    /// The rule by which the walk came to its present thread; and the rule of the next segment, if that is a wait
+    /// whose category does not tell the rule.
+    pub(super) rule: Rule,
+    pub(super) wait_rule: Option<Rule>,
+}
+
+impl Output {
+    pub(super) fn new() -> Output {
+        Output {
+            out: Vec::with_capacity(32),
+            names: Names::new(),
+            shared: 1,
+            likely: false,
+            by_marks: false,
+            rule: Rule::End,
+            wait_rule: None,
+        }
+    }
+
+    /// Takes back all segments.
+    pub(super) fn clear(&mut self) {
+        self.out.clear();
+        self.names.clear();
+        self.rule = Rule::End;
+    }
+}
+
+/// What a walk knows on its way back from the answer.
+#[derive(Default)]
+pub(super) struct Search {
+    /// Threads whose work for this request is established.
+    pub(super) members: FxHashSet<ThreadId>,
+    /// States `(thread, time)` that were explored and do not lead to the request.
+    pub(super) dead_ends: FxHashSet<(ThreadId, u64)>,
+    /// Reads whose message edge was already crossed, by thread and entry; each is crossed once.
+    pub(super) crossed: FxHashSet<(ThreadId, u64)>,
+    /// By thread, where its first read of a message found the bytes ready because it had been woken for them in an
+    /// earlier sleep: the channel and the write, by which that sleep is recognised.
+    pub(super) expected: FxHashMap<ThreadId, (Object, Transfer)>,
+    /// The read (thread, entry) that the walk is going back through, from a time when its bytes had begun to come.
+    pub(super) through: Option<(ThreadId, u64)>,
+    /// Wake-ups that the path itself followed: (woken thread, time, waker).
+    pub(super) followed: Vec<(ThreadId, u64, ThreadId)>,
+    /// Number of nested futex waits whose wakers are being explored.
+    pub(super) futexes: usize,
+    /// The walk has reached the arrival of the request's bytes.
+    pub(super) came_in: bool,
+}
+
+impl Search {
+    /// Begins anew; inside no exploration.
+    pub(super) fn clear(&mut self) {
+        self.dead_ends.clear();
+        self.crossed.clear();
+        self.expected.clear();
+        self.through = None;
+        self.followed.clear();
+        self.came_in = false;
+    }
+}
+
+/// What is known from ways back that did not come out in the client.
+pub(super) struct Attempts {
+    pub(super) steps: usize,
+    /// Wake-ups that must not be followed.
+    pub(super) refused: FxHashSet<(ThreadId, u64)>,
+    /// The lock rules are on: a waker that looks like the holder of a lock is not followed ([`Walk::is_lock`]), nor
+    /// is the waker of a futex wait followed through answers to other requests ([`Walk::doubts`]). If the walk then
+    /// finds no path to the client, it is repeated with the lock rules off.
+    pub(super) strict: bool,
+    /// The thread that read the request and when, set once nothing else leads to the client: see
+    /// [`Walk::take_over`].
+    pub(super) received: Option<(ThreadId, u64)>,
+}
+
+impl Default for Attempts {
+    fn default() -> Attempts {
+        Attempts { steps: 0, refused: FxHashSet::default(), strict: true, received: None }
+    }
+}

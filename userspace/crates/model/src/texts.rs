@@ -1,0 +1,153 @@
+//! The texts that the segments of a request name, each kept once and known by its number.
+
+use std::hash::Hasher;
+
+use rustc_hash::FxHasher;
+
+/// The number of a text among those of its request: the same text has the same number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TextId(u32);
+
+impl TextId {
+    /// Numbers begin at 0 and have no gaps.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// The texts of one request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Texts {
+    /// One after the other, and where each ends.
+    bytes: String,
+    ends: Vec<usize>,
+    /// Where to look for a text, by its hash: its number and one more; 0 where there is none.
+    slots: Vec<u32>,
+}
+
+/// Slots to begin with.
+const FEW: usize = 32;
+
+impl Texts {
+    /// With room for those of most requests.
+    pub fn new() -> Texts {
+        Texts {
+            bytes: String::with_capacity(16 * FEW),
+            ends: Vec::with_capacity(FEW / 2),
+            slots: vec![0; FEW],
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// The text of that number.
+    ///
+    /// # Panics
+    /// If it is another request's.
+    #[inline]
+    pub fn get(&self, id: TextId) -> &str {
+        let from = id.index().checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.bytes[from..self.ends[id.index()]]
+    }
+
+    /// The number of a text.
+    #[inline]
+    pub fn add(&mut self, text: &str) -> TextId {
+        self.add_with(|to| to.push_str(text))
+    }
+
+    /// The number of the text that `write` adds to what it is given.
+    pub fn add_with(&mut self, write: impl FnOnce(&mut String)) -> TextId {
+        let from = self.bytes.len();
+        write(&mut self.bytes);
+        if 2 * (self.ends.len() + 1) > self.slots.len() {
+            self.grow();
+        }
+        let text = &self.bytes.as_bytes()[from..];
+        let mask = self.slots.len() - 1;
+        let mut slot = hash(text) & mask;
+        while self.slots[slot] != 0 {
+            let known = TextId(self.slots[slot] - 1);
+            if self.get(known).as_bytes() == text {
+                self.bytes.truncate(from);
+                return known;
+            }
+            slot = (slot + 1) & mask;
+        }
+        self.ends.push(self.bytes.len());
+        let number = self.ends.len() as u32; // each takes more than four bytes
+        self.slots[slot] = number;
+        TextId(number - 1)
+    }
+
+    /// The number of a text with another after it, or of that alone.
+    pub fn extend(&mut self, text: Option<TextId>, more: &str) -> TextId {
+        match text {
+            Some(text) => {
+                let both = [self.get(text), more].join("; ");
+                self.add(&both)
+            }
+            None => self.add(more),
+        }
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+        self.slots.fill(0);
+    }
+
+    fn grow(&mut self) {
+        let slots = (2 * self.slots.len()).max(FEW);
+        self.slots = vec![0; slots];
+        let mut from = 0;
+        for (index, end) in self.ends.iter().enumerate() {
+            let mut slot = hash(&self.bytes.as_bytes()[from..*end]) & (slots - 1);
+            while self.slots[slot] != 0 {
+                slot = (slot + 1) & (slots - 1);
+            }
+            self.slots[slot] = index as u32 + 1;
+            from = *end;
+        }
+    }
+}
+
+#[inline]
+fn hash(text: &[u8]) -> usize {
+    let mut hasher = FxHasher::default();
+    hasher.write(text);
+    hasher.finish() as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_keeps_its_number() {
+        let mut texts = Texts::default();
+        let name = |number: usize| format!("text {}", number * number);
+        let ids: Vec<_> = (0..1000).map(|number| texts.add(&name(number))).collect();
+        assert!(ids.iter().enumerate().all(|(number, id)| id.index() == number));
+        for (number, id) in ids.iter().enumerate() {
+            assert_eq!(texts.add(&name(number)), *id);
+            assert_eq!(texts.get(*id), name(number));
+        }
+        assert_eq!(texts.len(), 1000);
+        let empty = texts.add("");
+        assert_eq!(texts.add(""), empty);
+        assert_eq!(texts.get(empty), "");
+        texts.clear();
+        assert!(texts.is_empty());
+        assert_eq!(texts.add("again").index(), 0);
+    }
+}

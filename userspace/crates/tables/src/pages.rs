@@ -1,0 +1,135 @@
+//! Pages of a column that are made by hand, and what binds them to a column chunk.
+//! See <https://parquet.apache.org/docs/file-format/data-pages/>.
+
+use anyhow::{Context, Result};
+use parquet::basic::{Compression, Encoding};
+use parquet::column::page::{CompressedPage, Page, PageWriter};
+use parquet::column::writer::ColumnCloseResult;
+use parquet::file::metadata::{ColumnChunkMetaData, ColumnChunkMetaDataBuilder};
+use parquet::file::writer::{SerializedPageWriter, TrackedWrite};
+use parquet::schema::types::ColumnDescPtr;
+
+use super::told;
+
+/// The data pages of a column chunk that are ready.
+pub struct Pages {
+    encoding: Encoding,
+    ready: Vec<DataPage>,
+    bytes: usize,
+    encoder: snap::raw::Encoder,
+    /// Room for a page as long as it can get when it is compressed.
+    room: Vec<u8>,
+}
+
+struct DataPage {
+    compressed: Vec<u8>,
+    uncompressed_bytes: usize,
+    rows: usize,
+}
+
+/// The dictionary page of a chunk: texts one after the other, and how many there are.
+pub struct Dictionary<'a> {
+    pub texts: &'a [u8],
+    pub entries: u32,
+}
+
+impl Pages {
+    pub fn new(encoding: Encoding) -> Pages {
+        let (encoder, ready, room) = (snap::raw::Encoder::new(), Vec::new(), Vec::new());
+        Pages { encoding, ready, bytes: 0, encoder, room }
+    }
+
+    /// Adds a page.
+    ///
+    /// # Errors
+    /// When it cannot be compressed.
+    pub fn push(&mut self, page: &[u8], rows: usize) -> Result<()> {
+        let most = snap::raw::max_compress_len(page.len());
+        self.room.resize(most.max(self.room.len()), 0);
+        let length =
+            self.encoder.compress(page, &mut self.room).context("a page does not compress")?;
+        let compressed = self.room[..length].to_vec();
+        self.bytes += compressed.len();
+        self.ready.push(DataPage { compressed, uncompressed_bytes: page.len(), rows });
+        Ok(())
+    }
+
+    pub fn len(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// What they take, in bytes.
+    pub fn memory_size(&self) -> usize {
+        self.bytes
+    }
+
+    /// The column's chunk of the row group, and what its footer tells of it, to which `tell` may add; begins the next.
+    ///
+    /// # Errors
+    /// When a page is too large for the format.
+    pub fn finish(
+        &mut self,
+        column: ColumnDescPtr,
+        dictionary: Option<Dictionary<'_>>,
+        tell: impl FnOnce(ColumnChunkMetaDataBuilder) -> ColumnChunkMetaDataBuilder,
+    ) -> Result<(Vec<u8>, ColumnCloseResult)> {
+        let mut chunk = TrackedWrite::new(Vec::with_capacity(self.bytes));
+        let mut writer = SerializedPageWriter::new(&mut chunk);
+        let (mut bytes, mut rows, mut data_from) = (0, 0, 0);
+        let mut encodings = vec![Encoding::RLE, self.encoding];
+        let has_dictionary = dictionary.is_some();
+        if let Some(Dictionary { texts, entries }) = dictionary {
+            let page = Page::DictionaryPage {
+                buf: self.encoder.compress_vec(texts)?.into(),
+                num_values: entries,
+                encoding: Encoding::PLAIN,
+                is_sorted: false,
+            };
+            let page = CompressedPage::new(page, texts.len());
+            let written = writer.write_page(page).map_err(told)?;
+            (bytes, data_from) = (written.uncompressed_size, written.bytes_written);
+            encodings.push(Encoding::PLAIN);
+        }
+        for page in self.ready.drain(..) {
+            rows += page.rows;
+            let data = Page::DataPage {
+                buf: page.compressed.into(),
+                num_values: u32::try_from(page.rows)?,
+                encoding: self.encoding,
+                def_level_encoding: Encoding::RLE,
+                rep_level_encoding: Encoding::RLE,
+                statistics: None,
+            };
+            let page = CompressedPage::new(data, page.uncompressed_bytes);
+            bytes += writer.write_page(page).map_err(told)?.uncompressed_size;
+        }
+        self.bytes = 0;
+        let chunk = chunk.into_inner().map_err(told)?;
+        let metadata = ColumnChunkMetaData::builder(column)
+            .set_compression(Compression::SNAPPY)
+            .set_encodings(encodings)
+            .set_total_compressed_size(i64::try_from(chunk.len())?)
+            .set_total_uncompressed_size(i64::try_from(bytes)?)
+            .set_num_values(i64::try_from(rows)?)
+            .set_dictionary_page_offset(has_dictionary.then_some(0))
+            .set_data_page_offset(i64::try_from(data_from)?);
+        let told = ColumnCloseResult {
+            bytes_written: chunk.len() as u64,
+            rows_written: rows as u64,
+            metadata: tell(metadata).build().map_err(told)?,
+            bloom_filter: None,
+            column_index: None,
+            offset_index: None,
+        };
+        Ok((chunk, told))
+    }
+}
+
+/// Adds a number, seven bits a byte.
+pub fn put_varint(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
