@@ -46,10 +46,10 @@ impl Children {
         match (judged(world, child, false, causality), heard) {
             (Err(child), Some(heard)) => {
                 let key = (world.thread(heard.thread).process, heard.thread);
-                self.waiting.entry(key).or_default().push(child);
+                self.waiting.entry(key).or_default().push(*child);
                 None
             }
-            (Err(child), None) => judged(world, child, true, causality).ok(),
+            (Err(child), None) => judged(world, *child, true, causality).ok(),
             (Ok(found), _) => Some(found),
         }
     }
@@ -118,7 +118,7 @@ impl Children {
             let over = over(&child, causality);
             match judged(world, child, over, causality) {
                 Ok(found) => told.push(found),
-                Err(child) => waiting.push(child),
+                Err(child) => waiting.push(*child),
             }
         }
         if !waiting.is_empty() {
@@ -146,7 +146,7 @@ fn judged(
     child: Child,
     over: bool,
     causality: &mut Causality,
-) -> Result<Found, Child> {
+) -> Result<Found, Box<Child>> {
     let made_for = child.found.made_for;
     let judged = match made_for.asking {
         Some(asking) => causality.judge(world, &asking, made_for.heard.as_ref(), child.only, over),
@@ -154,7 +154,7 @@ fn judged(
     };
     match judged {
         Ok(judged) => Ok(with_parent(world, child.found, judged, causality)),
-        Err(NotYet) => Err(child),
+        Err(NotYet) => Err(Box::new(child)),
     }
 }
 
