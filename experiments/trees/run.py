@@ -213,7 +213,16 @@ def main():
     parser.add_argument("front", nargs="*", choices=[[], *FRONTS], default=[])
     options = parser.parse_args()
     built()
-    head = ("front end, connections", "behind", "sure", "wrong", "likely", "wrong", "guessed", "wrong")
+    head = (
+        "front end, connections",
+        "behind",
+        "sure",
+        "wrong",
+        "likely",
+        "wrong",
+        "guessed",
+        "wrong",
+    )
     print("{:22}{:>8}{:>8}{:>7}{:>8}{:>7}{:>8}{:>7}".format(*head) + "    parent   found")
     good = True
     for front in options.front or FRONTS:

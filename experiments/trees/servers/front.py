@@ -81,9 +81,7 @@ async def looped(kind, port, behind):
     idle = []
 
     async def ask(path):
-        reader, writer = (
-            idle.pop() if idle else await asyncio.open_connection("127.0.0.1", behind)
-        )
+        reader, writer = idle.pop() if idle else await asyncio.open_connection("127.0.0.1", behind)
         writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
         await reader.readuntil(b"\r\n\r\n")
         await reader.readexactly(2)
