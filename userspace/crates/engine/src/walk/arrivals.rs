@@ -70,9 +70,9 @@ impl<'w> Walk<'w> {
         Ok(Some(self.before_arrival(thread, &arrived)))
     }
 
-    /// Step back to where bytes arrived while the read of them was under way: before that, the request waited for its
-    /// peer, whatever the thread did until it began to read. `None`: the thread slept for them in the read, or was
-    /// interrupted since.
+    /// Step back to where bytes of the answer arrived while the read of them was under way: before that, the request waited
+    /// for its peer, whatever the thread did until it began to read. `None`: the thread slept for them in the read, or
+    /// was interrupted since.
     fn arrived_during(
         &mut self,
         thread: ThreadId,
@@ -80,7 +80,10 @@ impl<'w> Walk<'w> {
         piece_start_ns: u64,
         at_ns: u64,
     ) -> Option<Step> {
-        self.search.came_in |= self.is_question(arrived);
+        if self.is_question(arrived) {
+            self.search.came_in = true;
+            return None; // of a question that comes in parts the server may have waited for some only
+        }
         let off = self.world.thread(thread).off_before(at_ns);
         let slept = off.is_some_and(|off| off.end_ns >= arrived.at_ns.max(call.enter_ns));
         if slept || arrived.at_ns < piece_start_ns {
