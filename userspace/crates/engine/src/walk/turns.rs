@@ -58,7 +58,8 @@ impl Walk<'_> {
             }
         }
         if Some(t.process) != self.goal.server_process {
-            let asks = t.process == self.goal.client_process;
+            // One that reads for others hands on what it has read.
+            let asks = t.process == self.goal.client_process && self.goal.handed.is_none();
             return if asks { self.turn_of_asker(thread, (next, inside), at_ns) } else { None };
         }
         let last = next.checked_sub(1)?;
