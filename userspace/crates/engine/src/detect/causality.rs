@@ -112,27 +112,20 @@ impl Causality {
         place: Option<Place>,
     ) -> Option<Asking> {
         let process = world.thread(thread).process;
-        let at = opened.unwrap_or((thread, asked_ns));
-        let begun = self.begun(world, at);
-        let marked = taken_before(world, at.0, at.1).filter(|(_, how)| *how == Adjacency::Alone);
-        let marked = marked.and_then(|(mark, _)| mark.of);
-        // What it has just taken in may be told of later.
-        if !self.services.asks(process, marked.is_some(), &mut self.ids) {
+        if !self.services.asks(process, &mut self.ids) {
             return None;
         }
+        // A connection of a pool was opened for nobody, or long ago.
+        let begun = opened.and_then(|at| self.begun(world, at));
+        let begun = begun.or_else(|| self.begun(world, (thread, asked_ns)));
         if let Some(Place { channels: [_, channel], first }) = place {
             let on_channel = self.asked.entry(channel).or_default();
-            let mut open = on_channel.iter().rev().take_while(|asked| !asked.heard);
-            // It may have been heard of, and not be settled yet.
-            let read = world.channels.get(&channel).and_then(|known| known.reads.back());
-            let heard = |last: &AskedOn| read.is_some_and(|read| read.exit_ns > last.asked_ns);
-            let alone = open.next().is_none_or(heard) && open.next().is_none();
+            let alone = on_channel.back().is_none_or(|last| last.heard);
             let of = begun.filter(|(_, adjacency)| alone && *adjacency != Adjacency::InOrder);
             let of = of.map(|(asked, _)| asked);
             on_channel.push_back(AskedOn { asked_ns, first, heard: false, of });
         }
-        let own = self.services.own(thread);
-        Some(Asking { process, thread, asked_ns, begun, marked, own, place })
+        Some(Asking { process, thread, asked_ns, begun, own: self.services.own(thread), place })
     }
 
     /// What a thread had just taken in at that time: a question that its process serves, or an answer to what was asked for
@@ -204,18 +197,8 @@ impl Causality {
             heard.thread == asking.thread
                 && moved_nothing_else(world, asking.thread, (asking.asked_ns, heard.exit_ns), own)
         });
-        let Asking { process, asked_ns, marked, own, .. } = *asking;
-        let later = || self.services.of_question(process, marked?, asked_ns);
-        let begun = asking.begun.or_else(|| later().map(|asked| (asked, Adjacency::Alone)));
+        let Asking { begun, own, .. } = *asking;
         let judged = Evidence { begun, ended, only, own, did_nothing_else }.judged();
-        // Nothing tells but the marks, by which its thread worked for one question.
-        let asks = |mark: &&crate::ownership::marks::Mark| mark.enter_ns == asked_ns && mark.sure;
-        let marks = world.thread(asking.thread).marks.list.iter().rev();
-        let by_marks = || marks.take_while(|mark| mark.enter_ns >= asked_ns).find(asks)?.of;
-        let judged = judged.or_else(|| {
-            let asked = self.services.of_question(process, by_marks()?, asked_ns)?;
-            Some((asked, Certainty::Guessed))
-        });
         if let (Some((asked, _)), Some(known)) = (judged, self.asked_on(asking)) {
             known.of = Some(asked);
         }

@@ -20,7 +20,6 @@ use crate::detect::causality::Place;
 use crate::detect::ids::{Asked, Link};
 use crate::event::Object;
 use crate::ownership::adjacent::Adjacency;
-use crate::ownership::marks::Question;
 use crate::timeline::{ProcessId, ThreadId};
 use rpcprobe_model::Certainty;
 
@@ -36,9 +35,6 @@ pub(in crate::detect) struct Asking {
     pub(super) asked_ns: u64,
     /// What the thread had just taken in.
     pub(super) begun: Option<Told>,
-    /// The bytes that it had just taken in, or for which it had asked what it had just heard of, as its marks tell: that
-    /// question may be told of later.
-    pub(super) marked: Option<Question>,
     /// The only question that it had taken in, and not answered.
     pub(super) own: Option<Asked>,
     /// Where, unless it is a program that is started.

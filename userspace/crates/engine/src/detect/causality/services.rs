@@ -163,9 +163,8 @@ impl Services {
     }
 
     /// Whether the process serves anything; from now on, what it serves may be named.
-    /// `has_taken`: it has taken in what may be a question.
-    pub(super) fn asks(&mut self, process: ProcessId, has_taken: bool, ids: &mut Ids) -> bool {
-        let open = has_taken || self.received_until(process, u64::MAX).next().is_some();
+    pub(super) fn asks(&mut self, process: ProcessId, ids: &mut Ids) -> bool {
+        let open = self.received_until(process, u64::MAX).next().is_some();
         if open && self.askers.insert(process) {
             for asked in self.of_process(process) {
                 let received_ns = self.open[&(process, asked)].received_ns;
