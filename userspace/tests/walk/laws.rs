@@ -66,8 +66,6 @@ pub fn check_segments(request: &Request, segments: &[Segment]) -> Result<(), Str
             segment.evidence == Evidence::Sampled
         }
         Category::Fault => segment.evidence == Evidence::Sampled,
-        // A server's rest may have been for another request, or this one with another of its threads.
-        Category::Sleep => segment.evidence == Evidence::Sampled,
         _ if segment.cause.as_ref().is_some_and(|cause| cause.ends_with(HANDED_UNSEEN)) => {
             segment.evidence != Evidence::Modelled
         }

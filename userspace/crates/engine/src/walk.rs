@@ -8,7 +8,6 @@
 
 mod accept;
 mod arrivals;
-mod askers;
 mod futex_roles;
 mod goal;
 mod helpers;

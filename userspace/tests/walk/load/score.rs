@@ -82,7 +82,7 @@ pub const WITHOUT_TIMERS: Floors = Floors {
     rules: &[
         (Known::Measured, Rule::Accept, WORK, 100.0, 99.9),
         (Known::Measured, Rule::Arrival, WORK, 98.3, 98.0),
-        (Known::Measured, Rule::End, WORK, 98.2, 98.0),
+        (Known::Measured, Rule::End, WORK, 97.8, 97.6),
         (Known::Measured, Rule::InMemory, WORK, 96.8, 96.5),
         (Known::Measured, Rule::Message, WORK, 98.7, 98.5),
         (Known::Measured, Rule::Ready, WORK, 99.3, 99.0),
@@ -98,9 +98,9 @@ pub const WITHOUT_TIMERS: Floors = Floors {
         (Known::Modelled, Rule::Ready, WORK, 85.3, 82.0),
         (Known::Modelled, Rule::WakeUp, WORK, 92.9, 92.0),
         (Known::Modelled, Rule::Helper, WORK, 78.2, 75.0),
-        (Known::Modelled, Rule::Turn, "queue.app", 89.4, 89.0),
+        (Known::Modelled, Rule::Turn, "queue.app", 94.1, 93.0),
         (Known::Modelled, Rule::Claimed, "queue.app", 86.8, 86.0),
-        (Known::Modelled, Rule::InMemory, "queue.app", 95.0, 94.0),
+        (Known::Modelled, Rule::InMemory, "queue.app", 95.0, 94.5),
     ],
     shown: &[
         (Design::Loop, 98.9, 98.0),
@@ -141,8 +141,8 @@ pub const WITH_TIMERS: Floors = Floors {
         (Known::Modelled, Rule::Ready, WORK, 77.3, 77.0),
         (Known::Modelled, Rule::WakeUp, WORK, 77.2, 77.0),
         (Known::Modelled, Rule::Helper, WORK, 79.9, 79.0),
-        (Known::Modelled, Rule::Turn, "queue.app", 80.7, 80.0),
-        (Known::Modelled, Rule::Claimed, "queue.app", 75.4, 75.0),
+        (Known::Modelled, Rule::Turn, "queue.app", 83.9, 82.0),
+        (Known::Modelled, Rule::Claimed, "queue.app", 76.2, 76.0),
         (Known::Modelled, Rule::InMemory, "queue.app", 88.0, 87.0),
     ],
     shown: &[

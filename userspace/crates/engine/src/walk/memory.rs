@@ -17,9 +17,7 @@ impl Walk<'_> {
         let for_work = off.call.is_some_and(|call| {
             matches!(waits(call.nr, call.object), Waits::Futex | Waits::Readiness | Waits::Peer)
         });
-        // Or by a message of the client's for another request.
-        let by_server = process(waker) == process(thread) || self.asks_for_another(waker, woken_ns);
-        if !for_work || !by_server {
+        if !for_work || process(waker) != process(thread) {
             return None;
         }
         let received = self.received_by_another(thread, woken_ns)?;

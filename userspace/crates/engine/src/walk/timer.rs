@@ -35,7 +35,7 @@ impl Walk<'_> {
         }
         let ran_out = self.ran_out(thread, off)?;
         let of_process = |id: ThreadId| self.world.thread(id).process == process;
-        if !self.had_all(off.start_ns) || !ran_out && self.others_had_it(thread, off) {
+        if !self.had_all(off.start_ns) || !ran_out && self.others_had_it(thread, off, |_| true) {
             return None;
         }
         let (worker, worked_ns) = self.last_worked(of_process, off.start_ns)?;
@@ -105,12 +105,13 @@ impl Walk<'_> {
     }
 
     /// Whether a rest of the request's server may have been for another request, or the request may have been with another
-    /// thread.
+    /// thread that moves messages.
     pub(super) fn may_rest_for_others(&self, thread: ThreadId, off: &Off) -> bool {
         let process = self.world.thread(thread).process;
         Some(process) == self.goal.server_process
             && is_rest(off)
-            && (self.has_others_open(thread, off.start_ns) || self.others_had_it(thread, off))
+            && (self.has_others_open(thread, off.start_ns)
+                || self.others_had_it(thread, off, |id| self.moves_messages(id)))
     }
 
     /// Whether the thread had taken in another question that it had not answered.
@@ -133,8 +134,12 @@ impl Walk<'_> {
         })
     }
 
-    /// Whether another thread of the server ran during the rest, or was about to: it may have had the request.
-    fn others_had_it(&self, thread: ThreadId, off: &Off) -> bool {
+    fn moves_messages(&self, thread: ThreadId) -> bool {
+        !self.world.thread(thread).marks.list.is_empty()
+    }
+
+    /// Whether another of these threads of the server ran during the rest, or was about to: it may have had the request.
+    fn others_had_it(&self, thread: ThreadId, off: &Off, of: impl Fn(ThreadId) -> bool) -> bool {
         let to_ns = off.runnable_ns().unwrap_or(off.end_ns);
         let threads = &self.world.process_of(thread).threads;
         let asleep = |id: ThreadId| {
@@ -146,7 +151,7 @@ impl Walk<'_> {
                 || t.born_ns >= off.end_ns
                 || t.exited_ns.is_some_and(|exited_ns| exited_ns <= off.start_ns)
         };
-        let mut others = threads.iter().filter(|&&id| id != thread);
+        let mut others = threads.iter().filter(|&&id| id != thread && of(id));
         threads.len() > MOST_THREADS || others.any(|&id| !asleep(id))
     }
 

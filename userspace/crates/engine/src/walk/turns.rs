@@ -58,9 +58,7 @@ impl Walk<'_> {
             }
         }
         if Some(t.process) != self.goal.server_process {
-            // One that reads for others hands on what it has read.
-            let asks = t.process == self.goal.client_process && self.goal.handed.is_none();
-            return if asks { self.turn_of_asker(thread, (next, inside), at_ns) } else { None };
+            return None;
         }
         let last = next.checked_sub(1)?;
         let own = self.own_mark(thread, at_ns).filter(|own| *own <= last)?;
@@ -184,7 +182,7 @@ impl Walk<'_> {
     }
 
     /// The last mark of the thread's before that is of the request.
-    pub(super) fn own_mark(&self, thread: ThreadId, at_ns: u64) -> Option<usize> {
+    fn own_mark(&self, thread: ThreadId, at_ns: u64) -> Option<usize> {
         let marks = &self.world.thread(thread).marks.list;
         let (_, last_ns) = self.last_worked(|id| id == thread, at_ns)?;
         let first = count_before(marks, |mark| mark.exit_ns < last_ns);
