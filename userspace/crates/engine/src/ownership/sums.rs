@@ -110,6 +110,8 @@ pub fn stretch_before(thread: &Thread, at_ns: u64, from_ns: u64) -> (u64, Doing)
             (_, Some(runnable_ns)) if runnable_ns < at_ns => (runnable_ns, Doing::Woken),
             _ => (off.start_ns, Doing::Asleep),
         },
+        // It ran, or was off a CPU: its records began later, or are forgotten.
+        None if at_ns <= thread.known_from_ns => (from_ns, Doing::NotKnown),
         _ => {
             let floor_ns = off.map_or(0, |off| off.end_ns).max(from_ns);
             match on_cpu::piece_before(thread, at_ns, floor_ns, true) {
@@ -313,6 +315,18 @@ mod tests {
             begins.extend(begin_ns.filter(|_| begins.last() != Some(&begin_ns.unwrap_or(0))));
         }
         assert!(begins.len() <= 8, "{begins:?}");
+    }
+
+    /// A server's history is forgotten while requests wait in its sockets, of which it knows nothing yet.
+    #[test]
+    fn before_its_first_record_nothing_is_known_of_a_thread() {
+        let mut thread = busy();
+        (thread.born_ns, thread.known_from_ns) = (1, 1_000_000);
+        thread.off.clear();
+        thread.softirqs.clear();
+        assert_eq!(stretch_before(&thread, 900_000, 500), (500, Doing::NotKnown));
+        let known = stretch_before(&thread, 1_000_500, 500);
+        assert_eq!(known, (1_000_000, Doing::Ran(Category::User)));
     }
 
     #[test]
