@@ -111,6 +111,35 @@ fn a_packet_of_several_requests_is_shared() {
     }
 }
 
+/// A client sends its question in two parts, and another one in between: that call is none of its.
+#[test]
+fn a_call_that_moves_others_messages_only_is_theirs() {
+    let mut s = Story::new();
+    let (c, other) = (Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP));
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    c.asks(&mut s, 10, (0, 4), (100, 110));
+    other.asks(&mut s, 10, (0, 4), (115, 120));
+    c.asks(&mut s, 10, (4, 8), (125, 130));
+    s.arrives(c.back, 4, 140);
+    c.gets(&mut s, 10, (0, 4), (150, 160));
+    s.arrives(other.back, 4, 165);
+    other.gets(&mut s, 10, (0, 4), (170, 180));
+    let requests = s.requests();
+    assert_eq!(requests.len(), 2, "{requests:#?}");
+    check_exclusive(&requests).expect("law 6");
+    let answer = "
+        100-110 client kernel.tcp
+        110-115 client user
+        115-120 client queue.app (kernel.tcp: sendto tcp)
+        120-125 client user
+        125-130 client kernel.tcp
+        130-140 client idle.peer
+        140-150 client queue.socket (user)
+        150-160 client kernel.tcp
+    ";
+    assert_eq!(table(&requests[0].1), expected(answer));
+}
+
 /// A helper that wakes two threads with one thing it did: nothing shows for which of them it was.
 #[test]
 fn what_two_come_to_is_the_first_ones() {

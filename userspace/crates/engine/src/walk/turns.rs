@@ -8,6 +8,8 @@
 //! - before it answers it, since it last answered another or rested, likewise;
 //! - between taking in the last of several and the first thing it does for any, it may work for all of them;
 //! - the rest is the others'.
+//!
+//! Of a client's thread only this is known: a call that moves others' messages is theirs.
 
 use std::collections::VecDeque;
 
@@ -58,7 +60,9 @@ impl Walk<'_> {
             }
         }
         if Some(t.process) != self.goal.server_process {
-            return None;
+            // A client's thread moves others' messages, and none of this request's.
+            let of_client = t.process == self.goal.client_process && !self.goal.messages.is_empty();
+            return (inside && of_client).then(|| Turn::Others { from_ns: marks[next].enter_ns });
         }
         let last = next.checked_sub(1)?;
         let own = self.own_mark(thread, at_ns).filter(|own| *own <= last)?;
