@@ -17,11 +17,11 @@ mod names;
 mod off_cpu;
 mod on_cpu;
 mod queue;
-
 mod run_queue;
 mod segments;
 mod state;
 mod timer;
+mod together;
 mod turns;
 mod wire;
 mod workqueue;
@@ -30,7 +30,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::classify;
 use crate::classify::on_cpu::{InCall, Level};
-use crate::classify::syscall::{waits, waits_for_writeback, Waits, SOFTIRQ_NET_RX};
+use crate::classify::syscall::{waits, waits_for_writeback, Waits};
 use crate::event::{Call, Io, Object, OpenCall, TYPE_EVENTFD, TYPE_FIFO};
 use crate::ownership::service_start;
 use crate::ownership::sums::{stretch_before, Doing};
@@ -341,7 +341,12 @@ impl<'w> Walk<'w> {
                 self.others_turn(thread, from_ns, at_ns);
                 return Ok(Step::Go(thread, from_ns));
             }
-            Some(Turn::Shared { by }) => self.output.shared = by,
+            Some(Turn::Shared { by }) => {
+                self.output.shared = by;
+                if let Some(step) = self.worked_together(thread, at_ns) {
+                    return Ok(step);
+                }
+            }
             Some(Turn::Likely) => self.output.likely = true,
             Some(_) => {}
             None => {

@@ -3,4 +3,5 @@
 
 pub mod off_cpu;
 pub mod on_cpu;
+pub mod parts;
 pub mod syscall;

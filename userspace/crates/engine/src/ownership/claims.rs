@@ -142,9 +142,11 @@ impl Claims {
             }
             let mut taken = piece(&segment, from_ns, to_ns);
             // Work that several share is one's of another server's thread, too, of which no message tells.
-            let shares = worker.by_marks || !worker.serves || segment.shared > 1;
-            if segment.shared > 1 || (claim.shared > 1 && shares) {
-                taken.shared = segment.shared.max(claim.shared);
+            let shares = worker.by_marks || !worker.serves;
+            if segment.shared > 1 {
+                // Of how many it is was told by this request's own way.
+            } else if claim.shared > 1 && shares {
+                taken.shared = claim.shared;
             } else if self.left_out || self.related(claimant, claim.id) {
                 // The request that another was made for has it through that; a third one has it not.
                 if self.is_within(claimant, claim.id) {
@@ -245,11 +247,11 @@ fn piece(segment: &Told, from_ns: u64, to_ns: u64) -> Told {
     Told { start_ns: from_ns, duration_ns: to_ns - from_ns, ..*segment }
 }
 
-/// Waits for a turn that follow each other are one.
+/// Waits for a turn that follow each other are one; so are pieces of what several share.
 fn push(settled: &mut Vec<Settled>, more: Settled) {
-    let claimed = more.segment.rule == Some(Rule::Claimed);
+    let one = more.segment.rule == Some(Rule::Claimed) || more.segment.shared > 1;
     match settled.last_mut() {
-        Some(last) if claimed && last.did == more.did && joins(&last.segment, &more.segment) => {
+        Some(last) if one && last.did == more.did && joins(&last.segment, &more.segment) => {
             last.segment.duration_ns += more.segment.duration_ns;
         }
         _ => settled.push(more),

@@ -10,3 +10,5 @@ pub mod marks;
 mod others;
 pub mod service_start;
 pub mod sums;
+mod totals;
+pub mod work;

@@ -2,12 +2,11 @@
 //! whatever the length of the interval.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
 use crate::classify::on_cpu;
-use crate::timeline::gallop::count_before;
+use crate::ownership::totals::{Nanoseconds, Totals, STRETCHES};
 use crate::timeline::{Thread, ThreadId, Why};
 use rpcprobe_model::Category;
 
@@ -51,33 +50,11 @@ impl Doing {
 }
 
 /// Nanoseconds by what was done.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Spent([u64; KINDS]);
-
-impl Default for Spent {
-    fn default() -> Spent {
-        Spent([0; KINDS])
-    }
-}
+pub type Spent = Nanoseconds<KINDS>;
 
 impl Spent {
     pub fn add(&mut self, doing: Doing, ns: u64) {
-        let sum_ns = &mut self.0[doing.index()];
-        *sum_ns = sum_ns.saturating_add(ns);
-    }
-
-    fn minus(mut self, other: &Spent) -> Spent {
-        for (ns, less_ns) in self.0.iter_mut().zip(other.0) {
-            *ns = ns.saturating_sub(less_ns);
-        }
-        self
-    }
-
-    pub fn plus(mut self, other: &Spent) -> Spent {
-        for (ns, more_ns) in self.0.iter_mut().zip(other.0) {
-            *ns = ns.saturating_add(more_ns);
-        }
-        self
+        self.add_to(doing.index(), ns);
     }
 
     /// Names what took at least a tenth of the time, longest first: `user, kernel.tcp`.
@@ -124,99 +101,6 @@ pub fn stretch_before(thread: &Thread, at_ns: u64, from_ns: u64) -> (u64, Doing)
     (if start_ns < at_ns { start_ns.max(from_ns) } else { from_ns }, doing)
 }
 
-/// Stretches between two totals that are kept: about half as many are added for each look-up.
-const STRETCHES: usize = 32;
-
-/// The sums of one thread, since it was first asked for.
-#[derive(Debug)]
-struct Totals {
-    /// When the first stretch that is kept begins.
-    from_ns: u64,
-    /// In order of time, each from the end of the one before: its end, and what the thread did.
-    stretches: VecDeque<(u64, Doing)>,
-    /// What it came to before every [`STRETCHES`]th of them.
-    kept: VecDeque<Spent>,
-    total: Spent,
-}
-
-impl Totals {
-    fn new(from_ns: u64) -> Totals {
-        let (stretches, kept) = (VecDeque::new(), VecDeque::new());
-        Totals { from_ns, stretches, kept, total: Spent::default() }
-    }
-
-    /// Up to where it is summed.
-    fn until_ns(&self) -> u64 {
-        self.stretches.back().map_or(self.from_ns, |(end_ns, _)| *end_ns)
-    }
-
-    fn extend(&mut self, thread: &Thread, to_ns: u64) {
-        let until_ns = self.until_ns();
-        let mut new = Vec::new();
-        let mut at_ns = to_ns;
-        while at_ns > until_ns {
-            let (start_ns, doing) = stretch_before(thread, at_ns, until_ns);
-            new.push((start_ns, at_ns, doing));
-            at_ns = start_ns;
-        }
-        for (start_ns, end_ns, doing) in new.into_iter().rev() {
-            if self.stretches.len().is_multiple_of(STRETCHES) {
-                self.kept.push_back(self.total.clone());
-            }
-            self.stretches.push_back((end_ns, doing));
-            self.total.add(doing, end_ns - start_ns);
-        }
-    }
-
-    /// Sums what lies before, too: as much again as lies from `from_ns` on, so that requests that are asked about latest
-    /// first do not each begin anew.
-    fn begin_before(&mut self, thread: &Thread, from_ns: u64) {
-        let until_ns = self.until_ns();
-        *self = Totals::new(from_ns.saturating_sub(until_ns.saturating_sub(from_ns)));
-        self.extend(thread, until_ns);
-    }
-
-    /// Calls `each` with what has to be added to one of the totals kept to get that of `at_ns`, and returns that one.
-    fn at(&self, at_ns: u64, mut each: impl FnMut(Doing, u64)) -> Option<&Spent> {
-        let whole = count_before(&self.stretches, |(end_ns, _)| *end_ns <= at_ns);
-        let base = (whole / STRETCHES).min(self.kept.len().checked_sub(1)?);
-        let first = base * STRETCHES;
-        let before = first.checked_sub(1).map(|last| self.stretches[last].0);
-        let mut start_ns = before.unwrap_or(self.from_ns);
-        for &(end_ns, doing) in self.stretches.range(first..) {
-            if start_ns >= at_ns {
-                break;
-            }
-            each(doing, end_ns.min(at_ns) - start_ns);
-            start_ns = end_ns;
-        }
-        self.kept.get(base)
-    }
-
-    /// What the thread did in `[from_ns, to_ns)`, as far as it is summed.
-    fn between(&self, from_ns: u64, to_ns: u64) -> Spent {
-        let mut spent = Spent::default();
-        let end = self.at(to_ns, |doing, ns| spent.add(doing, ns)).cloned();
-        if let Some(end) = end {
-            spent = spent.plus(&end);
-        }
-        let mut less = Spent::default();
-        if let Some(begin) = self.at(from_ns, |doing, ns| less.add(doing, ns)) {
-            spent = spent.minus(begin);
-        }
-        spent.minus(&less)
-    }
-
-    /// Forgets what is not asked for any more.
-    fn forget_before(&mut self, horizon_ns: u64) {
-        while self.stretches.get(STRETCHES - 1).is_some_and(|(end_ns, _)| *end_ns <= horizon_ns) {
-            let gone = self.stretches.drain(..STRETCHES).next_back();
-            self.from_ns = gone.map_or(self.from_ns, |(end_ns, _)| end_ns);
-            self.kept.pop_front();
-        }
-    }
-}
-
 /// The same without sums, by adding up each interval; `None` if there are more than `most`.
 fn summed(thread: &Thread, from_ns: u64, to_ns: u64, most: usize) -> Option<Spent> {
     let mut spent = Spent::default();
@@ -234,7 +118,7 @@ fn summed(thread: &Thread, from_ns: u64, to_ns: u64, most: usize) -> Option<Spen
 
 /// Of all threads that were asked for.
 #[derive(Debug, Default)]
-pub struct Sums(RefCell<FxHashMap<ThreadId, Totals>>);
+pub struct Sums(RefCell<FxHashMap<ThreadId, Totals<KINDS>>>);
 
 impl Sums {
     /// What the thread did in `[from_ns, to_ns)`, all of which has to be known by now.
@@ -242,12 +126,16 @@ impl Sums {
         if let Some(spent) = summed(thread, from_ns, to_ns, STRETCHES) {
             return spent; // sooner than a subtraction
         }
+        let before = |at_ns: u64, from_ns: u64| {
+            let (start_ns, doing) = stretch_before(thread, at_ns, from_ns);
+            (start_ns, doing.index())
+        };
         let mut all = self.0.borrow_mut();
-        let totals = all.entry(id).or_insert_with(|| Totals::new(from_ns));
+        let totals = all.entry(id).or_insert_with(|| Totals::new(from_ns, None));
         if from_ns < totals.from_ns {
-            totals.begin_before(thread, from_ns);
+            totals.begin_before(from_ns, before);
         }
-        totals.extend(thread, to_ns);
+        totals.extend(to_ns, before);
         totals.between(from_ns, to_ns)
     }
 

@@ -24,6 +24,7 @@ use crate::event::{
 };
 use crate::ownership::marks::{Marks, Question, Sake};
 use crate::ownership::sums::Sums;
+use crate::ownership::work::WorkSums;
 use crate::send_limit::SendLimit;
 use crate::stacks::Stacks;
 use crate::timeline::arena::Arena;
@@ -143,6 +144,8 @@ pub struct World {
     pub stacks: Stacks,
     /// What threads did, added up.
     pub sums: Sums,
+    /// The work of threads for many requests at once, added up.
+    pub work_sums: WorkSums,
     /// Time of the latest event.
     pub now_ns: u64,
     pub start_ns: u64,
@@ -186,6 +189,7 @@ impl World {
             journals: FxHashMap::default(),
             stacks: Stacks::default(),
             sums: Sums::default(),
+            work_sums: WorkSums::default(),
             losses: Losses::default(),
             whole_machine: true,
             missed_switches: 0,

@@ -151,6 +151,7 @@ impl World {
         self.by_tgid.retain(|_, id| processes.contains(id));
         self.journals.retain(|id, _| threads.contains(id));
         self.sums.forget_before(horizon_ns, |id| threads.contains(&id));
+        self.work_sums.forget_before(horizon_ns, |id| threads.contains(&id));
         self.stacks.retain(|id| threads.contains(&id), |id| processes.contains(&id));
     }
 

@@ -156,6 +156,11 @@ pub struct Thread {
 }
 
 impl Thread {
+    /// Whether it made a call since then that is a phase of its own ([`World::phase_at`]).
+    pub fn had_phase_since(&self, ns: u64) -> bool {
+        self.phases_until_ns > ns
+    }
+
     /// Whether anything shows that it ever had a CPU: a context switch, or, where those were lost, what it did.
     pub fn has_run(&self) -> bool {
         let did = |spans: &VecDeque<Span>| !spans.is_empty();

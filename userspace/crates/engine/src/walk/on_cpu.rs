@@ -1,5 +1,6 @@
 //! Steps over on-CPU intervals, and rule `child`.
 
+use crate::classify::parts::{parts, Part};
 use crate::walk::*;
 
 impl Walk<'_> {
@@ -9,58 +10,27 @@ impl Walk<'_> {
         piece: &classify::on_cpu::Piece<'_>,
         end_ns: u64,
     ) {
-        let mut category = classify::on_cpu::category(&piece.level);
-        let mut detail = self.output.names.describe(&piece.level);
-        if let Level::Softirq(span) = piece.level {
-            let t = self.world.thread(thread);
-            let received = span.number == SOFTIRQ_NET_RX && self.applies(Rule::Wire);
-            if received && classify::on_cpu::in_network_call(t, span.end_ns) {
-                // Its own packet, on its way to the socket's other end.
-                category = Category::WireStack;
-                detail = Some(self.output.names.texts.add("receive stack"));
-            }
-        }
         let t = self.world.thread(thread);
-        let (rates, mut outside) = (self.settings.rates, None);
-        if let Level::User | Level::Call(_) = piece.level {
-            // Entry and return cannot be bracketed: they count from the end on.
-            let fault = last_before(&t.faults, |span| span.start_ns < piece.start_ns);
-            let ended = fault.filter(|fault| fault.end_ns == piece.start_ns);
-            if let Some(fault) = ended {
-                let inside_ns = fault.end_ns - fault.start_ns;
-                outside = Some((rates.outside_fault_ns(inside_ns), Category::Fault));
-            } else if t.call_before(piece.start_ns).is_some_and(|c| c.exit_ns == piece.start_ns) {
-                outside = Some((rates.call_outside_ns, Category::KernelOther));
-            }
-        }
-        let copy = match piece.level {
-            Level::Call(call) => rates.copied(t, call),
-            _ => None,
-        };
-        let (outside_ns, around) = outside.unwrap_or((0, Category::User));
-        let inside_from = end_ns.min(piece.start_ns.saturating_add(outside_ns));
-        let (copy_from, copy_to) = match copy {
-            Some((from, to)) => (from.clamp(inside_from, end_ns), to.clamp(inside_from, end_ns)),
-            None => (end_ns, end_ns),
-        };
-        let pieces = [
-            (copy_to, end_ns, category, Evidence::Measured),
-            (copy_from, copy_to, Category::Copy, Evidence::Modelled),
-            (inside_from, copy_from, category, Evidence::Measured),
-        ];
-        for (from_ns, to_ns, category, evidence) in pieces {
-            if from_ns < to_ns {
-                self.emit(thread, from_ns, to_ns, category, detail, None, None, None, evidence);
-                if category == Category::WireStack {
-                    self.as_its_call(from_ns);
+        let wire = self.applies(Rule::Wire);
+        let of_piece = self.output.names.describe(&piece.level);
+        let [parts @ .., around] = parts(t, piece, end_ns, &self.settings.rates, wire);
+        for Part { start_ns, end_ns, category, evidence } in parts {
+            if start_ns < end_ns {
+                let packet = category == Category::WireStack;
+                let detail = match packet {
+                    true => Some(self.output.names.texts.add("receive stack")),
+                    false => of_piece,
+                };
+                self.emit(thread, start_ns, end_ns, category, detail, None, None, None, evidence);
+                if packet {
+                    self.as_its_call(start_ns);
                 }
             }
         }
-        if piece.start_ns < inside_from {
-            let (from_ns, to_ns) = (piece.start_ns, inside_from);
+        let Part { start_ns, end_ns, category, evidence } = around;
+        if start_ns < end_ns {
             let detail = Some(self.output.names.texts.add("entry and return"));
-            let evidence = Evidence::Modelled;
-            self.emit(thread, from_ns, to_ns, around, detail, None, None, None, evidence);
+            self.emit(thread, start_ns, end_ns, category, detail, None, None, None, evidence);
         }
     }
 

@@ -65,7 +65,14 @@ impl Walk<'_> {
             return (inside && of_client).then(|| Turn::Others { from_ns: marks[next].enter_ns });
         }
         let last = next.checked_sub(1)?;
-        let own = self.own_mark(thread, at_ns).filter(|own| *own <= last)?;
+        let Some(own) = self.own_mark(thread, at_ns).filter(|own| *own <= last) else {
+            // It got the request from another thread, nobody saw when, and answers it together with others.
+            let answers = !inside
+                && marks.get(next).is_some_and(|mark| mark.kind == MarkKind::Answers)
+                && rested_ns(t, at_ns, marks[next].enter_ns).is_none();
+            let (all, ours) = if answers { self.one_call(marks, next) } else { (0, false) };
+            return (ours && all > 1).then_some(Turn::Shared { by: all });
+        };
         if !inside {
             match self.gap(t, (own, last), at_ns) {
                 Gap { ours: true, count: 1, likely: true } => return Some(Turn::Likely),

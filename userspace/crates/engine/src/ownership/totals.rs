@@ -1,0 +1,151 @@
+//! Totals of what a thread did, kept from time to time, so that a sum over an interval is a subtraction.
+
+use std::collections::VecDeque;
+
+use crate::timeline::gallop::{count_before, last_before};
+
+/// Stretches between two totals that are kept: about half as many are added for each look-up.
+pub(super) const STRETCHES: usize = 32;
+
+/// Nanoseconds by what was done, of `N` things that are told apart by their numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Nanoseconds<const N: usize>(pub(super) [u64; N]);
+
+impl<const N: usize> Default for Nanoseconds<N> {
+    fn default() -> Self {
+        Nanoseconds([0; N])
+    }
+}
+
+impl<const N: usize> Nanoseconds<N> {
+    pub(super) fn add_to(&mut self, what: usize, ns: u64) {
+        let sum_ns = &mut self.0[what];
+        *sum_ns = sum_ns.saturating_add(ns);
+    }
+
+    fn minus(mut self, other: &Self) -> Self {
+        for (ns, less_ns) in self.0.iter_mut().zip(other.0) {
+            *ns = ns.saturating_sub(less_ns);
+        }
+        self
+    }
+
+    pub fn plus(mut self, other: &Self) -> Self {
+        for (ns, more_ns) in self.0.iter_mut().zip(other.0) {
+            *ns = ns.saturating_add(more_ns);
+        }
+        self
+    }
+}
+
+/// The sums of one thread, since it was first asked for.
+#[derive(Debug)]
+pub(super) struct Totals<const N: usize> {
+    /// When the first stretch that is kept begins.
+    pub(super) from_ns: u64,
+    /// In order of time, each from the end of the one before: its end, and what the thread did.
+    stretches: VecDeque<(u64, usize)>,
+    /// What it came to before every [`STRETCHES`]th of them.
+    kept: VecDeque<Nanoseconds<N>>,
+    total: Nanoseconds<N>,
+    /// What divides the others, if anything, and the ends of its stretches.
+    divides: Option<usize>,
+    ends: VecDeque<u64>,
+}
+
+impl<const N: usize> Totals<N> {
+    pub(super) fn new(from_ns: u64, divides: Option<usize>) -> Self {
+        Totals {
+            from_ns,
+            stretches: VecDeque::new(),
+            kept: VecDeque::new(),
+            total: Nanoseconds::default(),
+            divides,
+            ends: VecDeque::new(),
+        }
+    }
+
+    /// Up to where it is summed.
+    pub(super) fn until_ns(&self) -> u64 {
+        self.stretches.back().map_or(self.from_ns, |(end_ns, _)| *end_ns)
+    }
+
+    /// Sums up to `to_ns`; `before`: the last stretch before a time, at most back to another: its begin, and what was done.
+    pub(super) fn extend(&mut self, to_ns: u64, before: impl Fn(u64, u64) -> (u64, usize)) {
+        let until_ns = self.until_ns();
+        let mut new = Vec::new();
+        let mut at_ns = to_ns;
+        while at_ns > until_ns {
+            let (start_ns, what) = before(at_ns, until_ns);
+            new.push((start_ns, at_ns, what));
+            at_ns = start_ns;
+        }
+        for (start_ns, end_ns, what) in new.into_iter().rev() {
+            if self.stretches.len().is_multiple_of(STRETCHES) {
+                self.kept.push_back(self.total.clone());
+            }
+            self.stretches.push_back((end_ns, what));
+            if self.divides == Some(what) {
+                self.ends.push_back(end_ns);
+            }
+            self.total.add_to(what, end_ns - start_ns);
+        }
+    }
+
+    /// Sums what lies before, too: as much again as lies from `from_ns` on, so that requests that are asked about latest
+    /// first do not each begin anew.
+    pub(super) fn begin_before(&mut self, from_ns: u64, before: impl Fn(u64, u64) -> (u64, usize)) {
+        let until_ns = self.until_ns();
+        let begin_ns = from_ns.saturating_sub(until_ns.saturating_sub(from_ns));
+        *self = Totals::new(begin_ns, self.divides);
+        self.extend(until_ns, before);
+    }
+
+    /// Calls `each` with what has to be added to one of the totals kept to get that of `at_ns`, and returns that one.
+    fn at(&self, at_ns: u64, mut each: impl FnMut(usize, u64)) -> Option<&Nanoseconds<N>> {
+        let whole = count_before(&self.stretches, |(end_ns, _)| *end_ns <= at_ns);
+        let base = (whole / STRETCHES).min(self.kept.len().checked_sub(1)?);
+        let first = base * STRETCHES;
+        let before = first.checked_sub(1).map(|last| self.stretches[last].0);
+        let mut start_ns = before.unwrap_or(self.from_ns);
+        for &(end_ns, what) in self.stretches.range(first..) {
+            if start_ns >= at_ns {
+                break;
+            }
+            each(what, end_ns.min(at_ns) - start_ns);
+            start_ns = end_ns;
+        }
+        self.kept.get(base)
+    }
+
+    /// What the thread did in `[from_ns, to_ns)`, as far as it is summed.
+    pub(super) fn between(&self, from_ns: u64, to_ns: u64) -> Nanoseconds<N> {
+        let mut spent = Nanoseconds::default();
+        let end = self.at(to_ns, |what, ns| spent.add_to(what, ns)).cloned();
+        if let Some(end) = end {
+            spent = spent.plus(&end);
+        }
+        let mut less = Nanoseconds::default();
+        if let Some(begin) = self.at(from_ns, |what, ns| less.add_to(what, ns)) {
+            spent = spent.minus(begin);
+        }
+        spent.minus(&less)
+    }
+
+    /// The end of the last stretch that divides, up to `at_ns`.
+    pub(super) fn divided_ns(&self, at_ns: u64) -> Option<u64> {
+        last_before(&self.ends, |end_ns| *end_ns <= at_ns).copied()
+    }
+
+    /// Forgets what is not asked for any more.
+    pub(super) fn forget_before(&mut self, horizon_ns: u64) {
+        while self.stretches.get(STRETCHES - 1).is_some_and(|(end_ns, _)| *end_ns <= horizon_ns) {
+            let gone = self.stretches.drain(..STRETCHES).next_back();
+            self.from_ns = gone.map_or(self.from_ns, |(end_ns, _)| end_ns);
+            self.kept.pop_front();
+        }
+        while self.ends.front().is_some_and(|end_ns| *end_ns <= self.from_ns) {
+            self.ends.pop_front();
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Running sums of the work of threads that work for many requests at once.
+//!
+//! A thread that has taken in many requests by one read may do thousands of things before it answers the first, and each
+//! of them is every request's. Told one by one they cost requests times pieces; by sums each request costs the same.
+
+use std::cell::RefCell;
+
+use rustc_hash::FxHashMap;
+
+use crate::calibration::Rates;
+use crate::classify::on_cpu;
+use crate::classify::parts::parts;
+use crate::ownership::sums::{stretch_before, Doing};
+use crate::ownership::totals::Totals;
+use crate::timeline::gallop::count_before;
+use crate::timeline::{Thread, ThreadId};
+use rpcprobe_model::{Category, Evidence};
+
+const CATEGORIES: usize = Category::ALL.len();
+/// Categories, measured and modelled, and what is no work: it slept, or was not there.
+const KINDS: usize = 2 * CATEGORIES + 1;
+const NO_WORK: usize = KINDS - 1;
+
+/// Off-CPU intervals and calls of a stretch that is told by sums; a shorter one is told piece by piece. (A request of no more
+/// than 100 segments is, too: [`crate::condense`].)
+const MANY: usize = 100;
+
+/// What a thread did, awake, up to some time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    pub from_ns: u64,
+    /// By category, most first.
+    pub sums: Vec<(Category, Evidence, u64)>,
+}
+
+/// How pieces are told.
+#[derive(Clone, Copy, Debug)]
+pub struct Telling {
+    pub rates: Rates,
+    /// Packets that a thread receives in its own call are the wire's.
+    pub wire: bool,
+}
+
+/// The last part before `at_ns` of what the thread did, at most back to `from_ns`: its begin, and its kind.
+fn part_before(thread: &Thread, at_ns: u64, from_ns: u64, telling: &Telling) -> (u64, usize) {
+    let (start_ns, doing) = stretch_before(thread, at_ns, from_ns);
+    match doing {
+        Doing::Preempted => (start_ns, Category::RunqueuePreempted as usize),
+        Doing::Asleep | Doing::Woken | Doing::NotStarted | Doing::NotKnown => (start_ns, NO_WORK),
+        Doing::Ran(category) => {
+            let whole = (start_ns, category as usize);
+            let Some(piece) = on_cpu::piece_before(thread, at_ns, start_ns, true) else {
+                return whole;
+            };
+            let parts = parts(thread, &piece, at_ns, &telling.rates, telling.wire);
+            let last = parts.iter().find(|part| part.start_ns < part.end_ns);
+            last.map_or(whole, |part| {
+                let modelled = usize::from(part.evidence == Evidence::Modelled);
+                let kind = part.category as usize + modelled * CATEGORIES;
+                (part.start_ns.max(start_ns), kind)
+            })
+        }
+    }
+}
+
+/// Of all threads that were asked for.
+#[derive(Debug, Default)]
+pub struct WorkSums(RefCell<FxHashMap<ThreadId, Totals<KINDS>>>);
+
+impl WorkSums {
+    /// What the thread did up to `to_ns`, since it last slept, at most back to `from_ns`; all of that has to be known by now. `None` if that is
+    /// not much.
+    pub fn until(
+        &self,
+        (id, thread): (ThreadId, &Thread),
+        (from_ns, to_ns): (u64, u64),
+        telling: &Telling,
+    ) -> Option<Stretch> {
+        if !is_long(thread, from_ns, to_ns) {
+            return None;
+        }
+        let before = |at_ns: u64, from_ns: u64| part_before(thread, at_ns, from_ns, telling);
+        let mut all = self.0.borrow_mut();
+        let totals = all.entry(id).or_insert_with(|| Totals::new(from_ns, Some(NO_WORK)));
+        if from_ns < totals.from_ns {
+            totals.begin_before(from_ns, before);
+        }
+        totals.extend(to_ns, before);
+        let from_ns = totals.divided_ns(to_ns).map_or(from_ns, |ns| ns.max(from_ns));
+        if !is_long(thread, from_ns, to_ns) {
+            return None;
+        }
+        let spent = totals.between(from_ns, to_ns);
+        let sums = spent.0.iter().enumerate().filter(|(_, ns)| **ns > 0).map(|(kind, &ns)| {
+            let evidence = match kind < CATEGORIES {
+                true => Evidence::Measured,
+                false => Evidence::Modelled,
+            };
+            (Category::ALL[kind % CATEGORIES], evidence, ns)
+        });
+        let mut sums: Vec<_> = sums.collect();
+        sums.sort_by_key(|(.., ns)| std::cmp::Reverse(*ns));
+        Some(Stretch { from_ns, sums })
+    }
+
+    /// Forgets what no request that begins at or after `horizon_ns` asks for, and threads that are not there.
+    pub fn forget_before(&self, horizon_ns: u64, is_there: impl Fn(ThreadId) -> bool) {
+        let mut all = self.0.borrow_mut();
+        all.retain(|id, totals| is_there(*id) && totals.until_ns() >= horizon_ns);
+        for totals in all.values_mut() {
+            totals.forget_before(horizon_ns);
+        }
+    }
+}
+
+/// Whether the thread made many calls, or was often off its CPU.
+fn is_long(thread: &Thread, from_ns: u64, to_ns: u64) -> bool {
+    let begun = |ns: u64| {
+        count_before(&thread.off, |off| off.start_ns < ns)
+            + count_before(&thread.calls, |call| call.enter_ns < ns)
+    };
+    begun(to_ns).saturating_sub(begun(from_ns)) > MANY
+}
