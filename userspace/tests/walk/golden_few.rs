@@ -1,11 +1,12 @@
 //! Small traces of requests with many pieces, with answers derived by hand: which are told as one segment.
 
-use rpcprobe::engine::event::What;
+use rpcprobe::engine::event::{What, TYPE_TCP};
 use rpcprobe::engine::{Engine, Rates};
 use rpcprobe::laws::check_exclusive;
 use rpcprobe::model::{check_conservation, Kind, Segment, ADDED_UP};
 use rpcprobe::records::{WAKING_IN_SYSCALL, WAKING_NEW};
 
+use super::connection::Connection;
 use super::golden::{a, asked, b, ASKED};
 use super::laws::sums;
 use super::story::*;
@@ -128,6 +129,58 @@ fn crumbs_of_a_stretch_are_added_up() {
 #[test]
 fn of_fewer_segments_each_is_told() {
     let s = crumbs(40);
+    assert_eq!(s.requests(), every_piece(&s));
+}
+
+/// A server takes in two questions, makes so many calls, loses its CPU in between, and answers both.
+fn work_for_two(calls: u64) -> Story {
+    let mut s = Story::new();
+    let (c, other) = (Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP));
+    s.task(30, 30, "other");
+    for (cpu, tid) in [(0, 10), (1, 20), (2, 30)] {
+        s.switch(10, cpu, IDLE, tid, RUNNABLE);
+    }
+    c.asks(&mut s, 10, (0, 4), (100, 110));
+    s.moved(2, 30, (SENDTO, other.there, other.back), (0, 4), (100, 110));
+    c.hears(&mut s, 1, 20, (0, 4), (120, 130));
+    other.hears(&mut s, 1, 20, (0, 4), (140, 150));
+    for turn in 0..calls {
+        s.call(1, 20, NANOSLEEP, (200 + 10 * turn, 204 + 10 * turn), 0);
+    }
+    for (at_ns, prev, next) in [(6_000, 20, 90), (6_500, 90, 20)] {
+        let (waited_ns, state, call) = (None, RUNNABLE, None);
+        let what =
+            What::Switch { prev, next, waited_ns, state, preempt: true, iowait: false, call };
+        s.at(at_ns, 1, what);
+    }
+    c.answers(&mut s, 1, 20, (0, 4), (8_000, 8_010));
+    other.answers(&mut s, 1, 20, (0, 4), (8_020, 8_030));
+    c.gets(&mut s, 10, (0, 4), (8_040, 8_050));
+    s.moved(2, 30, (RECVFROM, other.back, other.there), (0, 4), (8_040, 8_050));
+    s
+}
+
+#[test]
+fn long_work_for_several_is_told_by_category() {
+    let s = work_for_two(120);
+    let requests = s.requests();
+    check_exclusive(&requests).expect("law 6");
+    assert_eq!(requests.len(), 2);
+    for (_, segments) in &requests {
+        let told: Vec<_> = segments.iter().filter(|s| is_added_up(s)).collect();
+        let told: Vec<_> =
+            told.iter().map(|s| (s.category.name(), s.duration_ns, s.shared)).collect();
+        let all = [("user", 6_870, 2), ("runqueue.preempted", 500, 2), ("kernel.sched", 480, 2)];
+        assert_eq!(told, all);
+    }
+    let every = every_piece(&s);
+    assert!(every[0].1.len() > 240 && !every[0].1.iter().any(is_added_up));
+    assert_eq!(sums(&every), sums(&requests));
+}
+
+#[test]
+fn short_work_for_several_is_told_piece_by_piece() {
+    let s = work_for_two(40);
     assert_eq!(s.requests(), every_piece(&s));
 }
 

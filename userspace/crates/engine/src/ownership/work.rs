@@ -121,3 +121,55 @@ fn is_long(thread: &Thread, from_ns: u64, to_ns: u64) -> bool {
     };
     begun(to_ns).saturating_sub(begun(from_ns)) > MANY
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::timeline::{Off, Span, Why};
+
+    /// Runs and is preempted by turns, with interrupts, and sleeps before 15,000.
+    fn busy() -> Thread {
+        let mut thread = Thread::default();
+        thread.settled_ns = u64::MAX;
+        for turn in 0..300u64 {
+            let start_ns = 1000 + turn * 100;
+            let end_ns = start_ns + 10 + turn % 20;
+            let slept = Why::Slept { uninterruptible: false, iowait: false };
+            let why = if turn == 139 { slept } else { Why::Preempted };
+            thread.off.push_back(Off { start_ns, end_ns, why, wake: None, cpu: None, call: None });
+            let (start_ns, end_ns) = (start_ns + 50, start_ns + 50 + turn % 7);
+            thread.softirqs.push_back(Span { start_ns, end_ns, number: 3 });
+        }
+        thread
+    }
+
+    #[test]
+    fn long_work_is_summed_since_the_last_sleep() {
+        let (thread, sums) = (busy(), WorkSums::default());
+        let telling = Telling { rates: Rates::default(), wire: true };
+        let until = |from_ns: u64, to_ns: u64| sums.until((1, &thread), (from_ns, to_ns), &telling);
+        assert_eq!(until(16_000, 16_900), None, "short");
+        assert_eq!(until(1_000, 20_000), None, "short since it slept");
+        let woke_ns = 14_900 + 10 + 139 % 20;
+        for (from_ns, to_ns, since_ns) in
+            [(2_000, 30_000, woke_ns), (16_005, 30_007, 16_005), (1_500, 14_000, 1_500)]
+        {
+            let stretch = until(from_ns, to_ns).expect("long");
+            assert_eq!(stretch.from_ns, since_ns);
+            let mut expected = [0; KINDS];
+            let mut at_ns = to_ns;
+            while at_ns > since_ns {
+                let (start_ns, kind) = part_before(&thread, at_ns, since_ns, &telling);
+                expected[kind] += at_ns - start_ns;
+                at_ns = start_ns;
+            }
+            assert_eq!(expected[NO_WORK], 0);
+            assert_eq!(stretch.sums.iter().map(|(.., ns)| ns).sum::<u64>(), to_ns - since_ns);
+            for (category, evidence, ns) in stretch.sums {
+                assert_eq!(evidence, Evidence::Measured);
+                assert_eq!(ns, expected[category as usize], "{category:?}");
+            }
+            sums.forget_before(1_500, |_| true);
+        }
+    }
+}

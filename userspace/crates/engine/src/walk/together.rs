@@ -31,7 +31,8 @@ impl Walk<'_> {
             self.world.work_sums.until((thread, t), (from_ns, at_ns), &telling)?;
         let told = Some(self.output.names.texts.add(ADDED_UP));
         let mut end_ns = at_ns;
-        for (category, evidence, ns) in sums {
+        // Most first, as read.
+        for (category, evidence, ns) in sums.into_iter().rev() {
             let start_ns = end_ns - ns;
             self.emit(thread, start_ns, end_ns, category, None, told, None, None, evidence);
             self.of_them_all(start_ns);
