@@ -290,8 +290,12 @@ def capture(load, ends, out, connections, requests):
 def ran(pid):
     """Nanoseconds that each thread of a process and its children has had a CPU."""
     pids = [pid] + [int(child) for child in children(pid)]
-    tasks = [task for pid in pids for task in Path(f"/proc/{pid}/task").iterdir()]
-    return {int(task.name): int((task / "schedstat").read_text().split()[0]) for task in tasks}
+    ran_ns = {}
+    for task in (task for pid in pids for task in Path(f"/proc/{pid}/task").iterdir()):
+        # It may have ended since.
+        with contextlib.suppress(OSError):
+            ran_ns[int(task.name)] = int((task / "schedstat").read_text().split()[0])
+    return ran_ns
 
 
 # What the server does when the load is over (it closes connections, say) is in the capture, too: until it runs for
