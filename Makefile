@@ -87,7 +87,7 @@ $(VENV)/bin/ruff: | deps-lint
 # What the tests drive and nobody has to install.
 $(TEST_VENV)/ready: Makefile | deps-test
 	python3 -m venv $(TEST_VENV)
-	$(TEST_VENV)/bin/pip install --quiet grpcio==1.76.0 duckdb==2.0.0
+	$(TEST_VENV)/bin/pip install --quiet grpcio==1.76.0 duckdb==2.0.0 perfetto==0.59.1
 	@touch $@
 
 clean:
