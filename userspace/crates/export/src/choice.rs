@@ -115,6 +115,7 @@ pub fn choose<I: Iterator<Item = Result<RequestRow>>>(
 ) -> Result<Chosen> {
     let (mut known, mut ids, mut slowest) = (Ids::default(), Ids::default(), BinaryHeap::new());
     let (mut requests, mut in_capture, mut may_belong) = (0, 0, 0);
+    let mut has_parents = false;
     for row in rows()? {
         let request = row?.request;
         let id = request.request_id;
@@ -124,6 +125,7 @@ pub fn choose<I: Iterator<Item = Result<RequestRow>>>(
         if passes == Passes::No || !which.overlaps(&request, capture_start_ns) {
             continue;
         }
+        has_parents |= request.parent_request_id.is_some();
         match which {
             _ if passes == Passes::Maybe => may_belong += 1,
             Which::Slowest(_) if !request.complete => may_belong += 1,
@@ -148,10 +150,10 @@ pub fn choose<I: Iterator<Item = Result<RequestRow>>>(
         Ok(rows.filter(|row| row.as_ref().map_or(true, |of| ids.contains(of.request_id))))
     };
     let mut links = Links::default();
-    for request in wanted()? {
-        links.add(&request?);
-    }
-    if !links.by_parent.is_empty() {
+    if has_parents {
+        for request in wanted()? {
+            links.add(&request?);
+        }
         links.keep_those_of(wanted()?)?;
     }
     Ok(Chosen { ids, requests, in_capture, may_belong, links })

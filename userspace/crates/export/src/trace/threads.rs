@@ -4,6 +4,9 @@
 //! Requests come in the order in which they were finished, and a track must be written in order of time. So pieces of work
 //! wait in a heap, up to a bound; what comes too late even for that is left out, and how much is told.
 
+#[cfg(test)]
+mod tests;
+
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::rc::Rc;
@@ -103,8 +106,9 @@ pub struct LeftOut {
     pub ns: u64,
 }
 
-#[derive(Default)]
 pub struct Threads {
+    /// Pieces that may wait.
+    room: usize,
     by_number: FxHashMap<(u32, u32), usize>,
     processes: FxHashSet<u32>,
     threads: Vec<Thread>,
@@ -117,7 +121,27 @@ pub struct Threads {
     left_out: LeftOut,
 }
 
+impl Default for Threads {
+    fn default() -> Threads {
+        Threads::with_room(WAITING)
+    }
+}
+
 impl Threads {
+    fn with_room(room: usize) -> Threads {
+        Threads {
+            room,
+            by_number: FxHashMap::default(),
+            processes: FxHashSet::default(),
+            threads: Vec::new(),
+            heap: BinaryHeap::new(),
+            written_until_ns: 0,
+            last: None,
+            flows: 0,
+            left_out: LeftOut::default(),
+        }
+    }
+
     /// A segment of the request, in order of time. An arrow from the segment's slice to the thread's, if it is the
     /// first work: then the segment is written before the thread.
     pub fn segment(
@@ -222,7 +246,7 @@ impl Threads {
 
     /// Makes room in the heap, but writes nothing that begins at `end_ns` or later.
     fn write_until(&mut self, packets: &mut Packets, end_ns: u64) -> Result<()> {
-        while self.heap.len() > WAITING {
+        while self.heap.len() > self.room {
             match self.heap.pop() {
                 Some(Reverse(piece)) if piece.start_ns < end_ns => self.place(packets, piece)?,
                 piece => {
