@@ -206,6 +206,41 @@ fn an_export_takes_the_place_of_files_only() {
 }
 
 #[test]
+fn a_trace_can_be_compressed() {
+    let (capture, files) = (made_up(300), TempDir::new().expect("a directory"));
+    let write = |name: &str| {
+        let file = files.path().join(name);
+        let output = export(&[capture.path(), Path::new("--perfetto"), &file]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        file
+    };
+    let (plain, compressed) = (write("trace"), write("trace.gz"));
+    let output = Command::new("gzip").arg("-dc").arg(&compressed).output().expect("gzip runs");
+    assert_eq!(output.stdout, fs::read(&plain).expect("a trace"), "{}", text(&output.stderr));
+    let size = |file: &Path| fs::metadata(file).expect("a file").len();
+    assert!(size(&compressed) < size(&plain));
+}
+
+#[test]
+fn what_is_interrupted_leaves_nothing() {
+    let (capture, files) = (made_up(100_000), TempDir::new().expect("a directory"));
+    fs::write(files.path().join("trace"), b"old").expect("written");
+    let mut command = rpcprobe(["export", "--perfetto", "trace"]);
+    let command = command.arg(capture.path()).current_dir(files.path()).stderr(Stdio::null());
+    let mut child = command.spawn().expect("rpcprobe runs");
+    // Until it has begun to write.
+    while names(files.path()).len() == 1 {
+        assert!(child.try_wait().expect("a child").is_none(), "it ended before it was interrupted");
+        std::thread::yield_now();
+    }
+    // SAFETY: takes numbers only; the child is ours and not waited for.
+    unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
+    assert_eq!(child.wait().expect("a child").code(), Some(130));
+    assert_eq!(names(files.path()), ["trace"]);
+    assert_eq!(fs::read(files.path().join("trace")).expect("a file"), b"old");
+}
+
+#[test]
 fn wrong_arguments_are_refused() {
     for arguments in [
         &["."][..],

@@ -8,7 +8,7 @@ use super::{parse_time, FilterArgs};
 
 pub const EXPORT_EXAMPLES: &str = "\
 Examples:
-  rpcprobe export slow --perfetto slow.pftrace --slowest 100
+  rpcprobe export slow --perfetto slow.pftrace.gz --slowest 100
   rpcprobe export --perfetto second.pftrace --window 1s..2s
   rpcprobe export --csv all --kind http1       (all.requests.csv and all.segments.csv)
   rpcprobe export --json slow --slowest 10     (slow.requests.jsonl and slow.segments.jsonl)
@@ -21,7 +21,8 @@ the slowest, or a window.";
 pub struct ExportArgs {
     /// Directory of the capture [default: the newest of rpcprobe.out, rpcprobe.out.2, ...]
     pub dir: Option<PathBuf>,
-    /// Write a Perfetto trace: requests with their segments, threads, the way of each request through them
+    /// Write a Perfetto trace: requests with their segments, threads, the way of each request through
+    /// them. Compressed if FILE ends in .gz, which Perfetto opens as well
     #[arg(long, value_name = "FILE", group = "formats")]
     pub perfetto: Option<PathBuf>,
     /// Write BASE.requests.csv and BASE.segments.csv

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use flate2::write::GzEncoder;
+use flate2::Compression;
 
 use super::{complain, directory, report::Capture};
 use crate::cli::ExportArgs;
@@ -57,7 +59,14 @@ fn trace(capture: &Capture, chosen: &Chosen, filter: String, file: &Path) -> Res
             rows: progress.each(output::stream_requests(&capture.requests)?),
             segments: output::stream_segments(&capture.segments)?,
         };
-        export::write_trace(out, source, &|| Ok(interrupt::check()?))
+        let go_on = || Ok(interrupt::check()?);
+        if file.extension().is_none_or(|ending| ending != "gz") {
+            return export::write_trace(out, source, &go_on);
+        }
+        let mut compressed = GzEncoder::new(out, Compression::default());
+        let left_out = export::write_trace(&mut compressed, source, &go_on)?;
+        compressed.finish()?;
+        Ok(left_out)
     })?;
     drop(progress);
     told(file, bytes, chosen);

@@ -76,7 +76,7 @@ where
     }
     match segments.next() {
         Some(Ok((id, _))) => bail!("segments of request {id} are not where it is in the requests"),
-        Some(Err(error)) => return Err(error),
+        Some(Err(error)) => Err(error),
         None => trace.finish(manifest, &filter),
     }
 }
