@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{ensure, Result};
 use flate2::write::GzEncoder;
 use flate2::Compression;
 
@@ -13,7 +13,7 @@ use crate::interrupt;
 use crate::invoking_user::in_place;
 use crate::output::{self, Batches};
 use crate::progress::{Progress, Work};
-use crate::report::{count, format_ns, RequestFilter};
+use crate::report::{count, format_exact, format_ns, RequestFilter};
 
 pub fn export(args: ExportArgs) -> Result<i32> {
     let capture = Capture::of(&directory::open(args.dir.as_deref())?)?;
@@ -41,7 +41,7 @@ pub fn export(args: ExportArgs) -> Result<i32> {
                 ("segments", output::segment_batches(&capture.segments)?),
             ];
             for (name, batches) in tables {
-                table(&capture, &chosen, batches, &beside(base, name, format), format)?;
+                table(&capture, &chosen, batches, &beside(base, name, format)?, format)?;
             }
         }
     }
@@ -99,13 +99,42 @@ fn table(
 }
 
 fn told(file: &Path, bytes: u64, chosen: &Chosen) {
-    let requests = count(chosen.requests, "request");
-    complain(&format_args!("{}: {requests} ({:.1} MB)", file.display(), bytes as f64 / 1e6));
+    let requests = match chosen.requests == chosen.in_capture {
+        true => count(chosen.requests, "request"),
+        false => {
+            format!("{} of {}", format_exact(chosen.requests), count(chosen.in_capture, "request"))
+        }
+    };
+    let size = match bytes {
+        0..100_000 => format!("{:.1} kB", bytes as f64 / 1e3),
+        _ => format!("{:.1} MB", bytes as f64 / 1e6),
+    };
+    complain(&format_args!("{}: {requests} ({size})", file.display()));
 }
 
-/// `slow.requests.csv` of `slow`.
-fn beside(base: &Path, table: &str, format: Format) -> PathBuf {
-    let mut name = base.as_os_str().to_owned();
+/// `slow.requests.csv` of `slow`, or of `slow/`.
+///
+/// # Errors
+/// `base` ends in no name.
+fn beside(base: &Path, table: &str, format: Format) -> Result<PathBuf> {
+    ensure!(base.file_name().is_some(), "{} is no name for files", base.display());
+    let base: PathBuf = base.components().collect();
+    let mut name = base.into_os_string();
     name.push(format!(".{table}.{}", format.ending()));
-    PathBuf::from(name)
+    Ok(PathBuf::from(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_lie_beside_each_other() {
+        let of = |base| beside(Path::new(base), "requests", Format::Csv).ok();
+        assert_eq!(of("slow"), Some("slow.requests.csv".into()));
+        assert_eq!(of("a/slow/"), Some("a/slow.requests.csv".into()));
+        for wrong in [".", "..", "/", "a/.."] {
+            assert_eq!(of(wrong), None, "{wrong}");
+        }
+    }
 }

@@ -281,6 +281,12 @@ def check_threads(trace, segments):
                 any(a <= one.start_ns and one.end_ns <= b for a, b in union(spans)),
                 f"work that is not request {one.notes['request_id']}'s",
             )
+            for segment in segments[one.notes["request_id"]]:
+                begins, ends = segment["start_ns"], segment["start_ns"] + segment["duration_ns"]
+                is_part = begins < one.end_ns and one.start_ns < ends
+                if is_part and key == (segment["pid"], segment["tid"]) and is_work(segment):
+                    mark = MARKS[segment["evidence"]].strip()
+                    must(mark in one.name.split()[-1], f"{one.name} has no mark of {segment}")
     for key in work.keys() | shown.keys():
         same(f"work of thread {key}", union(shown[key]), union(work[key]))
         same("once", sum(b - a for a, b in shown[key]), sum(b - a for a, b in union(work[key])))

@@ -16,8 +16,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::packets::{Flows, Notes, Packets, Track};
 use super::proto::{ProcessDescriptor, ThreadDescriptor, TrackDescriptor};
-use rpcprobe_model::{Segment, Side};
-use rpcprobe_report::escape;
+use rpcprobe_model::{Evidence, Segment, Side};
+use rpcprobe_report::{escape, marks};
 
 /// Pieces that wait at most: some 20 MB.
 const WAITING: usize = 1 << 18;
@@ -49,6 +49,9 @@ struct Piece {
     shared: u32,
     /// It adds up pieces that lay somewhere in a stretch of time.
     added_up: bool,
+    /// In whole or in part.
+    modelled: bool,
+    sampled: bool,
     /// The arrow of the request's path that comes from another thread, and the one that goes to the next; 0: none.
     into: u64,
     out: u64,
@@ -65,6 +68,12 @@ impl Piece {
             && self.thread == next.thread
             && Rc::ptr_eq(&self.of, &next.of)
             && (self.shared, self.added_up) == (next.shared, next.added_up)
+    }
+
+    fn extend(&mut self, next: &Piece) {
+        self.end_ns = next.end_ns;
+        self.modelled |= next.modelled;
+        self.sampled |= next.sampled;
     }
 }
 
@@ -161,6 +170,8 @@ impl Threads {
             of: of.clone(),
             shared: segment.shared,
             added_up: segment.waited_because().is_none() && segment.cause.is_some(),
+            modelled: segment.evidence == Evidence::Modelled,
+            sampled: segment.evidence == Evidence::Sampled,
             into: 0,
             out: 0,
         };
@@ -168,7 +179,7 @@ impl Threads {
         let mut first = None;
         match &mut self.last {
             Some(last) if last.goes_on_as(&piece) => {
-                last.end_ns = piece.end_ns;
+                last.extend(&piece);
                 return Ok(None);
             }
             Some(last) if last.thread != piece.thread && in_time(last) => {
@@ -273,7 +284,7 @@ impl Threads {
         };
         let is_after = open.piece.end_ns <= piece.start_ns;
         if is_after && flows.into.is_empty() && open.piece.goes_on_as(&piece) {
-            open.piece.end_ns = piece.end_ns;
+            open.piece.extend(&piece);
             open.flows.out.extend(flows.out);
             return Ok(());
         }
@@ -325,6 +336,7 @@ fn write(packets: &mut Packets, track: Track, open: Open) -> Result<()> {
     if piece.added_up {
         notes.flag("pieces_added_up", true);
     }
-    packets.begin(piece.start_ns, track, &piece.of.name, "request", notes, flows)?;
+    let name = format!("{}{}", piece.of.name, marks(piece.modelled, piece.sampled));
+    packets.begin(piece.start_ns, track, &name, "request", notes, flows)?;
     packets.end(piece.end_ns, track)
 }

@@ -7,7 +7,7 @@ use prost::Message;
 
 use super::super::proto::{EventType, TracePacket};
 use super::*;
-use rpcprobe_model::{Category, Evidence};
+use rpcprobe_model::Category;
 
 #[derive(Clone, PartialEq, Message)]
 struct Packed {
