@@ -1,7 +1,4 @@
-# make demo    build all and run the main job on real input
-# make test    run every test
-# make bench   what tracing costs, beside other tools (half an hour; ARGS='--rounds 2' for less)
-# make build | install | lint | fmt | clean
+# make help    what there is to make
 PREFIX ?= /usr/local
 CARGO ?= cargo
 RPCPROBE := userspace/target/release/rpcprobe
@@ -9,6 +6,8 @@ RPCPROBE := userspace/target/release/rpcprobe
 # and backtraces look for them.
 STRIPPED := userspace/target/release/stripped/rpcprobe
 DEBUG := .debug/rpcprobe.debug
+# Man pages and shell completions, made by the program and laid out as below $(PREFIX)/share.
+SHARE := userspace/target/release/share
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 C_SOURCES = $(shell git ls-files '*.c' '*.h' '*.cc')
 PYTHON_SOURCES = $(shell git ls-files '*.py') targets/netlab/netlab
@@ -17,16 +16,22 @@ TARGETS := frpc echo netlab kvlog flexcache stockbazaar greeter
 TEST_VENV := .cache/test-venv
 
 all: build
-.PHONY: all build install demo bench test test-targets test-rust lint fmt clean deps-build deps-test deps-lint
+.PHONY: all help build install demo bench test test-targets test-rust lint fmt clean deps-build deps-test deps-lint
+
+# A target's line is what stands after `##` beside it.
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r target what; do \
+		printf 'make %-14s %s\n' "$$target" "$$what"; \
+	done
 
 deps-build deps-test deps-lint: deps-%:
 	@.ci/install-deps $*
 
-build: deps-build
+build: deps-build ## build rpcprobe and the evaluator that the main job runs
 	$(CARGO) build --release --locked --manifest-path userspace/Cargo.toml
 	$(MAKE) --no-print-directory -C targets/frpc
 
-install: build
+install: build ## install rpcprobe with its man pages and shell completions (PREFIX=/usr/local)
 	@if ! [ $(STRIPPED) -nt $(RPCPROBE) ]; then \
 		mkdir -p $(dir $(STRIPPED)) && rm -f $(STRIPPED) && \
 		objcopy --only-keep-debug --compress-debug-sections=zlib $(RPCPROBE) $(STRIPPED).debug && \
@@ -36,9 +41,14 @@ install: build
 	cmp -s $(STRIPPED) $(PREFIX)/bin/rpcprobe && cmp -s $(STRIPPED).debug $(PREFIX)/bin/$(DEBUG) || { \
 		$$as_root install -D -m 755 $(STRIPPED) $(PREFIX)/bin/rpcprobe && \
 		$$as_root install -D -m 644 $(STRIPPED).debug $(PREFIX)/bin/$(DEBUG); \
-	}
+	} || exit; \
+	rm -rf $(SHARE) && $(RPCPROBE) generate $(SHARE) || exit; \
+	for file in $$(cd $(SHARE) && find * -type f); do \
+		cmp -s $(SHARE)/$$file $(PREFIX)/share/$$file || \
+			$$as_root install -D -m 644 $(SHARE)/$$file $(PREFIX)/share/$$file || exit; \
+	done
 
-demo: install
+demo: install ## build all and run the main job on real input
 	@rm -rf targets/frpc/rpcprobe.out targets/frpc/rpcprobe.out.[0-9]*
 	@echo; echo '$$ cd targets/frpc && sudo rpcprobe run -- ./frpc -m 3 < expressions.txt'
 	@cd targets/frpc && sudo rpcprobe run -- ./frpc -m 3 < expressions.txt > answers.txt
@@ -47,19 +57,19 @@ demo: install
 	@echo; echo "$$(grep -c ANSWER targets/frpc/answers.txt) answers are in targets/frpc/answers.txt," \
 		"the capture is in targets/frpc/rpcprobe.out."
 
-bench: build
+bench: build ## what tracing costs, beside other tools (half an hour; ARGS='--rounds 2' for less)
 	@$(MAKE) --no-print-directory -C experiments/overhead check rate
 
-test: deps-test build test-targets test-rust
+test: deps-test build test-targets test-rust ## run every test; captures need root
 
-test-targets:
+test-targets: ## check the programs under test only
 	@for target in $(TARGETS); do \
 		$(MAKE) --no-print-directory -C targets/$$target check || exit; \
 	done
 
 # Captures need root; the tests say what they skip where the kernel lacks an ability. Where doctor
 # finds that all works, skipping counts as failing; and where the verifier finds fault with a program, which is ours.
-test-rust: build $(TEST_VENV)/ready
+test-rust: build $(TEST_VENV)/ready ## run rpcprobe's own tests only
 	@$(MAKE) --no-print-directory -C targets/echo
 	@said=$$($(SUDO) $(RPCPROBE) doctor 2>&1); \
 	case "$$?$$said" in 0*|*verifier*) require=1;; *) require=0;; esac; \
@@ -68,14 +78,14 @@ test-rust: build $(TEST_VENV)/ready
 	$(if $(SUDO),CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="sudo -E") \
 	$(CARGO) test --locked --manifest-path userspace/Cargo.toml
 
-lint: deps-lint deps-build $(VENV)/bin/ruff
+lint: deps-lint deps-build $(VENV)/bin/ruff ## check format and style of all sources
 	$(CARGO) fmt --all --check --manifest-path userspace/Cargo.toml
 	$(CARGO) clippy --locked --all-targets --manifest-path userspace/Cargo.toml -- -D warnings
 	clang-format-19 --dry-run -Werror $(C_SOURCES)
 	$(VENV)/bin/ruff check $(PYTHON_SOURCES)
 	$(VENV)/bin/ruff format --check $(PYTHON_SOURCES)
 
-fmt: deps-lint $(VENV)/bin/ruff
+fmt: deps-lint $(VENV)/bin/ruff ## format all sources
 	$(CARGO) fmt --all --manifest-path userspace/Cargo.toml
 	clang-format-19 -i $(C_SOURCES)
 	$(VENV)/bin/ruff format $(PYTHON_SOURCES)
@@ -87,10 +97,10 @@ $(VENV)/bin/ruff: | deps-lint
 # What the tests drive and nobody has to install.
 $(TEST_VENV)/ready: Makefile | deps-test
 	python3 -m venv $(TEST_VENV)
-	$(TEST_VENV)/bin/pip install --quiet grpcio==1.76.0 duckdb==2.0.0
+	$(TEST_VENV)/bin/pip install --quiet grpcio==1.76.0 duckdb==2.0.0 perfetto==0.59.1
 	@touch $@
 
-clean:
+clean: ## remove everything that was built
 	$(CARGO) clean --manifest-path userspace/Cargo.toml
 	@for target in $(TARGETS); do $(MAKE) -C targets/$$target clean; done
 	rm -rf .cache targets/frpc/rpcprobe.out targets/frpc/rpcprobe.out.[0-9]* targets/frpc/answers.txt

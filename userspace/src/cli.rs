@@ -1,6 +1,7 @@
 //! The command line.
 
 mod comparing;
+mod export;
 mod filter;
 
 use std::ffi::OsString;
@@ -17,6 +18,7 @@ use crate::report::{parse_ns, GroupBy, SortKey};
 use crate::request_filter::Rule;
 
 pub use comparing::{AbArgs, DiffArgs, Keep, WhatifArgs};
+pub use export::{ExportArgs, GenerateArgs};
 pub use filter::FilterArgs;
 
 /// Where did this request's latency go?
@@ -56,6 +58,9 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Print a figure of a report's page as plotly JSON: {"data": [...], "layout": {...}}.
     Figure(FigureArgs),
+    /// Write a capture for other programs: as a Perfetto trace, as CSV, as JSON lines.
+    #[command(after_help = export::EXPORT_EXAMPLES)]
+    Export(ExportArgs),
     /// Attribute a capture's events again; needs no privilege, works on any machine.
     Attribute(AttributeArgs),
     /// Run two commands in turns, capture each run, and say what differs between them.
@@ -71,6 +76,9 @@ pub enum Command {
     Whatif(WhatifArgs),
     /// Say what this kernel allows, and what each category's evidence will be.
     Doctor(DoctorArgs),
+    /// Write man pages and shell completions, as they are to be installed, below a directory.
+    #[command(hide = true)]
+    Generate(GenerateArgs),
 }
 
 const RUN_EXAMPLES: &str = "\

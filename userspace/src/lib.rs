@@ -21,6 +21,7 @@ pub mod target;
 
 pub use rpcprobe_capture as capture;
 pub use rpcprobe_engine as engine;
+pub use rpcprobe_export as export;
 pub use rpcprobe_figures as figures;
 pub use rpcprobe_model as model;
 pub use rpcprobe_model::{laws, request_filter};

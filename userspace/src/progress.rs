@@ -16,6 +16,8 @@ pub enum Work {
     Attributing,
     /// Requests, for a report.
     AddingUp,
+    /// Requests, for other programs.
+    Exporting,
 }
 
 impl Work {
@@ -23,6 +25,7 @@ impl Work {
         match self {
             Work::Attributing => "attributing",
             Work::AddingUp => "adding up",
+            Work::Exporting => "exporting",
         }
     }
 
@@ -30,14 +33,14 @@ impl Work {
     fn small(self) -> u64 {
         match self {
             Work::Attributing => 16 << 20,
-            Work::AddingUp => 100_000,
+            Work::AddingUp | Work::Exporting => 100_000,
         }
     }
 
     fn amount(self, amount: u64) -> String {
         match self {
             Work::Attributing => HumanBytes(amount).to_string(),
-            Work::AddingUp => count(amount, "request"),
+            Work::AddingUp | Work::Exporting => count(amount, "request"),
         }
     }
 }

@@ -7,8 +7,10 @@ mod diff;
 mod directory;
 mod doctor;
 mod explain;
+mod export;
 mod figure;
 mod gathered;
+mod generate;
 mod page;
 mod report;
 mod requests;
@@ -44,11 +46,13 @@ pub fn dispatch(command: Command) -> Result<i32> {
         Command::Requests(args) => requests::requests(args),
         Command::Explain(args) => explain::explain(args),
         Command::Figure(args) => figure::figure(args),
+        Command::Export(args) => export::export(args),
         Command::Attribute(args) => attribute::attribute(args),
         Command::Ab(args) => ab::ab(args),
         Command::Diff(args) => diff::diff(args),
         Command::Whatif(args) => whatif::whatif(args),
         Command::Doctor(args) => doctor::doctor(args),
+        Command::Generate(args) => generate::generate(&args),
     }
 }
 

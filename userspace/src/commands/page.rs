@@ -1,18 +1,15 @@
 //! `rpcprobe report DIR... --html FILE`
 
-use std::fs::{self, File};
-use std::io::{BufWriter, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{anyhow, bail, Context, Result};
+use anyhow::{bail, Context, Result};
 
 use super::complain;
 use super::gathered::{self, Figures};
 use super::sides;
-use crate::invoking_user::{OutputDir, Owner};
+use crate::invoking_user::{in_place, Owner};
 use crate::page::{self, Page, Side};
 use crate::report::Query;
 
@@ -47,7 +44,7 @@ pub fn write(dirs: &[PathBuf], query: Query, wanted: Wanted) -> Result<i32> {
         command: command(),
     };
     let shared = figures.iter().flat_map(|of| &of.captures).all(|capture| capture.is_shared);
-    let bytes = in_place(&file, shared, &|out| page::write(out, &page))?;
+    let ((), bytes) = in_place(&file, shared, |out| page::write(out, &page))?;
     complain(&format_args!("{} ({:.1} MB)", file.display(), bytes as f64 / 1e6));
     if wanted.open {
         open(&file)?;
@@ -75,54 +72,6 @@ fn command() -> String {
         })
         .collect();
     words.join(" ")
-}
-
-/// Writes a file as the user who invoked us, in one step: what was there before stays until the new one is whole. How
-/// many bytes it has. It is for its owner only, unless what it tells of is `shared`.
-///
-/// # Errors
-/// The user may not; it is a symbolic link or no regular file; `write` fails. Nothing is left half written.
-fn in_place(
-    file: &Path,
-    shared: bool,
-    write: &dyn Fn(&mut dyn Write) -> Result<()>,
-) -> Result<u64> {
-    let shown = file.display();
-    let owner = Owner::invoking();
-    let name = file.file_name().ok_or_else(|| anyhow!("{shown} is no name of a file"))?.to_owned();
-    let parent = match file.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    let parent = owner.run(|| fs::canonicalize(parent))?.map_err(|error| {
-        anyhow!("cannot write {shown}: {}", crate::invoking_user::reason(&error))
-    })?;
-    // To put a file in place of a device, or of what a link leads to, is never what is meant.
-    match owner.run(|| fs::symlink_metadata(parent.join(&name)))? {
-        Ok(found) if found.is_symlink() => bail!("{shown} is a symbolic link"),
-        Ok(found) if !found.is_file() => bail!("{shown} exists and is no regular file"),
-        _ => {}
-    }
-    let dir = OutputDir::open(owner, &parent)?;
-    let mut tmp = std::ffi::OsString::from(".");
-    tmp.push(&name);
-    tmp.push(format!(".{}.tmp", std::process::id()));
-    let written = || -> Result<u64> {
-        let file: File = dir.create_file(&tmp)?;
-        file.set_permissions(fs::Permissions::from_mode(if shared { 0o644 } else { 0o600 }))?;
-        let mut out = BufWriter::new(&file);
-        write(&mut out)?;
-        out.flush()?;
-        drop(out);
-        dir.replace_file(&name, &tmp)?;
-        Ok(file.metadata()?.len())
-    };
-    let result = written();
-    if result.is_err() {
-        // Most often it is not there.
-        let _ = dir.remove_file(&tmp);
-    }
-    result.with_context(|| format!("cannot write {shown}"))
 }
 
 /// Shows a page in the user's browser.

@@ -6,6 +6,7 @@
 //! the result belongs to the user without a `chown`.
 
 mod credentials;
+mod in_place;
 mod output_dir;
 #[cfg(test)]
 mod test_users;
@@ -15,6 +16,7 @@ use std::io;
 
 use anyhow::{anyhow, bail, Context, Result};
 
+pub use in_place::in_place;
 pub use output_dir::{OutputDir, Sharing, CAPTURE_FILES};
 pub use user::User;
 

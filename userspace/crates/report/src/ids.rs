@@ -21,6 +21,11 @@ impl Ids {
         self.0.insert(first, after.unwrap_or(id));
         true
     }
+
+    /// Whether the number was there.
+    pub fn contains(&self, id: u64) -> bool {
+        self.0.range(..=id).next_back().is_some_and(|(_, last)| id <= *last)
+    }
 }
 
 #[cfg(test)]
@@ -34,6 +39,8 @@ mod tests {
             assert!(ids.insert(id), "{id}");
             assert!(!ids.insert(id), "{id}");
         }
+        let seen = |id: &u64| ids.contains(*id);
+        assert!([0, 1, 3, 5, 7, u64::MAX].iter().all(seen) && ![2, 4, 8].iter().any(seen));
         assert!([5, 6, 7, 0, 1, 3, u64::MAX, u64::MAX - 1].iter().all(|id| !ids.insert(*id)));
         let ranges = [(0, 1), (3, 3), (5, 7), (u64::MAX - 1, u64::MAX)];
         assert_eq!(ids.0, BTreeMap::from(ranges));

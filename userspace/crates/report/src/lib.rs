@@ -12,7 +12,7 @@ pub mod fit;
 mod groups;
 mod header;
 mod held_back;
-mod ids;
+pub mod ids;
 mod json;
 mod kind_sums;
 pub mod largest;

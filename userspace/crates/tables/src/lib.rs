@@ -24,8 +24,8 @@ use std::sync::Arc;
 use anyhow::{anyhow, bail, ensure, Context, Result};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use arrow_array::{Array, BooleanArray, Int64Array, RecordBatch, StringArray};
-use arrow_schema::{DataType, Schema};
+use arrow_array::{Array, BooleanArray, Int64Array, RecordBatch, RecordBatchReader, StringArray};
+use arrow_schema::{DataType, Schema, SchemaRef};
 use parquet::arrow::arrow_reader::{
     ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
 };
@@ -38,8 +38,8 @@ use parquet::schema::types::ColumnPath;
 use rpcprobe_model::{Category, Request, Segments};
 
 pub use parents::{renumber_parents, ParentRow};
-pub use requests::{read_requests, stream_requests};
-pub use segments::{read_segments_of, stream_segments};
+pub use requests::{read_requests, request_batches, stream_requests};
+pub use segments::{read_segments_of, segment_batches, stream_segments};
 pub use stacks::{read_stacks, read_symbols, write_stacks, write_symbols, ShownFrame};
 pub use threads::{read_threads, ThreadWriter};
 
@@ -157,6 +157,17 @@ impl<T> Iterator for Rows<T> {
             }
         }
     }
+}
+
+/// A file's columns as they are, in batches of rows.
+pub struct Batches {
+    pub schema: SchemaRef,
+    pub rows: Rows<RecordBatch>,
+}
+
+fn batches(path: &Path, builder: ParquetRecordBatchReaderBuilder<File>) -> Result<Batches> {
+    let rows = rows(path, builder, |batch, _| Ok(vec![batch.clone()]))?;
+    Ok(Batches { schema: rows.batches.schema(), rows })
 }
 
 type FileWriter = ArrowWriter<Box<dyn Write + Send>>;

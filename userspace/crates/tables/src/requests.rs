@@ -13,8 +13,8 @@ use parquet::arrow::arrow_writer::{compute_leaves, ArrowColumnWriter, ArrowRowGr
 use parquet::file::writer::SerializedFileWriter;
 
 use super::{
-    bools, decode_rows, file_writer, open_with, rows, to_i64, told, CategorySums, Ints, RequestRow,
-    Rows, Texts, BATCH_ROWS, REQUESTS_HELD_BYTES,
+    batches, bools, decode_rows, file_writer, open_with, rows, to_i64, told, Batches, CategorySums,
+    Ints, RequestRow, Rows, Texts, BATCH_ROWS, REQUESTS_HELD_BYTES,
 };
 use crate::number_column::NumberColumn;
 use rpcprobe_model::{
@@ -27,6 +27,14 @@ use rpcprobe_model::{
 /// When the file cannot be read, is not a whole Parquet file, or lacks a column.
 pub fn stream_requests(path: &Path) -> Result<Rows<RequestRow>> {
     rows(path, open_with(path, &required(), &schema())?, decode)
+}
+
+/// The file's columns, in its order of rows.
+///
+/// # Errors
+/// As [`stream_requests`].
+pub fn request_batches(path: &Path) -> Result<Batches> {
+    batches(path, open_with(path, &required(), &schema())?)
 }
 
 /// All requests of a file at once.

@@ -18,8 +18,8 @@ use parquet::file::statistics::Statistics;
 use parquet::file::writer::SerializedFileWriter;
 
 use super::{
-    decode_rows, file_writer, open_with, rows, to_i64, told, Ints, Texts, BATCH_ROWS,
-    SEGMENTS_HELD_BYTES,
+    batches, decode_rows, file_writer, open_with, rows, to_i64, told, Batches, Ints, Texts,
+    BATCH_ROWS, SEGMENTS_HELD_BYTES,
 };
 use crate::number_column::NumberColumn;
 use crate::text_column::TextColumn;
@@ -42,6 +42,14 @@ type SegmentRow = (u64, u64, Segment);
 pub fn stream_segments(path: &Path) -> Result<impl Iterator<Item = Result<(u64, Segment)>>> {
     let rows = rows(path, open_with(path, &required(), &schema())?, decode)?;
     Ok(rows.map(|row| row.map(|(request_id, _, segment)| (request_id, segment))))
+}
+
+/// The file's columns, in its order of rows.
+///
+/// # Errors
+/// As [`stream_segments`].
+pub fn segment_batches(path: &Path) -> Result<Batches> {
+    batches(path, open_with(path, &required(), &schema())?)
 }
 
 /// The segments of one request, by `seq`; none when the file has no such request.
