@@ -11,6 +11,7 @@ mod figure;
 mod gathered;
 mod page;
 mod report;
+mod request_ids;
 mod requests;
 mod run;
 mod runs;
