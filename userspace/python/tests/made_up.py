@@ -116,7 +116,44 @@ def make(directory: Path, requests: int = 400, seed: int = 1, change: Change | N
     return directory
 
 
+COUNTED = "records records_lost raw_bytes stored_bytes syscalls switches wakings faults interrupts records_late".split()
+MEASURED = (
+    "syscall_ns switch_ns fault_ns copy_ns_per_byte transfer_ns socket_copy_ns_per_byte socket_transfer_ns"
+    " fault_outside_ns fault_inside_ns call_outside_ns"
+).split()
+
+
 def manifest(rows: list[dict[str, Any]]) -> dict[str, Any]:
     kinds = [row["kind"] for row in rows]
-    counts = {"requests": len(rows), "requests_by_kind": {k: kinds.count(k) for k in sorted({*kinds})}}
-    return {"format_version": 1, "start_ns": START_NS, "duration_ns": 10_000_000, "counts": counts}
+    counts: dict[str, Any] = dict.fromkeys(COUNTED, 0)
+    counts["requests"] = len(rows)
+    counts["requests_incomplete"] = sum(not row["complete"] for row in rows)
+    counts["requests_by_kind"] = {kind: kinds.count(kind) for kind in sorted({*kinds})}
+    host = {
+        "name": "host",
+        "kernel": "6",
+        "machine": "x86_64",
+        "clock": "monotonic",
+        "clock_source": "tsc",
+    }
+    return {
+        "format_version": 1,
+        "rpcprobe_version": "0.1.0",
+        "host": host | {"cpus": 2},
+        "command": {"argv": ["server", "<b>x</b>"], "pid": 200, "wait_status": 0},
+        "labels": {},
+        "start_ns": START_NS,
+        "start_utc": "2026-01-01T00:00:00Z",
+        "duration_ns": 10_000_000,
+        "options": {
+            "scope": "machine",
+            "paths": True,
+            "methods": True,
+            "ring_bytes_per_cpu": 1 << 20,
+        },
+        "hooks": [],
+        "counts": counts,
+        "losses": [],
+        "calibration": dict.fromkeys(MEASURED, 0.0),
+        "warnings": [],
+    }
