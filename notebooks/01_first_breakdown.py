@@ -51,9 +51,9 @@ def _(mo, runs):
 
 
 @app.cell
-def _(mode, runs):
+def _(captures, mode, runs):
     cap = runs[mode.value]
-    told = cap.report()["kinds"][0]
+    told = captures.asked(cap)
     kind = told["kind"]
     return cap, kind, told
 
@@ -192,7 +192,7 @@ def _(cap, kind, shown, told):
         """select category, side, sum(duration_ns)::bigint as total_ns,
                   (sum(duration_ns) / (select count(*) from requests where complete and kind = $kind))::bigint as per_request_ns,
                   100.0 * sum(duration_ns) / (select sum(latency_ns) from requests where complete and kind = $kind) as share,
-                  100.0 * sum(duration_ns) filter (evidence = 'measured') / sum(duration_ns) as measured
+                  100.0 * coalesce(sum(duration_ns) filter (evidence = 'measured'), 0) / sum(duration_ns) as measured
            from segments join requests using (request_id) where complete and kind = $kind
            group by category, side order by total_ns desc limit 8""",
         {"kind": kind},

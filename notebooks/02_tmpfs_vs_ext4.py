@@ -90,7 +90,7 @@ def _(mo):
     ## One pair, described
 
     What the mean changed by, category by category. The steps add up to the whole change exactly. This *describes* two
-    captures; whether the next two would look alike, it cannot say, and the note below the title says that it does not.
+    captures; whether the next two would look alike, it cannot say.
     """)
     return
 

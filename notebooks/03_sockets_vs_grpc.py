@@ -40,17 +40,8 @@ def _(captures, mo):
 
 
 @app.cell
-def _(runs, shown):
-    def kind_of(cap):
-        """The kind that clients asked by: not whole programs."""
-        kinds = [
-            kind
-            for kind in cap.report()["kinds"]
-            if kind["kind"] not in ("exec", "process", "stdio")
-        ]
-        return max(kinds, key=lambda kind: kind["requests"])
-
-    kinds = {name: kind_of(cap) for name, cap in runs.items()}
+def _(captures, runs, shown):
+    kinds = {name: captures.asked(cap) for name, cap in runs.items()}
     shown.table(
         [
             {"run": name, "kind": kind["kind"], "requests": kind["requests"]} | kind["latency"]

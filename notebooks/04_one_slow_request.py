@@ -31,7 +31,7 @@ def _():
 def _(captures, mo, os):
     given = captures.given(mo.cli_args())
     cap = given[0] if given else captures.frpc(mode=3, times=5, beside=os.cpu_count() or 1)
-    told = cap.report()["kinds"][0]
+    told = captures.asked(cap)
     kind = told["kind"]
     return cap, kind, told
 

@@ -73,6 +73,8 @@ def _(mo):
     ## What happened in between
 
     Each message and its answer is a request of kind `oncrpc`, with the procedure that was called: program, version, number.
+    Program 536900353 is the object server (its procedure 0 is `null`, 1 is `invoke`), 536900354 the consistency cacher,
+    536900355 a client's process cacher.
     """)
     return
 

@@ -25,12 +25,21 @@ def given(arguments: Mapping[str, Any], least: int = 1) -> list[rpcprobe.Capture
     return found
 
 
+def asked(capture: rpcprobe.Capture) -> dict[str, Any]:
+    """What the report says of the kind of request with most of them, but for whole programs."""
+    kinds = capture.report()["kinds"]
+    if not kinds:
+        raise rpcprobe.Error(f"{capture.path} has no requests")
+    programs = ("exec", "process", "stdio")
+    return max(kinds, key=lambda kind: (kind["kind"] not in programs, kind["requests"]))
+
+
 def frpc(mode: int, times: int = 1, beside: int = 0) -> rpcprobe.Capture:
     """The evaluator of expressions: 300 round trips, `times` over, beside so many programs that only compute.
 
     Modes: 3 two pipes, 5 shared memory, 6 a Unix socket."""
     script = f"""
-    for i in $(seq {beside}); do (exec -a neighbour sh -c 'while :; do :; done') & done
+    for i in $(seq {beside}); do sh -c 'echo neighbour > /proc/$$/comm; while :; do :; done' & done
     trap 'kill $(jobs -p) 2> /dev/null' EXIT
     for i in $(seq {times}); do cat expressions.txt; done | ./frpc -m {mode} > /dev/null
     """

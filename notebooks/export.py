@@ -32,6 +32,7 @@ th { text-align: left; } code { background: #f1f3f5; padding: 0 3px; border-radi
 pre { overflow-x: auto; background: #f6f8fa; padding: 8px; font-size: 12px; line-height: 1.4; }
 pre code { background: none; padding: 0; } details { margin: 2px 0 14px; }
 summary { color: #57606a; font-size: 12px; cursor: pointer; } .choice { margin: 14px 0 4px; }
+.paragraph { display: block; margin: 0.7em 0; } li .paragraph { margin: 0; }
 select { font: inherit; max-width: 100%; } .scroll { overflow-x: auto; }
 """
 
@@ -87,9 +88,10 @@ def as_html(output: Any, number: int) -> str:
         told = f"{html.escape(label(output))} (a choice, in the live notebook): "
         return f'<p class="choice"><label>{told}<select disabled>{names}</select></label></p>'
     if isinstance(output, go.Figure):
-        return output.to_html(
+        figure = output.to_html(
             full_html=False, include_plotlyjs=False, config=CONFIG, div_id=f"figure-{number}"
         )
+        return figure.replace('class="plotly-graph-div"', 'class="plotly-graph-div plot"', 1)
     if isinstance(output, marimo.Html):
         return f"<div>{output.text}</div>"
     return f"<pre>{html.escape(repr(output))}</pre>"

@@ -51,7 +51,9 @@ def table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> mo.H
         f'<th style="padding: 2px 8px">{html.escape(name)}</th>' for name in columns.values()
     )
     body = "".join(f"<tr>{''.join(cell(row, key) for key in columns)}</tr>" for row in rows)
-    return mo.Html(f'<div style="overflow-x: auto"><table><tr>{head}</tr>{body}</table></div>')
+    return mo.Html(
+        f'<div class="scroll" style="overflow-x: auto"><table><tr>{head}</tr>{body}</table></div>'
+    )
 
 
 def said(words: Any) -> mo.Html:

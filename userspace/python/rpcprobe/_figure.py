@@ -15,8 +15,10 @@ BREAKDOWN_BY = {"band": "breakdown", "method": "methods", "time": "overtime"}
 # Pixels: of figures that grow with their rows for each row; of others in all.
 ROW = {"methods": 44, "timeline": 46, "tree": 36, "cpu": 30}
 HEIGHT = {"latency": 420, "breakdown": 420, "requests": 400, "shift": 380, "waterfall": 420}
-# plotly does not wrap titles: so many characters are as wide as a phone.
-MOST_IN_A_LINE = 48
+# Figures whose colours are categories, which a legend names.
+COLOURED = {"breakdown", "methods", "overtime", "requests", "timeline", "cpu"}
+# plotly does not wrap titles: so many characters of each are as wide as a phone.
+OF_TITLE, OF_NOTE = 40, 48
 
 
 def name_of(name: str, by: str | None, of_two: bool) -> str:
@@ -53,12 +55,15 @@ def drawn(name: str, *arguments: str, given: str | None = None) -> "plotly.graph
     layout = figure["layout"]
     meta = layout.get("meta") or {}
     notes = [said.replace("--kind selects", "`kind` selects"), str(meta.get("note") or "")]
-    title, below = lines(_program.figures()[name]), [line for note in notes for line in lines(note)]
+    title = lines(_program.figures()[name], OF_TITLE)
+    below = [line for note in notes for line in lines(note, OF_NOTE)]
     if "rows" in meta:
         height = max(int(meta["rows"]) * ROW.get(name, 34) + 80, 140)
     else:
         height = HEIGHT.get(name, 340)
-    top = 24 + 20 * len(title) + 15 * len(below)
+    if name in COLOURED:
+        below += legend(figure["data"])
+    top = 24 + 20 * len(title) + 16 * len(below)
     made = plotly.graph_objects.Figure(data=figure["data"], layout=layout)
     made.update_layout(
         title={
@@ -71,13 +76,30 @@ def drawn(name: str, *arguments: str, given: str | None = None) -> "plotly.graph
             "yanchor": "top",
         },
         height=height + top,
-        margin={"l": 56, "r": 16, "t": top + 12, "b": 48},
+        margin={"l": 56, "r": 16, "t": top + 12, "b": 48, "pad": 4},
     )
-    made.update_xaxes(automargin=True)
-    made.update_yaxes(automargin=True)
+    made.update_xaxes(automargin=True, tickfont={"size": 11})
+    made.update_yaxes(automargin=True, tickfont={"size": 11})
     return made
 
 
-def lines(text: str) -> list[str]:
-    """Text in lines that fit a phone, as plotly shows it as it is."""
-    return [html.escape(line, quote=False) for line in textwrap.wrap(text, MOST_IN_A_LINE)]
+def legend(data: list[dict[str, Any]]) -> list[str]:
+    """Each category of a figure in its colour, in lines; plotly's own legend would take a phone's whole figure."""
+    named: dict[str, str] = {}
+    for trace in data:
+        if (trace.get("meta") or {}).get("category") is not None:
+            named.setdefault(trace["meta"]["category"], trace["marker"]["color"])
+    rows: list[list[str]] = [[]]
+    for name in named:
+        if len("  ".join([*rows[-1], f"■ {name}"])) > OF_NOTE:
+            rows.append([])
+        rows[-1].append(f"■ {name}")
+    colour = {
+        f"■ {name}": f'<span style="color:{of}">■</span> {name}' for name, of in named.items()
+    }
+    return ["  ".join(colour[entry] for entry in row) for row in rows if row]
+
+
+def lines(text: str, most: int) -> list[str]:
+    """Text in lines of so many characters, as plotly shows it as it is."""
+    return [html.escape(line, quote=False) for line in textwrap.wrap(text, most)]
