@@ -1,6 +1,8 @@
 # make demo    build all and run the main job on real input
 # make test    run every test
 # make bench   what tracing costs, beside other tools (half an hour; ARGS='--rounds 2' for less)
+# make notebooks    run the notebooks, export them to notebooks/exported
+# make notebook     open them, to change what they show (marimo)
 # make build | install | lint | fmt | clean
 PREFIX ?= /usr/local
 CARGO ?= cargo
@@ -15,9 +17,11 @@ PYTHON_SOURCES = $(shell git ls-files '*.py') targets/netlab/netlab
 VENV := .cache/venv
 TARGETS := frpc echo netlab kvlog flexcache stockbazaar greeter
 TEST_VENV := .cache/test-venv
+PACKAGE_VENV := .cache/package-venv
 
 all: build
-.PHONY: all build install demo bench test test-targets test-rust lint fmt clean deps-build deps-test deps-lint
+.PHONY: all build install demo bench notebook notebooks test test-targets test-rust test-python lint fmt clean
+.PHONY: deps-build deps-test deps-lint
 
 deps-build deps-test deps-lint: deps-%:
 	@.ci/install-deps $*
@@ -50,7 +54,22 @@ demo: install
 bench: build
 	@$(MAKE) --no-print-directory -C experiments/overhead check rate
 
-test: deps-test build test-targets test-rust
+# The notebooks' programs: what `build` makes, and these.
+notebook-targets: build $(PACKAGE_VENV)/ready
+	@$(MAKE) --no-print-directory -C targets/flexcache
+	@$(MAKE) --no-print-directory -C targets/stockbazaar
+.PHONY: notebook-targets
+
+# Captures need root, and notebooks take some; `notebook` itself runs as you are.
+IN_PACKAGE := env PYTHONPATH=$(CURDIR)/userspace/python PYTHONDONTWRITEBYTECODE=1 RPCPROBE=$(CURDIR)/$(RPCPROBE)
+
+notebooks: notebook-targets
+	@$(SUDO) $(IN_PACKAGE) $(PACKAGE_VENV)/bin/python notebooks/export.py --to notebooks/exported
+
+notebook: notebook-targets
+	@$(IN_PACKAGE) $(PACKAGE_VENV)/bin/marimo edit notebooks
+
+test: deps-test build test-targets test-rust test-python
 
 test-targets:
 	@for target in $(TARGETS); do \
@@ -67,6 +86,15 @@ test-rust: build $(TEST_VENV)/ready
 	RPCPROBE_REQUIRE_KERNEL=$$require \
 	$(if $(SUDO),CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="sudo -E") \
 	$(CARGO) test --locked --manifest-path userspace/Cargo.toml
+
+# As for test-rust; what captures does so as root. The wheel is built in the same folder as everything else, and stripped:
+# then the program there is put back.
+test-python: notebook-targets
+	@$(IN_PACKAGE) $(PACKAGE_VENV)/bin/pytest -p no:cacheprovider -m "not root"
+	@said=$$($(SUDO) $(RPCPROBE) doctor 2>&1); \
+	case "$$?$$said" in 0*|*verifier*) require=1;; *) require=0;; esac; \
+	$(SUDO) $(IN_PACKAGE) RPCPROBE_REQUIRE_KERNEL=$$require $(PACKAGE_VENV)/bin/pytest -p no:cacheprovider -m root
+	@$(CARGO) build --quiet --release --locked --manifest-path userspace/Cargo.toml
 
 lint: deps-lint deps-build $(VENV)/bin/ruff
 	$(CARGO) fmt --all --check --manifest-path userspace/Cargo.toml
@@ -90,7 +118,13 @@ $(TEST_VENV)/ready: Makefile | deps-test
 	$(TEST_VENV)/bin/pip install --quiet grpcio==1.76.0 duckdb==2.0.0
 	@touch $@
 
+# What the package's tests and the notebooks import.
+$(PACKAGE_VENV)/ready: userspace/python/requirements.txt | deps-test
+	python3 -m venv $(PACKAGE_VENV)
+	$(PACKAGE_VENV)/bin/pip install --quiet -r userspace/python/requirements.txt
+	@touch $@
+
 clean:
 	$(CARGO) clean --manifest-path userspace/Cargo.toml
 	@for target in $(TARGETS); do $(MAKE) -C targets/$$target clean; done
-	rm -rf .cache targets/frpc/rpcprobe.out targets/frpc/rpcprobe.out.[0-9]* targets/frpc/answers.txt
+	rm -rf .cache notebooks/exported targets/frpc/rpcprobe.out targets/frpc/rpcprobe.out.[0-9]* targets/frpc/answers.txt

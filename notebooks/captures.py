@@ -39,7 +39,7 @@ def frpc(mode: int, times: int = 1, beside: int = 0) -> rpcprobe.Capture:
 
     Modes: 3 two pipes, 5 shared memory, 6 a Unix socket."""
     script = f"""
-    for i in $(seq {beside}); do sh -c 'echo neighbour > /proc/$$/comm; while :; do :; done' & done
+    for i in $(seq {beside}); do sh -c 'printf neighbour > /proc/$$/comm; while :; do :; done' & done
     trap 'kill $(jobs -p) 2> /dev/null' EXIT
     for i in $(seq {times}); do cat expressions.txt; done | ./frpc -m {mode} > /dev/null
     """

@@ -62,9 +62,9 @@ def load(notebook: Path) -> marimo.App:
     return module.app
 
 
-def run(app: marimo.App, **defined: Any) -> tuple[list[Cell], dict[str, Any]]:
-    """Its cells, in order, and all that they define; what is `defined` here replaces theirs."""
-    outputs, found = app.run(defs=defined or None)
+def run(app: marimo.App) -> tuple[list[Cell], dict[str, Any]]:
+    """Its cells, in order, and all that they define."""
+    outputs, found = app.run()
     codes = [cell.code for cell in InternalApp(app).cell_manager.cell_data()]
     return [Cell(*pair) for pair in zip(codes, outputs, strict=True)], dict(found)
 

@@ -14,6 +14,8 @@ from typing import Any
 from ._error import Error
 
 NAME = "rpcprobe"
+# Its exit status for what its command line does not take.
+WRONG_USAGE = 2
 # What the command line adds to each of its errors.
 HINT = "For more information, try '--help'."
 
@@ -52,9 +54,10 @@ def answer(*arguments: str, given: str | None = None) -> tuple[str, str]:
     Raises:
         Error: with what it says, if it fails.
     """
+    program = path()
     try:
         done = subprocess.run(
-            [path(), *arguments],
+            [program, *arguments],
             input=(given or "").encode(),
             capture_output=True,
             check=False,
@@ -63,7 +66,9 @@ def answer(*arguments: str, given: str | None = None) -> tuple[str, str]:
         raise Error(f"cannot run {NAME}: {error}") from None
     said = told(done.stderr)
     if done.returncode != 0:
-        raise Error(said or f"`{NAME} {arguments[0]}` failed with status {done.returncode}")
+        said = said or f"`{NAME} {arguments[0]}` failed with status {done.returncode}"
+        # It may be one of another version.
+        raise Error(f"{said}\n(said by {program})" if done.returncode == WRONG_USAGE else said)
     return done.stdout.decode("utf-8", "replace"), said
 
 

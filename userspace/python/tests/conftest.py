@@ -11,6 +11,8 @@ import rpcprobe
 from rpcprobe import _program
 
 ROOT = Path(__file__).resolve().parents[3]
+# What is built here, and not what happens to be installed.
+os.environ.setdefault("RPCPROBE", str(ROOT / "userspace/target/release/rpcprobe"))
 
 
 @pytest.fixture(scope="session")

@@ -35,6 +35,7 @@ def test_nothing_to_run() -> None:
         rpcprobe.run([])
 
 
+@pytest.mark.root
 @pytest.mark.usefixtures("kernel")
 def test_a_capture(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     script = "for i in 1 2 3; do /bin/true; done; echo out; echo err >&2; exit 3"
@@ -56,6 +57,7 @@ def test_a_capture(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert cap.figure("breakdown").data
 
 
+@pytest.mark.root
 @pytest.mark.usefixtures("kernel")
 def test_a_temporary_capture_is_removed() -> None:
     cap = rpcprobe.run(["true"])
@@ -66,6 +68,7 @@ def test_a_temporary_capture_is_removed() -> None:
     assert not path.parent.exists()
 
 
+@pytest.mark.root
 @pytest.mark.usefixtures("kernel")
 def test_what_cannot_be_run(tmp_path: Path) -> None:
     for command, said in (
@@ -81,6 +84,7 @@ def test_what_cannot_be_run(tmp_path: Path) -> None:
         rpcprobe.run(["true"], user="nobody_of_that_name")
 
 
+@pytest.mark.root
 @pytest.mark.usefixtures("kernel")
 def test_by_sudo(tmp_path: Path) -> None:
     """As a user who may become root without a password, the program runs with this user's rights."""
