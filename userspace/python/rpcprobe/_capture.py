@@ -211,11 +211,11 @@ def _manifest(path: Path) -> dict[str, Any]:
 def _no_manifest(path: Path, error: Exception) -> str:
     if "\0" in str(path) or isinstance(error, UnicodeDecodeError):
         return f"{path!s} is no capture: {error}"
-    if not path.exists():
+    if isinstance(error, FileNotFoundError) and not os.path.lexists(path):
         return f"there is no capture {path}: no such directory"
-    if not path.is_dir():
+    if isinstance(error, NotADirectoryError):
         return f"{path} is no capture: it is no directory"
-    if (path / "ab.json").exists():
+    if os.path.exists(path / "ab.json"):
         return f"{path} is what `rpcprobe ab` wrote: rpcprobe.diff({str(path)!r}) reads it"
     if isinstance(error, FileNotFoundError):
         return f"{path} is not a finished capture (it has no manifest.json)"

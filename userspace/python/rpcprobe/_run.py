@@ -54,14 +54,11 @@ def run(
     words = [os.fsdecode(word) for word in ([command] if isinstance(command, str) else command)]
     if not words:
         raise Error("there is no program to run")
-    scratch = None
-    if directory is None:
-        scratch = tempfile.mkdtemp(prefix="rpcprobe-")
-        directory = Path(scratch) / "capture"
-    target = os.path.abspath(os.fsdecode(directory))
-    if os.path.lexists(target):
-        raise Error(f"{target} exists: a capture goes to a new directory")
-    options = ["-q", "-o", target]
+    if directory is not None and os.path.lexists(directory):
+        raise Error(
+            f"{os.path.abspath(os.fsdecode(directory))} exists: a capture goes to a new directory"
+        )
+    options = ["-q"]
     if user is not None:
         options += ["-u", user]
     elif sudo and os.geteuid() != 0:
@@ -69,10 +66,17 @@ def run(
     if stacks:
         options.append("--stacks" if stacks is True else f"--stacks={stacks}")
     options += [f"--label={key}={value}" for key, value in (labels or {}).items()]
-    whole = [_program.path(), "run", *options, "--", *words]
+    before: list[str] = []
+    if os.geteuid() != 0:
+        place = [] if directory is None else ["-o", os.path.abspath(os.fsdecode(directory))]
+        before = _sudo([_program.path(), "run", *options, *place, "--", *words], sudo)
+    scratch = None
+    if directory is None:
+        scratch = tempfile.mkdtemp(prefix="rpcprobe-")
+        directory = Path(scratch) / "capture"
+    target = os.path.abspath(os.fsdecode(directory))
     try:
-        if os.geteuid() != 0:
-            whole = _by_sudo(whole, sudo)
+        whole = [*before, _program.path(), "run", *options, "-o", target, "--", *words]
         said, status = _done(whole, cwd, stdin, stdout)
         capture = _opened(target, said, status)
         if said:
@@ -86,22 +90,23 @@ def run(
     return capture
 
 
-def _by_sudo(whole: list[str], sudo: bool) -> list[str]:
-    """The command with sudo in front."""
-    typed = "sudo " + shlex.join(whole)
+def _sudo(whole: list[str], sudo: bool) -> list[str]:
+    """What to put before a command to run it as root.
+
+    Raises:
+        Error: that is not wanted, or sudo asks for a password; it says what to type.
+    """
+    typed = (
+        f"type\n  sudo {shlex.join(whole)}\nin a terminal, and then rpcprobe.open() its directory"
+    )
     if not sudo:
-        raise Error(
-            f"rpcprobe.run needs root: run Python as root, pass sudo=True, or type\n  {typed}\n"
-            "and then rpcprobe.open() its directory"
-        )
+        raise Error(f"rpcprobe.run needs root: run Python as root, pass sudo=True, or {typed}")
     allowed = shutil.which("sudo") and subprocess.run(
         ["sudo", "-n", "true"], stdin=subprocess.DEVNULL, capture_output=True, check=False
     )
     if not allowed or allowed.returncode != 0:
-        raise Error(
-            f"sudo asks for a password, or there is none; in a terminal, type\n  {typed}\nand then rpcprobe.open() its directory"
-        )
-    return ["sudo", "-n", "--", *whole]
+        raise Error(f"sudo asks for a password, or there is none; {typed}")
+    return ["sudo", "-n", "--"]
 
 
 def _done(

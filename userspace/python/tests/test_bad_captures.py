@@ -130,6 +130,22 @@ def test_no_requests_and_one(tmp_path: Path) -> None:
         assert one.figure(name).layout.height > 0
 
 
+def test_what_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_text", refused)
+    monkeypatch.setattr(Path, "exists", refused)
+    with pytest.raises(rpcprobe.Error, match=r"cannot read .*manifest.json: Permission denied"):
+        rpcprobe.open(tmp_path / "capture")
+
+
+def test_the_directory_of_an_ab(tmp_path: Path) -> None:
+    (tmp_path / "ab.json").write_text("{}")
+    with pytest.raises(rpcprobe.Error, match=r"`rpcprobe ab` wrote: rpcprobe.diff\("):
+        rpcprobe.open(tmp_path)
+
+
 @pytest.mark.parametrize("given", [None, 7, ["a"], b"\0", "a\0b"])
 def test_no_path(given: object) -> None:
     with pytest.raises(rpcprobe.Error):

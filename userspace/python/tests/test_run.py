@@ -18,6 +18,9 @@ def test_without_root_the_command_to_type_is_said(monkeypatch: pytest.MonkeyPatc
     assert f"sudo {rpcprobe._program.path()} run -q -o /nowhere/capture -- sleep 'a b'" in str(
         raised.value
     )
+    # What is to be typed names no directory that is gone by then.
+    with pytest.raises(rpcprobe.Error, match="run -q -- true\n"):
+        rpcprobe.run(["true"])
     monkeypatch.setattr(rpcprobe._run.shutil, "which", lambda _: None)
     monkeypatch.setattr(rpcprobe._program, "path", lambda: "/bin/rpcprobe")
     with pytest.raises(rpcprobe.Error, match="sudo asks for a password, or there is none"):
