@@ -14,9 +14,11 @@ PYTHON_SOURCES = $(shell git ls-files '*.py') targets/netlab/netlab
 VENV := .cache/venv
 TARGETS := frpc echo netlab kvlog flexcache stockbazaar greeter
 TEST_VENV := .cache/test-venv
+PACKAGE_VENV := .cache/package-venv
 
 all: build
-.PHONY: all help build install demo bench test test-targets test-rust lint fmt clean deps-build deps-test deps-lint
+.PHONY: all help build install demo bench notebook notebooks test test-targets test-rust test-python lint fmt clean
+.PHONY: deps-build deps-test deps-lint
 
 # A target's line is what stands after `##` beside it.
 help: ## list the targets
@@ -60,7 +62,22 @@ demo: install ## build all and run the main job on real input
 bench: build ## what tracing costs, beside other tools (half an hour; ARGS='--rounds 2' for less)
 	@$(MAKE) --no-print-directory -C experiments/overhead check rate
 
-test: deps-test build test-targets test-rust ## run every test; captures need root
+# The notebooks' programs: what `build` makes, and these.
+notebook-targets: build $(PACKAGE_VENV)/ready
+	@$(MAKE) --no-print-directory -C targets/flexcache
+	@$(MAKE) --no-print-directory -C targets/stockbazaar
+.PHONY: notebook-targets
+
+# Captures need root, and notebooks take some; `notebook` itself runs as you are.
+IN_PACKAGE := env PYTHONPATH=$(CURDIR)/userspace/python PYTHONDONTWRITEBYTECODE=1 RPCPROBE=$(CURDIR)/$(RPCPROBE)
+
+notebooks: notebook-targets ## run the notebooks, export them to notebooks/exported
+	@$(SUDO) $(IN_PACKAGE) $(PACKAGE_VENV)/bin/python notebooks/export.py --to notebooks/exported
+
+notebook: notebook-targets ## open the notebooks, to change what they show (marimo)
+	@$(IN_PACKAGE) $(PACKAGE_VENV)/bin/marimo edit notebooks
+
+test: deps-test build test-targets test-rust test-python ## run every test; captures need root
 
 test-targets: ## check the programs under test only
 	@for target in $(TARGETS); do \
@@ -77,6 +94,15 @@ test-rust: build $(TEST_VENV)/ready ## run rpcprobe's own tests only
 	RPCPROBE_REQUIRE_KERNEL=$$require \
 	$(if $(SUDO),CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="sudo -E") \
 	$(CARGO) test --locked --manifest-path userspace/Cargo.toml
+
+# As for test-rust; what captures does so as root. The wheel is built in the same folder as everything else, and stripped:
+# then the program there is put back.
+test-python: notebook-targets ## the tests of the Python package and the notebooks only
+	@$(IN_PACKAGE) $(PACKAGE_VENV)/bin/pytest -p no:cacheprovider -m "not root"
+	@said=$$($(SUDO) $(RPCPROBE) doctor 2>&1); \
+	case "$$?$$said" in 0*|*verifier*) require=1;; *) require=0;; esac; \
+	$(SUDO) $(IN_PACKAGE) RPCPROBE_REQUIRE_KERNEL=$$require $(PACKAGE_VENV)/bin/pytest -p no:cacheprovider -m root
+	@$(CARGO) build --quiet --release --locked --manifest-path userspace/Cargo.toml
 
 lint: deps-lint deps-build $(VENV)/bin/ruff ## check format and style of all sources
 	$(CARGO) fmt --all --check --manifest-path userspace/Cargo.toml
@@ -100,7 +126,13 @@ $(TEST_VENV)/ready: Makefile | deps-test
 	$(TEST_VENV)/bin/pip install --quiet grpcio==1.76.0 duckdb==2.0.0 perfetto==0.59.1
 	@touch $@
 
+# What the package's tests and the notebooks import.
+$(PACKAGE_VENV)/ready: userspace/python/requirements.txt | deps-test
+	python3 -m venv $(PACKAGE_VENV)
+	$(PACKAGE_VENV)/bin/pip install --quiet -r userspace/python/requirements.txt
+	@touch $@
+
 clean: ## remove everything that was built
 	$(CARGO) clean --manifest-path userspace/Cargo.toml
 	@for target in $(TARGETS); do $(MAKE) -C targets/$$target clean; done
-	rm -rf .cache targets/frpc/rpcprobe.out targets/frpc/rpcprobe.out.[0-9]* targets/frpc/answers.txt
+	rm -rf .cache notebooks/exported targets/frpc/rpcprobe.out targets/frpc/rpcprobe.out.[0-9]* targets/frpc/answers.txt

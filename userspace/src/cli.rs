@@ -271,6 +271,9 @@ pub struct FigureArgs {
     /// slowest)
     #[arg(long, value_name = "ID")]
     pub id: Vec<u64>,
+    /// Only the requests whose numbers are in FILE (`-`: standard input), with white space or commas between them
+    #[arg(long, value_name = "FILE")]
+    pub ids: Option<PathBuf>,
     /// Indent the JSON
     #[arg(long)]
     pub json: bool,

@@ -198,4 +198,23 @@ fn figures_are_listed_and_refuse_what_they_cannot_show() {
     let points = figure["data"].as_array().expect("traces").iter();
     let points: usize = points.map(|trace| trace["x"].as_array().map_or(0, Vec::len)).sum();
     assert!(succeeded && (1..=3).contains(&points), "{json}");
+    // The same ones from a file, and by standard input.
+    let file = capture.path().join("ids");
+    let named = file.to_str().expect("UTF-8");
+    fs::write(&file, "3,1\n2").expect("written");
+    let of_file = ["requests", directory, "--kind", "http1", "--ids", named];
+    assert_eq!(run(&of_file).1, json);
+    let mut command = rpcprobe(["figure"]);
+    command.args(["requests", directory, "--kind", "http1", "--ids", "-"]);
+    let output = command.stdin(File::open(&file).expect("a file")).output().expect("rpcprobe runs");
+    assert_eq!(text(&output.stdout), json);
+    for (held, why) in [("1 4711 9", "no request 4711"), ("", "no request"), ("1 x", "`x`")] {
+        fs::write(&file, held).expect("written");
+        let (succeeded, _, said) = run(&of_file);
+        assert!(!succeeded && said.contains(why), "{held}: {said}");
+    }
+    // Number 17 is incomplete.
+    fs::write(&file, (1..=50).map(|id| format!("{id} ")).collect::<String>()).expect("written");
+    let (succeeded, _, said) = run(&of_file);
+    assert!(succeeded && said.contains("incomplete: not in the figure"), "{said}");
 }

@@ -46,7 +46,7 @@ pub struct FilterArgs {
 impl From<FilterArgs> for RequestFilter {
     fn from(args: FilterArgs) -> RequestFilter {
         RequestFilter {
-            ids: Vec::new(),
+            ids: None,
             kinds: args.kind,
             methods: args.method,
             statuses: args.status,

@@ -1,11 +1,13 @@
 //! `rpcprobe figure NAME DIR...`
 
+use std::collections::BTreeSet;
 use std::io::{BufWriter, Write};
 
 use anyhow::{bail, Result};
 use serde_json::Value;
 
 use super::gathered::{self, Figures};
+use super::request_ids;
 use crate::cli::FigureArgs;
 use crate::figures::{figure as figure_of, Drawn, GroupKey, Name, Selection};
 use crate::output;
@@ -22,10 +24,10 @@ pub fn figure(args: FigureArgs) -> Result<i32> {
         return Ok(0);
     };
     let mut filter = RequestFilter::from(args.filter);
-    filter.ids.clone_from(&args.id);
+    filter.ids = request_ids::of(&args.id, args.ids.as_deref())?;
     let value = match name {
         Name::Shift | Name::Waterfall => of_sides(name, &args.dirs, &filter)?,
-        Name::Timeline => time_line(&args.dirs, &args.id, filter)?,
+        Name::Timeline => time_line(&args.dirs, filter)?,
         _ => {
             let selection =
                 Selection { band: args.band.unwrap_or_default(), category: args.category };
@@ -49,7 +51,11 @@ fn of_group(
     selection: Selection,
 ) -> Result<Value> {
     let query = Query { filter, by: None };
-    let figures = Figures::of(gathered::open(dirs)?, query)?;
+    let captures = gathered::open(dirs)?;
+    if let Some(ids) = &query.filter.ids {
+        request_ids::check(&captures, ids)?;
+    }
+    let figures = Figures::of(captures, query)?;
     let groups = &figures.gathered.groups;
     let kinds: Vec<_> = groups.iter().filter(|group| group.key.method.is_none()).collect();
     let group = match &kinds[..] {
@@ -91,12 +97,13 @@ fn of_sides(name: Name, dirs: &[std::path::PathBuf], filter: &RequestFilter) -> 
 }
 
 /// Of the request of that number, or else the slowest that passes.
-fn time_line(dirs: &[std::path::PathBuf], ids: &[u64], filter: RequestFilter) -> Result<Value> {
+fn time_line(dirs: &[std::path::PathBuf], filter: RequestFilter) -> Result<Value> {
     let captures = gathered::open(dirs)?;
     let [capture] = &captures[..] else { bail!("a time line is of one request of one capture") };
-    let id = match ids {
-        [id] => *id,
-        [] => slowest(capture, &filter)?,
+    let ids = filter.ids.as_ref().map(BTreeSet::len);
+    let id = match (ids, filter.ids.as_ref().and_then(BTreeSet::first)) {
+        (None, _) => slowest(capture, &filter)?,
+        (Some(1), Some(id)) => *id,
         _ => bail!("a time line is of one request: give one --id"),
     };
     let rows = output::stream_requests(&capture.requests)?;

@@ -13,6 +13,7 @@ mod gathered;
 mod generate;
 mod page;
 mod report;
+mod request_ids;
 mod requests;
 mod run;
 mod runs;

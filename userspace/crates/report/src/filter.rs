@@ -1,20 +1,21 @@
 //! Which requests a reader wants to see: one filter for every command that reads a capture.
 
+use std::collections::BTreeSet;
 use std::fmt::{Display, Formatter};
 use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
 use super::text::escape;
-use super::units::format_ns;
+use super::units::{count, format_ns};
 use rpcprobe_model::{End, Kind, Request};
 
 /// Conditions on a request. All must hold; of several values of one condition any is enough, and a
 /// condition without values always holds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RequestFilter {
-    /// Numbers of requests.
-    pub ids: Vec<u64>,
+    /// Numbers of requests; an empty set: none passes.
+    pub ids: Option<BTreeSet<u64>>,
     pub kinds: Vec<Kind>,
     pub methods: Vec<Pattern>,
     pub statuses: Vec<StatusPattern>,
@@ -55,7 +56,7 @@ impl RequestFilter {
     /// Everything but the latency.
     fn admits(&self, request: &Request, capture_start_ns: u64) -> bool {
         let offset_ns = request.start_ns.checked_sub(capture_start_ns);
-        any(&self.ids, |id| *id == request.request_id)
+        self.ids.as_ref().is_none_or(|ids| ids.contains(&request.request_id))
             && any(&self.kinds, |kind| *kind == request.kind)
             && any(&self.methods, |of| request.method.as_deref().is_some_and(|m| of.matches(m)))
             && any(&self.statuses, |of| of.matches(request))
@@ -80,6 +81,9 @@ impl RequestFilter {
     }
 }
 
+/// Of more, a filter tells how many they are.
+const IDS_SHOWN: usize = 10;
+
 fn any<T>(values: &[T], holds: impl Fn(&T) -> bool) -> bool {
     values.is_empty() || values.iter().any(holds)
 }
@@ -88,7 +92,14 @@ impl Display for RequestFilter {
     /// `kind http1, method GET /a*, latency >= 3.00 ms`
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         let mut parts = Vec::new();
-        list(&mut parts, "request", &self.ids);
+        match &self.ids {
+            None => {}
+            Some(ids) if ids.is_empty() => parts.push("no request".into()),
+            Some(ids) if ids.len() > IDS_SHOWN => {
+                parts.push(format!("{} by number", count(ids.len() as u64, "request")))
+            }
+            Some(ids) => list(&mut parts, "request", &ids.iter().copied().collect::<Vec<_>>()),
+        }
         list(&mut parts, "kind", &self.kinds);
         list(&mut parts, "method", &self.methods);
         list(&mut parts, "status", &self.statuses);

@@ -1,0 +1,229 @@
+import marimo
+
+__generated_with = "0.25.2"
+app = marimo.App(width="medium", app_title="A first breakdown")
+
+
+@app.cell
+def _(mo):
+    mo.md(r"""
+    # A first breakdown: where does the time of a round trip go?
+
+    A program asks, another answers, and the first waits in between. That is a **request**. How long it takes is its
+    **latency**, and everybody measures that. The question here is what it *consists of*: computing, the kernel's work,
+    waiting for a CPU, waiting for data that is there and not yet read.
+
+    `rpcprobe` watches an unmodified program from inside the kernel and splits every request into **segments**. Each
+    segment is one thread doing (or awaiting) one thing, and has a **category**. Segments follow each other without a gap,
+    so that they add up to the latency to the nanosecond. That is a law here, and you will check it below.
+
+    The program is `targets/frpc`: its front end sends 300 arithmetic expressions to a back end, one at a time, and reads
+    the values. They can talk in three ways: through two pipes, through shared memory, through a Unix socket.
+    """)
+    return
+
+
+@app.cell
+def _():
+    import captures
+    import marimo as mo
+    import shown
+
+    return captures, mo, shown
+
+
+@app.cell
+def _(captures, mo):
+    given = captures.given(mo.cli_args())
+    runs = {f"{number}: {cap.path.name}": cap for number, cap in enumerate(given, 1)} or {
+        "pipes": captures.frpc(mode=3),
+        "shared memory": captures.frpc(mode=5),
+        "Unix socket": captures.frpc(mode=6),
+    }
+    return (runs,)
+
+
+@app.cell
+def _(mo, runs):
+    mode = mo.ui.dropdown(list(runs), value=next(iter(runs)), label="Run, by how the two talk")
+    mode
+    return (mode,)
+
+
+@app.cell
+def _(captures, mode, runs):
+    cap = runs[mode.value]
+    told = captures.asked(cap)
+    kind = told["kind"]
+    return cap, kind, told
+
+
+@app.cell
+def _(mo):
+    mo.md(r"""
+    ## One number is not enough
+
+    The mean hides that requests differ. A **percentile** says how many are faster: half take less than p50, 99 of 100
+    less than p99. On most machines p99 is many times p50, and what makes those requests slow is not what makes up the
+    others.
+    """)
+    return
+
+
+@app.cell
+def _(shown, told):
+    shown.table(
+        [told["latency"] | {"requests": told["requests"], "kind": told["kind"]}],
+        {
+            "kind": "kind",
+            "requests": "requests",
+            "mean_ns": "mean",
+            "p50_ns": "p50",
+            "p90_ns": "p90",
+            "p99_ns": "p99",
+            "max_ns": "slowest",
+        },
+    )
+    return
+
+
+@app.cell
+def _(mo, told):
+    bands = {"all requests": "all"}
+    if told["requests"] - told["incomplete"] >= 100:
+        bands |= {
+            "the faster half": "p0-50",
+            "p50 to p90": "p50-90",
+            "p90 to p99": "p90-99",
+            "the slowest 1 %": "top1",
+        }
+    band = mo.ui.dropdown(bands, value="all requests", label="Percentile band")
+    band
+    return (band,)
+
+
+@app.cell
+def _(band, cap, kind):
+    cap.figure("latency", kind=kind, band=band.value)
+    return
+
+
+@app.cell
+def _(mo):
+    mo.md(r"""
+    Above is the share of requests that take less than a latency, below how many there are at each. The axis is
+    logarithmic: from one tick to the next it is ten times as long, so that the few slow ones are in sight.
+
+    ## What it consists of
+
+    A bar for each band, split by category. Read it from left to right: what grows is what makes requests slow.
+
+    * `user` is the program's own code; `kernel.*` is the kernel's, on behalf of the program.
+    * `runqueue.wakeup` is a thread that could run, has been woken for that, and has no CPU yet.
+    * `queue.*` is a message that is there and not yet read.
+    * `lock` (in shared memory: the hand-over from one to the other) is waiting for another thread to let go.
+    """)
+    return
+
+
+@app.cell
+def _(band, cap, kind):
+    cap.figure("breakdown", kind=kind, band=band.value)
+    return
+
+
+@app.cell
+def _(mo, told):
+    found = list(dict.fromkeys(part["category"] for part in told["parts"] if part["total_ns"] > 0))
+    category = mo.ui.dropdown(found, value=found[0], label="Category")
+    category
+    return (category,)
+
+
+@app.cell
+def _(mo):
+    mo.md(r"""
+    How long do single requests spend in the category that you chose? Is it a little in each, or much in a few?
+    """)
+    return
+
+
+@app.cell
+def _(band, cap, category, kind):
+    cap.figure("latency", kind=kind, band=band.value, category=category.value)
+    return
+
+
+@app.cell
+def _(mo):
+    mo.md(r"""
+    ## Check it yourself
+
+    A capture is a directory of plain Parquet files, and `cap.sql` asks DuckDB about them. First the law: requests whose
+    segments do not add up to their latency. There must be none.
+    """)
+    return
+
+
+@app.cell
+def _(cap):
+    wrong = cap.sql(
+        """select r.request_id, r.latency_ns, sum(s.duration_ns)::bigint as segments_ns
+           from requests r join segments s using (request_id) where r.complete
+           group by r.request_id, r.latency_ns having sum(s.duration_ns) <> r.latency_ns"""
+    )
+    assert len(wrong) == 0, wrong.rows()
+    len(wrong)
+    return
+
+
+@app.cell
+def _(mo):
+    mo.md(r"""
+    Then the breakdown by hand, with its **evidence**: `measured` is what the kernel's own events bound on both sides,
+    `modelled` is inferred, and `sampled` comes from samples. Figures mark what is not measured (`~`, `*`).
+    """)
+    return
+
+
+@app.cell
+def _(cap, kind, shown, told):
+    by_hand = cap.sql(
+        """select category, side, sum(duration_ns)::bigint as total_ns,
+                  (sum(duration_ns) / (select count(*) from requests where complete and kind = $kind))::bigint as per_request_ns,
+                  100.0 * sum(duration_ns) / (select sum(latency_ns) from requests where complete and kind = $kind) as share,
+                  100.0 * coalesce(sum(duration_ns) filter (evidence = 'measured'), 0) / sum(duration_ns) as measured
+           from segments join requests using (request_id) where complete and kind = $kind
+           group by category, side order by total_ns desc limit 8""",
+        {"kind": kind},
+    ).rows()
+    # The same numbers as in the report.
+    reported = {(part["category"], part["side"]): part["total_ns"] for part in told["parts"]}
+    assert all(reported[row["category"], row["side"]] == row["total_ns"] for row in by_hand)
+    shown.table(
+        by_hand,
+        {
+            "category": "category",
+            "side": "side",
+            "per_request_ns": "a request",
+            "share": "share, %",
+            "measured": "measured, %",
+        },
+    )
+    return
+
+
+@app.cell
+def _(mo):
+    mo.md(r"""
+    ## To think about
+
+    1. Choose the other ways to talk. Which categories change, and which do not? Why is the evaluator's `user` time the same?
+    2. Two threads that take turns need a wake-up for each message. What is its share, and could it be saved?
+    3. Where would a faster evaluator help, and how much at most?
+    """)
+    return
+
+
+if __name__ == "__main__":
+    app.run()

@@ -1,0 +1,174 @@
+import marimo
+
+__generated_with = "0.25.2"
+app = marimo.App(width="medium", app_title="tmpfs against ext4")
+
+
+@app.cell
+def _(mo):
+    mo.md(r"""
+    # tmpfs against ext4: is B slower, and why?
+
+    The evaluator is started for each of 60 expressions, as a process of its own. It reads its expression from a file and
+    writes the value to another. **A** has these files in memory (tmpfs), **B** on an ext4 file system. A request here is
+    a run of the evaluator: from `fork` until its parent has waited for it.
+
+    The question is a comparison, and comparisons go wrong in a way of their own: requests of one run resemble each other,
+    because they share a machine in one state. Ten thousand requests of two runs are *two* observations, not ten thousand.
+    """)
+    return
+
+
+@app.cell
+def _():
+    import os
+
+    import captures
+    import marimo as mo
+    import rpcprobe
+    import shown
+
+    return captures, mo, os, rpcprobe, shown
+
+
+@app.cell
+def _(captures, mo, os):
+    # Pairs of runs, A and B in turns. Eight are the fewest that can show anything at the level of 1 %.
+    pairs = int(os.environ.get("RPCPROBE_PAIRS", "8"))
+    given = captures.given(mo.cli_args(), least=2)
+    side_a, side_b = given[::2], given[1::2]
+    if not given:
+        for _pair in range(pairs):
+            # In changing order, so that what drifts does not look like a difference.
+            for _on_disk in (False, True) if _pair % 2 == 0 else (True, False):
+                (side_b if _on_disk else side_a).append(captures.files(on_disk=_on_disk))
+    return side_a, side_b
+
+
+@app.cell
+def _(mo, side_a):
+    run = mo.ui.dropdown(
+        {f"pair {number + 1}": number for number in range(len(side_a))}, value="pair 1", label="Run"
+    )
+    run
+    return (run,)
+
+
+@app.cell
+def _(run, side_a, side_b):
+    chosen = {"A: tmpfs": side_a[run.value], "B: ext4": side_b[run.value]}
+    # Other programs of the script (mount, mkfs) are requests as well.
+    evaluator = {"kind": "exec", "method": "*frpc"}
+    return chosen, evaluator
+
+
+@app.cell
+def _(chosen, evaluator, shown):
+    shown.table(
+        [
+            {"side": side} | kind["latency"] | {"requests": kind["requests"]}
+            for side, cap in chosen.items()
+            for kind in cap.report(**evaluator)["kinds"]
+        ],
+        {
+            "side": "side",
+            "requests": "runs of it",
+            "mean_ns": "mean",
+            "p50_ns": "p50",
+            "p90_ns": "p90",
+            "max_ns": "slowest",
+        },
+    )
+    return
+
+
+@app.cell
+def _(mo):
+    mo.md(r"""
+    Choose another pair: the numbers change, perhaps more than A differs from B. That is why one pair decides nothing.
+
+    ## One pair, described
+
+    What the mean changed by, category by category. The steps add up to the whole change exactly. This *describes* two
+    captures; whether the next two would look alike, it cannot say.
+    """)
+    return
+
+
+@app.cell
+def _(chosen, evaluator, rpcprobe):
+    rpcprobe.diff(*chosen.values(), **evaluator).figure("waterfall")
+    return
+
+
+@app.cell
+def _(mo):
+    mo.md(r"""
+    ## All pairs, decided
+
+    Over all pairs a difference can be told from chance: if there was none, A and B of each pair could be swapped without
+    anybody noticing. The *p* below is the share of all such swaps that show as large a difference. With 8 pairs there are
+    256 swaps, so p is at least 2/256, just under 1 %. "Changed" is said of what has p of at most 1 % and is large enough to
+    matter; intervals say how large it may be.
+    """)
+    return
+
+
+@app.cell
+def _(evaluator, rpcprobe, shown, side_a, side_b):
+    comparison = rpcprobe.diff(side_a, side_b, **evaluator)
+    shown.said(comparison)
+    return
+
+
+@app.cell
+def _(mo):
+    mo.md(r"""
+    `sudo rpcprobe ab -- A... --- B...` does all of this in one command, with an order drawn at random.
+
+    ## What has to do with files at all
+
+    The categories that tmpfs and ext4 can differ in: the kernel's file code (`kernel.vfs`), waiting for the journal
+    (`journal`), for the disk (`block_io`) and for writing back (`writeback`). A mean over all runs of each side:
+    """)
+    return
+
+
+@app.cell
+def _(evaluator, shown, side_a, side_b):
+    def mean_ns(side, column):
+        found = [
+            cap.sql(
+                f"""select coalesce(avg(coalesce({column}, 0)), 0)::bigint as ns from requests
+                    where complete and kind = 'exec' and method like '%frpc'"""
+            ).rows()[0]["ns"]
+            for cap in side
+        ]
+        return sum(found) // len(found)
+
+    assert evaluator["method"] == "*frpc"
+    shown.table(
+        [
+            {"column": column, "a_ns": mean_ns(side_a, column), "b_ns": mean_ns(side_b, column)}
+            for column in ("kernel_vfs", "journal", "block_io", "writeback", "latency_ns")
+        ],
+        {"column": "column", "a_ns": "A: tmpfs", "b_ns": "B: ext4"},
+    )
+    return
+
+
+@app.cell
+def _(mo):
+    mo.md(r"""
+    ## To think about
+
+    1. Nothing here calls `fsync`. Which categories would you expect to grow if the evaluator did?
+    2. Most of a run is starting a process. How large a change of file work could these pairs show? (The comparison says
+       what it would have found.)
+    3. If p was 3 %, what would you do: say that nothing differs, or take more pairs?
+    """)
+    return
+
+
+if __name__ == "__main__":
+    app.run()

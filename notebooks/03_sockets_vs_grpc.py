@@ -1,0 +1,195 @@
+import marimo
+
+__generated_with = "0.25.2"
+app = marimo.App(width="medium", app_title="Sockets against gRPC")
+
+
+@app.cell
+def _(mo):
+    mo.md(r"""
+    # Sockets against gRPC: what does a framework cost?
+
+    `targets/stockbazaar` tells prices of stocks, twice: by plain sockets, a connection and a line of text for each
+    request, and by gRPC, which keeps one connection and speaks HTTP/2 on it. Server, client and the work in between are
+    the same. A call by gRPC takes longer here. Where?
+
+    rpcprobe finds the requests by itself: bytes that go to and fro on a TCP connection are of kind `tcp`; streams of
+    HTTP/2 are recognised, and are of kind `http2`, with the method that was called.
+    """)
+    return
+
+
+@app.cell
+def _():
+    import captures
+    import marimo as mo
+    import rpcprobe
+    import shown
+
+    return captures, mo, rpcprobe, shown
+
+
+@app.cell
+def _(captures, mo):
+    given = captures.given(mo.cli_args(), least=2)
+    runs = dict(zip(("sockets", "gRPC"), given, strict=False)) or {
+        "sockets": captures.stockbazaar("socket"),
+        "gRPC": captures.stockbazaar("grpc"),
+    }
+    return (runs,)
+
+
+@app.cell
+def _(captures, runs, shown):
+    kinds = {name: captures.asked(cap) for name, cap in runs.items()}
+    shown.table(
+        [
+            {"run": name, "kind": kind["kind"], "requests": kind["requests"]} | kind["latency"]
+            for name, kind in kinds.items()
+        ],
+        {
+            "run": "run",
+            "kind": "kind",
+            "requests": "requests",
+            "p50_ns": "p50",
+            "p90_ns": "p90",
+            "mean_ns": "mean",
+        },
+    )
+    return (kinds,)
+
+
+@app.cell
+def _(mo, runs):
+    run = mo.ui.dropdown(list(runs), value="gRPC", label="Run")
+    run
+    return (run,)
+
+
+@app.cell
+def _(kinds, run, runs):
+    cap, kind = runs[run.value], kinds[run.value]["kind"]
+    cap.figure("breakdown", kind=kind)
+    return cap, kind
+
+
+@app.cell
+def _(mo):
+    mo.md(r"""
+    ## Threads behind threads
+
+    A server of sockets has one thread that accepts and one that serves. gRPC hands a call from a thread that reads the
+    connection to one of a pool that runs the handler, and back. Each hand-over is a wake-up, and each wake-up is a wait for
+    a CPU. The time line of the slowest request shows them as lanes; its line is the **critical path**, which is what the
+    request was really waiting for at each moment.
+    """)
+    return
+
+
+@app.cell
+def _(cap, kind, mo):
+    slowest = cap.sql(
+        """select request_id, latency_ns from requests where complete and kind = $kind
+           order by latency_ns desc, request_id limit 10""",
+        {"kind": kind},
+    ).rows()
+    request = mo.ui.dropdown(
+        {f"request {row['request_id']}": row["request_id"] for row in slowest},
+        value=f"request {slowest[0]['request_id']}",
+        label="Request, slowest first",
+    )
+    request
+    return (request,)
+
+
+@app.cell
+def _(cap, request):
+    cap.figure("timeline", requests=request.value)
+    return
+
+
+@app.cell
+def _(mo):
+    mo.md(r"""
+    How often does the path of a request change from one thread to another, and how many of these are on each side?
+    """)
+    return
+
+
+@app.cell
+def _(kinds, runs, shown):
+    def hops(name):
+        return (
+            runs[name]
+            .sql(
+                """with steps as (
+                 select request_id, tid <> lag(tid) over (partition by request_id order by seq) as changes
+                 from segments join requests using (request_id) where complete and kind = $kind)
+               select $name as run, sum(case when changes then 1 else 0 end)::double / count(distinct request_id) as hops,
+                      count(*)::double / count(distinct request_id) as segments from steps""",
+                {"kind": kinds[name]["kind"], "name": name},
+            )
+            .rows()[0]
+        )
+
+    shown.table(
+        [hops(name) for name in runs],
+        {"run": "run", "hops": "changes of thread a request", "segments": "segments a request"},
+    )
+    return
+
+
+@app.cell
+def _(mo):
+    mo.md(r"""
+    ## The difference, category by category
+
+    Bytes read and written by both, so the network is the same: `kernel.tcp` should not differ by much for each message,
+    but gRPC sends more of them. What is left is Python, the framework's own code (`user`), and waiting: for a CPU
+    (`runqueue.*`), for a lock (Python's interpreter lock, too), for a thread to read what is there (`queue.*`).
+    """)
+    return
+
+
+@app.cell
+def _(kinds, shown):
+    def by_category(kind):
+        count, parts = kind["requests"] - kind["incomplete"], {}
+        for part in kind["parts"]:
+            parts[part["category"]] = parts.get(part["category"], 0) + part["total_ns"] / count
+        return parts
+
+    sockets, grpc = (by_category(kind) for kind in kinds.values())
+    rows = [
+        {
+            "category": name,
+            "a_ns": sockets.get(name, 0),
+            "b_ns": grpc.get(name, 0),
+            "change_ns": grpc.get(name, 0) - sockets.get(name, 0),
+        }
+        for name in {**sockets, **grpc}
+    ]
+    rows.sort(key=lambda row: -abs(row["change_ns"]))
+    shown.table(
+        rows[:10],
+        {"category": "category", "a_ns": "sockets", "b_ns": "gRPC", "change_ns": "difference"},
+    )
+    return
+
+
+@app.cell
+def _(mo):
+    mo.md(r"""
+    These are two captures, so this *describes* them; `rpcprobe ab` would say what of it holds beyond them.
+
+    ## To think about
+
+    1. A request by sockets begins when the client has connected. Where is the time for connecting, and is the comparison fair?
+    2. Which of the categories would be smaller in another language, and which would not?
+    3. Two threads of a pool serve five clients: which category grows?
+    """)
+    return
+
+
+if __name__ == "__main__":
+    app.run()

@@ -1,0 +1,185 @@
+import marimo
+
+__generated_with = "0.25.2"
+app = marimo.App(width="medium", app_title="A null RPC, and caching")
+
+
+@app.cell
+def _(mo):
+    mo.md(r"""
+    # A null RPC, and what a cache saves
+
+    A remote procedure call that does nothing still takes time: that is the price of being remote, and every other call pays
+    it, too. `targets/flexcache` has objects on a server, and copies of them near its clients, over ONC RPC (what NFS speaks).
+    Its client does five operations, each many times:
+
+    | operation | what it needs |
+    | --- | --- |
+    | `null` | one message and its answer, nothing to do |
+    | `invoke` | one message; the object server does it |
+    | `validate` | two, one made for the other: is my copy still the newest? |
+    | `cache` | a copy, and all that makes it valid |
+    | `read` | nothing: the copy is valid |
+    """)
+    return
+
+
+@app.cell
+def _():
+    import captures
+    import marimo as mo
+    import shown
+
+    return captures, mo, shown
+
+
+@app.cell
+def _(captures, mo):
+    given = captures.given(mo.cli_args())
+    cap, log = (given[0], {}) if given else captures.flexcache()
+    return cap, log
+
+
+@app.cell
+def _(mo):
+    mo.md(r"""
+    ## What the client sees
+
+    By the client's own clock, before and after each operation. A `read` of a valid copy is so short because there is no message
+    at all, and so it is **no request**: rpcprobe sees nothing of it, rightly.
+    """)
+    return
+
+
+@app.cell
+def _(log, shown):
+    def middle(values):
+        return sorted(values)[(len(values) - 1) // 2]
+
+    shown.table(
+        [
+            {"operation": name, "times": len(ns), "p50_ns": middle(ns), "max_ns": max(ns)}
+            for name, ns in log.items()
+            if ns
+        ],
+        {"operation": "operation", "times": "times", "p50_ns": "p50", "max_ns": "slowest"},
+    )
+    return
+
+
+@app.cell
+def _(mo):
+    mo.md(r"""
+    ## What happened in between
+
+    Each message and its answer is a request of kind `oncrpc`, with the procedure that was called: program, version, number.
+    Program 536900353 is the object server (its procedure 0 is `null`, 1 is `invoke`), 536900354 the consistency cacher,
+    536900355 a client's process cacher.
+    """)
+    return
+
+
+@app.cell
+def _(cap, shown):
+    kinds = [of["kind"] for of in cap.report()["kinds"]]
+    kind = "oncrpc" if "oncrpc" in kinds else kinds[0]
+    methods = cap.sql(
+        """select coalesce(method, '(not known)') as method, client_comm, server_comm, count(*)::int as count,
+                  percentile_disc(0.5) within group (order by latency_ns) as p50_ns,
+                  count(parent_request_id)::int as made_for_another
+           from requests where complete and kind = $kind group by all order by count desc limit 10""",
+        {"kind": kind},
+    ).rows()
+    shown.table(
+        methods,
+        {
+            "method": "procedure",
+            "client_comm": "who asks",
+            "server_comm": "whom",
+            "count": "requests",
+            "p50_ns": "p50",
+            "made_for_another": "made for another",
+        },
+    )
+    return kind, methods
+
+
+@app.cell
+def _(cap, kind):
+    cap.figure("breakdown", by="method", kind=kind)
+    return
+
+
+@app.cell
+def _(mo):
+    mo.md(r"""
+    Look at the shares, not the lengths: how much of a null call is the procedure itself (`user`, on the server's side), how much
+    is the network code (`kernel.*`), and how much is changing from one program to the other (`runqueue.*`, `queue.*`)?
+
+    ## Which request was made for which
+
+    A `validate` asks the consistency cacher, which asks another process before it answers. The inner request lies inside
+    the outer one; its time is part of the outer one's wait.
+    """)
+    return
+
+
+@app.cell
+def _(cap):
+    cap.figure("tree")
+    return
+
+
+@app.cell
+def _(methods, mo):
+    names = list(dict.fromkeys(row["method"] for row in methods))
+    method = mo.ui.dropdown(names, value=names[0], label="Procedure")
+    method
+    return (method,)
+
+
+@app.cell
+def _(cap, kind, method):
+    # By their numbers: a method's name may have a `*`, which stands for any characters in a filter.
+    selected = cap.sql(
+        """select request_id, latency_ns from requests
+           where complete and kind = $kind and coalesce(method, '(not known)') = $method order by latency_ns""",
+        {"kind": kind, "method": method.value},
+    )
+    cap.figure("latency", kind=kind, requests=selected)
+    return (selected,)
+
+
+@app.cell
+def _(mo, selected):
+    rows = selected.rows()
+    places = {"the fastest": 0, "a typical one": len(rows) // 2, "the slowest": len(rows) - 1}
+    request = mo.ui.dropdown(
+        {name: rows[place]["request_id"] for name, place in places.items()},
+        value="a typical one",
+        label="Request",
+    )
+    request
+    return (request,)
+
+
+@app.cell
+def _(cap, request):
+    cap.figure("timeline", requests=request.value)
+    return
+
+
+@app.cell
+def _(mo):
+    mo.md(r"""
+    ## To think about
+
+    1. A cache saves messages. From the figures: how many `read`s must there be for each `cache`, so that caching pays?
+    2. What of a null call would a faster network save, and what of it would a faster CPU?
+    3. Which part would be left if both ends were one process?
+    """)
+    return
+
+
+if __name__ == "__main__":
+    app.run()

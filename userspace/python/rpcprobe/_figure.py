@@ -1,0 +1,105 @@
+"""Figures: computed by the program, given a size and a title here."""
+
+import html
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+from . import _program
+from ._error import Error
+
+if TYPE_CHECKING:
+    import plotly.graph_objects
+
+# What the bars of "breakdown" are, and the figure that has them.
+BREAKDOWN_BY = {"band": "breakdown", "method": "methods", "time": "overtime"}
+# Pixels: of figures that grow with their rows for each row; of others in all.
+ROW = {"methods": 44, "timeline": 46, "tree": 36, "cpu": 30}
+HEIGHT = {"latency": 420, "breakdown": 420, "requests": 400, "shift": 380, "waterfall": 420}
+# Figures whose colours are categories, which a legend names.
+COLOURED = {"breakdown", "methods", "overtime", "requests", "timeline", "cpu"}
+# plotly does not wrap titles: so many characters of each are as wide as a phone.
+OF_TITLE, OF_NOTE = 40, 48
+
+
+def name_of(name: str, by: str | None, of_two: bool) -> str:
+    """The program's name for a figure.
+
+    Raises:
+        Error: there is no such figure, or it is of something else.
+    """
+    known = _program.figures()
+    if name not in known:
+        raise Error(f"there is no figure {name!r}; there are {', '.join(known)}")
+    if (name in ("shift", "waterfall")) != of_two:
+        other = "rpcprobe.diff(a, b)" if not of_two else "a capture"
+        raise Error(f"the figure {name!r} is one of {other}: {other}.figure({name!r})")
+    if by is None:
+        return name
+    if name != "breakdown":
+        raise Error(f"only the figure 'breakdown' has a choice of `by`, not {name!r}")
+    if by not in BREAKDOWN_BY:
+        raise Error(f"a breakdown is by {', '.join(map(repr, BREAKDOWN_BY))}, not by {by!r}")
+    return BREAKDOWN_BY[by]
+
+
+def drawn(name: str, *arguments: str, given: str | None = None) -> "plotly.graph_objects.Figure":
+    """A figure as the program computes it, with a title, notes below that, and a height that fits.
+
+    Raises:
+        Error: as the program says.
+    """
+    import plotly.graph_objects
+
+    printed, said = _program.answer("figure", name, *arguments, given=given)
+    figure: dict[str, Any] = _program.from_json(printed)
+    layout = figure["layout"]
+    meta = layout.get("meta") or {}
+    notes = [said.replace("--kind selects", "`kind` selects"), str(meta.get("note") or "")]
+    title = lines(_program.figures()[name], OF_TITLE)
+    below = [line for note in notes for line in lines(note, OF_NOTE)]
+    if "rows" in meta:
+        height = max(int(meta["rows"]) * ROW.get(name, 34) + 80, 140)
+    else:
+        height = HEIGHT.get(name, 340)
+    if name in COLOURED:
+        below += legend(figure["data"])
+    top = 24 + 20 * len(title) + 16 * len(below)
+    made = plotly.graph_objects.Figure(data=figure["data"], layout=layout)
+    made.update_layout(
+        title={
+            "text": "<br>".join(title),
+            "font": {"size": 15},
+            "subtitle": {"text": "<br>".join(below), "font": {"size": 12}},
+            "x": 0.01,
+            "yref": "container",
+            "y": 1 - 16 / (height + top),
+            "yanchor": "top",
+        },
+        height=height + top,
+        margin={"l": 56, "r": 16, "t": top + 12, "b": 48, "pad": 4},
+    )
+    made.update_xaxes(automargin=True, tickfont={"size": 11})
+    made.update_yaxes(automargin=True, tickfont={"size": 11})
+    return made
+
+
+def legend(data: list[dict[str, Any]]) -> list[str]:
+    """Each category of a figure in its colour, in lines; plotly's own legend would take a phone's whole figure."""
+    named: dict[str, str] = {}
+    for trace in data:
+        if (trace.get("meta") or {}).get("category") is not None:
+            named.setdefault(trace["meta"]["category"], trace["marker"]["color"])
+    rows: list[list[str]] = [[]]
+    for name in named:
+        if len("  ".join([*rows[-1], f"■ {name}"])) > OF_NOTE:
+            rows.append([])
+        rows[-1].append(f"■ {name}")
+    colour = {
+        f"■ {name}": f'<span style="color:{of}">■</span> {name}' for name, of in named.items()
+    }
+    return ["  ".join(colour[entry] for entry in row) for row in rows if row]
+
+
+def lines(text: str, most: int) -> list[str]:
+    """Text in lines of so many characters, as plotly shows it as it is."""
+    return [html.escape(line, quote=False) for line in textwrap.wrap(text, most)]

@@ -1,0 +1,56 @@
+"""Which requests: the filters of the command line."""
+
+from collections.abc import Iterable
+from typing import TypedDict
+
+from ._error import Error
+
+Words = str | Iterable[str]
+
+
+class Filter(TypedDict, total=False):
+    """Conditions on requests; all that are given must hold, and of several values of one any is enough.
+
+    `kind`, `method`, `status`, `client` and `server` are as in `rpcprobe report --help` (`*` in a method or name stands
+    for any characters). `from_ns` and `to_ns` bound the begin, in nanoseconds since the capture's begin: the first is
+    included, the second is not. `min_ns` and `max_ns` bound the latency, both included.
+    """
+
+    kind: Words
+    method: Words
+    status: Words | int
+    client: Words | int
+    server: Words | int
+    from_ns: int
+    to_ns: int
+    min_ns: int
+    max_ns: int
+
+
+WORDS = ("kind", "method", "status", "client", "server")
+TIMES = ("from_ns", "to_ns", "min_ns", "max_ns")
+
+
+def options(given: Filter) -> list[str]:
+    """The options of the command line that say the same.
+
+    Raises:
+        Error: there is no such condition, or not with such a value.
+    """
+    found: list[str] = []
+    for name, value in given.items():
+        if value is None:
+            continue
+        if name in WORDS:
+            values = [value] if isinstance(value, str | int) else list(value)  # type: ignore[call-overload]
+            if not values:
+                raise Error(f"no request passes: {name} is one of none")
+            # One word each, so that no value can be taken for an option.
+            found += [f"--{name}={one}" for one in values]
+        elif name in TIMES:
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise Error(f"{name} is a number of nanoseconds, not {value!r}")
+            found.append(f"--{name.removesuffix('_ns')}={value}ns")
+        else:
+            raise Error(f"there is no filter {name!r}; there are {', '.join((*WORDS, *TIMES))}")
+    return found

@@ -1,0 +1,84 @@
+"""`pip install .` in a fresh virtual environment gives the program and the package, and nothing else is needed."""
+
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("fresh") / "a venv"
+    venv.create(folder, with_pip=True)
+    # What is compiled already is taken.
+    environment = os.environ | {"CARGO_TARGET_DIR": str(ROOT / "userspace/target")}
+    environment.pop("PYTHONPATH", None)
+    done = subprocess.run(
+        [folder / "bin/python", "-m", "pip", "install", "--quiet", str(ROOT)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder / "bin/python"
+
+
+def said(python: Path, code: str, *arguments: str) -> str:
+    environment = {
+        key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "RPCPROBE")
+    }
+    done = subprocess.run(
+        [python, "-c", code, *arguments],
+        env=environment,
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_program_is_beside_python(python: Path) -> None:
+    program = python.parent / "rpcprobe"
+    version = subprocess.run(
+        [program, "--version"], capture_output=True, text=True, check=True
+    ).stdout
+    metadata = said(
+        python, "import importlib.metadata as m; print('rpcprobe', m.version('rpcprobe'))"
+    )
+    assert version == metadata
+    # The one that is used, whatever the PATH has.
+    assert said(python, "from rpcprobe import _program; print(_program.path())").strip() == str(
+        program
+    )
+
+
+def test_the_package_is_typed_and_reads_a_capture(python: Path, directory: Path) -> None:
+    code = """
+import pathlib, sys, rpcprobe
+assert (pathlib.Path(rpcprobe.__file__).parent / "py.typed").exists()
+cap = rpcprobe.open(sys.argv[1])
+print(len(cap.requests), type(cap.figure("breakdown", by="method")).__name__, len(cap.report()["kinds"]))
+try:
+    cap.sql("select 1")
+except rpcprobe.Error as error:
+    print(error)
+"""
+    first, second = said(python, code, str(directory)).splitlines()
+    assert first == "400 Figure 2"
+    assert second == "Capture.sql() needs duckdb: pip install duckdb, or 'rpcprobe[sql]'"
+
+
+def test_extras_are_those_that_messages_name(python: Path) -> None:
+    extras = said(
+        python,
+        "import importlib.metadata as m; print(*m.metadata('rpcprobe').get_all('Provides-Extra'))",
+    )
+    assert sorted(extras.split()) == ["pandas", "polars", "sql"]
+    assert sys.version_info >= (3, 11)

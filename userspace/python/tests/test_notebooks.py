@@ -1,0 +1,143 @@
+"""The notebooks run, with every choice of their widgets; what is exported of them is looked at in a browser."""
+
+import importlib
+import json
+import os
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import made_up
+import pytest
+from conftest import ROOT
+
+import rpcprobe
+
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.py"))
+HOSTILE = "<script>window.pwned=1</script><img src=x onerror=x>\n*_`|$"
+
+# What cells that take captures define.
+CAPTURES = ("given", "runs", "log", "side_a")
+
+pytestmark = pytest.mark.root
+marimo = pytest.importorskip("marimo")
+
+
+@pytest.fixture(scope="module")
+def export() -> Any:
+    sys.path[:0] = [str(ROOT / "notebooks"), str(ROOT / "userspace/tests/page")]
+    return importlib.import_module("export")
+
+
+@pytest.fixture(scope="module")
+def exported(
+    export: Any, kernel: None, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, dict[str, Any]]]:
+    """Where the files are, and what each notebook defines. Each has taken its captures once."""
+    folder = tmp_path_factory.mktemp("exported")
+    # Two pairs of runs instead of eight: what is said of them is another matter.
+    os.environ["RPCPROBE_PAIRS"] = "2"
+    try:
+        return folder, {notebook.stem: export.export(notebook, folder) for notebook in NOTEBOOKS}
+    finally:
+        del os.environ["RPCPROBE_PAIRS"]
+
+
+def test_there_are_five() -> None:
+    assert [notebook.stem[:2] for notebook in NOTEBOOKS] == ["01", "02", "03", "04", "05"]
+
+
+def test_what_is_exported(exported: tuple[Path, dict]) -> None:
+    folder, _ = exported
+    for notebook in NOTEBOOKS:
+        page = (folder / f"{notebook.stem}.html").read_text()
+        assert page.count("Plotly.newPlot") >= 1
+        assert 'src="http' not in page
+        assert "<select disabled>" in page
+        jupyter = json.loads((folder / f"{notebook.stem}.ipynb").read_text())
+        kinds = [
+            kind
+            for cell in jupyter["cells"]
+            for out in cell.get("outputs", [])
+            for kind in out["data"]
+        ]
+        assert "application/vnd.plotly.v1+json" in kinds
+        assert sum(cell["cell_type"] == "markdown" for cell in jupyter["cells"]) >= 3
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda of: of.stem)
+def test_every_choice_works(export: Any, exported: tuple[Path, dict], notebook: Path) -> None:
+    """One widget after another takes each of its values, over the captures that are there."""
+    first = exported[1][notebook.stem]
+    app = export.load(notebook)
+    choices = {name: of for name, of in first.items() if isinstance(of, marimo.ui.dropdown)}
+    assert choices
+    for name, choice in choices.items():
+        for value in list(choice.options.values())[:6]:
+            # Of a cell, all that it defines is replaced, or nothing.
+            kept = {}
+            for cell in export.InternalApp(app).cell_manager.cells():
+                if cell.defs & {*CAPTURES, name}:
+                    kept |= {of: first[of] for of in cell.defs if of in first}
+            app.run(defs=kept | {name: SimpleNamespace(value=value)})
+
+
+def test_a_browser_shows_them_as_they_are_meant(exported: tuple[Path, dict]) -> None:
+    browser = importlib.import_module("browser")
+    look = importlib.import_module("look")
+    if (path := browser.find()) is None:
+        pytest.skip("no Chromium (apt-get install chromium-headless-shell)")
+    with browser.Browser(path) as opened:
+        for file in sorted(exported[0].glob("*.html")):
+            for width in (1280, 390):
+                page = browser.Page(opened, file.as_uri(), width)
+                page.until(
+                    "document.readyState === 'complete' && [...document.querySelectorAll('.plot')]"
+                    ".every((plot) => plot.data && plot.querySelector('svg text'))"
+                )
+                frames = "requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 300)))"
+                page.run(f"new Promise((done) => {frames})")
+                assert not page.run(look.FAULTS), (file.name, width)
+                assert not page.faults(), (file.name, width)
+                page.close()
+
+
+def test_names_are_text_in_notebooks(
+    export: Any, exported: tuple[Path, dict], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A notebook that is given a capture with hostile names, which it takes instead of a fresh one."""
+
+    def change(request: dict, segments: list[dict]) -> None:
+        request["method"] = HOSTILE
+        for segment in segments:
+            segment["comm"] = segment["by"] = HOSTILE
+
+    directory = made_up.make(tmp_path / "<b>x", 300, change=change)
+    monkeypatch.setenv("RPCPROBE_CAPTURE", str(directory))
+    for number in ("01", "04", "05"):
+        (notebook,) = (of for of in NOTEBOOKS if of.stem.startswith(number))
+        defined = export.export(notebook, tmp_path)
+        found = defined.get("cap") or next(iter(defined["runs"].values()))
+        assert found.path == directory
+        page = (tmp_path / f"{notebook.stem}.html").read_text()
+        assert "<img src=x" not in page
+        assert "<script>window" not in page
+        jupyter = json.loads((tmp_path / f"{notebook.stem}.ipynb").read_text())
+        shown = [
+            out["data"].get("text/html", "")
+            for cell in jupyter["cells"]
+            for out in cell.get("outputs", [])
+        ]
+        assert not any("<img" in of or "<script" in of for of in shown)
+
+
+def test_two_captures_are_needed_where_two_are_compared(
+    export: Any, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RPCPROBE_CAPTURE", str(directory))
+    for number in ("02", "03"):
+        (notebook,) = (of for of in NOTEBOOKS if of.stem.startswith(number))
+        with pytest.raises(Exception, match="compares 2 captures, and 1 is named") as raised:
+            export.run(export.load(notebook))
+        assert isinstance(raised.value.__cause__ or raised.value, rpcprobe.Error)
