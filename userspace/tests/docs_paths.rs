@@ -1,7 +1,8 @@
-//! The documentation names no file that does not exist.
+//! The documentation names no file that does not exist, and shows no output that is not made again by a command.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// What makes a word in backticks the name of a source file.
 const SOURCES: &[&str] = &[".rs", ".c", ".h", ".cc", ".py", ".md", ".toml", ".mk", ".proto", ".x"];
@@ -99,4 +100,17 @@ fn a_file_that_does_not_exist_is_noticed() {
     assert_eq!(seen, 5);
     let gone: Vec<_> = gone.iter().filter_map(|line| line.rsplit(": ").next()).collect();
     assert_eq!(gone, ["`k.rs`", "`src/none`", "link to none.md"]);
+}
+
+/// Commands with output in the pages are examples that one command runs again.
+#[test]
+fn blocks_with_commands_are_examples() {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../experiments/examples/run.py");
+    let check = Command::new("python3")
+        .arg(examples)
+        .arg("--check")
+        .env("RPCPROBE", env!("CARGO_BIN_EXE_rpcprobe"))
+        .output()
+        .expect("python3 runs");
+    assert!(check.status.success(), "{}", String::from_utf8_lossy(&check.stderr));
 }
