@@ -3,6 +3,7 @@
 use rpcprobe::engine::classify::syscall::SOFTIRQ_NET_RX;
 use rpcprobe::engine::event::TYPE_TCP;
 use rpcprobe::laws::check_exclusive;
+use rpcprobe::model::Evidence;
 use rpcprobe::records::{WAKING_HARDIRQ, WAKING_IN_SYSCALL, WAKING_SOFTIRQ};
 
 use super::connection::Connection;
@@ -138,6 +139,49 @@ fn a_call_that_moves_others_messages_only_is_theirs() {
         150-160 client kernel.tcp
     ";
     assert_eq!(table(&requests[0].1), expected(answer));
+}
+
+/// A worker that never sleeps takes two questions from memory, which another thread had read, and answers both by one call:
+/// what it did before, since it had answered a third, was for both, as it seems.
+#[test]
+fn what_is_answered_together_was_worked_for_together() {
+    let mut s = Story::new();
+    let (c, other) = (Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP));
+    let third = Connection::numbered(3, TYPE_TCP);
+    for (cpu, tid) in [(0, 10), (1, 20), (2, 21)] {
+        s.switch(10, cpu, IDLE, tid, RUNNABLE);
+    }
+    third.asks(&mut s, 10, (0, 4), (70, 75));
+    c.asks(&mut s, 10, (0, 4), (80, 85));
+    other.asks(&mut s, 10, (0, 4), (90, 95));
+    third.hears(&mut s, 1, 20, (0, 4), (100, 105));
+    c.hears(&mut s, 1, 20, (0, 4), (110, 120));
+    other.hears(&mut s, 1, 20, (0, 4), (125, 130));
+    third.answers(&mut s, 2, 21, (0, 4), (140, 150));
+    s.call(2, 21, FUTEX, (170, 180), 0);
+    s.moving((205, 2), 21, (true, c.back, c.there), (0, 4));
+    other.answers(&mut s, 2, 21, (0, 4), (200, 210));
+    third.gets(&mut s, 10, (0, 4), (220, 225));
+    c.gets(&mut s, 10, (0, 4), (230, 235));
+    other.gets(&mut s, 10, (0, 4), (240, 245));
+    let requests = s.requests();
+    check_exclusive(&requests).expect("law 6");
+    let asked = |start_ns: u64| requests.iter().find(|(r, _)| r.start_ns == start_ns).unwrap();
+    for start_ns in [80, 90] {
+        let (_, segments) = asked(start_ns);
+        let before: Vec<_> = segments
+            .iter()
+            .filter(|s| (150..200).contains(&s.start_ns) && s.comm == "helper")
+            .map(|s| (s.start_ns, s.end_ns(), s.category.name(), s.shared, s.evidence))
+            .collect();
+        let modelled = Evidence::Modelled;
+        let both = [
+            (150, 170, "user", 2, modelled),
+            (170, 180, "kernel.futex", 2, modelled),
+            (180, 200, "user", 2, modelled),
+        ];
+        assert_eq!(before, both, "{}", table(segments));
+    }
 }
 
 /// A helper that wakes two threads with one thing it did: nothing shows for which of them it was.

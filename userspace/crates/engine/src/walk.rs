@@ -341,8 +341,8 @@ impl<'w> Walk<'w> {
                 self.others_turn(thread, from_ns, at_ns);
                 return Ok(Step::Go(thread, from_ns));
             }
-            Some(Turn::Shared { by }) => {
-                self.output.shared = by;
+            Some(Turn::Shared { by, likely }) => {
+                (self.output.shared, self.output.likely) = (by, likely);
                 if let Some(step) = self.worked_together(thread, at_ns) {
                     return Ok(step);
                 }

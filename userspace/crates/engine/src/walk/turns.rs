@@ -23,8 +23,8 @@ pub(super) enum Turn {
     Others { from_ns: u64 },
     /// For the request alone, as the thread's messages tell.
     Own,
-    /// For so many, the request among them.
-    Shared { by: u32 },
+    /// For so many, the request among them; `likely`: as it seems, for nothing shows how the thread got it.
+    Shared { by: u32, likely: bool },
     /// For the request, as it seems: the thread had taken others' in, too, and nothing but the order of its
     /// messages tells.
     Likely,
@@ -56,7 +56,10 @@ impl Walk<'_> {
         if inside {
             let (all, ours) = self.one_call(marks, next);
             if ours {
-                return Some(if all > 1 { Turn::Shared { by: all } } else { Turn::Own });
+                return Some(match all > 1 {
+                    true => Turn::Shared { by: all, likely: false },
+                    false => Turn::Own,
+                });
             }
         }
         if Some(t.process) != self.goal.server_process {
@@ -71,14 +74,16 @@ impl Walk<'_> {
                 && marks.get(next).is_some_and(|mark| mark.kind == MarkKind::Answers)
                 && rested_ns(t, at_ns, marks[next].enter_ns).is_none();
             let (all, ours) = if answers { self.one_call(marks, next) } else { (0, false) };
-            return (ours && all > 1).then_some(Turn::Shared { by: all });
+            return (ours && all > 1).then_some(Turn::Shared { by: all, likely: true });
         };
         if !inside {
             match self.gap(t, (own, last), at_ns) {
                 Gap { ours: true, count: 1, likely: true } => return Some(Turn::Likely),
                 Gap { count: 0, .. } => return None,
                 Gap { ours: true, count: 1, .. } => return Some(Turn::Own),
-                Gap { ours: true, count, .. } => return Some(Turn::Shared { by: count }),
+                Gap { ours: true, count, .. } => {
+                    return Some(Turn::Shared { by: count, likely: false })
+                }
                 Gap { ours: false, .. } if last == own => {
                     let served_ns = marks[own].exit_ns;
                     let from_ns = rested_ns(t, served_ns, at_ns).unwrap_or(served_ns);
