@@ -141,6 +141,37 @@ fn a_call_that_moves_others_messages_only_is_theirs() {
     assert_eq!(table(&requests[0].1), expected(answer));
 }
 
+/// A proxy passes a question on in pieces: that it reads the second one is no others' turn.
+#[test]
+fn what_is_read_to_be_passed_on_is_not_others() {
+    let mut s = Story::new();
+    let (c, behind) = (Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP));
+    for (cpu, tid) in [(0, 10), (1, 20)] {
+        s.switch(10, cpu, IDLE, tid, RUNNABLE);
+    }
+    c.asks(&mut s, 10, (0, 4), (100, 110));
+    c.hears(&mut s, 1, 20, (0, 4), (120, 125));
+    s.moved(1, 20, (SENDTO, behind.there, behind.back), (0, 4), (130, 135));
+    c.asks(&mut s, 10, (4, 4), (132, 138));
+    c.hears(&mut s, 1, 20, (4, 4), (140, 145));
+    s.moved(1, 20, (SENDTO, behind.there, behind.back), (4, 4), (150, 155));
+    s.arrives(behind.back, 4, 160);
+    s.moved(1, 20, (RECVFROM, behind.back, behind.there), (0, 4), (170, 175));
+    c.answers(&mut s, 1, 20, (0, 4), (180, 190));
+    c.gets(&mut s, 10, (0, 4), (195, 200));
+    let answer = "
+        130-135 server kernel.tcp
+        135-140 server user
+        140-145 server kernel.tcp
+        145-150 server user
+        150-155 server kernel.tcp
+        155-160 server idle.peer
+        160-170 server queue.socket (user)
+        170-175 server kernel.tcp
+    ";
+    assert_eq!(of(&s, 20), expected(answer));
+}
+
 /// A worker that never sleeps takes two questions from memory, which another thread had read, and answers both by one call:
 /// what it did before, since it had answered a third, was for both, as it seems.
 #[test]

@@ -143,10 +143,10 @@ impl Claims {
             let mut taken = piece(&segment, from_ns, to_ns);
             // Work that several share is one's of another server's thread, too, of which no message tells.
             let shares = worker.by_marks || !worker.serves;
-            if segment.shared > 1 {
-                // Of how many it is was told by this request's own way.
-            } else if claim.shared > 1 && shares {
-                taken.shared = claim.shared;
+            // Of how many it is tells this request's own way, if that does.
+            let by = if segment.shared == 1 && shares { claim.shared } else { segment.shared };
+            if by > 1 {
+                taken.shared = by;
             } else if self.left_out || self.related(claimant, claim.id) {
                 // The request that another was made for has it through that; a third one has it not.
                 if self.is_within(claimant, claim.id) {

@@ -65,7 +65,8 @@ impl Walk<'_> {
         if Some(t.process) != self.goal.server_process {
             // A client's thread moves others' messages, and none of this request's.
             let of_client = t.process == self.goal.client_process && !self.goal.messages.is_empty();
-            return (inside && of_client).then(|| Turn::Others { from_ns: marks[next].enter_ns });
+            let others = inside && of_client && !self.is_for_its_sake(thread, &marks[next]);
+            return others.then(|| Turn::Others { from_ns: marks[next].enter_ns });
         }
         let last = next.checked_sub(1)?;
         let Some(own) = self.own_mark(thread, at_ns).filter(|own| *own <= last) else {
@@ -234,6 +235,14 @@ impl Walk<'_> {
             .find(|sake| asked.from < sake.of.to && sake.of.from < asked.to)
             .map(|sake| (sake.thread, sake.exit_ns))
             .or(last.map(|(ns, thread)| (thread, ns)))
+    }
+
+    /// Whether a mark moves messages of the request for whose sake this one is asked, as that is read and passed on in pieces.
+    fn is_for_its_sake(&self, thread: ThreadId, mark: &Mark) -> bool {
+        let own = self.own_mark(thread, mark.enter_ns);
+        let of = own.and_then(|own| self.world.thread(thread).marks.list[own].of);
+        let is = |question: Question| of.is_some_and(|of| of.object == question.object);
+        is(mark.moved) || mark.of.is_some_and(is)
     }
 
     /// Whether a mark is of the request: its own messages, or what was asked for its sake.
