@@ -1,12 +1,8 @@
 //! Running sums of what each thread did, so that "what did this thread do between a and b" is a subtraction,
 //! whatever the length of the interval.
 
-use std::cell::RefCell;
-
-use rustc_hash::FxHashMap;
-
 use crate::classify::on_cpu;
-use crate::ownership::totals::{Nanoseconds, Totals, STRETCHES};
+use crate::ownership::totals::{AllTotals, Nanoseconds, STRETCHES};
 use crate::timeline::{Thread, ThreadId, Why};
 use rpcprobe_model::Category;
 
@@ -118,7 +114,7 @@ fn summed(thread: &Thread, from_ns: u64, to_ns: u64, most: usize) -> Option<Spen
 
 /// Of all threads that were asked for.
 #[derive(Debug, Default)]
-pub struct Sums(RefCell<FxHashMap<ThreadId, Totals<KINDS>>>);
+pub struct Sums(AllTotals<KINDS>);
 
 impl Sums {
     /// What the thread did in `[from_ns, to_ns)`, all of which has to be known by now.
@@ -130,22 +126,12 @@ impl Sums {
             let (start_ns, doing) = stretch_before(thread, at_ns, from_ns);
             (start_ns, doing.index())
         };
-        let mut all = self.0.borrow_mut();
-        let totals = all.entry(id).or_insert_with(|| Totals::new(from_ns, None));
-        if from_ns < totals.from_ns {
-            totals.begin_before(from_ns, before);
-        }
-        totals.extend(to_ns, before);
-        totals.between(from_ns, to_ns)
+        self.0.ask(id, (from_ns, to_ns), None, before, |totals| totals.between(from_ns, to_ns))
     }
 
     /// Forgets what no request that begins at or after `horizon_ns` asks for, and threads that are not there.
     pub fn forget_before(&self, horizon_ns: u64, is_there: impl Fn(ThreadId) -> bool) {
-        let mut all = self.0.borrow_mut();
-        all.retain(|id, totals| is_there(*id) && totals.until_ns() >= horizon_ns);
-        for totals in all.values_mut() {
-            totals.forget_before(horizon_ns);
-        }
+        self.0.forget_before(horizon_ns, is_there);
     }
 }
 
@@ -199,7 +185,7 @@ mod tests {
         for from_ns in (1000..50_000).rev().step_by(100) {
             let spent = sums.spent(1, &thread, from_ns, 50_900);
             assert_eq!(Some(spent), summed(&thread, from_ns, 50_900, usize::MAX), "{from_ns}");
-            let begin_ns = sums.0.borrow().get(&1).map(|totals| totals.from_ns);
+            let begin_ns = sums.0.begin_ns(1);
             begins.extend(begin_ns.filter(|_| begins.last() != Some(&begin_ns.unwrap_or(0))));
         }
         assert!(begins.len() <= 8, "{begins:?}");

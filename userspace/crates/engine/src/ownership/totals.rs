@@ -1,8 +1,12 @@
 //! Totals of what a thread did, kept from time to time, so that a sum over an interval is a subtraction.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 
+use rustc_hash::FxHashMap;
+
 use crate::timeline::gallop::{count_before, last_before};
+use crate::timeline::ThreadId;
 
 /// Stretches between two totals that are kept: about half as many are added for each look-up.
 pub(super) const STRETCHES: usize = 32;
@@ -38,11 +42,49 @@ impl<const N: usize> Nanoseconds<N> {
     }
 }
 
+/// Of all threads that were asked for.
+#[derive(Debug, Default)]
+pub(super) struct AllTotals<const N: usize>(RefCell<FxHashMap<ThreadId, Totals<N>>>);
+
+impl<const N: usize> AllTotals<N> {
+    /// What `answer` says of a thread's totals, which include `[from_ns, to_ns)`. `before`: as for [`Totals::extend`].
+    pub(super) fn ask<Answer>(
+        &self,
+        id: ThreadId,
+        (from_ns, to_ns): (u64, u64),
+        divides: Option<usize>,
+        before: impl Fn(u64, u64) -> (u64, usize),
+        answer: impl FnOnce(&Totals<N>) -> Answer,
+    ) -> Answer {
+        let mut all = self.0.borrow_mut();
+        let totals = all.entry(id).or_insert_with(|| Totals::new(from_ns, divides));
+        if from_ns < totals.from_ns {
+            totals.begin_before(from_ns, &before);
+        }
+        totals.extend(to_ns, before);
+        answer(totals)
+    }
+
+    /// Forgets what no request that begins at or after `horizon_ns` asks for, and threads that are not there.
+    pub(super) fn forget_before(&self, horizon_ns: u64, is_there: impl Fn(ThreadId) -> bool) {
+        let mut all = self.0.borrow_mut();
+        all.retain(|id, totals| is_there(*id) && totals.until_ns() >= horizon_ns);
+        for totals in all.values_mut() {
+            totals.forget_before(horizon_ns);
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn begin_ns(&self, id: ThreadId) -> Option<u64> {
+        self.0.borrow().get(&id).map(|totals| totals.from_ns)
+    }
+}
+
 /// The sums of one thread, since it was first asked for.
 #[derive(Debug)]
 pub(super) struct Totals<const N: usize> {
     /// When the first stretch that is kept begins.
-    pub(super) from_ns: u64,
+    from_ns: u64,
     /// In order of time, each from the end of the one before: its end, and what the thread did.
     stretches: VecDeque<(u64, usize)>,
     /// What it came to before every [`STRETCHES`]th of them.
@@ -54,7 +96,7 @@ pub(super) struct Totals<const N: usize> {
 }
 
 impl<const N: usize> Totals<N> {
-    pub(super) fn new(from_ns: u64, divides: Option<usize>) -> Self {
+    fn new(from_ns: u64, divides: Option<usize>) -> Self {
         Totals {
             from_ns,
             stretches: VecDeque::new(),
@@ -66,12 +108,12 @@ impl<const N: usize> Totals<N> {
     }
 
     /// Up to where it is summed.
-    pub(super) fn until_ns(&self) -> u64 {
+    fn until_ns(&self) -> u64 {
         self.stretches.back().map_or(self.from_ns, |(end_ns, _)| *end_ns)
     }
 
     /// Sums up to `to_ns`; `before`: the last stretch before a time, at most back to another: its begin, and what was done.
-    pub(super) fn extend(&mut self, to_ns: u64, before: impl Fn(u64, u64) -> (u64, usize)) {
+    fn extend(&mut self, to_ns: u64, before: impl Fn(u64, u64) -> (u64, usize)) {
         let until_ns = self.until_ns();
         let mut new = Vec::new();
         let mut at_ns = to_ns;
@@ -94,7 +136,7 @@ impl<const N: usize> Totals<N> {
 
     /// Sums what lies before, too: as much again as lies from `from_ns` on, so that requests that are asked about latest
     /// first do not each begin anew.
-    pub(super) fn begin_before(&mut self, from_ns: u64, before: impl Fn(u64, u64) -> (u64, usize)) {
+    fn begin_before(&mut self, from_ns: u64, before: impl Fn(u64, u64) -> (u64, usize)) {
         let until_ns = self.until_ns();
         let begin_ns = from_ns.saturating_sub(until_ns.saturating_sub(from_ns));
         *self = Totals::new(begin_ns, self.divides);
@@ -138,7 +180,7 @@ impl<const N: usize> Totals<N> {
     }
 
     /// Forgets what is not asked for any more.
-    pub(super) fn forget_before(&mut self, horizon_ns: u64) {
+    fn forget_before(&mut self, horizon_ns: u64) {
         while self.stretches.get(STRETCHES - 1).is_some_and(|(end_ns, _)| *end_ns <= horizon_ns) {
             let gone = self.stretches.drain(..STRETCHES).next_back();
             self.from_ns = gone.map_or(self.from_ns, |(end_ns, _)| end_ns);

@@ -3,15 +3,11 @@
 //! A thread that has taken in many requests by one read may do thousands of things before it answers the first, and each
 //! of them is every request's. Told one by one they cost requests times pieces; by sums each request costs the same.
 
-use std::cell::RefCell;
-
-use rustc_hash::FxHashMap;
-
 use crate::calibration::Rates;
 use crate::classify::on_cpu;
 use crate::classify::parts::parts;
 use crate::ownership::sums::{stretch_before, Doing};
-use crate::ownership::totals::Totals;
+use crate::ownership::totals::AllTotals;
 use crate::timeline::gallop::count_before;
 use crate::timeline::{Thread, ThreadId};
 use rpcprobe_model::{Category, Evidence};
@@ -65,11 +61,11 @@ fn part_before(thread: &Thread, at_ns: u64, from_ns: u64, telling: &Telling) -> 
 
 /// Of all threads that were asked for.
 #[derive(Debug, Default)]
-pub struct WorkSums(RefCell<FxHashMap<ThreadId, Totals<KINDS>>>);
+pub struct WorkSums(AllTotals<KINDS>);
 
 impl WorkSums {
-    /// What the thread did up to `to_ns`, since it last slept, at most back to `from_ns`; all of that has to be known by now. `None` if that is
-    /// not much.
+    /// What the thread did up to `to_ns`, since it last slept, at most back to `from_ns`; all of that has to be known by now.
+    /// `None` if that is not much.
     pub fn until(
         &self,
         (id, thread): (ThreadId, &Thread),
@@ -80,17 +76,12 @@ impl WorkSums {
             return None;
         }
         let before = |at_ns: u64, from_ns: u64| part_before(thread, at_ns, from_ns, telling);
-        let mut all = self.0.borrow_mut();
-        let totals = all.entry(id).or_insert_with(|| Totals::new(from_ns, Some(NO_WORK)));
-        if from_ns < totals.from_ns {
-            totals.begin_before(from_ns, before);
-        }
-        totals.extend(to_ns, before);
-        let from_ns = totals.divided_ns(to_ns).map_or(from_ns, |ns| ns.max(from_ns));
-        if !is_long(thread, from_ns, to_ns) {
-            return None;
-        }
-        let spent = totals.between(from_ns, to_ns);
+        let (from_ns, spent) =
+            self.0.ask(id, (from_ns, to_ns), Some(NO_WORK), before, |totals| {
+                let slept_ns = totals.divided_ns(to_ns);
+                let from_ns = slept_ns.map_or(from_ns, |ns| ns.max(from_ns));
+                is_long(thread, from_ns, to_ns).then(|| (from_ns, totals.between(from_ns, to_ns)))
+            })?;
         let sums = spent.0.iter().enumerate().filter(|(_, ns)| **ns > 0).map(|(kind, &ns)| {
             let evidence = match kind < CATEGORIES {
                 true => Evidence::Measured,
@@ -105,11 +96,7 @@ impl WorkSums {
 
     /// Forgets what no request that begins at or after `horizon_ns` asks for, and threads that are not there.
     pub fn forget_before(&self, horizon_ns: u64, is_there: impl Fn(ThreadId) -> bool) {
-        let mut all = self.0.borrow_mut();
-        all.retain(|id, totals| is_there(*id) && totals.until_ns() >= horizon_ns);
-        for totals in all.values_mut() {
-            totals.forget_before(horizon_ns);
-        }
+        self.0.forget_before(horizon_ns, is_there);
     }
 }
 
