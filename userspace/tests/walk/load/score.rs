@@ -10,12 +10,6 @@ use super::facts::ReqNo;
 use super::programs::Design;
 use super::verdict::Verdict;
 
-/// Of parents told with each certainty, how many in a hundred may be wrong. Of 12,476 without timers none was, with timers 5
-/// of 3,561 likely ones; for those of real servers see `experiments/trees`.
-const PARENTS: [(Certainty, f64); 2] = [(Certainty::Sure, 0.0), (Certainty::Likely, 1.0)];
-/// And of all, how many may not be told, but where requests are handed back and forth in memory.
-const MOST_UNTOLD: f64 = 0.5;
-
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Share {
     pub ns: u64,
@@ -66,8 +60,19 @@ pub struct Score {
     parents: BTreeMap<(String, Option<Certainty>, bool), u64>,
 }
 
+/// Of parents, in a hundred. None that is sure may be wrong. For those of real servers see `experiments/trees`.
+struct Parents {
+    /// How many may be wrong of those told as likely, and as guessed.
+    likely: f64,
+    guessed: f64,
+    /// How many may not be told, of as many as are, but where requests are handed back and forth in memory.
+    untold: f64,
+}
+
 /// What was found out how often it is right.
 pub struct Floors {
+    /// What must not be exceeded.
+    parents: Parents,
     /// What must not fall below so many percent of its nanoseconds: by evidence, rule, and category or work. The percentage
     /// before is that of 10,000 traces of seed 1, in November 2026; the bound is the least of that and of other
     /// seeds, rounded down. Measured waits that are not listed are hardly ever wrong.
@@ -79,10 +84,12 @@ pub struct Floors {
 }
 
 pub const WITHOUT_TIMERS: Floors = Floors {
+    // Of 12,476, all right, none is told as a guess.
+    parents: Parents { likely: 0.0, guessed: 10.0, untold: 0.0 },
     rules: &[
         (Known::Measured, Rule::Accept, WORK, 100.0, 99.9),
         (Known::Measured, Rule::Arrival, WORK, 98.3, 98.0),
-        (Known::Measured, Rule::End, WORK, 97.8, 97.6),
+        (Known::Measured, Rule::End, WORK, 98.3, 98.0),
         (Known::Measured, Rule::InMemory, WORK, 96.8, 96.5),
         (Known::Measured, Rule::Message, WORK, 98.7, 98.5),
         (Known::Measured, Rule::Ready, WORK, 99.3, 99.0),
@@ -116,6 +123,8 @@ pub const WITHOUT_TIMERS: Floors = Floors {
 };
 
 pub const WITH_TIMERS: Floors = Floors {
+    // Of 3,561 likely ones 5 were wrong, of 11 guessed ones 3.
+    parents: Parents { likely: 0.5, guessed: 50.0, untold: 0.5 },
     rules: &[
         (Known::Measured, Rule::Accept, WORK, 100.0, 99.9),
         (Known::Measured, Rule::Arrival, WORK, 98.6, 98.5),
@@ -231,8 +240,13 @@ impl Score {
     }
 
     /// Fails where more parents are wrong, or more are not told, than has been.
-    fn check_parents(&self) {
-        for (certainty, most_wrong) in PARENTS {
+    fn check_parents(&self, parents: &Parents) {
+        let bounds = [
+            (Certainty::Sure, 0.0),
+            (Certainty::Likely, parents.likely),
+            (Certainty::Guessed, parents.guessed),
+        ];
+        for (certainty, most_wrong) in bounds {
             let of = |which: bool| {
                 let all = self.parents.iter();
                 all.filter(|((_, told, right), _)| *told == Some(certainty) && *right == which)
@@ -248,7 +262,7 @@ impl Score {
             let of_design =
                 self.parents.iter().filter(|((of, told, _), _)| of == design && told.is_some());
             let told_of: u64 = of_design.map(|(_, number)| number).sum();
-            let few = *number as f64 <= told_of as f64 * MOST_UNTOLD / 100.0;
+            let few = *number as f64 <= told_of as f64 * parents.untold / 100.0;
             let missing = told.is_none() && !right && !handed_back;
             assert!(!missing || few, "{design}: {number} parents are not told, {told_of} are");
         }
@@ -256,7 +270,7 @@ impl Score {
 
     /// Fails where the engine was right less often than it has been.
     pub fn check_floors(&self, floors: &Floors) {
-        self.check_parents();
+        self.check_parents(&floors.parents);
         let mut all_ns = 0;
         for ((known, rule, what), share) in &self.rules {
             all_ns += share.ns;
