@@ -57,6 +57,19 @@ impl Walk<'_> {
         }
     }
 
+    /// Whether the next message that a thread of the server moves is another request's.
+    pub(super) fn goes_on_with_another(&self, thread: ThreadId, at_ns: u64) -> bool {
+        let t = self.world.thread(thread);
+        let next = count_before(&t.marks.list, |mark| mark.exit_ns < at_ns);
+        Some(t.process) == self.goal.server_process
+            && t.marks.list.get(next).is_some_and(|next| !self.of_goal(next))
+    }
+
+    /// Whether the pass with the lock rules on has gone too far through what is not known to be for the request.
+    pub(super) fn is_astray(&self) -> bool {
+        self.attempts.strict && self.attempts.astray > MOST_STEPS_ASTRAY
+    }
+
     /// The other thread of the server that read the end of what was asked, and when it had it: before `before_ns`.
     fn received_by_another(&self, thread: ThreadId, before_ns: u64) -> Option<(ThreadId, u64)> {
         let process = self.world.thread(thread).process;

@@ -228,7 +228,7 @@ impl<'w> Walk<'w> {
         let (mut thread, mut at_ns) = (waker, woken_ns);
         // Paths meet where a thread comes back on its CPU.
         let mut visited = vec![(waker, woken_ns)];
-        while at_ns > self.goal.start_ns && self.attempts.steps <= MAX_STEPS {
+        while at_ns > self.goal.start_ns && self.attempts.steps <= MAX_STEPS && !self.is_astray() {
             if self.search.dead_ends.contains(&(thread, at_ns)) {
                 break;
             }

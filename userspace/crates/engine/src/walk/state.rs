@@ -97,6 +97,8 @@ impl Search {
 /// What is known from ways back that did not come out in the client.
 pub(super) struct Attempts {
     pub(super) steps: usize,
+    /// Of these, through what threads did that is not known to be for the request.
+    pub(super) astray: usize,
     /// Wake-ups that must not be followed.
     pub(super) refused: FxHashSet<(ThreadId, u64)>,
     /// The lock rules are on: a waker that looks like the holder of a lock is not followed ([`Walk::is_lock`]), nor
@@ -110,6 +112,6 @@ pub(super) struct Attempts {
 
 impl Default for Attempts {
     fn default() -> Attempts {
-        Attempts { steps: 0, refused: FxHashSet::default(), strict: true, received: None }
+        Attempts { steps: 0, astray: 0, refused: FxHashSet::default(), strict: true, received: None }
     }
 }
