@@ -9,9 +9,7 @@ mod resp;
 mod unit;
 
 use rpcprobe_model::Kind;
-use rpcprobe_record::{
-    UNIT_ASIDE, UNIT_LAST, UNIT_MORE, UNIT_OPEN, UNIT_REQUEST, UNIT_RESPONSE,
-};
+use rpcprobe_record::{UNIT_ASIDE, UNIT_LAST, UNIT_MORE, UNIT_OPEN, UNIT_REQUEST, UNIT_RESPONSE};
 
 pub use unit::{Method, Unit};
 
