@@ -160,7 +160,7 @@ fn withdraw_other_services(world: &World, unit: &Unit, book: &mut Book) {
         let reads = world.channels.get(&object).into_iter().flat_map(|channel| &channel.reads);
         let readers: FxHashSet<_> = reads.map(|read| world.thread(read.thread).process).collect();
         for process in readers {
-            book.causality.withdraw_all(process, object);
+            book.causality.services.withdraw_all(process, object);
         }
     }
 }

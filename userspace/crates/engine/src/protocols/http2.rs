@@ -34,7 +34,7 @@ impl Speaks for Http2 {
     }
 
     /// Both ends send the same frames.
-    fn from_client(&self, _unit: &Unit) -> Option<bool> {
+    fn sent_by_client(&self, _unit: &Unit) -> Option<bool> {
         None
     }
 

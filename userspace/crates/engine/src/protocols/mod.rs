@@ -130,7 +130,7 @@ trait Speaks: Sync {
     }
 
     /// Whether who sent the unit is the client; `None`: it does not tell.
-    fn from_client(&self, unit: &Unit) -> Option<bool> {
+    fn sent_by_client(&self, unit: &Unit) -> Option<bool> {
         match unit.kind {
             UNIT_REQUEST => Some(true),
             UNIT_RESPONSE | UNIT_ASIDE => Some(false),
@@ -189,8 +189,8 @@ impl Protocol {
         self.facts().proves_itself()
     }
 
-    pub(crate) fn from_client(self, unit: &Unit) -> Option<bool> {
-        self.facts().from_client(unit)
+    pub(crate) fn sent_by_client(self, unit: &Unit) -> Option<bool> {
+        self.facts().sent_by_client(unit)
     }
 
     pub(crate) fn place(self, unit: &Unit, asks: bool) -> Place {

@@ -102,7 +102,7 @@ impl Connection {
         for exchange in self.ended.iter_mut().skip(self.served) {
             let Some((_, over_ns)) = exchange.life.over() else { continue };
             if let (Some(process), Some(first)) = (exchange.life.let_go(), exchange.asked.first()) {
-                book.causality.end(process, (ends.0, first), over_ns);
+                book.causality.services.end(process, (ends.0, first), over_ns);
             }
         }
         self.served = self.ended.len();
@@ -200,7 +200,7 @@ impl Connection {
         let server_process = process(server);
         if let (Some(first), Some(answered)) = (exchange.asked.first(), moves.answered) {
             let server = world.thread(answered.thread).process;
-            book.causality.end(server, (ends.0, first), answered.exit_ns);
+            book.causality.services.end(server, (ends.0, first), answered.exit_ns);
         }
         let received = moves.received.filter(|_| reason.is_none());
         let heard = received.map(|Transfer { thread, exit_ns, .. }| Heard {

@@ -124,7 +124,7 @@ impl Connection {
         }
         self.heard[index] = Some((unit.to, world.now_ns));
         if self.client.is_none() {
-            let client = unit.from_client.or_else(|| self.protocol.from_client(unit));
+            let client = unit.from_client.or_else(|| self.protocol.sent_by_client(unit));
             match client {
                 Some(client) => self.begin(world, if client { index } else { 1 - index }),
                 None => {
