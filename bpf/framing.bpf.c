@@ -3,13 +3,10 @@
  * The framing inside byte streams: what frames or messages the bytes are that a traced thread has
  * just moved through a stream socket. The bytes are read where the program has them, at the end of
  * its call, and only headers are; the state is kept across calls. What a stream speaks is found
- * out from its first bytes. A protocol is a header file and a line in each switch here.
+ * out from its first bytes, by the table of protocols (protocols.h).
  */
 #include "framing.h"
-#include "http1.h"
-#include "http2.h"
-#include "oncrpc.h"
-#include "resp.h"
+#include "protocols.h"
 #include "syscall_numbers.h"
 
 /*
@@ -77,45 +74,7 @@ static __always_inline bool begin(struct framer *f)
 {
     f->skip = 0;
     f->frames = f->open_block = f->ended_stream = f->headers_stream = f->evidence = 0;
-    switch (f->protocol) {
-    case PROTOCOL_HTTP2:
-        http2_begin(f);
-        return true;
-    case PROTOCOL_ONCRPC:
-        oncrpc_begin(f);
-        return true;
-    case PROTOCOL_HTTP1:
-        http1_begin(f);
-        return true;
-    case PROTOCOL_RESP:
-        resp_begin(f);
-        return true;
-    }
-    return false;
-}
-
-static __always_inline bool head_is_there(struct framer *f)
-{
-    switch (f->protocol) {
-    case PROTOCOL_HTTP2:
-        return http2_step(f);
-    case PROTOCOL_ONCRPC:
-        return oncrpc_step(f);
-    case PROTOCOL_RESP:
-        return resp_step(f);
-    }
-    return false;
-}
-
-static __always_inline bool line_is_there(struct framer *f, u32 line_bytes)
-{
-    switch (f->protocol) {
-    case PROTOCOL_HTTP1:
-        return http1_line(f, line_bytes);
-    case PROTOCOL_RESP:
-        return resp_line(f, line_bytes);
-    }
-    return false;
+    return begin_message(f);
 }
 
 /* Where the program has the bytes its call moved. Some calls have them nowhere. */
@@ -546,30 +505,6 @@ static __always_inline void take_expected(struct framer *f)
     begin(f);
 }
 
-/* What the call's first bytes, in `head`, are the begin of. `first`: no bytes came before them.
- * Global likewise. */
-__noinline int protocol_of(struct framer *f, u32 first)
-{
-    if (!f)
-        return PROTOCOL_UNKNOWN;
-    u32 have = f->have;
-    if (http2_preface(f->head, have)) {
-        f->role = UNIT_FROM_CLIENT;
-        return PROTOCOL_HTTP2;
-    }
-    if (http1_request(f->head, have) || http1_response(f->head, have))
-        return PROTOCOL_HTTP1;
-    if (oncrpc_call(f->head, have)) {
-        f->role = UNIT_FROM_CLIENT;
-        return PROTOCOL_ONCRPC;
-    }
-    if (resp_command(f->head, have) || (first && resp_ping(f->head, have))) {
-        f->role = UNIT_FROM_CLIENT;
-        return PROTOCOL_RESP;
-    }
-    return PROTOCOL_UNKNOWN;
-}
-
 /* The calls of a channel in order; what lies between two of them was never seen. */
 static __always_inline bool close_gap(struct framer *f, u64 start)
 {
@@ -673,7 +608,7 @@ static __always_inline bool find_begin(struct framer *f, const struct task_state
         if (f->role == UNIT_FROM_CLIENT)
             next_head(f, HTTP2_PREFACE, HTTP2_PREFACE_BYTES);
     }
-    if (known && known != PROTOCOL_HTTP1 && f->role == UNIT_FROM_CLIENT) {
+    if (known && !answers_tell(known) && f->role == UNIT_FROM_CLIENT) {
         expect(t->reverse, side, known);
         expect(t->reverse, !side, known);
     }

@@ -201,3 +201,15 @@ static __always_inline bool http1_line(struct framer *f, u64 line_bytes)
     }
     return false;
 }
+
+/* There are only lines. */
+static __always_inline bool http1_head(struct framer *f)
+{
+    return false;
+}
+
+/* Who asks, the line tells. */
+static __always_inline bool http1_recognized(struct framer *f, u32 first)
+{
+    return http1_request(f->head, f->have) || http1_response(f->head, f->have);
+}

@@ -158,7 +158,7 @@ static __always_inline bool http2_proven(struct framer *f, bool whole)
 }
 
 /* `need` bytes are there. Whether they make sense. */
-static __always_inline bool http2_step(struct framer *f)
+static __always_inline bool http2_head(struct framer *f)
 {
     if (f->state == HTTP2_PREFACE) {
         http2_begin(f);
@@ -243,4 +243,19 @@ static __always_inline void http2_piece(struct framer *f, u32 bytes)
         f->piece_gap = 1;
     else
         output(r, __builtin_offsetof(struct rec_header_block, piece) + bytes, f->now_ns);
+}
+
+/* There are no lines. */
+static __always_inline bool http2_line(struct framer *f, u32 line_bytes)
+{
+    return false;
+}
+
+/* A client says so at once; what a server may begin with, find_begin() looks at. */
+static __always_inline bool http2_recognized(struct framer *f, u32 first)
+{
+    if (!http2_preface(f->head, f->have))
+        return false;
+    f->role = UNIT_FROM_CLIENT;
+    return true;
 }

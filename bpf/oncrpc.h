@@ -91,7 +91,7 @@ static __always_inline bool oncrpc_call(const u8 *head, u32 have)
            oncrpc_typical(head + ONCRPC_MARK_BYTES, have - ONCRPC_MARK_BYTES);
 }
 
-static __always_inline bool oncrpc_step(struct framer *f)
+static __always_inline bool oncrpc_head(struct framer *f)
 {
     u32 mark = be32(f->head), bytes = mark & ~ONCRPC_LAST;
     u8 flags = mark & ONCRPC_LAST ? UNIT_LAST : 0;
@@ -120,5 +120,19 @@ static __always_inline bool oncrpc_step(struct framer *f)
         break;
     }
     next_head(f, flags ? ONCRPC_MARK : ONCRPC_MORE, ONCRPC_MARK_BYTES);
+    return true;
+}
+
+/* There are no lines. */
+static __always_inline bool oncrpc_line(struct framer *f, u32 line_bytes)
+{
+    return false;
+}
+
+static __always_inline bool oncrpc_recognized(struct framer *f, u32 first)
+{
+    if (!oncrpc_call(f->head, f->have))
+        return false;
+    f->role = UNIT_FROM_CLIENT;
     return true;
 }

@@ -150,7 +150,7 @@ static __always_inline void resp_go_on(struct framer *f)
 }
 
 /* A word that may be of the command's name is there. */
-static __always_inline bool resp_step(struct framer *f)
+static __always_inline bool resp_head(struct framer *f)
 {
     u32 bytes = f->need - 2;
     f->words--;
@@ -255,5 +255,13 @@ static __always_inline bool resp_line(struct framer *f, u32 line_bytes)
         return false;
     }
     resp_go_on(f);
+    return true;
+}
+
+static __always_inline bool resp_recognized(struct framer *f, u32 first)
+{
+    if (!resp_command(f->head, f->have) && !(first && resp_ping(f->head, f->have)))
+        return false;
+    f->role = UNIT_FROM_CLIENT;
     return true;
 }

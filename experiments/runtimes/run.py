@@ -21,22 +21,19 @@ found and at most 5 % of any row's time, but for `late`, is wrong and measured, 
 """
 
 import argparse
-import asyncio
-import os
 import shutil
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter, defaultdict
 from pathlib import Path
 
 import duckdb
 
 HERE = Path(__file__).resolve().parent
-RPCPROBE = os.environ.get("RPCPROBE") or "rpcprobe"
+sys.path.insert(0, str(HERE.parent))
+from attached import SECONDS, attached, build_go, free_port, load, wait_for  # noqa: E402
+
 SERVERS = {
     "threads": [sys.executable, str(HERE / "servers/server.py"), "threads"],
     "asyncio": [sys.executable, str(HERE / "servers/server.py"), "asyncio"],
@@ -57,42 +54,6 @@ EXPECTED = {
 LEAST_NS = 200_000
 # A row of which more is wrong, and yet measured, fails.
 MOST_SURE_AND_WRONG = 0.05
-SECONDS = 60
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-async def ask(port, connection, requests, steps):
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    for number in range(requests):
-        writer.write(f"GET /w/{connection}_{number}/{steps} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-        head = await reader.readuntil(b"\r\n\r\n")
-        if b"chunked" in head.lower():
-            while await reader.readuntil(b"\r\n") != b"0\r\n":
-                pass
-            await reader.readuntil(b"\r\n")
-        else:
-            await reader.readexactly(2)
-    writer.close()
-
-
-async def load(port, connections, requests, steps):
-    each = max(1, requests // connections)
-    await asyncio.gather(*(ask(port, number, each, steps) for number in range(connections)))
-    return each * connections
-
-
-def wait_for(port):
-    for _ in range(SECONDS * 10):
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.1)
-    sys.exit(f"nobody listens on port {port}")
 
 
 def capture(command, connections, requests, steps, directory):
@@ -101,23 +62,18 @@ def capture(command, connections, requests, steps, directory):
     server = subprocess.Popen([*command, str(port), str(notes)], stdout=subprocess.DEVNULL)
     try:
         wait_for(port)
-        attach = [RPCPROBE, "attach", "-p", str(server.pid), "-o", directory / "capture"]
-        with open(directory / "said", "w") as said:
-            probe = subprocess.Popen(attach, stderr=said, stdout=subprocess.DEVNULL)
-        for _ in range(SECONDS * 10):
-            if "attached" in (directory / "said").read_text() or probe.poll() is not None:
-                break
-            time.sleep(0.1)
-        made = asyncio.run(load(port, connections, requests, steps))
-        time.sleep(0.2)
-        probe.send_signal(signal.SIGTERM)
-        if probe.wait(SECONDS * 5) != 0:
-            sys.exit((directory / "said").read_text())
+        each = max(1, requests // connections)
+        paths = [
+            [f"/w/{connection}_{number}/{steps}" for number in range(each)]
+            for connection in range(connections)
+        ]
+        with attached([server.pid], directory):
+            load(port, paths)
     finally:
         server.terminate()
         server.wait(SECONDS)
     lines = (line.split(",") for line in notes.read_text().splitlines())
-    return [(line[0], line[1], *map(int, line[2:])) for line in lines], made
+    return [(line[0], line[1], *map(int, line[2:])) for line in lines], each * connections
 
 
 def steps_of(notes):
@@ -182,15 +138,6 @@ def told(label, rows, found, made):
     return good
 
 
-def built():
-    """Builds the Go server, if there is Go."""
-    if shutil.which("go"):
-        (HERE / ".cache").mkdir(exist_ok=True)
-        subprocess.run(
-            ["go", "build", "-o", HERE / ".cache/server", "."], cwd=HERE / "servers/go", check=True
-        )
-
-
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -200,7 +147,7 @@ def main():
     parser.add_argument("--steps", default=" ".join(STEPS))
     parser.add_argument("server", nargs="*", choices=[[], *SERVERS], default=[])
     options = parser.parse_args()
-    built()
+    build_go(HERE / "servers/go", HERE / ".cache/server")
     head = (
         "server, connections, steps",
         "time of",

@@ -18,21 +18,18 @@ parent is wrong, or more than 1 % of the likely ones of a front end, else 0.
 """
 
 import argparse
-import asyncio
-import os
 import shutil
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import duckdb
 
 HERE = Path(__file__).resolve().parent
-RPCPROBE = os.environ.get("RPCPROBE") or "rpcprobe"
+sys.path.insert(0, str(HERE.parent))
+from attached import RPCPROBE, SECONDS, attached, build_go, free_port, load, wait_for  # noqa: E402
+
 PYTHON = [sys.executable, str(HERE / "servers/front.py")]
 KINDS = ("proxy", "calls")
 WRITTEN_IN = {
@@ -44,7 +41,6 @@ WRITTEN_IN = {
 FRONTS = ["nginx", "nginx-keep", *(f"{name}-{kind}" for name in WRITTEN_IN for kind in KINDS)]
 STEPS = {"proxy": ["c"], "calls": ["s3,c", "c,s2,p", "c,c", "s1,p"]}
 MOST_LIKELY_AND_WRONG = 0.01
-SECONDS = 60
 NGINX = """
 daemon off; worker_processes 1; pid {directory}/pid; error_log {directory}/error;
 events {{ worker_connections 4096; }}
@@ -59,41 +55,6 @@ http {{
   }}
 }}
 """
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def wait_for(port):
-    for _ in range(SECONDS * 10):
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.1)
-    sys.exit(f"nobody listens on port {port}")
-
-
-async def ask(port, connection, connections, requests, steps):
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    for number in range(connection, requests, connections):
-        path = f"/r/{number}/{steps[number % len(steps)]}"
-        writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-        head = await reader.readuntil(b"\r\n\r\n")
-        if b"chunked" in head.lower():
-            while await reader.readuntil(b"\r\n") != b"0\r\n":
-                pass
-            await reader.readuntil(b"\r\n")
-        else:
-            await reader.readexactly(2)
-    writer.close()
-
-
-async def load(port, connections, requests, steps):
-    each = (ask(port, number, connections, requests, steps) for number in range(connections))
-    await asyncio.gather(*each)
 
 
 def command(front, port, behind, directory):
@@ -141,20 +102,10 @@ def capture(front, levels, connections, requests, directory):
             servers.append(start(words))
             wait_for(port)
             fronts += family(servers[-1].pid)
-        attach = [RPCPROBE, "attach", "-o", directory / "capture"]
-        with open(directory / "said", "w") as said:
-            words = [*attach, *(word for pid in fronts for word in ("-p", str(pid)))]
-            probe = subprocess.Popen(words, stderr=said, stdout=subprocess.DEVNULL)
-        for _ in range(SECONDS * 10):
-            if "attached" in (directory / "said").read_text() or probe.poll() is not None:
-                break
-            time.sleep(0.1)
         steps = STEPS["calls" if front.endswith("calls") else "proxy"]
-        asyncio.run(load(port, connections, requests, steps))
-        time.sleep(0.2)
-        probe.send_signal(signal.SIGTERM)
-        if probe.wait(SECONDS * 5) != 0:
-            sys.exit((directory / "said").read_text())
+        paths = [f"/r/{number}/{steps[number % len(steps)]}" for number in range(requests)]
+        with attached(fronts, directory):
+            load(port, [paths[number::connections] for number in range(connections)])
         return True
     finally:
         for server in servers:
@@ -193,14 +144,6 @@ def told(label, children, asked, made):
     return sure_wrong == 0 and likely_wrong <= MOST_LIKELY_AND_WRONG * likely and asked == made
 
 
-def built():
-    """Builds the Go front end, if there is Go."""
-    if shutil.which("go"):
-        (HERE / ".cache").mkdir(exist_ok=True)
-        to = ["go", "build", "-o", HERE / ".cache/front", "."]
-        subprocess.run(to, cwd=HERE / "servers/go", check=True)
-
-
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -212,7 +155,7 @@ def main():
     parser.add_argument("--again", action="store_true", help="judge the captures kept there")
     parser.add_argument("front", nargs="*", choices=[[], *FRONTS], default=[])
     options = parser.parse_args()
-    built()
+    build_go(HERE / "servers/go", HERE / ".cache/front")
     head = (
         "front end, connections",
         "behind",

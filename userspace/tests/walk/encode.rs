@@ -1,7 +1,7 @@
 //! Events as the records the kernel side would have sent: the reverse of `decode::decode`.
 
 use rpcprobe::engine::event::{
-    Call, Event, FileId, Io, Method, Object, Packet, Protocol, Unit, What, TYPE_EVENTFD, TYPE_UDP,
+    Call, Event, FileId, Io, Method, Object, Packet, Unit, What, TYPE_EVENTFD, TYPE_UDP,
 };
 use rpcprobe::engine::send_limit::SendLimit;
 use rpcprobe::records::*;
@@ -269,12 +269,7 @@ fn unit(unit: &Unit, hdr: impl Fn(u8) -> RecHdr) -> Vec<u8> {
         offset: unit.from,
         bytes: unit.to - unit.from,
         id: unit.id,
-        protocol: match unit.protocol {
-            Protocol::Http2 => PROTOCOL_HTTP2,
-            Protocol::OncRpc => PROTOCOL_ONCRPC,
-            Protocol::Http1 => PROTOCOL_HTTP1,
-            Protocol::Resp => PROTOCOL_RESP,
-        },
+        protocol: unit.protocol.number(),
         kind: unit.kind,
         flags: unit.flags,
         pad: 0,

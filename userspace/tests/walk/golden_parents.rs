@@ -32,6 +32,22 @@ impl Proxy {
         Proxy { s, fronts, backs, asked: [0; 2], heard: [0; 2] }
     }
 
+    /// Both clients have asked; nothing has been taken in.
+    fn asked_by_both() -> Proxy {
+        let mut p = Proxy::new();
+        p.client_asks(0, 100);
+        p.client_asks(1, 105);
+        p
+    }
+
+    /// Both questions have been taken in, one after the other.
+    fn taken_from_both() -> Proxy {
+        let mut p = Proxy::asked_by_both();
+        p.takes(0, 110);
+        p.takes(1, 115);
+        p
+    }
+
     fn client_asks(&mut self, which: usize, at_ns: u64) {
         let c = &self.fronts[which];
         let call = (SENDTO, c.there, c.back);
@@ -91,9 +107,7 @@ impl Proxy {
 
 #[test]
 fn a_thread_asks_for_what_it_has_just_taken_in_or_heard_of() {
-    let mut p = Proxy::new();
-    p.client_asks(0, 100);
-    p.client_asks(1, 105);
+    let mut p = Proxy::asked_by_both();
     p.takes(0, 110);
     p.asks(0, 120);
     p.takes(1, 130);
@@ -115,11 +129,7 @@ fn a_thread_asks_for_what_it_has_just_taken_in_or_heard_of() {
 
 #[test]
 fn of_several_taken_in_together_what_is_answered_just_after_tells_which_it_is_for() {
-    let mut p = Proxy::new();
-    p.client_asks(0, 100);
-    p.client_asks(1, 105);
-    p.takes(0, 110);
-    p.takes(1, 115);
+    let mut p = Proxy::taken_from_both();
     p.asks(0, 120);
     p.hears(0, 130);
     p.answers(0, 140);
@@ -135,11 +145,7 @@ fn of_several_taken_in_together_what_is_answered_just_after_tells_which_it_is_fo
 
 #[test]
 fn of_several_taken_in_together_nothing_else_tells_which_it_is_for() {
-    let mut p = Proxy::new();
-    p.client_asks(0, 100);
-    p.client_asks(1, 105);
-    p.takes(0, 110);
-    p.takes(1, 115);
+    let mut p = Proxy::taken_from_both();
     p.asks(0, 120);
     p.hears(0, 130);
     // For the same, or for the other?
@@ -156,11 +162,7 @@ fn of_several_taken_in_together_nothing_else_tells_which_it_is_for() {
 /// An event loop that reads all that is ready, and then goes on with each.
 #[test]
 fn as_many_are_asked_and_answered_in_the_order_in_which_they_were_taken_in() {
-    let mut p = Proxy::new();
-    p.client_asks(0, 100);
-    p.client_asks(1, 105);
-    p.takes(0, 110);
-    p.takes(1, 115);
+    let mut p = Proxy::taken_from_both();
     p.asks(0, 120);
     p.asks(1, 130);
     p.hears(1, 140);

@@ -1,5 +1,6 @@
 //! Confidence that a detected request is real and of the reported kind.
 
+use crate::protocols::Protocol;
 use crate::timeline::World;
 use crate::walk::Goal;
 use rpcprobe_model::{Certainty, Kind, Reason, Request};
@@ -10,13 +11,13 @@ pub fn of(world: &World, goal: &Goal, request: &Request) -> Certainty {
     if matches!(request.reason, Some(Reason::AskerUnknown | Reason::WordOlder)) {
         return Certainty::Guessed;
     }
+    if let Some(protocol) = Protocol::of_kind(request.kind) {
+        let shown = request.complete && protocol.proves_itself();
+        let is_sure = shown || begin_was_seen(world, goal);
+        return if is_sure { Certainty::Sure } else { Certainty::Likely };
+    }
     match request.kind {
         Kind::Exec | Kind::Process => Certainty::Sure,
-        // Its reply had the call's number.
-        Kind::OncRpc if request.complete => Certainty::Sure,
-        Kind::Http1 | Kind::Http2 | Kind::OncRpc | Kind::Resp if begin_was_seen(world, goal) => {
-            Certainty::Sure
-        }
         Kind::Tcp if !begin_was_seen(world, goal) && !role_is_known(world, goal) => {
             Certainty::Guessed
         }

@@ -394,13 +394,7 @@ fn unit(hdr: &RecHdr, r: &RecUnit) -> Result<Option<Unit>> {
     }
     // What a program claims of its message's length may be anything.
     let to = r.offset.saturating_add(r.bytes).clamp(r.offset + 1, MOST);
-    let protocol = match r.protocol {
-        PROTOCOL_HTTP2 => Protocol::Http2,
-        PROTOCOL_ONCRPC => Protocol::OncRpc,
-        PROTOCOL_HTTP1 => Protocol::Http1,
-        PROTOCOL_RESP => Protocol::Resp,
-        _ => return Ok(None),
-    };
+    let Some(protocol) = Protocol::of_number(r.protocol) else { return Ok(None) };
     Ok(Some(Unit {
         channel: connection(r.channel, r.object_type),
         reverse: connection(r.reverse, r.object_type),

@@ -4,10 +4,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 pub use crate::object::*;
+pub use crate::protocols::{Method, Protocol, Unit};
 use crate::send_limit::SendLimit;
 pub use rpcprobe_model::GapWhy;
-use rpcprobe_model::Kind;
-use rpcprobe_record::*;
 
 /// A system call under way: known when its thread leaves the CPU inside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -291,79 +290,6 @@ pub enum What {
     },
     /// What a unit's message calls, or how its request ended.
     Method(Box<Method>),
-}
-
-/// What a byte stream speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Protocol {
-    Http2,
-    OncRpc,
-    Http1,
-    Resp,
-}
-
-impl Protocol {
-    /// What its requests are called.
-    pub fn kind(self) -> Kind {
-        match self {
-            Protocol::Http2 => Kind::Http2,
-            Protocol::OncRpc => Kind::OncRpc,
-            Protocol::Http1 => Kind::Http1,
-            Protocol::Resp => Kind::Resp,
-        }
-    }
-}
-
-/// Bytes `[from, to)` of a channel that are one frame or (part of) one message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unit {
-    pub channel: Object,
-    pub reverse: Object,
-    pub from: u64,
-    pub to: u64,
-    pub protocol: Protocol,
-    /// Stream or XID.
-    pub id: u32,
-    /// `UNIT_*`, or of HTTP/2 that of the frame.
-    pub kind: u8,
-    /// Likewise.
-    pub flags: u8,
-    /// Bytes before it could not be followed.
-    pub after_gap: bool,
-    /// A [`Method`] of the same offset follows.
-    pub named: bool,
-    /// Whether the channel is known to be the client's, or known not to be.
-    pub from_client: Option<bool>,
-    pub numbers: [u32; 3],
-    pub status_known: bool,
-}
-
-impl Unit {
-    /// Whether a question or an answer begins with it.
-    pub fn begins_message(&self) -> bool {
-        /// HEADERS, RFC 9113, section 6.2
-        const HEADERS: u8 = 1;
-        match self.protocol {
-            Protocol::Http2 => self.kind == HEADERS,
-            _ => matches!(self.kind, UNIT_REQUEST | UNIT_RESPONSE),
-        }
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Method {
-    pub channel: Object,
-    /// Where its unit begins.
-    pub offset: u64,
-    /// Stream.
-    pub id: u32,
-    /// Whether a request says so, or a response; `None`: neither is known.
-    pub asks: Option<bool>,
-    pub path: Option<Box<str>>,
-    /// `:status`
-    pub status: Option<i32>,
-    /// `grpc-status`
-    pub result: Option<i32>,
 }
 
 /// Code that appears in a process, or (`code` is `None`) a new, empty address space.

@@ -15,6 +15,7 @@ mod fallback;
 mod held_back;
 pub mod object;
 pub mod ownership;
+pub mod protocols;
 pub mod send_limit;
 pub mod stacks;
 pub mod symbols;

@@ -8,10 +8,10 @@
 //! preempted while it fills a record, what others put behind that one cannot be taken yet.)
 
 mod blocks;
-mod command;
 mod headers;
+mod http1;
 mod inflate;
-mod line;
+mod resp;
 
 use std::collections::BTreeMap;
 
@@ -22,9 +22,15 @@ use blocks::{Blocks, Whole};
 use headers::{Headers, Table};
 use rpcprobe_record::{
     self as records, RecHdr, RecHeaderBlock, RecLine, RecMethod, METHOD_REQUEST, PATH_BYTES,
-    PIECE_AFTER_GAP, PIECE_BEGIN, PIECE_READER, PROTOCOL_RESP, REC_HEADER_BLOCK, REC_LINE,
-    REC_METHOD,
+    PIECE_AFTER_GAP, PIECE_BEGIN, PIECE_READER, PROTOCOL_HTTP1, PROTOCOL_RESP, REC_HEADER_BLOCK,
+    REC_LINE, REC_METHOD,
 };
+
+/// Gives the name in a line.
+type Name = fn(&[u8]) -> Option<Vec<u8>>;
+
+/// By protocol, how a line names its request. HTTP/2 has no lines, but header blocks.
+const LINES: [(u8, Name); 2] = [(PROTOCOL_HTTP1, http1::method), (PROTOCOL_RESP, resp::name)];
 
 /// Connections whose directions are decoded at a time: beyond, the one that rests longest is forgotten.
 const MOST_STREAMS: usize = 4096;
@@ -148,10 +154,8 @@ impl Methods {
     fn line(&mut self, cpu: u32, record: &[u8]) {
         let Some((record, rest)) = records::read::<RecLine>(record) else { return };
         let Some(bytes) = rest.get(..record.line_bytes as usize) else { return };
-        let path = match record.protocol {
-            PROTOCOL_RESP => command::name(bytes),
-            _ => line::method(bytes),
-        };
+        let by_protocol = LINES.iter().find(|(protocol, _)| *protocol == record.protocol);
+        let path = by_protocol.and_then(|(_, name)| name(bytes));
         let method = RecMethod {
             hdr: RecHdr { kind: REC_METHOD, flags: METHOD_REQUEST, ..record.hdr },
             channel: record.channel,

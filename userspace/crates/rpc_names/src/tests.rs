@@ -144,7 +144,7 @@ fn padding_and_priority_are_no_headers() {
 #[test]
 fn lines() {
     let method = |line: &str| {
-        let method = line::method(line.as_bytes());
+        let method = http1::method(line.as_bytes());
         method.map(|method| String::from_utf8_lossy(&method).into_owned())
     };
     assert_eq!(method("GET /a/b?c=d HTTP/1.1\r\n").as_deref(), Some("GET /a/b?c=d"));

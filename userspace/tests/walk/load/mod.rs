@@ -10,6 +10,7 @@
 //! looks at so many traces, and prints the score; `RPCPROBE_PROPERTY_SEED` gives others.
 
 mod after;
+mod bytes;
 pub mod facts;
 mod laws;
 pub mod net;

@@ -45,7 +45,7 @@ struct AskedOn {
 pub(super) struct Causality {
     pub(super) ids: Ids,
     pub(super) programs: Programs,
-    services: Services,
+    pub(super) services: Services,
     /// By the channel on which the answer comes.
     asked: FxHashMap<Object, VecDeque<AskedOn>>,
 }
@@ -60,7 +60,8 @@ pub(super) struct Place {
 }
 
 impl Causality {
-    /// A process has taken a question in. `pieces`: that it is not answered yet only means that more of it comes.
+    /// A process has taken a question in: it gets an id if its process asks others. `pieces`: that it is not answered yet
+    /// only means that more of it comes.
     pub(super) fn begin(
         &mut self,
         process: ProcessId,
@@ -69,25 +70,6 @@ impl Causality {
         pieces: bool,
     ) {
         self.services.begin(process, taken, asked, pieces, &mut self.ids);
-    }
-
-    /// It has written the answer, or part of it.
-    pub(super) fn end(&mut self, process: ProcessId, asked: Asked, answered_ns: u64) {
-        self.services.end(process, asked, answered_ns);
-    }
-
-    /// The same for a channel on which only one question can be open.
-    pub(super) fn end_all(&mut self, process: ProcessId, channel: Object, answered_ns: u64) {
-        self.services.end_all(process, channel, answered_ns);
-    }
-
-    /// What seemed to be served on a channel is no question.
-    pub(super) fn withdraw_all(&mut self, process: ProcessId, channel: Object) {
-        self.services.withdraw_all(process, channel);
-    }
-
-    pub(super) fn exit(&mut self, process: ProcessId, at_ns: u64) {
-        self.services.exit(process, at_ns);
     }
 
     /// Forgets connections that the world has forgotten, and parents whose children began before `horizon_ns`.

@@ -1,4 +1,4 @@
-//! Detects requests inside byte streams with known framing: `http2`, `oncrpc`, `http1`, `resp`.
+//! Detects requests inside byte streams with known framing. What each protocol is, `protocols` tells.
 //!
 //! The kernel side reports where frames and messages begin and end. Here they become exchanges: the frames of
 //! one stream, a call and the reply with its XID, or, where answers come in the order of the questions, the
@@ -160,7 +160,7 @@ fn withdraw_other_services(world: &World, unit: &Unit, book: &mut Book) {
         let reads = world.channels.get(&object).into_iter().flat_map(|channel| &channel.reads);
         let readers: FxHashSet<_> = reads.map(|read| world.thread(read.thread).process).collect();
         for process in readers {
-            book.causality.withdraw_all(process, object);
+            book.causality.services.withdraw_all(process, object);
         }
     }
 }

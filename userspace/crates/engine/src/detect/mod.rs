@@ -199,7 +199,7 @@ impl Detector {
                 let Some(thread) = world.thread_by_tid(*tid) else { return };
                 let process = world.thread(thread).process;
                 let (detectors, book) = self.table();
-                book.causality.exit(process, event.ts_ns);
+                book.causality.services.exit(process, event.ts_ns);
                 for detector in detectors {
                     detector.exit(world, process, event.ts_ns, book);
                 }

@@ -193,9 +193,9 @@ impl SingleEnded {
         if served.as_ref().is_some_and(|served| written.enter_ns < served.taken.exit_ns) {
             return; // more of the answer before
         }
-        book.causality.end_all(process, asked, written.exit_ns);
+        book.causality.services.end_all(process, asked, written.exit_ns);
         let Some(served) = served else { return };
-        book.causality.end(process, (asked, served.asked.from), written.exit_ns);
+        book.causality.services.end(process, (asked, served.asked.from), written.exit_ns);
         let next = match served.answer {
             None => served.asked_since(written.enter_ns),
             Some(_) => None,

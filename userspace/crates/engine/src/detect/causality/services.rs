@@ -46,7 +46,7 @@ struct Answered {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Services {
+pub(in crate::detect) struct Services {
     open: BTreeMap<(ProcessId, Asked), Service>,
     /// The same by when they were received.
     by_received: BTreeSet<(ProcessId, u64, Asked)>,
@@ -86,7 +86,7 @@ impl Services {
     }
 
     /// It has written the answer, or part of it.
-    pub(super) fn end(&mut self, process: ProcessId, asked: Asked, answered_ns: u64) {
+    pub(in crate::detect) fn end(&mut self, process: ProcessId, asked: Asked, answered_ns: u64) {
         if let Some(Service { received_ns, .. }) = self.close(process, asked) {
             if self.answered.len() == MOST_ANSWERED {
                 self.answered.pop_front();
@@ -111,7 +111,7 @@ impl Services {
     }
 
     /// What seemed to be served on a channel is no question.
-    pub(super) fn withdraw_all(&mut self, process: ProcessId, channel: Object) {
+    pub(in crate::detect) fn withdraw_all(&mut self, process: ProcessId, channel: Object) {
         let open: Vec<Asked> = self.on_channel(process, channel).collect();
         for asked in open {
             self.close(process, asked);
@@ -119,14 +119,19 @@ impl Services {
     }
 
     /// The same for a channel on which only one question can be open.
-    pub(super) fn end_all(&mut self, process: ProcessId, channel: Object, answered_ns: u64) {
+    pub(in crate::detect) fn end_all(
+        &mut self,
+        process: ProcessId,
+        channel: Object,
+        answered_ns: u64,
+    ) {
         let open: Vec<Asked> = self.on_channel(process, channel).collect();
         for asked in open {
             self.end(process, asked, answered_ns);
         }
     }
 
-    pub(super) fn exit(&mut self, process: ProcessId, at_ns: u64) {
+    pub(in crate::detect) fn exit(&mut self, process: ProcessId, at_ns: u64) {
         for asked in self.of_process(process) {
             self.end(process, asked, at_ns);
         }

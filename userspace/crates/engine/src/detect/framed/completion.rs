@@ -8,7 +8,8 @@ use crate::detect::framed::connection::Connection;
 use crate::detect::framed::exchange::{Ended, Exchange};
 use crate::detect::framed::hand_over::{hand_over, Askers, HandOver};
 use crate::detect::lifecycle::{Clock, Patience};
-use crate::event::{Object, Protocol};
+use crate::event::Object;
+use crate::protocols::{End, Id, Pairing};
 use crate::timeline::gallop::last_before;
 use crate::timeline::{Channel, ThreadId, Transfer, World};
 use crate::walk::{Goal, Message};
@@ -101,7 +102,7 @@ impl Connection {
         for exchange in self.ended.iter_mut().skip(self.served) {
             let Some((_, over_ns)) = exchange.life.over() else { continue };
             if let (Some(process), Some(first)) = (exchange.life.let_go(), exchange.asked.first()) {
-                book.causality.end(process, (ends.0, first), over_ns);
+                book.causality.services.end(process, (ends.0, first), over_ns);
             }
         }
         self.served = self.ended.len();
@@ -114,7 +115,7 @@ impl Connection {
         for mut exchange in std::mem::take(&mut self.ended) {
             match settled(world, ends, &mut self.askers, &mut exchange, over) {
                 Settled::Complete(window) => {
-                    let nth = matches!(self.protocol, Protocol::Http1 | Protocol::Resp);
+                    let nth = self.protocol.pairing() == Pairing::InOrder;
                     let doubt = exchange.doubted.map(|torn| torn.before_it(nth));
                     self.found(world, exchange, &window, doubt, book);
                 }
@@ -199,7 +200,7 @@ impl Connection {
         let server_process = process(server);
         if let (Some(first), Some(answered)) = (exchange.asked.first(), moves.answered) {
             let server = world.thread(answered.thread).process;
-            book.causality.end(server, (ends.0, first), answered.exit_ns);
+            book.causality.services.end(server, (ends.0, first), answered.exit_ns);
         }
         let received = moves.received.filter(|_| reason.is_none());
         let heard = received.map(|Transfer { thread, exit_ns, .. }| Heard {
@@ -209,10 +210,10 @@ impl Connection {
         });
         let made_for = MadeFor { asking: exchange.asking, heard, program: exchange.program };
         let protocol = self.protocol;
-        let (stream_id, xid) = match protocol {
-            Protocol::Http2 => (Some(u64::from(exchange.id)), None),
-            Protocol::OncRpc => (None, Some(exchange.id)),
-            Protocol::Http1 | Protocol::Resp => (None, None),
+        let (stream_id, xid) = match protocol.pairing() {
+            Pairing::ById(Id::Stream) => (Some(u64::from(exchange.id)), None),
+            Pairing::ById(Id::Xid) => (None, Some(exchange.id)),
+            Pairing::InOrder => (None, None),
         };
         let retransmissions = xid.map(|_| exchange.repeats);
         let complete = reason.is_none();
@@ -231,8 +232,8 @@ impl Connection {
             stream_id,
             xid,
             retransmissions,
-            method: exchange.method,
-            status: exchange.result.or(exchange.status),
+            method: exchange.said.method,
+            status: exchange.said.result.or(exchange.said.status),
             request_bytes: Some(exchange.asked.count),
             response_bytes: (!exchange.answered.is_empty()).then_some(exchange.answered.count),
             ..Request::new(protocol.kind(), window.start_ns, window.end_ns)
@@ -270,7 +271,7 @@ fn settled(
     if !exchange.unnamed.is_empty() && !clock.gives_up(Patience::Sign, ended_ns) {
         return Settled::NotYet;
     }
-    if how == Ended::UntilClose {
+    if how == Ended::Told(End::UntilClose) {
         let Some(last) = last_moved(world, ends.1) else { return Settled::Nothing };
         if !clock.gives_up(Patience::Close, last.exit_ns.max(ended_ns)) {
             return Settled::NotYet;
@@ -278,19 +279,22 @@ fn settled(
         exchange.answered.reach(last.to);
     }
     let moves = Moves::of(world, ends, exchange);
-    if let Ended::Torn(torn) = how {
-        return match unanswered(world, &moves, ended_ns) {
-            Some(window) => Settled::Incomplete(window, torn.before_its_answer()),
-            None => Settled::Nothing,
-        };
-    }
-    let given_up = match how {
-        Ended::Reset { by_client, code } => {
+    let end = match how {
+        Ended::Told(end) => end,
+        Ended::Torn(torn) => {
+            return match unanswered(world, &moves, ended_ns) {
+                Some(window) => Settled::Incomplete(window, torn.before_its_answer()),
+                None => Settled::Nothing,
+            };
+        }
+    };
+    let given_up = match end {
+        End::Reset { by_client, code } => {
             let who = if by_client { Who::Client } else { Who::Server };
             Some(Reason::Reset { who, code })
         }
-        Ended::Refused => Some(Reason::Refused),
-        Ended::Answered | Ended::UntilClose | Ended::Torn(_) => None,
+        End::Refused => Some(Reason::Refused),
+        End::Answered | End::UntilClose => None,
     };
     if let Some(reason) = given_up {
         let at_ns = moves.received.or(moves.answered).map_or(ended_ns, |t| t.exit_ns);

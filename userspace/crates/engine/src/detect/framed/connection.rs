@@ -9,9 +9,9 @@ use crate::detect::framed::exchange::{Bytes, Ended, Exchange, Torn};
 use crate::detect::framed::hand_over::Askers;
 use crate::detect::lifecycle::{Clock, Life, Patience};
 use crate::event::{Method, Object, Protocol, Unit};
+use crate::protocols::{End, Pairing, Place};
 use crate::timeline::{Channel, ProcessId, Transfer, World};
 use in_order::Order;
-use rpcprobe_record::{UNIT_ASIDE, UNIT_REQUEST, UNIT_RESPONSE};
 
 /// Units of a connection kept until it is known who asks.
 const MOST_EARLY: usize = 256;
@@ -107,7 +107,7 @@ impl Connection {
             return; // told by who wrote and by who read
         }
         self.told[index] = unit.from + 1;
-        if matches!(self.protocol, Protocol::Http1 | Protocol::Resp) {
+        if self.protocol.pairing() == Pairing::InOrder {
             let rested = self.rested(world);
             let lost = world.losses.first(0, world.now_ns).is_some();
             let gap = self.gaps[index].take_if(|_| unit.after_gap);
@@ -124,13 +124,7 @@ impl Connection {
         }
         self.heard[index] = Some((unit.to, world.now_ns));
         if self.client.is_none() {
-            let client = match (self.protocol, unit.kind) {
-                (_, _) if unit.from_client.is_some() => unit.from_client,
-                (Protocol::Http2, _) => None,
-                (_, UNIT_REQUEST) => Some(true),
-                (_, UNIT_RESPONSE | UNIT_ASIDE) => Some(false),
-                _ => None,
-            };
+            let client = unit.from_client.or_else(|| self.protocol.sent_by_client(unit));
             match client {
                 Some(client) => self.begin(world, if client { index } else { 1 - index }),
                 None => {
@@ -219,10 +213,9 @@ impl Connection {
     fn sort(&mut self, world: &World, index: usize, unit: &Unit) {
         let asks = self.client == Some(index);
         let since_ns = self.since(world, index, unit);
-        match self.protocol {
-            Protocol::Http2 => self.frame(world, asks, unit, since_ns),
-            Protocol::OncRpc => self.record(world, index, asks, unit, since_ns),
-            Protocol::Http1 | Protocol::Resp => self.message(world, asks, unit, since_ns),
+        match self.protocol.pairing() {
+            Pairing::ById(_) => self.numbered(world, index, asks, unit, since_ns),
+            Pairing::InOrder => self.in_turn(world, asks, unit, since_ns),
         }
     }
 
@@ -245,15 +238,7 @@ impl Connection {
         let of = |(exchange, _): &(&mut Exchange, bool)| exchange.unnamed.contains(&(asks, offset));
         let Some((exchange, ended)) = { exchanges }.find(of) else { return false };
         exchange.unnamed.retain(|unit| *unit != (asks, offset));
-        if asks {
-            let path = method.path.as_deref().filter(|path| !path.is_empty());
-            exchange.method = exchange.method.take().or(path.map(Into::into));
-        } else {
-            // 100 and the like come before the answer's own.
-            let status = method.status.filter(|status| *status >= 200);
-            exchange.status = status.or(exchange.status);
-            exchange.result = method.result.or(exchange.result);
-        }
+        self.protocol.read_method(method, asks, &mut exchange.said);
         ended
     }
 

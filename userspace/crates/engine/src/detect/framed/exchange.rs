@@ -3,6 +3,7 @@
 use crate::detect::causality::Asking;
 use crate::detect::lifecycle::Life;
 use crate::event::{GapWhy, Object};
+use crate::protocols::{End, Said};
 use crate::timeline::ProcessId;
 use crate::walk::Message;
 use rpcprobe_model::Reason;
@@ -67,16 +68,8 @@ impl Bytes {
 /// How an exchange ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
-    Answered,
-    /// Its answer ends with the connection.
-    UntilClose,
-    /// HTTP/2: one end gave it up, with that error code.
-    Reset {
-        by_client: bool,
-        code: u32,
-    },
-    /// HTTP/2: the server goes away, and has not looked at it.
-    Refused,
+    /// As its protocol tells.
+    Told(End),
     /// Before its answer was told.
     Torn(Torn),
 }
@@ -113,26 +106,16 @@ pub(super) struct Exchange {
     pub(super) id: u32,
     pub(super) asked: Bytes,
     pub(super) answered: Bytes,
-    pub(super) method: Option<String>,
-    /// The protocol's own.
-    pub(super) status: Option<i32>,
-    /// That of gRPC.
-    pub(super) result: Option<i32>,
+    pub(super) said: Said,
     /// Units whose methods are still to be told: whether of the question, and where they begin.
     pub(super) unnamed: Vec<(bool, u64)>,
     /// How often the question was sent again.
     pub(super) repeats: u32,
-    /// HTTP/1: asked for the head only.
-    pub(super) head_only: bool,
-    /// HTTP/1: bytes of the answer's head.
-    pub(super) head_bytes: u64,
-    /// HTTP/2: a frame has ended the answer, but for more of its headers.
-    pub(super) ending: bool,
     /// From the begin of the earliest call that moved bytes of it.
     pub(super) life: Life<Ended>,
     /// Where answers come in the order of the questions: all of its question, or as long as that is not known all of its
     /// answer, was told, and how it ended.
-    pub(super) whole: Option<Ended>,
+    pub(super) whole: Option<End>,
     /// Which answer is its own, or what belongs to it, is not known for sure.
     pub(super) doubted: Option<Torn>,
     /// Who asks has been looked at.

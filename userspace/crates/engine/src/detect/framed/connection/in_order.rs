@@ -1,55 +1,39 @@
-//! Pairs questions and answers by order, the nth with the nth: HTTP/1, RESP.
+//! Pairs questions and answers by order, the nth with the nth.
 
 use crate::detect::framed::connection::*;
-use rpcprobe_record::{
-    UNIT_ASIDE, UNIT_ERROR, UNIT_LAST, UNIT_MORE, UNIT_OPEN, UNIT_REQUEST, UNIT_RESPONSE,
-};
-
-/// "HEAD"
-const HEAD: u32 = 0x4845_4144;
-
 /// A client that had so many questions open so often, and never more, keeps to that.
 const SETTLED_TIMES: u32 = 8;
 
 impl Connection {
     /// A message, or part of one, of a protocol that answers in order.
-    pub(super) fn message(&mut self, world: &World, asks: bool, unit: &Unit, since_ns: u64) {
-        if unit.kind == UNIT_ASIDE {
-            return;
-        }
-        let fits = unit.kind == UNIT_MORE || (unit.kind == UNIT_REQUEST) == asks;
+    pub(super) fn in_turn(&mut self, world: &World, asks: bool, unit: &Unit, since_ns: u64) {
+        let begins = match self.protocol.place(unit, asks) {
+            Place::Begins => true,
+            Place::More => false,
+            Place::None | Place::Continues | Place::Refuses { .. } => return,
+        };
         let queue = if asks { &mut self.asks } else { &mut self.answers };
-        if !fits || queue.len() >= MOST_OPEN {
+        if queue.len() >= MOST_OPEN {
             return;
         }
-        if unit.kind != UNIT_MORE {
+        if begins {
             if asks {
                 self.begun.push((unit.from, 0));
             }
+            let is_named = self.protocol.is_named(unit);
             queue.push_back(Exchange {
                 life: Life::asked(since_ns),
                 doubted: self.order.torn,
-                head_only: asks && self.protocol == Protocol::Http1 && unit.numbers[0] == HEAD,
-                head_bytes: u64::from(unit.numbers[1]),
-                unnamed: if unit.named { vec![(asks, unit.from)] } else { Vec::new() },
+                unnamed: if is_named { vec![(asks, unit.from)] } else { Vec::new() },
                 ..Exchange::default()
             });
         }
         let Some(last) = queue.back_mut().filter(|last| last.whole.is_none()) else { return };
         let bytes = if asks { &mut last.asked } else { &mut last.answered };
         bytes.add(unit.from, unit.to);
-        if !asks && unit.kind == UNIT_RESPONSE {
-            last.status = match self.protocol {
-                Protocol::Resp => Some(i32::from(unit.flags & UNIT_ERROR != 0)),
-                _ => i32::try_from(unit.numbers[0]).ok().filter(|_| unit.status_known),
-            };
-        }
-        if unit.flags & (UNIT_LAST | UNIT_OPEN) != 0 {
-            let open = unit.flags & UNIT_OPEN != 0;
-            last.whole = Some(if open { Ended::UntilClose } else { Ended::Answered });
-        }
+        last.whole = self.protocol.read(unit, asks, &mut last.said);
         self.pair(world);
-        if asks && unit.kind == UNIT_REQUEST && self.order.asked(self.asks.len()) {
+        if asks && begins && self.order.asked(self.asks.len()) {
             self.asks.iter_mut().for_each(|ask| ask.doubted = None);
         }
     }
@@ -58,8 +42,8 @@ impl Connection {
     pub(super) fn pair(&mut self, world: &World) {
         let Some((asked_on, answered_on)) = self.ends() else { return };
         while let (Some(ask), Some(answer)) = (self.asks.front(), self.answers.front()) {
-            // The answer to HEAD may claim a body that is not there.
-            if answer.whole.is_none() && !ask.head_only {
+            // The answer may claim a body that is not there.
+            if answer.whole.is_none() && !ask.said.head_only {
                 return;
             }
             let moved = |object, bytes: &Bytes| first_moved(world, object, bytes);
@@ -73,14 +57,14 @@ impl Connection {
             }
             let Some(mut exchange) = self.asks.pop_front() else { return };
             exchange.answered = answer.answered;
-            exchange.status = answer.status;
-            let mut how = answer.whole.unwrap_or(Ended::Answered);
-            if exchange.head_only && answer.head_bytes > 0 {
-                exchange.answered.cut(answer.head_bytes);
-                how = Ended::Answered;
+            exchange.said.status = answer.said.status;
+            let mut how = answer.whole.unwrap_or(End::Answered);
+            if exchange.said.head_only && answer.said.head_bytes > 0 {
+                exchange.answered.cut(answer.said.head_bytes);
+                how = End::Answered;
             }
             exchange.life.seen(answer.life.since_ns());
-            exchange.life.end(how, world.now_ns);
+            exchange.life.end(Ended::Told(how), world.now_ns);
             self.ended.push(exchange);
         }
     }
