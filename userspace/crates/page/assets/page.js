@@ -120,7 +120,7 @@
     return figures;
   };
 
-  const NAMES = ["latency", "breakdown", "methods", "requests", "overtime", "cpu", "tree"];
+  const NAMES = [...document.querySelectorAll("#figures > .card")].map((card) => card.id.replace("card-", ""));
   const seen = new Set();
   let turn = 0;
 
