@@ -207,7 +207,9 @@ def check_requests(capture, kind, condition):
 def check_over_time(capture, kind, band, where, condition):
     """The mean latency of requests that begin in each hundredth of the time of all requests of the kind."""
     figure = capture.figure("overtime", "--kind", kind, "--band", band)
-    (first, last) = capture.rows(f"select min(start_ns), max(start_ns) from requests where {where}")[0]
+    (first, last) = capture.rows(
+        f"select min(start_ns), max(start_ns) from requests where {where}"
+    )[0]
     unit = UNITS[figure["layout"]["yaxis"]["title"]["text"].split()[-1]]
     steps = f"((start_ns - {first})::hugeint * 100) // {last - first + 1}"
     found = {

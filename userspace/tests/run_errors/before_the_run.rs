@@ -22,7 +22,9 @@ fn run_without_root_says_what_to_do() {
     let at = home.path().join(NAME);
     let output = as_nobody(&program, &["run", "-o", at.to_str().unwrap(), "--", "echo", "ran"]);
     let output = { output }.output().unwrap();
-    assert_refused(&output, 1, &["root", "sudo"]);
+    // By its whole path: it is in no folder in which sudo looks.
+    let call = format!("sudo {} ", program.display());
+    assert_refused(&output, 1, &["root", &call]);
     assert_eq!(text(&output.stdout), "");
     assert!(!at.exists());
     let doctor = as_nobody(&program, &["doctor"]).output().unwrap();
