@@ -70,12 +70,7 @@ struct Entry {
     shows: &'static str,
 }
 
-const fn entry(
-    figure: Name,
-    name: &'static str,
-    subject: Subject,
-    shows: &'static str,
-) -> Entry {
+const fn entry(figure: Name, name: &'static str, subject: Subject, shows: &'static str) -> Entry {
     Entry { figure, name, subject, shows }
 }
 
@@ -84,7 +79,12 @@ const TABLE: [Entry; 10] = [
     entry(Name::Latency, "latency", Subject::Group, "How long requests take"),
     entry(Name::Breakdown, "breakdown", Subject::Group, "Where the time goes, by percentile band"),
     entry(Name::Methods, "methods", Subject::Group, "Where the time goes, by method"),
-    entry(Name::Requests, "requests", Subject::Group, "Requests over time, by their largest category"),
+    entry(
+        Name::Requests,
+        "requests",
+        Subject::Group,
+        "Requests over time, by their largest category",
+    ),
     entry(Name::Overtime, "overtime", Subject::Group, "Where the time goes, over time"),
     entry(Name::Cpu, "cpu", Subject::Group, "Who had the CPU while requests waited for one"),
     entry(Name::Tree, "tree", Subject::Group, "Which requests were made for which"),
