@@ -33,7 +33,9 @@ FIRST = re.compile(r"first=(\d+)")
 COMMAND = re.compile(r"(?:^|[\s/])rpcprobe ([a-z]+)")
 HOST = re.compile(r" x86_64 · \d+ CPUs · ")
 CAPTURES = [
-    f"{folder}/rpcprobe.out*" for folder in ("targets/frpc", "targets/echo", "experiments/examples")
+    f"{folder}/rpcprobe.{what}*"
+    for folder in ("targets/frpc", "targets/echo", "experiments/examples")
+    for what in ("out", "ab")
 ]
 DONE = "-- the command has ended with"
 

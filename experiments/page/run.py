@@ -18,6 +18,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent / "../../userspace/tests/pa
 from browser import Browser, Page, find  # noqa: E402
 
 PORT = 7399
+# Times that a page is opened, each by a browser of its own.
+OPENS = 5
 
 
 def captured(rpcprobe, directory):
@@ -157,8 +159,15 @@ def main():
                 "make_mb": round(most / 1e6),
             }
             if path := find():
-                with Browser(path) as browser:
-                    result |= opened(browser, file)
+                opens = []
+                for _ in range(OPENS):
+                    with Browser(path) as browser:
+                        opens.append(opened(browser, file))
+                # The memory and the thread's time are those of the median.
+                opens.sort(key=lambda of: of["open_ms"])
+                result |= opens[OPENS // 2]
+                result["opens_ms"] = [of["open_ms"] for of in opens]
+                result["faults"] = [fault for of in opens for fault in of["faults"]]
             else:
                 print("no Chromium: not opened", file=sys.stderr)
             results.append(result)
@@ -174,7 +183,7 @@ def main():
             )
             if "open_ms" in result:
                 print(
-                    f"  open after {result['open_ms']} ms ({result['cpu_ms']} ms of its thread); the browser takes"
+                    f"  open after {' '.join(map(str, result['opens_ms']))} ms ({result['cpu_ms']} ms of its thread); the browser takes"
                     f" {result['browser_mb']} MB more"
                 )
         wrong = [r for r in results if r["bytes"] > 3_000_000 or r.get("faults")]

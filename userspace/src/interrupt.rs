@@ -57,12 +57,20 @@ pub fn answered() {
     NOTED.store(0, Ordering::Relaxed);
 }
 
-/// From here on the signals end the process as ever: also one that was noted, and not asked for.
-pub fn release() {
+/// From here on the signals end the process as ever; one that was noted is given back.
+///
+/// # Errors
+/// A signal came.
+pub fn end_catching() -> Result<(), Interrupted> {
     for signal in SIGNALS.into_iter().filter(|&signal| !signals::is_ignored(signal)) {
         act(signal, libc::SIG_DFL);
     }
-    if let Err(Interrupted { signal }) = check() {
+    check()
+}
+
+/// From here on the signals end the process as ever: also one that was noted, and not asked for.
+pub fn release() {
+    if let Err(Interrupted { signal }) = end_catching() {
         // SAFETY: takes a number only.
         unsafe { libc::raise(signal) };
     }

@@ -61,6 +61,7 @@ impl From<anyhow::Error> for Refused {
 /// Runs `spec` to its end with the probe attached and writes `events.bin` into `dir`.
 ///
 /// The target starts only when everything is in place, and it runs on whatever befalls the capture.
+/// Signals are caught ([`interrupt::catch`]) until it is made: one that came by then means that nothing is run.
 ///
 /// # Errors
 /// [`Refused`]: nothing was run.
@@ -71,6 +72,8 @@ pub fn record(
     dir: &OutputDir,
 ) -> Result<(Outcome, WaitStatus), Refused> {
     let (mut probe, rings, calibrated) = probe(config)?;
+    // From here on signals are the target's.
+    interrupt::end_catching().map_err(anyhow::Error::from)?;
     let mut target = Target::spawn(spec)?;
     probe.trace(target.pid() as u32)?;
     let command = Command {

@@ -90,6 +90,32 @@ fn what_is_captured_is_whole_without_tables() {
     assert!(silent_s < 0.0, "{silent_s} s without a word of {took:?}: {said}");
 }
 
+/// Before anything is captured, or run.
+#[test]
+fn a_signal_during_the_start_leaves_nothing() {
+    let Some(_turn) = needs_kernel() else { return };
+    let parent = TempDir::new().unwrap();
+    let at = parent.path().join(NAME);
+    let mark = parent.path().join("mark");
+    let pid = std::process::id().to_string();
+    for (arguments, what) in [
+        (&["attach", "--pid", &pid][..], &[][..]),
+        (&["run"], &["--", "touch", mark.to_str().unwrap()]),
+    ] {
+        for (signal, code) in [(libc::SIGINT, 130), (libc::SIGTERM, 143), (libc::SIGHUP, 129)] {
+            let mut command = rpcprobe(arguments);
+            command.arg("-o").arg(&at).args(what);
+            let child = start(command);
+            until("there is a directory", || at.exists());
+            kill(child.id() as i32, signal);
+            let output = child.wait_with_output().expect("rpcprobe ends");
+            assert_refused(&output, code, &["interrupted"]);
+            let left: Vec<_> = fs::read_dir(parent.path()).unwrap().flatten().collect();
+            assert!(left.is_empty(), "{arguments:?}, signal {signal}: {left:?}");
+        }
+    }
+}
+
 #[test]
 fn a_program_that_failed_keeps_its_status() {
     let Some(_turn) = needs_kernel() else { return };

@@ -4,7 +4,7 @@
 mod common;
 
 use std::fs::{self, File};
-use std::os::unix::fs::{symlink, PermissionsExt};
+use std::os::unix::fs::{symlink, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -159,6 +159,60 @@ fn a_page_takes_the_place_of_files_only() {
     assert!(made(&[&path("capture")], &path("page.html")).starts_with("<!doctype html>"));
     let mode = File::open(path("page.html")).and_then(|file| file.metadata()).expect("a page");
     assert_eq!(mode.permissions().mode() & 0o777, 0o600);
+}
+
+/// Writes a program.
+fn executable(file: &Path, content: &str) {
+    fs::write(file, content).expect("written");
+    fs::set_permissions(file, fs::Permissions::from_mode(0o755)).expect("a mode");
+}
+
+/// By what stands in place of sudo, which passes on nothing of the user's environment, of xdg-open and of a browser.
+#[test]
+fn a_page_is_opened_by_the_user_who_called_sudo() {
+    const SOMEBODY: u32 = 54_321; // an id that no user database has
+                                  // SAFETY: only returns an id.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("skipped: needs root");
+        return;
+    }
+    let parent = TempDir::new().expect("a directory");
+    let path = |name: &str| parent.path().join(name);
+    // The user may write into it.
+    fs::set_permissions(parent.path(), fs::Permissions::from_mode(0o777)).expect("a mode");
+    fs::create_dir(path("capture")).expect("a directory");
+    made_up(&path("capture"), 30);
+    executable(
+        &path("sudo"),
+        &format!(
+            "#!/bin/sh\nenv -i PATH=\"$PATH\" HOME=/root SUDO_UID={SOMEBODY} SUDO_GID={SOMEBODY} \"$@\"\nexit $?\n"
+        ),
+    );
+    executable(&path("xdg-open"), "#!/bin/sh\nexec $BROWSER \"$1\"\n");
+    let told = path("told");
+    executable(
+        &path("browser"),
+        &format!("#!/bin/sh\necho \"$(id -u) $(id -g) $HOME $1\" > {}\n", told.display()),
+    );
+    let open = |browser: &str| {
+        let mut command = Command::new(path("sudo"));
+        command.args([Path::new(common::RPCPROBE), Path::new("report"), &path("capture")]);
+        command.args(["--html=-page.html", "--open"]);
+        let paths = format!("{}:/usr/bin:/bin", parent.path().display());
+        let variables = [("PATH", &*paths), ("HOME", "/home/somebody"), ("BROWSER", browser)];
+        command.current_dir(parent.path()).env_clear().envs(variables);
+        command.output().expect("it runs")
+    };
+    let output = open(path("browser").to_str().expect("UTF-8"));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let page = path("-page.html");
+    let expected = format!("{SOMEBODY} {SOMEBODY} /home/somebody {}\n", page.display());
+    assert_eq!(fs::read_to_string(&told).expect("it was opened"), expected);
+    assert_eq!(fs::metadata(&page).expect("a page").uid(), SOMEBODY);
+    // Without a browser that works, what to do is said, and the page is there.
+    let output = open("false");
+    let said = text(&output.stderr);
+    assert!(!output.status.success() && said.contains("open -page.html in one"), "{said}");
 }
 
 #[test]

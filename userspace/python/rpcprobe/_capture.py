@@ -140,7 +140,9 @@ class Capture:
             Error: the capture is damaged; a filter has no such value.
         """
         options = _filter.options(filters) + ([f"--by={by}"] if by is not None else [])
-        return _program.from_json(_program.ask("report", str(self.path), "--json", *options))
+        told = _program.ask("report", str(self.path), "--json", *options)
+        report: dict[str, Any] = _program.from_json(told)
+        return report
 
     def __repr__(self) -> str:
         kinds = self.manifest.get("counts", {}).get("requests_by_kind") or {}
@@ -197,7 +199,7 @@ def _manifest(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise Error(_no_manifest(path, error)) from None
     try:
-        manifest = json.loads(text)
+        manifest: dict[str, Any] = json.loads(text)
         version = manifest["format_version"]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise Error(f"{file} is damaged: it is no manifest of a capture") from None

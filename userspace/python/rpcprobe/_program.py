@@ -9,6 +9,7 @@ import sys
 import sysconfig
 import warnings
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from ._error import Error
@@ -112,7 +113,8 @@ def told(stderr: bytes) -> str:
 
 def _outside() -> int:
     """The number of frames up to the one that called this package."""
-    depth, frame = 1, sys._getframe(1)
+    depth = 1
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__package__") == __package__:
         depth, frame = depth + 1, frame.f_back
     return depth

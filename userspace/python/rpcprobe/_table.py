@@ -30,8 +30,9 @@ class Table:
         Raises:
             Error: pandas is not installed.
         """
-        pandas = package("pandas", "Table.pandas()")
-        return self.arrow.to_pandas(types_mapper=pandas.ArrowDtype)
+        of_arrow = package("pandas", "Table.pandas()").ArrowDtype
+        frame: pandas.DataFrame = self.arrow.to_pandas(types_mapper=of_arrow)
+        return frame
 
     def polars(self) -> "polars.DataFrame":
         """The rows as a polars data frame.
@@ -39,7 +40,8 @@ class Table:
         Raises:
             Error: polars is not installed.
         """
-        return package("polars", "Table.polars()").from_arrow(self.arrow)
+        frame: polars.DataFrame = package("polars", "Table.polars()").from_arrow(self.arrow)
+        return frame
 
     @property
     def columns(self) -> list[str]:
@@ -48,10 +50,12 @@ class Table:
 
     def rows(self) -> list[dict[str, Any]]:
         """Each row as a dict, from the column's name to a Python value."""
-        return self.arrow.to_pylist()
+        rows: list[dict[str, Any]] = self.arrow.to_pylist()
+        return rows
 
     def __len__(self) -> int:
-        return self.arrow.num_rows
+        rows: int = self.arrow.num_rows
+        return rows
 
     def __getitem__(self, column: str) -> "pyarrow.ChunkedArray":
         """One column.

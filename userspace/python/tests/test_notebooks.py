@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import duckdb
 import made_up
 import pytest
 from conftest import ROOT
@@ -130,6 +131,44 @@ def test_names_are_text_in_notebooks(
             for out in cell.get("outputs", [])
         ]
         assert not any("<img" in of or "<script" in of for of in shown)
+
+
+def test_exported_numbers_are_those_of_sql(
+    export: Any, directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a reader of the notebook sees, recomputed from the files: percentiles in a table, a figure's bars."""
+    monkeypatch.setenv("RPCPROBE_CAPTURE", str(directory))
+    (notebook,) = (of for of in NOTEBOOKS if of.stem.startswith("01"))
+    kind = export.export(notebook, tmp_path)["kind"]
+    db = duckdb.connect()
+    for table in ("requests", "segments"):
+        db.execute(f"create view {table} as select * from '{directory}/{table}.parquet'")
+    (found,) = db.execute(
+        """select percentile_disc(0.5) within group (order by latency_ns),
+                  percentile_disc(0.9) within group (order by latency_ns),
+                  percentile_disc(0.99) within group (order by latency_ns), max(latency_ns)
+           from requests where complete and kind = ?""",
+        [kind],
+    ).fetchall()
+    shown = importlib.import_module("shown")
+    page = (tmp_path / f"{notebook.stem}.html").read_text()
+    assert all(f">{shown.duration(ns)}<" in page for ns in found)
+    jupyter = json.loads((tmp_path / f"{notebook.stem}.ipynb").read_text())
+    figures = [
+        out["data"]["application/vnd.plotly.v1+json"]["data"]
+        for cell in jupyter["cells"]
+        for out in cell.get("outputs", [])
+        if "application/vnd.plotly.v1+json" in out["data"]
+    ]
+    (bars,) = ([t for t in of if t["type"] == "bar"] for of in figures if of[0]["type"] == "bar")
+    by_category = dict(
+        db.execute(
+            """select category, sum(duration_ns)::bigint from segments join requests using (request_id)
+               where complete and kind = ? group by category""",
+            [kind],
+        ).fetchall()
+    )
+    assert {bar["meta"]["category"]: bar["customdata"][0] for bar in bars} == by_category
 
 
 def test_two_captures_are_needed_where_two_are_compared(

@@ -3,8 +3,9 @@
 use anyhow::Result;
 
 use super::run::{config, finish};
-use super::{complain, directory, print_report};
+use super::{complain, directory, print_report, usage};
 use crate::cli::AttachArgs;
+use crate::interrupt;
 use crate::probe::check_privilege;
 use crate::process_select::{select, Selected, Selection};
 use crate::report::escape;
@@ -21,20 +22,19 @@ pub fn attach(args: AttachArgs) -> Result<i32> {
         capture,
     } = args;
     if let Some(word) = bare.first() {
-        complain(&said_bare(word));
-        return Ok(2);
+        return usage(said_bare(word));
     }
     if pids.is_empty() && comms.is_empty() && ports.is_empty() && cgroups.is_empty() {
-        complain(
-            &"attach to which processes? Give --pid PID, --comm NAME, --port PORT or --cgroup PATH; see \
-              `rpcprobe attach --help`",
+        return usage(
+            "attach to which processes? Give --pid PID, --comm NAME, --port PORT or --cgroup PATH; see \
+             `rpcprobe attach --help`",
         );
-        return Ok(2);
     }
     check_privilege()?;
     let selection = Selection { pids, comms, ports, cgroups };
     let selected = select(&selection)?;
     let config = config(&capture, true)?;
+    interrupt::catch(); // else a signal would leave an empty directory
     let dir = directory::create(&capture)?;
     let begun = |processes: &[Selected], threads: u64| {
         if !capture.quiet {

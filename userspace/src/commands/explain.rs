@@ -4,9 +4,9 @@ use std::ffi::OsStr;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use anyhow::{bail, Context, Result};
+use anyhow::{bail, Result};
 
-use super::{complain, directory};
+use super::{directory, usage};
 use crate::attribute::{REQUESTS, SEGMENTS, STACKS};
 use crate::capture::manifest::Manifest;
 use crate::cli::ExplainArgs;
@@ -23,20 +23,17 @@ pub fn explain(args: ExplainArgs) -> Result<i32> {
         }
         ([] | [_], Some(n)) => (args.target.first(), Wanted::Slowest(n, Box::new(filter))),
         ([id], None) if parsed(id).is_none() && Path::new(id).is_dir() => {
-            complain(&which_of(&escape(&id.to_string_lossy())));
-            return Ok(2);
+            return usage(which_of(&escape(&id.to_string_lossy())));
         }
         _ if args.slowest.is_some() => {
-            complain(&"--slowest stands in place of the number of a request: give one of both");
-            return Ok(2);
+            return usage("--slowest stands in place of the number of a request: give one of both");
         }
         (_, None) if !filter.is_empty() => {
-            complain(&"a filter selects from the requests of --slowest: give that, too");
-            return Ok(2);
+            return usage("a filter selects from the requests of --slowest: give that, too");
         }
         ([id], None) => (None, Wanted::Id(number(id)?)),
         ([dir, id], None) => (Some(dir), Wanted::Id(number(id)?)),
-        _ => bail!("give a capture and a request's number"),
+        _ => return usage("give a capture and a request's number"),
     };
     let dir = directory::open(dir.map(Path::new))?;
     let manifest = super::manifest(&dir)?;
@@ -94,9 +91,10 @@ fn parsed(text: &OsStr) -> Option<u64> {
 }
 
 fn number(id: &OsStr) -> Result<u64> {
-    parsed(id).with_context(|| {
-        format!("{} is not the number of a request", escape(&id.to_string_lossy()))
-    })
+    match parsed(id) {
+        Some(number) => Ok(number),
+        None => usage(format!("{} is not the number of a request", escape(&id.to_string_lossy()))),
+    }
 }
 
 /// What to say of a directory without a request.

@@ -18,6 +18,7 @@ mod requests;
 mod run;
 mod runs;
 mod sides;
+mod usage;
 mod whatif;
 
 use std::ffi::{OsStr, OsString};
@@ -34,6 +35,7 @@ use crate::interrupt::Interrupted;
 use crate::invoking_user::OutputDir;
 use crate::report as reports;
 use crate::report::Style;
+use usage::{usage, Usage};
 
 /// Runs a command.
 ///
@@ -59,7 +61,11 @@ pub fn dispatch(command: Command) -> Result<i32> {
 
 /// The process's exit status after an error.
 pub fn exit_code(error: &anyhow::Error) -> i32 {
-    error.downcast_ref::<Interrupted>().map_or(1, |interrupted| interrupted.exit_code())
+    match (error.downcast_ref::<Interrupted>(), error.is::<Usage>()) {
+        (Some(interrupted), _) => interrupted.exit_code(),
+        (None, true) => Usage::EXIT_CODE,
+        (None, false) => 1,
+    }
 }
 
 /// Says one line on standard error. Unlike `eprintln!` it does not panic when there is nobody to
@@ -145,9 +151,9 @@ fn two_sides(words: &[OsString]) -> Result<(Vec<&OsStr>, Vec<&OsStr>)> {
         .collect();
     match <[Vec<&OsStr>; 2]>::try_from(sides) {
         Ok([a, b]) if !a.is_empty() && !b.is_empty() => Ok((a, b)),
-        Ok(_) => bail!("nothing stands on one side of the `---`"),
-        Err(sides) if sides.len() < 2 => bail!("A and B need `---` between them: -- A... --- B..."),
-        Err(_) => bail!("more than one `---`: put a command that has one in `sh -c '...'`"),
+        Ok(_) => usage("nothing stands on one side of the `---`"),
+        Err(sides) if sides.len() < 2 => usage("A and B need `---` between them: -- A... --- B..."),
+        Err(_) => usage("more than one `---`: put a command that has one in `sh -c '...'`"),
     }
 }
 

@@ -9,7 +9,7 @@ use anyhow::{bail, Context, Result};
 use super::complain;
 use super::gathered::{self, Figures};
 use super::sides;
-use crate::invoking_user::{in_place, Owner};
+use crate::invoking_user::{environment, in_place, Owner};
 use crate::page::{self, Page, Side};
 use crate::report::Query;
 
@@ -74,14 +74,20 @@ fn command() -> String {
     words.join(" ")
 }
 
-/// Shows a page in the user's browser.
+/// Shows a page in the user's browser: under sudo as the user who called it, whose browser and screen are told
+/// by the environment that sudo was called with.
 fn open(file: &Path) -> Result<()> {
     let owner = Owner::invoking();
     let mut command = Command::new("xdg-open");
-    command.arg(file).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    // No word that begins with a dash.
+    command.arg(std::path::absolute(file)?);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     // SAFETY: only returns an id.
     if unsafe { libc::getuid() } != owner.uid {
         command.gid(owner.gid).uid(owner.uid);
+        if let Some(variables) = environment::of_caller() {
+            command.env_clear().envs(variables);
+        }
     }
     let status = command
         .status()

@@ -22,6 +22,7 @@ pub fn run(args: RunArgs) -> Result<i32> {
         Spec { argv: args.command, user: args.user.as_deref().map(User::lookup).transpose()? };
     let capture = args.capture;
     let config = config(&capture, false)?;
+    interrupt::catch(); // else a signal would leave an empty directory
     let dir = directory::create(&capture)?;
     let (outcome, status) = match session::record(&spec, &config, capture.label, &dir) {
         Ok(outcome) => outcome,

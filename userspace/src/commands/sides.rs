@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{bail, Result};
+use anyhow::Result;
 
-use super::diff;
+use super::{diff, usage};
 use crate::compare::plan;
 use crate::compare::{
     in_words, write, Basis, Comparison, KindComparison, PartChange, ShiftPoint, Verdict,
@@ -37,8 +37,8 @@ pub fn of(dirs: &[PathBuf], filter: &RequestFilter) -> Result<Option<Sides>> {
             let comparison = diff::of_directories(&a, &b, filter)?;
             Ok(Some(Sides { a, b, comparison }))
         }
-        _ => bail!(
-            "at most two captures can be shown beside each other, or the directory of an `ab`"
+        _ => usage(
+            "at most two captures can be shown beside each other, or the directory of an `ab`",
         ),
     }
 }

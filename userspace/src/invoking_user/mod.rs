@@ -6,6 +6,7 @@
 //! the result belongs to the user without a `chown`.
 
 mod credentials;
+pub mod environment;
 mod in_place;
 mod output_dir;
 #[cfg(test)]

@@ -13,6 +13,7 @@ pub mod snapshot;
 pub mod tables;
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use anyhow::{anyhow, bail, Context, Result};
@@ -21,6 +22,7 @@ use libbpf_rs::btf::Btf;
 use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, OpenObject, PrintLevel};
 
 use crate::capture::manifest::{Hook, ProgramRuns, Sleeps, Stacks};
+use crate::report::escape;
 use crate::request_filter::Rule;
 use hooks::{HookSpec, Means, HOOKS};
 use rings::{Layout, Mapping, Rings};
@@ -270,9 +272,24 @@ impl Opened {
 pub fn check_privilege() -> Result<()> {
     // SAFETY: no arguments, cannot fail.
     if unsafe { libc::geteuid() } != 0 {
-        bail!("rpcprobe needs root to load its probes; try: sudo rpcprobe ...");
+        bail!("rpcprobe needs root to load its probes; try: sudo {} ...", for_sudo());
     }
     Ok(())
+}
+
+/// Where sudo looks for programs, whatever the user's PATH has: `secure_path` of Debian's sudoers.
+const SUDO_PATH: [&str; 6] =
+    ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+
+/// What to call this program after `sudo`: in a virtual environment sudo does not find it by its name.
+fn for_sudo() -> String {
+    let ours = std::env::current_exe().unwrap_or_default();
+    match ours.parent() {
+        Some(folder) if !SUDO_PATH.iter().any(|of| folder == Path::new(of)) => {
+            escape(&ours.to_string_lossy())
+        }
+        _ => "rpcprobe".to_owned(),
+    }
 }
 
 /// The kernel's BTF.

@@ -32,7 +32,8 @@ const INTERRUPTS: [libc::c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP,
 
 /// Captures what `selected` do until `duration` is over, a signal asks to end, or all have ended, and
 /// writes `events.bin` into `dir`. Whatever befalls the capture, they go on. Calls `begun` with the
-/// number of their threads when nothing that begins from then on will be missing.
+/// number of their threads when nothing that begins from then on will be missing. Expects that signals
+/// are caught ([`interrupt::catch`]): one that comes before the records do ends it without a capture.
 ///
 /// # Errors
 /// Nothing was captured.
@@ -46,6 +47,7 @@ pub fn attach(
     begun: impl FnOnce(&[Selected], u64),
 ) -> Result<Outcome> {
     let (mut probe, rings, calibrated) = probe(config)?;
+    interrupt::check()?;
     let argv = ["attach".to_string()].into_iter().chain(selection.words()).collect();
     let command = Command { argv, pid: 0, wait_status: None, attached: None };
     let mut manifest = manifest(command, labels, config, &probe);
@@ -68,6 +70,7 @@ pub fn attach(
     let counted_before = probe.table_counts()?;
     probe.tell_listening(process_select::listening_ports(pids()))?;
     let mut interrupts = Interrupts::receive()?;
+    interrupt::check()?; // what came before they were received
 
     let records_from_ns = clock::monotonic_ns();
     let mut sink = Sink::start(file, &known, manifest.host.cpus, records_from_ns, lost_before);

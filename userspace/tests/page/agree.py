@@ -13,6 +13,7 @@ import duckdb
 
 # So many values are kept as they are; of more, percentiles are within 0.1 %.
 EXACT = 32_768
+UNITS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 BANDS = ("all", "p0-50", "p50-90", "p90-99", "top1")
 
 
@@ -179,9 +180,7 @@ def check_methods(capture, kind, condition):
 
 def check_requests(capture, kind, condition):
     figure = capture.figure("requests", "--kind", kind)
-    unit = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}[
-        figure["layout"]["xaxis"]["title"]["text"].split()[1]
-    ]
+    unit = UNITS[figure["layout"]["xaxis"]["title"]["text"].split()[1]]
     found = {
         row[0]: row[1:]
         for row in capture.rows(
@@ -205,6 +204,70 @@ def check_requests(capture, kind, condition):
     same(f"{kind}: the slowest is drawn", max(max(t["y"]) for t in figure["data"]), max(slowest, 1))
 
 
+def check_over_time(capture, kind, band, where, condition):
+    """The mean latency of requests that begin in each hundredth of the time of all requests of the kind."""
+    figure = capture.figure("overtime", "--kind", kind, "--band", band)
+    (first, last) = capture.rows(
+        f"select min(start_ns), max(start_ns) from requests where {where}"
+    )[0]
+    unit = UNITS[figure["layout"]["yaxis"]["title"]["text"].split()[-1]]
+    steps = f"((start_ns - {first})::hugeint * 100) // {last - first + 1}"
+    found = {
+        (step, category): int(ns) // count
+        for step, category, ns, count in capture.rows(
+            f"""with chosen as (select request_id, {steps} as step from requests where {condition}),
+                     counted as (select step, count(*) as requests from chosen group by step)
+                select step, category, sum(duration_ns)::hugeint, any_value(requests)
+                from chosen join segments using (request_id) join counted using (step) group by 1, 2"""
+        )
+    }
+    places = [
+        step
+        for (step,) in capture.rows(
+            f"select distinct {steps} from requests where {condition} order by 1"
+        )
+    ]
+    for trace in figure["data"]:
+        category = trace["meta"]["category"]
+        same(f"{kind}, {band}, {category}: steps", len(trace["y"]), len(places))
+        for step, y in zip(places, trace["y"], strict=True):
+            what = f"{kind}, {band}, {category}, step {step}"
+            # Figures have four decimals.
+            close(what, y * unit, found.pop((step, category), 0), unit * 0.00005001 + 1e-6)
+    same(f"{kind}, {band}: over time", [of for of, ns in found.items() if ns > 0], [])
+
+
+def check_tree(capture):
+    """Each row of the figure, by the way from the outermost request; parents that are there are complete ones."""
+    figure = capture.figure("tree")
+    line, points = figure["data"]
+    found = capture.rows(
+        """with recursive
+             complete_ones as (select request_id, kind || coalesce(' ' || method, '') as label, latency_ns,
+                                      parent_request_id from requests where complete),
+             ways as (
+               select request_id, [label] as way, latency_ns from complete_ones c
+               where parent_request_id is null
+                  or not exists (select 1 from complete_ones p where p.request_id = c.parent_request_id)
+               union all
+               select c.request_id, list_append(w.way, c.label), c.latency_ns
+               from complete_ones c join ways w on c.parent_request_id = w.request_id where len(w.way) < 8)
+           select count(*), greatest(percentile_disc(0.1) within group (order by latency_ns), 1),
+                  greatest(percentile_disc(0.5) within group (order by latency_ns), 1),
+                  greatest(percentile_disc(0.99) within group (order by latency_ns), 1)
+           from ways group by way"""
+    )
+    told = list(
+        zip(points["customdata"], line["x"][0::3], points["x"], line["x"][1::3], strict=True)
+    )
+    if max(count for count, *_ in found) > EXACT:
+        return
+    if len(told) == len(found):
+        same("tree", sorted(told), sorted(found))
+    else:
+        same("tree: ways that are shown", [way for way in told if way not in found], [])
+
+
 def check_timeline(capture, kind, condition):
     ((request, latency_ns),) = capture.rows(
         f"select request_id, latency_ns from requests where {condition} order by latency_ns desc, request_id limit 1"
@@ -214,9 +277,7 @@ def check_timeline(capture, kind, condition):
         return
     figure = capture.figure("timeline", "--kind", kind)
     bars = [t for t in figure["data"] if t["type"] == "bar"]
-    unit = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}[
-        figure["layout"]["xaxis"]["title"]["text"].split()[0]
-    ]
+    unit = UNITS[figure["layout"]["xaxis"]["title"]["text"].split()[0]]
     told = sorted(
         (round(b * unit), round(x * unit), t["meta"]["category"])
         for t in bars
@@ -303,9 +364,11 @@ def main():
         for band, condition in bands.items():
             check_latency(capture, kind, band, condition)
             check_cpu(capture, kind, band, condition)
+            check_over_time(capture, kind, band, where, condition)
         check_methods(capture, kind, where)
         check_requests(capture, kind, where)
         check_timeline(capture, kind, where)
+    check_tree(capture)
     with open(page, encoding="utf8") as file:
         check_page(capture, file.read(), kinds)
     print(f"figures and page agree with SQL: {len(kinds)} kinds")

@@ -78,11 +78,11 @@ pub fn figure(group: &Group, selection: Selection) -> Value {
         (Some((from_ns, ..)), Some((_, to_ns, _))) => (*from_ns, *to_ns),
         _ => (1_000, 1_000_000),
     };
+    let mut axis = log_ns(from_ns, to_ns, &what);
     let mut shapes = Vec::new();
     if selection.category.is_none() && selection.band == Band::All {
-        shapes = percentiles(group, (from_ns, to_ns), &mut data);
+        shapes = percentiles(group, &axis, &mut data);
     }
-    let mut axis = log_ns(from_ns, to_ns, &what);
     axis["anchor"] = "y2".into();
     let none = match zeros {
         0 => String::new(),
@@ -90,8 +90,8 @@ pub fn figure(group: &Group, selection: Selection) -> Value {
     };
     let mut layout = json!({
         "xaxis": axis,
-        "yaxis": {"title": {"text": "requests below, %"}, "domain": [0.5, 1], "range": [0, 102], "anchor": "x"},
-        "yaxis2": {"title": {"text": "requests"}, "domain": [0, 0.42], "rangemode": "tozero", "anchor": "x"},
+        "yaxis": {"title": {"text": "requests below, %"}, "domain": [0.46, 1], "range": [0, 115], "tickvals": [0, 25, 50, 75, 100], "anchor": "x"},
+        "yaxis2": {"title": {"text": "requests"}, "domain": [0, 0.38], "rangemode": "tozero", "anchor": "x"},
         "shapes": shapes,
         "hovermode": "x",
     });
@@ -112,32 +112,46 @@ fn percent(part: u64, whole: u64) -> f64 {
     rounded(part as f64 * 100.0 / whole.max(1) as f64)
 }
 
-/// Marks where the bands begin: at the percentiles that reports give. Names are on the side that has room.
-fn percentiles(group: &Group, (from_ns, to_ns): (u64, u64), data: &mut Vec<Value>) -> Vec<Value> {
-    let marks: Vec<(u64, f64, &str)> = [Band::P50To90, Band::P90To99, Band::Top1]
+/// The part of the axis, from its begin, in which there is room for a name on the right of a point: on a phone a
+/// name takes a quarter of it.
+const ROOM_ON_THE_RIGHT: f64 = 0.7;
+
+/// Where the name of a percentile stands: the curve rises, so that it is never below on the right of a point, nor above on
+/// the left. Above 99 % there is only room for it above the axis' 100 %.
+fn place(band: Band, at: f64) -> &'static str {
+    match (band, at <= ROOM_ON_THE_RIGHT) {
+        (Band::Top1, true) => "top right",
+        (_, true) => "bottom right",
+        (_, false) => "top left",
+    }
+}
+
+/// Marks where the bands begin: at the percentiles that reports give.
+fn percentiles(group: &Group, axis: &Value, data: &mut Vec<Value>) -> Vec<Value> {
+    let marks: Vec<(u64, f64, &str, Band)> = [Band::P50To90, Band::P90To99, Band::Top1]
         .iter()
         .zip([(50.0, "p50"), (90.0, "p90"), (99.0, "p99")])
         .filter_map(|(band, (share, name))| {
-            Some((group.bounds.latencies(*band).0?.max(1), share, name))
+            Some((group.bounds.latencies(*band).0?.max(1), share, name, *band))
         })
         .collect();
     if marks.is_empty() {
         return Vec::new();
     }
-    let log = |ns: u64| (ns.max(1) as f64).ln();
-    let middle = (log(from_ns) + log(to_ns)) / 2.0;
-    let place = |ns: u64| if log(ns) > middle { "bottom left" } else { "bottom right" };
+    let edge = |i: usize| axis["range"][i].as_f64().unwrap_or(0.0);
+    let at = |ns: u64| ((ns as f64).log10() - edge(0)) / (edge(1) - edge(0));
     let texts: Vec<String> =
-        marks.iter().map(|(ns, _, name)| format!("{name} {}", format_ns(*ns))).collect();
+        marks.iter().map(|(ns, _, name, _)| format!("{name} {}", format_ns(*ns))).collect();
     data.push(json!({
         "type": "scatter", "mode": "markers+text", "name": "percentiles", "showlegend": false,
         "x": marks.iter().map(|(ns, ..)| ns).collect::<Vec<_>>(),
-        "y": marks.iter().map(|(_, share, _)| share).collect::<Vec<_>>(),
-        "text": texts, "textposition": marks.iter().map(|(ns, ..)| place(*ns)).collect::<Vec<_>>(),
+        "y": marks.iter().map(|(_, share, ..)| share).collect::<Vec<_>>(),
+        "text": texts, "textfont": {"size": 11},
+        "textposition": marks.iter().map(|(ns, .., band)| place(*band, at(*ns))).collect::<Vec<_>>(),
         "hoverinfo": "skip", "cliponaxis": false,
         "marker": {"color": COLOR, "size": 8}, "xaxis": "x", "yaxis": "y",
     }));
-    let line = |(ns, ..): &(u64, f64, &str)| {
+    let line = |(ns, ..): &(u64, f64, &str, Band)| {
         json!({
             "type": "line", "x0": ns, "x1": ns, "y0": 0, "y1": 1, "yref": "paper", "layer": "below",
             "line": {"color": COLOR, "width": 1, "dash": "dot"},

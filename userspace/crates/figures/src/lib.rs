@@ -36,88 +36,116 @@ pub use label::label;
 pub use request::Drawn;
 pub use scan::{GroupKey, Plan, Scan};
 
-/// The figures of a capture.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum)]
+/// The figures of a capture. What there is to say of each stands in [`TABLE`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Name {
-    /// How long requests take: cumulative share and counts, on a logarithmic axis
     Latency,
-    /// Where the time goes, for requests of each percentile band
     Breakdown,
-    /// Where the time goes, for each method
     Methods,
-    /// Requests over time, coloured by their largest category
     Requests,
-    /// Where the time goes, over time
     Overtime,
-    /// Who had the CPU while requests waited for one
     Cpu,
-    /// Which requests were made for which
     Tree,
-    /// The time line of one request
     Timeline,
-    /// Of two captures, or an `ab`: by how much each percentile differs
     Shift,
-    /// Of two captures, or an `ab`: what the mean changed by, category by category
     Waterfall,
 }
 
-impl Name {
-    /// Those of a group of requests.
-    pub const OF_GROUPS: [Name; 7] = [
-        Name::Latency,
-        Name::Breakdown,
-        Name::Methods,
-        Name::Requests,
-        Name::Overtime,
-        Name::Cpu,
-        Name::Tree,
-    ];
+/// What a figure is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// The requests of one kind, or of one kind and method.
+    Group,
+    Request,
+    /// Two captures, or the sides of an `ab`.
+    Sides,
+}
 
-    pub const ALL: [Name; 10] = [
-        Name::Latency,
-        Name::Breakdown,
-        Name::Methods,
+struct Entry {
+    figure: Name,
+    /// The stable name.
+    name: &'static str,
+    subject: Subject,
+    /// What it shows, in a line.
+    shows: &'static str,
+}
+
+const fn entry(figure: Name, name: &'static str, subject: Subject, shows: &'static str) -> Entry {
+    Entry { figure, name, subject, shows }
+}
+
+/// Every figure, in the order of [`Name`], which is that of the page.
+const TABLE: [Entry; 10] = [
+    entry(Name::Latency, "latency", Subject::Group, "How long requests take"),
+    entry(Name::Breakdown, "breakdown", Subject::Group, "Where the time goes, by percentile band"),
+    entry(Name::Methods, "methods", Subject::Group, "Where the time goes, by method"),
+    entry(
         Name::Requests,
-        Name::Overtime,
-        Name::Cpu,
-        Name::Tree,
-        Name::Timeline,
+        "requests",
+        Subject::Group,
+        "Requests over time, by their largest category",
+    ),
+    entry(Name::Overtime, "overtime", Subject::Group, "Where the time goes, over time"),
+    entry(Name::Cpu, "cpu", Subject::Group, "Who had the CPU while requests waited for one"),
+    entry(Name::Tree, "tree", Subject::Group, "Which requests were made for which"),
+    entry(Name::Timeline, "timeline", Subject::Request, "The time line of one request"),
+    entry(
         Name::Shift,
+        "shift",
+        Subject::Sides,
+        "By how much each percentile differs, of two captures or an ab",
+    ),
+    entry(
         Name::Waterfall,
-    ];
+        "waterfall",
+        Subject::Sides,
+        "What the mean changed by, category by category, of two captures or an ab",
+    ),
+];
+
+impl Name {
+    pub const ALL: [Name; TABLE.len()] = {
+        let mut all = [Name::Latency; TABLE.len()];
+        let mut i = 0;
+        while i < all.len() {
+            all[i] = TABLE[i].figure;
+            assert!(all[i] as usize == i, "the table is in another order");
+            i += 1;
+        }
+        all
+    };
+
+    /// Those of a group of requests.
+    pub fn of_groups() -> impl Iterator<Item = Name> {
+        Name::ALL.into_iter().filter(|name| name.subject() == Subject::Group)
+    }
+
+    fn entry(self) -> &'static Entry {
+        &TABLE[self as usize]
+    }
 
     /// The stable name.
     pub fn name(self) -> &'static str {
-        match self {
-            Name::Latency => "latency",
-            Name::Breakdown => "breakdown",
-            Name::Methods => "methods",
-            Name::Requests => "requests",
-            Name::Overtime => "overtime",
-            Name::Cpu => "cpu",
-            Name::Tree => "tree",
-            Name::Timeline => "timeline",
-            Name::Shift => "shift",
-            Name::Waterfall => "waterfall",
-        }
+        self.entry().name
+    }
+
+    pub fn subject(self) -> Subject {
+        self.entry().subject
     }
 
     /// What it shows, in a line.
     pub fn shows(self) -> &'static str {
-        match self {
-            Name::Latency => "How long requests take",
-            Name::Breakdown => "Where the time goes, by percentile band",
-            Name::Methods => "Where the time goes, by method",
-            Name::Requests => "Requests over time, by their largest category",
-            Name::Overtime => "Where the time goes, over time",
-            Name::Cpu => "Who had the CPU while requests waited for one",
-            Name::Tree => "Which requests were made for which",
-            Name::Timeline => "The time line of one request",
-            Name::Shift => "By how much each percentile differs, of two captures or an ab",
-            Name::Waterfall => {
-                "What the mean changed by, category by category, of two captures or an ab"
-            }
-        }
+        self.entry().shows
+    }
+}
+
+impl clap::ValueEnum for Name {
+    fn value_variants<'a>() -> &'a [Name] {
+        &Name::ALL
+    }
+
+    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
+        Some(clap::builder::PossibleValue::new(self.name()).help(self.shows()))
     }
 }
 

@@ -92,7 +92,7 @@ fn each(value: &Value, see: &mut dyn FnMut(&Value)) {
 fn every_figure(gathered: &Gathered) -> Vec<Value> {
     let mut figures = Vec::new();
     for group in &gathered.groups {
-        for name in Name::OF_GROUPS {
+        for name in Name::of_groups() {
             for band in Band::WITH_ALL {
                 for category in [None, Some(Category::Lock), Some(Category::Journal)] {
                     figures.extend(figure(name, gathered, group, Selection { band, category }));

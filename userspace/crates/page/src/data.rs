@@ -190,7 +190,7 @@ fn categories_of(group: &Group) -> Vec<Value> {
 
 fn of_group(side: &Side, group: &Group) -> Value {
     let mut of: Map<String, Value> = Map::new();
-    for name in Name::OF_GROUPS {
+    for name in Name::of_groups() {
         let mut figures = Map::new();
         for band in group.bands() {
             let selection = Selection { band: *band, category: None };

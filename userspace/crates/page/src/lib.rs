@@ -219,7 +219,7 @@ fn figures(page: &Page) -> String {
     }
     let sides = page.sides.len();
     out += "<div id=figures hidden>\n";
-    for name in Name::OF_GROUPS {
+    for name in Name::of_groups() {
         out += &card(name.name(), name.shows(), sides);
     }
     out += "</div>\n<section id=timeline hidden>\n<h2>Requests, piece by piece</h2>\n\

@@ -386,7 +386,7 @@ Percentiles are per request, 0 where one has none of a category.
     fn a_slow_method_and_its_cause_come_first() {
         let text = of(&manifest(), &with_methods(), PLAIN);
         let said = "The slowest 1 %, mostly GET /slow, take 900 us more than typical ones: \
-                    100.0 % of it lock (server, mostly held by writer)";
+                    lock (server, mostly held by writer) +900 us";
         assert!(text.contains(said), "{text}");
         assert!(text.contains("  GET /slow"), "{text}");
         assert!(text.contains("waited 300 ns"), "{text}");

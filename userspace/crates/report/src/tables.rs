@@ -235,7 +235,7 @@ pub(super) fn tail(tail: &Tail, all: bool, style: Style) -> String {
     let shown = if parts.len() - shown == 1 { parts.len() } else { shown };
     let (shown, rest) = parts.split_at(shown);
     let mut rows = Rows {
-        header: &["category", "side", "typical", "slowest", "more", "share"],
+        header: &["category", "side", "typical", "slowest", "more", "of more"],
         right: &[2, 3, 4, 5],
         shrink: &[(1, 6)],
         rows: Vec::new(),

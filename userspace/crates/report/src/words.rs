@@ -3,7 +3,7 @@
 use super::breakdown::{Breakdown, Ends, KindBreakdown, Part};
 use super::tail::{Tail, TailPart};
 use super::text::{escape, marks, MODELLED, SAMPLED};
-use super::units::{format_exact, format_ns, format_share};
+use super::units::{format_exact, format_ns, format_share, format_signed_ns};
 use rpcprobe_model::{Category, Kind, Reason, Side};
 
 /// Parts named in a sentence.
@@ -60,19 +60,21 @@ pub fn slowest(tail: &Tail, complete: u64) -> String {
 pub(super) fn tail(kind: &KindBreakdown, of: &str) -> Option<String> {
     let tail = kind.tail.as_ref()?;
     let whole_ns = u64::try_from(tail.difference_ns).ok().filter(|ns| *ns > 0)?;
-    let mut parts: Vec<_> = tail.parts.iter().filter(|part| part.difference_ns > 0).collect();
-    parts.sort_by_key(|part| std::cmp::Reverse(part.difference_ns));
+    // Times and no shares: where the slowest have less of something, the others are more than the whole.
+    let mut parts: Vec<_> = tail.parts.iter().collect();
+    parts.sort_by_key(|part| std::cmp::Reverse(part.difference_ns.unsigned_abs()));
     let named: Vec<_> = parts
         .iter()
-        .map(|part| (part, part.difference_ns.unsigned_abs()))
-        .filter(|(_, ns)| ns.saturating_mul(NAMED_FROM) >= whole_ns)
+        .filter(|of| of.difference_ns.unsigned_abs().saturating_mul(NAMED_FROM) >= whole_ns)
         .take(NAMED)
-        .enumerate()
-        .map(|(i, (part, ns))| {
-            let of_it = if i == 0 { " of it" } else { "" };
+        .map(|part| {
             let place = place(part.side, part.comm.as_deref());
-            let mostly = mostly(part).map_or(String::new(), |what| format!(", mostly {what}"));
-            format!("{}{of_it} {} ({place}{mostly})", format_share(ns, whole_ns), part.category)
+            // Of the time that the slowest have.
+            let mostly = mostly(part).filter(|_| part.difference_ns > 0);
+            let mostly = mostly.map_or(String::new(), |what| format!(", mostly {what}"));
+            let sign = if part.difference_ns > 0 { "+" } else { "" };
+            let more = format_signed_ns(part.difference_ns);
+            format!("{} ({place}{mostly}) {sign}{more}", part.category)
         })
         .collect();
     let methods = match (&tail.tail.method, &tail.typical.method) {

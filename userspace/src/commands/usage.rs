@@ -1,0 +1,28 @@
+//! Arguments that are each right, but not together, or not for this command.
+
+use std::fmt;
+
+use anyhow::Result;
+
+/// What is wrong with the arguments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Usage(String);
+
+impl Usage {
+    /// The exit status, which is that of arguments that cannot be parsed.
+    pub const EXIT_CODE: i32 = 2;
+}
+
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
+/// # Errors
+/// Always: [`Usage`].
+pub fn usage<T>(what: impl Into<String>) -> Result<T> {
+    Err(Usage(what.into()).into())
+}
