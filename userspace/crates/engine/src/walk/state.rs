@@ -112,6 +112,12 @@ pub(super) struct Attempts {
 
 impl Default for Attempts {
     fn default() -> Attempts {
-        Attempts { steps: 0, astray: 0, refused: FxHashSet::default(), strict: true, received: None }
+        Attempts {
+            steps: 0,
+            astray: 0,
+            refused: FxHashSet::default(),
+            strict: true,
+            received: None,
+        }
     }
 }
