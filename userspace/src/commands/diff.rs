@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{bail, Result};
 
-use super::{complain, runs, usage};
+use super::{complain, runs};
 use crate::capture::manifest::Manifest;
 use crate::cli::DiffArgs;
 use crate::compare::plan::{self, Plan};
@@ -29,11 +29,11 @@ pub fn diff(args: DiffArgs) -> Result<i32> {
         match &args.captures[..] {
             [a, b] => of_directories(std::slice::from_ref(a), std::slice::from_ref(b), &filter)?,
             [one] => of_ab(one, &filter)?,
-            [] => usage("which captures? `rpcprobe diff BEFORE AFTER` compares two")?,
-            _ => usage(
+            [] => bail!("which captures? `rpcprobe diff BEFORE AFTER` compares two"),
+            _ => bail!(
                 "which captures are A and which B? `rpcprobe diff -- A... --- B...`, or --a and --b with \
-                 a label",
-            )?,
+                 a label"
+            ),
         }
     };
     super::print_comparison(&comparison, all, json)?;
@@ -108,11 +108,7 @@ fn neighbours(a: &[Run], b: &[Run]) -> Option<(Vec<Run>, Vec<Run>)> {
 /// Groups of requests: each capture gives to A, to B, or to both.
 fn of_selectors(paths: &[PathBuf], a: &Selector, b: &Selector) -> Result<Comparison> {
     if paths.is_empty() {
-        return usage(format!(
-            "which captures? `rpcprobe diff DIR --a {} --b {}`",
-            a.text(),
-            b.text()
-        ));
+        bail!("which captures? `rpcprobe diff DIR --a {} --b {}`", a.text(), b.text());
     }
     let opened: Vec<_> = paths.iter().map(|path| open(path)).collect::<Result<_>>()?;
     let taking =

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use anyhow::{bail, Result};
+use anyhow::{bail, Context, Result};
 
 use super::{directory, usage};
 use crate::attribute::{REQUESTS, SEGMENTS, STACKS};
@@ -33,7 +33,7 @@ pub fn explain(args: ExplainArgs) -> Result<i32> {
         }
         ([id], None) => (None, Wanted::Id(number(id)?)),
         ([dir, id], None) => (Some(dir), Wanted::Id(number(id)?)),
-        _ => return usage("give a capture and a request's number"),
+        _ => bail!("give a capture and a request's number"),
     };
     let dir = directory::open(dir.map(Path::new))?;
     let manifest = super::manifest(&dir)?;
@@ -91,10 +91,9 @@ fn parsed(text: &OsStr) -> Option<u64> {
 }
 
 fn number(id: &OsStr) -> Result<u64> {
-    match parsed(id) {
-        Some(number) => Ok(number),
-        None => usage(format!("{} is not the number of a request", escape(&id.to_string_lossy()))),
-    }
+    parsed(id).with_context(|| {
+        format!("{} is not the number of a request", escape(&id.to_string_lossy()))
+    })
 }
 
 /// What to say of a directory without a request.

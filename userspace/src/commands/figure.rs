@@ -7,7 +7,7 @@ use anyhow::{bail, Result};
 use serde_json::Value;
 
 use super::gathered::{self, Figures};
-use super::{request_ids, usage};
+use super::request_ids;
 use crate::cli::FigureArgs;
 use crate::figures::{figure as figure_of, Drawn, GroupKey, Name, Selection};
 use crate::output;
@@ -86,10 +86,7 @@ fn of_group(
 /// Of the first kind that both sides have.
 fn of_sides(name: Name, dirs: &[std::path::PathBuf], filter: &RequestFilter) -> Result<Value> {
     let Some(sides) = super::sides::of(dirs, filter)? else {
-        return usage(format!(
-            "`{}` is of two captures, or of the directory of an `ab`",
-            name.name()
-        ));
+        bail!("`{}` is of two captures, or of the directory of an `ab`", name.name());
     };
     let comparison = &sides.comparison;
     let Some(kind) = comparison.kinds.first() else { bail!("no kind of request is compared") };
@@ -102,14 +99,12 @@ fn of_sides(name: Name, dirs: &[std::path::PathBuf], filter: &RequestFilter) -> 
 /// Of the request of that number, or else the slowest that passes.
 fn time_line(dirs: &[std::path::PathBuf], filter: RequestFilter) -> Result<Value> {
     let captures = gathered::open(dirs)?;
-    let [capture] = &captures[..] else {
-        return usage("a time line is of one request of one capture");
-    };
+    let [capture] = &captures[..] else { bail!("a time line is of one request of one capture") };
     let ids = filter.ids.as_ref().map(BTreeSet::len);
     let id = match (ids, filter.ids.as_ref().and_then(BTreeSet::first)) {
         (None, _) => slowest(capture, &filter)?,
         (Some(1), Some(id)) => *id,
-        _ => return usage("a time line is of one request: give one --id"),
+        _ => bail!("a time line is of one request: give one --id"),
     };
     let rows = output::stream_requests(&capture.requests)?;
     let mut found = None;

@@ -151,9 +151,9 @@ fn two_sides(words: &[OsString]) -> Result<(Vec<&OsStr>, Vec<&OsStr>)> {
         .collect();
     match <[Vec<&OsStr>; 2]>::try_from(sides) {
         Ok([a, b]) if !a.is_empty() && !b.is_empty() => Ok((a, b)),
-        Ok(_) => usage("nothing stands on one side of the `---`"),
-        Err(sides) if sides.len() < 2 => usage("A and B need `---` between them: -- A... --- B..."),
-        Err(_) => usage("more than one `---`: put a command that has one in `sh -c '...'`"),
+        Ok(_) => bail!("nothing stands on one side of the `---`"),
+        Err(sides) if sides.len() < 2 => bail!("A and B need `---` between them: -- A... --- B..."),
+        Err(_) => bail!("more than one `---`: put a command that has one in `sh -c '...'`"),
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{bail, Result};
 
-use super::{diff, usage};
+use super::diff;
 use crate::compare::plan;
 use crate::compare::{
     in_words, write, Basis, Comparison, KindComparison, PartChange, ShiftPoint, Verdict,
@@ -37,8 +37,8 @@ pub fn of(dirs: &[PathBuf], filter: &RequestFilter) -> Result<Option<Sides>> {
             let comparison = diff::of_directories(&a, &b, filter)?;
             Ok(Some(Sides { a, b, comparison }))
         }
-        _ => usage(
-            "at most two captures can be shown beside each other, or the directory of an `ab`",
+        _ => bail!(
+            "at most two captures can be shown beside each other, or the directory of an `ab`"
         ),
     }
 }

@@ -79,7 +79,7 @@ fn what_is_no_capture_or_no_request_is_named() {
         assert_refused(&explain(id), 1, &[NAME, "no request", id]);
     }
     for id in ["first", "-", "1.5", "18446744073709551616", ""] {
-        assert_refused(&explain(id), 2, &["not the number of a request", id]);
+        assert_refused(&explain(id), 1, &["not the number of a request", id]);
     }
     let empty = TempDir::new().unwrap();
     let file = empty.path().join("file");
