@@ -70,7 +70,7 @@ const MOST_THREADS: usize = 64;
 /// Steps of the first pass, with the lock rules on, through what other threads did, or the same for other requests. With more, it
 /// is taken as one that found no way. Of the passes that do find one, with 1 to 10 requests in flight, 999 in 1,000 need
 /// XXX at most; with 500 in flight and more the number grows with them.
-const MOST_STEPS_ASTRAY: usize = 512;
+const MOST_STEPS_ASTRAY: usize = 256;
 
 /// Followed wake-ups taken back, one by one, when the walk does not come out at the client; and the
 /// steps spent on that.
@@ -149,6 +149,7 @@ impl<'w> Walk<'w> {
     }
 
     fn run(&mut self) -> Result<(), NotYet> {
+        self.attempts.first_read = self.first_read();
         // Its thread may look at the word before it sleeps.
         self.attempts.received = self.goal.passed.filter(|_| self.applies(Rule::InMemory));
         loop {
@@ -335,6 +336,9 @@ impl<'w> Walk<'w> {
     /// One step back from `(thread, at_ns)`.
     fn step(&mut self, thread: ThreadId, at_ns: u64, depth: usize) -> Result<Step, NotYet> {
         self.attempts.steps += 1;
+        if self.before_read(thread, at_ns, depth) {
+            return Ok(Step::Nowhere);
+        }
         let t = self.world.thread(thread);
         let start_ns = self.goal.start_ns;
         (self.output.shared, self.output.likely) = (1, false);

@@ -224,12 +224,12 @@ impl<'w> Walk<'w> {
     ) -> Result<Option<(ThreadId, u64)>, NotYet> {
         let mark = self.output.out.len();
         let (through, expected) = (self.search.through.take(), self.search.expected.clone());
-        let came_in = self.search.came_in;
+        let (came_in, through_read) = (self.search.came_in, self.search.through_read);
         let (mut thread, mut at_ns) = (waker, woken_ns);
         // Paths meet where a thread comes back on its CPU.
-        let mut visited = vec![(waker, woken_ns)];
+        let mut visited = vec![(waker, woken_ns, through_read)];
         while at_ns > self.goal.start_ns && self.attempts.steps <= MAX_STEPS && !self.is_astray() {
-            if self.search.dead_ends.contains(&(thread, at_ns)) {
+            if self.search.dead_ends.contains(&(thread, at_ns, self.search.through_read)) {
                 break;
             }
             match self.step(thread, at_ns, depth)? {
@@ -241,12 +241,13 @@ impl<'w> Walk<'w> {
                 }
             }
             if self.world.thread(thread).off_before(at_ns).is_some_and(|off| off.end_ns == at_ns) {
-                visited.push((thread, at_ns));
+                visited.push((thread, at_ns, self.search.through_read));
             }
         }
         self.output.out.truncate(mark);
         (self.search.through, self.search.expected, self.search.came_in) =
             (through, expected, came_in);
+        self.search.through_read = through_read;
         self.search.dead_ends.extend(visited);
         Ok(None)
     }

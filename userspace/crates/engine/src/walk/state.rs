@@ -65,8 +65,8 @@ impl Output {
 pub(super) struct Search {
     /// Threads whose work for this request is established.
     pub(super) members: FxHashSet<ThreadId>,
-    /// States `(thread, time)` that were explored and do not lead to the request.
-    pub(super) dead_ends: FxHashSet<(ThreadId, u64)>,
+    /// States `(thread, time, through_read)` that were explored and do not lead to the request.
+    pub(super) dead_ends: FxHashSet<(ThreadId, u64, bool)>,
     /// Reads whose message edge was already crossed, by thread and entry; each is crossed once.
     pub(super) crossed: FxHashSet<(ThreadId, u64)>,
     /// By thread, where its first read of a message found the bytes ready because it had been woken for them in an
@@ -78,6 +78,8 @@ pub(super) struct Search {
     pub(super) followed: Vec<(ThreadId, u64, ThreadId)>,
     /// Number of nested futex waits whose wakers are being explored.
     pub(super) futexes: usize,
+    /// The way leads through the server's first read of the request.
+    pub(super) through_read: bool,
     /// The walk has reached the arrival of the request's bytes.
     pub(super) came_in: bool,
 }
@@ -90,6 +92,7 @@ impl Search {
         self.expected.clear();
         self.through = None;
         self.followed.clear();
+        self.through_read = false;
         self.came_in = false;
     }
 }
@@ -99,6 +102,8 @@ pub(super) struct Attempts {
     pub(super) steps: usize,
     /// Of these, through what threads did that is not known to be for the request.
     pub(super) astray: usize,
+    /// See [`Walk::first_read`].
+    pub(super) first_read: Option<Transfer>,
     /// Wake-ups that must not be followed.
     pub(super) refused: FxHashSet<(ThreadId, u64)>,
     /// The lock rules are on: a waker that looks like the holder of a lock is not followed ([`Walk::is_lock`]), nor
@@ -115,6 +120,7 @@ impl Default for Attempts {
         Attempts {
             steps: 0,
             astray: 0,
+            first_read: None,
             refused: FxHashSet::default(),
             strict: true,
             received: None,
