@@ -154,10 +154,11 @@ def _(mo):
 @app.cell
 def _(kinds, shown):
     def by_category(kind):
-        count, parts = kind["requests"] - kind["incomplete"], {}
-        for part in kind["parts"]:
-            parts[part["category"]] = parts.get(part["category"], 0) + part["total_ns"] / count
-        return parts
+        """Mean of a request, on both sides together."""
+        means = {}
+        for part in (part for part in kind["parts"] if part["total_ns"] > 0):
+            means[part["category"]] = means.get(part["category"], 0) + part["mean_ns"]
+        return means
 
     sockets, grpc = (by_category(kind) for kind in kinds.values())
     rows = [
