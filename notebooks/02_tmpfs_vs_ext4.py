@@ -107,9 +107,8 @@ def _(mo):
     ## All pairs, decided
 
     Over all pairs a difference can be told from chance: if there was none, A and B of each pair could be swapped without
-    anybody noticing. The *p* below is the share of all such swaps that show as large a difference. With 8 pairs there are
-    256 swaps, so p is at least 2/256, just under 1 %. "Changed" is said of what has p of at most 1 % and is large enough to
-    matter; intervals say how large it may be.
+    anybody noticing. The *p* below is the share of all such swaps that show as large a difference anywhere in the tables.
+    "Changed" is said of what has p of at most 1 % and is large enough to matter; intervals say how large it may be.
     """)
     return
 
@@ -119,6 +118,18 @@ def _(evaluator, rpcprobe, shown, side_a, side_b):
     comparison = rpcprobe.diff(side_a, side_b, **evaluator)
     shown.said(comparison)
     return (comparison,)
+
+
+@app.cell
+def _(comparison, mo):
+    flips, smallest_p = comparison.data["flips"], comparison.data["smallest_p"]
+    mo.md(
+        f"With {comparison.data['pairs']} pairs there are {flips:,} ways to swap A and B, and p is at least "
+        f"2/{flips:,} = {smallest_p:.4f}: to swap all pairs at once looks as extreme as to swap none."
+        if comparison.data["pairs"]
+        else "These captures are no pairs, and so there is no p."
+    )
+    return
 
 
 @app.cell
@@ -138,9 +149,7 @@ def _(mo):
 @app.cell
 def _(comparison, shown):
     (changes,) = (
-        of
-        for of in comparison.data["kinds"][0]["statistics"]
-        if of["statistic"] == "mean"
+        of for of in comparison.data["kinds"][0]["statistics"] if of["statistic"] == "mean"
     )
 
     def on_all_sides(category):

@@ -3,12 +3,14 @@
 The captures are made up. Of each notebook all outputs are taken in their order and compared whole: an output that
 nobody compares, or one more in a notebook, fails."""
 
+import functools
 import html
 import importlib
 import json
 import math
 import os
 import re
+import statistics
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -66,7 +68,10 @@ class Outputs:
         cells = json.loads((folder / f"{stem}.ipynb").read_text())["cells"]
         # Text is a list of lines there.
         self.left = [
-            {kind: "".join(of) if kind.startswith("text/") else of for kind, of in out["data"].items()}
+            {
+                kind: "".join(of) if kind.startswith("text/") else of
+                for kind, of in out["data"].items()
+            }
             for cell in cells
             for out in cell.get("outputs", [])
         ]
@@ -236,6 +241,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [run(number) for number in range(16)]
 
 
+@functools.cache
 def beta_masses(count: int, p: float) -> list[float]:
     """Harrell and Davis: the weight of each rank. Trimmed (Akinshin) with few values on one side."""
     a, b = (count + 1) * p, (count + 1) * (1 - p)
@@ -271,32 +277,83 @@ def beta_masses(count: int, p: float) -> list[float]:
     return [of / whole for of in masses]
 
 
-def statistic(runs: list[Files], where: str, p: float | None) -> dict[tuple[str, str], float]:
-    """A statistic averaged over runs: of the latency ("", ""), and of each category and side."""
-    found: dict[tuple[str, str], float] = {}
-    for files in runs:
-        order = files.rows(
-            f"select request_id, latency_ns from requests where {where} order by latency_ns, request_id"
-        )
-        count = len(order)
-        weights = [1 / count] * count if p is None else beta_masses(count, p)
-        # Equal latencies share their weights.
-        by_latency: dict[int, list[float]] = {}
-        for (_, latency_ns), weight in zip(order, weights, strict=True):
-            by_latency.setdefault(latency_ns, []).append(weight)
-        weight_of = {
-            request: sum(by_latency[latency_ns]) / len(by_latency[latency_ns])
-            for request, latency_ns in order
-        }
-        pieces = [("", "", request, latency_ns) for request, latency_ns in order]
-        pieces += files.rows(
-            f"""select category, side, request_id, sum(duration_ns)::bigint
-                from segments join requests using (request_id) where {where} group by 1, 2, 3"""
-        )
-        for category, side, request, duration_ns in pieces:
-            key = (category, side)
-            found[key] = found.get(key, 0.0) + weight_of[request] * duration_ns / len(runs)
+Part = tuple[str, str]
+# The latency itself, and not one of its parts.
+WHOLE: Part = ("", "")
+
+
+def of_run(files: Files, where: str, p: float | None) -> dict[Part, float]:
+    """The mean (no p), or a quantile by Harrell and Davis: of the latency, and of each category and side."""
+    order = files.rows(
+        f"select request_id, latency_ns from requests where {where} order by latency_ns, request_id"
+    )
+    count = len(order)
+    weights = [1 / count] * count if p is None else beta_masses(count, p)
+    # Equal latencies share their weights.
+    by_latency: dict[int, list[float]] = {}
+    for (_, latency_ns), weight in zip(order, weights, strict=True):
+        by_latency.setdefault(latency_ns, []).append(weight)
+    weight_of = {
+        request: sum(by_latency[latency_ns]) / len(by_latency[latency_ns])
+        for request, latency_ns in order
+    }
+    pieces = [("", "", request, latency_ns) for request, latency_ns in order]
+    pieces += files.rows(
+        f"""select category, side, request_id, sum(duration_ns)::bigint
+            from segments join requests using (request_id) where {where} group by 1, 2, 3"""
+    )
+    found: dict[Part, float] = {}
+    for category, side, request, duration_ns in pieces:
+        key = (category, side)
+        found[key] = found.get(key, 0.0) + weight_of[request] * duration_ns
     return found
+
+
+def average(runs: list[dict[Part, float]]) -> dict[Part, float]:
+    keys = {key for run in runs for key in run}
+    return {key: sum(run.get(key, 0.0) for run in runs) / len(runs) for key in keys}
+
+
+def statistic(runs: list[Files], where: str, p: float | None) -> dict[Part, float]:
+    return average([of_run(files, where, p) for files in runs])
+
+
+def interval(differences: list[float]) -> tuple[float, float]:
+    """95 %: means of subsets are typical values (Hartigan)."""
+    count = len(differences)
+    means = []
+    for chosen in range(1, 1 << count):
+        members = [of for i, of in enumerate(differences) if chosen >> i & 1]
+        means.append(sum(members) / len(members))
+    means.sort()
+    edge = math.floor(0.025 * (len(means) + 1))
+    return means[edge - 1], means[-edge]
+
+
+def probabilities(differences: dict[Any, list[float]], floor: float) -> dict[Any, float]:
+    """Of each quantity: in what share of all flips of pairs' signs is any quantity as extreme?"""
+
+    def clipped(of: list[float]) -> list[float]:
+        most = 1.5 * statistics.median(map(abs, of))
+        return [max(-most, min(most, value)) for value in of] if most else of
+
+    def studentized(of: list[float]) -> float:
+        error = statistics.stdev(of) / math.sqrt(len(of)) if len(of) > 1 else abs(of[0])
+        return abs(statistics.fmean(of)) / (error + floor)
+
+    plain = {key: clipped(of) for key, of in differences.items()}
+    pairs = len(next(iter(plain.values())))
+    largest = [
+        max(
+            studentized([-v if flip >> i & 1 else v for i, v in enumerate(of)])
+            for of in plain.values()
+        )
+        for flip in range(1 << pairs)
+    ]
+    return {
+        key: sum(other >= studentized(of) * (1 - 1e-9) for other in largest) / len(largest)
+        for key, of in plain.items()
+    }
 
 
 def in_ns(shown: str) -> tuple[float, float]:
@@ -307,7 +364,7 @@ def in_ns(shown: str) -> tuple[float, float]:
 
 
 def says(what: str, shown: str, expected: float) -> None:
-    """Rounded sums may differ by a nanosecond (largest remainders)."""
+    """Rounded sums differ by up to a nanosecond (largest remainders)."""
     value, within = in_ns(shown)
     agree.close(what, value, expected, within + 1.01)
 
@@ -330,6 +387,8 @@ def test_02_tmpfs_vs_ext4(pairs: list[Path], show: Callable[..., Outputs]) -> No
     assert rows == expected
     check_waterfall(seen.figure(), runs[0], runs[1], where)
     check_comparison(seen.words(), sides, where)
+    decided = "With 8 pairs there are 256 ways to swap A and B, and p is at least 2/256 = 0.0078"
+    assert decided in seen.words()
     head, *rows = seen.table()
     assert head == ["category", "A: tmpfs", "B: ext4", "difference"]
     means = {name: statistic(of, where, None) for name, of in sides.items()}
@@ -337,7 +396,11 @@ def test_02_tmpfs_vs_ext4(pairs: list[Path], show: Callable[..., Outputs]) -> No
     assert [row[0] for row in rows] == names
     for name, a, b, change in rows:
         of_a, of_b = (
-            sum(value for key, value in of.items() if key[0] == (name if "whole" not in name else ""))
+            sum(
+                value
+                for key, value in of.items()
+                if key[0] == (name if "whole" not in name else "")
+            )
             for of in means.values()
         )
         for shown, value in ((a, of_a), (b, of_b), (change, of_b - of_a)):
@@ -376,43 +439,122 @@ def check_waterfall(figure: dict[str, Any], a: Files, b: Files, where: str) -> N
 
 
 def check_comparison(text: str, sides: dict[str, list[Files]], where: str) -> None:
-    """What `rpcprobe diff` says: counts, statistics, and what the median is made of."""
+    """All that `rpcprobe diff` says: each line that has a number is recomputed."""
+    these = where.removeprefix("complete and ")
+    lines = text.splitlines()
+
+    def taken(pattern: str) -> list[tuple[str, ...]]:
+        found = [(line, re.fullmatch(pattern, line.strip())) for line in lines]
+        for line, match in found:
+            if match:
+                lines.remove(line)
+        return [match.groups() for _, match in found if match]
+
+    length, change, percent = r" +(\S+ [num]?s)", r" +([+-]?\S+ [num]?s)", r" +([+-]?[\d.]+) %"
+    a, b = sides.values()
     counts = [
         sum(files.one(f"select count(*) from requests where {where}")[0] for files in of)
-        for of in sides.values()
+        for of in (a, b)
     ]
-    assert f"exec: {counts[0]:,} requests of A, {counts[1]:,} of B" in text
-    assert "8 pairs" in text
-    duration = r"(-?[\d.]+ (?:ns|us|ms|s))"
-    signed = r"([+-]?[\d.]+ (?:ns|us|ms|s))"
-    told = 0
-    for name, p in (("mean", None), ("p50", 0.5), ("p90", 0.9)):
-        a, b = (statistic(of, where, p)["", ""] for of in sides.values())
-        found = re.search(rf"^ +{name} +{duration} +{duration} +{signed} +([+-][\d.]+) %", text, re.M)
-        assert found, (name, text)
-        for shown, value in zip(found.groups()[:3], (a, b, b - a), strict=True):
-            says(f"02: {name}", shown, value)
-        agree.close(f"02: {name}, of A", float(found[4]), (b - a) / a * 100, 0.051)
-        told += 1
-    assert told == 3
-    a, b = (statistic(of, where, 0.5) for of in sides.values())
-    parts = re.search(r"median made of.*?\n\n", text, re.S)
-    assert parts
-    rows = re.findall(
-        rf"^ +([a-z_.]+) (client|server)(?: [~*]+)? +{duration} +{duration} +{signed} +([+-]?[\d.]+) %",
-        parts[0],
-        re.M,
+    missing = [
+        sum(
+            files.one(f"select count(*) from requests where not ({where}) and {these}")[0]
+            for files in of
+        )
+        for of in (a, b)
+    ]
+    assert taken(r"([AB])  server <b>x</b> · (\d+) runs") == [("A", "8"), ("B", "8")]
+    assert taken(r"(\d+) pairs of runs next to each other in time; .*") == [("8",)]
+    shares = [
+        f"{gone / (gone + there) * 100:.1f}" for gone, there in zip(missing, counts, strict=True)
+    ]
+    said = taken(r"! exec: ([\d.]+) % of A's and ([\d.]+) % of B's requests are incomplete .*")
+    assert said == [tuple(shares)]
+    cost = r"; probe cost about 0 ns and 0 ns per request"
+    said = taken(rf"exec: ([\d,]+) requests of A, ([\d,]+) of B{cost}")
+    assert said == [tuple(f"{count:,}" for count in counts)]
+    # Everything that is tested, of each pair of runs; in units of A's mean latency.
+    quantiles = {"mean": None, "p50": 0.5, "p90": 0.9}
+    values = {
+        name: [[of_run(files, where, p) for files in of] for of in (a, b)]
+        for name, p in quantiles.items()
+    }
+    (mean_ns,) = {average(values["mean"][0])[WHOLE]}
+    differences = {}
+    for name, (of_a, of_b) in values.items():
+        for key in {key for run in of_a + of_b for key in run}:
+            pairs = zip(of_a, of_b, strict=True)
+            differences[name, key] = [(y.get(key, 0) - x.get(key, 0)) / mean_ns for x, y in pairs]
+    p_of = probabilities(differences, 0.001)
+
+    def of(name: str, key: Part = WHOLE) -> tuple[float, float, float]:
+        x, y = (average(runs).get(key, 0.0) for runs in values[name])
+        return x, y, y - x
+
+    def compare(what: str, shown: Iterable[str], expected: Iterable[float]) -> None:
+        for one, other in zip(shown, expected, strict=True):
+            says(f"02: {what}", one, other)
+
+    def same_p(shown: str, p: float) -> None:
+        digits = len(shown.partition(".")[2])
+        agree.close("02: p", float(shown), p, 0.5 * 10**-digits + 1e-9)
+
+    rows = taken(rf"(mean|p50|p90){length}{length}{change}{percent}{change} to{change} +([\d.]+)")
+    assert [row[0] for row in rows] == [*quantiles]
+    for name, x, y, more, of_a, low, high, p in rows:
+        compare(name, (x, y, more), of(name))
+        agree.close(f"02: {name}, of A", float(of_a), of(name)[2] / of(name)[0] * 100, 0.051)
+        bounds = interval(differences[name, WHOLE])
+        compare(name, (low, high), (bound * mean_ns for bound in bounds))
+        same_p(p, p_of[name, WHOLE])
+    rows = taken(
+        rf"([a-z_.]+) (client|server)(?: [~*]+)?{length}{length}{change}{percent} +([\d.]+)( changed)?"
     )
-    assert len(rows) >= 5
-    for category, side, *shown, percent in rows:
-        of_a, of_b = a.get((category, side), 0), b.get((category, side), 0)
-        for of, value in zip(shown, (of_a, of_b, of_b - of_a), strict=True):
-            says(f"02: median's {category} {side}", of, value)
-        of_change = (of_b - of_a) / (b["", ""] - a["", ""]) * 100
-        agree.close(f"02: {category}, of change", float(percent), of_change, 0.3)
-    # The flips of signs: p of no row is below what so many pairs can give.
-    smallest = re.findall(r" (0\.\d+) changed", text)
-    assert all(float(p) >= 2 / 2**8 - 0.0005 for p in smallest)
+    assert {(row[0], row[1]) for row in rows} == {key for name, key in p_of if name == "p50"} - {
+        WHOLE
+    }
+    changed = []
+    for category, side, *shown, of_change, p, mark in rows:
+        key = (category, side)
+        compare(f"median's {category} {side}", shown, of("p50", key))
+        theirs = of("p50", key)[2] / of("p50")[2] * 100
+        agree.close(f"02: {key}, of change", float(of_change), theirs, 0.3)
+        same_p(p, p_of["p50", key])
+        least_ns = 0.01 * mean_ns
+        is_changed = p_of["p50", key] <= 0.01 and abs(of("p50", key)[2]) >= least_ns
+        assert bool(mark) == is_changed
+        if is_changed:
+            changed.append((category, side, shown[2]))
+    ((*shown, of_change, p),) = taken(rf"total{length}{length}{change}{percent} +([\d.]+)")
+    compare("total", shown, of("p50"))
+    assert of_change == "100.0"
+    same_p(p, p_of["p50", WHOLE])
+    # In words: what has changed; how much higher the median is.
+    assert len(changed) >= 1
+    ((named, more, of_a, low, high),) = taken(
+        r"exec: changed: (.*)\. B's median is (\S+ \S+) higher \(\+([\d.]+) %, 95 % interval ([+-][\d.]+) to"
+        r" ([+-][\d.]+) %\), as a whole not beyond chance"
+    )
+    told = re.findall(r"([a-z_.]+) \((client|server)\)(?: [~*]+)? ([+-]\S+ [num]?s)", named)
+    assert sorted(told) == sorted(changed) and p_of["p50", WHOLE] > 0.01
+    compare("median", [more], [of("p50")[2]])
+    agree.close("02: of A", float(of_a), of("p50")[2] / of("p50")[0] * 100, 0.051)
+    for shown_bound, bound in zip((low, high), interval(differences["p50", WHOLE]), strict=True):
+        agree.close("02: interval", float(shown_bound), bound * mean_ns / of("p50")[0] * 100, 0.051)
+    # Who had the CPU meanwhile.
+    rows = taken(rf"([a-z_.]+) (client|server) +by other{length}{length}{change}")
+    assert rows
+    for category, side, *shown in rows:
+        query = f"""select coalesce(sum(duration_ns) filter (category = '{category}' and side = '{side}'
+                           and "by" = 'other/7'), 0)::double / count(distinct request_id)
+                    from requests left join segments using (request_id) where {where}"""
+        x, y = (statistics.fmean(files.one(query)[0] for files in of_side) for of_side in (a, b))
+        compare(f"{category} by other", shown, (x, y, y - x))
+    assert taken(r"p: of a difference .* by chance \((\d+) sign flips\)\. .*") == [("256",)]
+    # Percentiles that are named are no numbers.
+    assert not [
+        line for line in lines if re.search(r"\d", re.sub(r"p\d\d|95 % interval", "", line))
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -450,7 +592,9 @@ def test_03_sockets_vs_grpc(transports: list[Path], show: Callable[..., Outputs]
     for (name, kind), files in runs.items():
         p50, p90, *_ = latencies(files, of_kind(kind))
         (every,) = files.one("select count(*) from requests")
-        expected.append([name, kind, f"{every:,}", ns(p50), ns(p90), ns(mean(files, of_kind(kind)))])
+        expected.append(
+            [name, kind, f"{every:,}", ns(p50), ns(p90), ns(mean(files, of_kind(kind)))]
+        )
     assert rows == expected
     assert seen.choice() == ["sockets", "gRPC"]
     grpc = runs["gRPC", "http2"]
@@ -486,8 +630,7 @@ def test_03_sockets_vs_grpc(transports: list[Path], show: Callable[..., Outputs]
     changes = {name: b.get(name, 0) - a.get(name, 0) for name in {**a, **b}}
     order = sorted(changes, key=lambda name: -abs(changes[name]))
     assert rows == [
-        [name, ns(a.get(name, 0)), ns(b.get(name, 0)), ns(changes[name])]
-        for name in order[:10]
+        [name, ns(a.get(name, 0)), ns(b.get(name, 0)), ns(changes[name])] for name in order[:10]
     ]
     assert not seen.left and not seen.choices
 
@@ -502,7 +645,7 @@ def test_04_one_slow_request(directory: Path, show: Callable[..., Outputs]) -> N
     columns = [row[0] for row in files.rows("describe requests")]
     files.db.execute(f"create view chosen as select * from requests where {where}")
     tail = files.rows(
-        f"""with of_bands as ({statistics_sql.TAIL.format(categories=columns[columns.index("user"):])})
+        f"""with of_bands as ({statistics_sql.TAIL.format(categories=columns[columns.index("user") :])})
             select category, side, coalesce(sum(ns) filter (band = 'typical'), 0)::bigint as typical,
                    coalesce(sum(ns) filter (band = 'tail'), 0)::bigint as tail
             from of_bands group by 1, 2 order by tail - typical desc, 1, 2"""

@@ -167,9 +167,7 @@ def check_breakdown(capture, kind, bands):
             f"select coalesce(sum(latency_ns), 0)::bigint from requests where {bands[band]}"
         )[0][0]
         same(f"{kind}, {band}: sum", sum(told.values()), latency)
-        _, mean = check_bar(
-            capture, f"{kind}, {band}", figure["data"], at, name, bands[band]
-        )
+        _, mean = check_bar(capture, f"{kind}, {band}", figure["data"], at, name, bands[band])
         same(f"{kind}, {band}: below the bar", figure["data"][0]["x"][at], f"{name}<br>{mean}")
         if latency:
             close(f"{kind}, {band}: 100 %", sum(t["y"][at] for t in figure["data"]), 100, 0.01)
@@ -206,7 +204,10 @@ def check_distribution(capture, what, figure, condition):
     for marked in figure["data"][2:]:
         *found, count = percentiles(capture, condition)
         if count <= EXACT:
-            theirs = [f"{name} {format_ns(ns)}" for name, ns in zip(("p50", "p90", "p99"), found, strict=False)]
+            theirs = [
+                f"{name} {format_ns(ns)}"
+                for name, ns in zip(("p50", "p90", "p99"), found, strict=False)
+            ]
             same(f"{what}: names of percentiles", marked["text"], theirs)
 
 
@@ -251,9 +252,13 @@ def check_cpu(capture, kind, band, condition):
         unit = UNITS[figure["layout"]["xaxis"]["title"]["text"].split()[-1]]
         for trace in figure["data"]:
             category = trace["meta"]["category"]
-            points = zip(trace["y"], trace["x"], trace["customdata"], trace["hovertext"], strict=True)
+            points = zip(
+                trace["y"], trace["x"], trace["customdata"], trace["hovertext"], strict=True
+            )
             for name, x, ns, text in points:
-                close(f"{kind}, {band}, {name}: bar", x * unit, ns / count, unit * 0.00005001 + 1e-6)
+                close(
+                    f"{kind}, {band}, {name}: bar", x * unit, ns / count, unit * 0.00005001 + 1e-6
+                )
                 theirs = (
                     f"<b>{name}</b><br>{category}: {format_ns(ns // count)} per request<br>"
                     f"{format_share(ns, sum(found.values()))} of all waiting for a CPU"
@@ -272,7 +277,10 @@ def check_methods(capture, kind, condition):
         most = sorted((row[1] for row in found), reverse=True)[:count]
         told = [sum(t["customdata"][at] for t in figure["data"]) for at in range(count)]
         same(f"{kind}: methods", sorted(told, reverse=True), most)
-        names = {row[0].replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"): row[0] for row in found}
+        names = {
+            row[0].replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"): row[0]
+            for row in found
+        }
         for at, shown in enumerate(figure["data"][0]["y"]):
             name = shown.split("<br>")[0]
             if name not in names:  # it is cut, or has characters that are escaped
