@@ -112,7 +112,7 @@ def _(band, cap, kind):
 def _(mo):
     mo.md(r"""
     Above is the share of requests that take less than a latency, below how many there are at each. The axis is
-    logarithmic: from one tick to the next it is ten times as long, so that the few slow ones are in sight.
+    logarithmic: the same step to the right is the same factor everywhere, so that the few slow ones are in sight.
 
     ## What it consists of
 

@@ -37,7 +37,7 @@ body { font: 16px/1.5 system-ui, 'DejaVu Sans', sans-serif; color: var(--fore); 
        max-width: 900px; margin: 0 auto; padding: 8px 14px 60px; overflow-wrap: break-word; }
 h1 { font-size: 26px; line-height: 1.25; } h2 { font-size: 20px; margin-top: 1.6em; }
 table { border-collapse: collapse; font-size: 14px; margin: 6px 0; } tr { border-bottom: 1px solid var(--line); }
-th { text-align: left; } code { background: var(--code); padding: 0 3px; border-radius: 3px; }
+th { text-align: left; } th, td { padding: 2px 8px; } code { background: var(--code); padding: 0 3px; border-radius: 3px; }
 pre { overflow-x: auto; background: var(--code); padding: 8px; font-size: 12px; line-height: 1.4; }
 pre code { background: none; padding: 0; } details { margin: 2px 0 14px; }
 summary { color: var(--soft); font-size: 12px; cursor: pointer; } .choice { margin: 14px 0 4px; }

@@ -56,7 +56,8 @@ def table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> mo.H
             return (
                 f'<td style="text-align: right; white-space: nowrap; padding: 2px 8px">{shown}</td>'
             )
-        return f'<td style="padding: 2px 8px">{html.escape(str(value))}</td>'
+        side = "right" if str(value).endswith(" %") else "left"
+        return f'<td style="text-align: {side}; padding: 2px 8px">{html.escape(str(value))}</td>'
 
     head = "".join(
         f'<th style="padding: 2px 8px">{html.escape(name)}</th>' for name in columns.values()
