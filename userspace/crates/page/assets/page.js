@@ -60,8 +60,7 @@
   // Room below the axes of figures whose labels are known to be short: looking for it takes plotly nearly half of the time.
   const BELOW = {latency: 50, breakdown: 62, requests: 50, overtime: 50};
 
-  // `together`: so many figures stand beside each other.
-  const dressed = (name, figure, together) => {
+  const dressed = (name, figure) => {
     const isFixed = name in BELOW && !isNarrow();
     const data = figure.data.map((trace) => {
       const category = trace.meta?.category;
@@ -80,7 +79,7 @@
       hoverlabel: {align: "left", bgcolor: color("--card"), bordercolor: color("--line"), font: {color: color("--fore"), size: 12}},
       dragmode: isNarrow() ? false : "zoom",
     };
-    if (isPrinted) Object.assign(layout, {autosize: false, width: (PAPER_WIDTH - 10 * (together - 1)) / together});
+    if (isPrinted) Object.assign(layout, {autosize: false, width: PAPER_WIDTH});
     for (const name of Object.keys(layout)) {
       if (/^[xy]axis\d*$/.test(name)) layout[name] = axis(layout[name]);
       // Room for every other one.
@@ -108,7 +107,7 @@
     }
     if (div.classList.contains("empty") || !div.data) div.textContent = "";
     div.classList.remove("empty");
-    const {data, layout} = dressed(name, figure, div.parentElement.classList.contains("plots") ? div.parentElement.children.length : 1);
+    const {data, layout} = dressed(name, figure);
     await Plotly.react(div, data, layout, config());
     div._note = figure.layout.meta?.note ?? "";
     if (name === "requests") {
