@@ -112,7 +112,7 @@ def _(band, cap, kind):
 def _(mo):
     mo.md(r"""
     Above is the share of requests that take less than a latency, below how many there are at each. The axis is
-    logarithmic: from one tick to the next it is ten times as long, so that the few slow ones are in sight.
+    logarithmic: the same step to the right is the same factor everywhere, so that the few slow ones are in sight.
 
     ## What it consists of
 
@@ -180,8 +180,10 @@ def _(cap):
 @app.cell
 def _(mo):
     mo.md(r"""
-    Then the breakdown by hand, with its **evidence**: `measured` is what the kernel's own events bound on both sides,
-    `modelled` is inferred, and `sampled` comes from samples. Figures mark what is not measured (`~`, `*`).
+    Then the breakdown by hand: the query adds up the segments by category and side, and the cell fails if the report has
+    other sums. The table shows the report's eight largest. Each segment has its **evidence**, too: `measured` is what the
+    kernel's own events bound on both sides, `modelled` is inferred, and `sampled` comes from samples. Figures mark what is
+    not measured (`~`, `*`).
     """)
     return
 
@@ -190,24 +192,41 @@ def _(mo):
 def _(cap, kind, shown, told):
     by_hand = cap.sql(
         """select category, side, sum(duration_ns)::bigint as total_ns,
-                  (sum(duration_ns) / (select count(*) from requests where complete and kind = $kind))::bigint as per_request_ns,
-                  100.0 * sum(duration_ns) / (select sum(latency_ns) from requests where complete and kind = $kind) as share,
-                  100.0 * coalesce(sum(duration_ns) filter (evidence = 'measured'), 0) / sum(duration_ns) as measured
+                  coalesce(sum(duration_ns) filter (evidence = 'modelled'), 0)::bigint as modelled_ns,
+                  coalesce(sum(duration_ns) filter (evidence = 'sampled'), 0)::bigint as sampled_ns
            from segments join requests using (request_id) where complete and kind = $kind
-           group by category, side order by total_ns desc limit 8""",
+           group by category, side""",
         {"kind": kind},
     ).rows()
-    # The same numbers as in the report.
-    reported = {(part["category"], part["side"]): part["total_ns"] for part in told["parts"]}
-    assert all(reported[row["category"], row["side"]] == row["total_ns"] for row in by_hand)
+    reported = [part for part in told["parts"] if part["total_ns"] > 0]
+
+    def sums(parts):
+        return {
+            (part["category"], part["side"]): [
+                part[of] for of in ("total_ns", "modelled_ns", "sampled_ns")
+            ]
+            for part in parts
+        }
+
+    assert sums(by_hand) == sums(reported)
+    reported.sort(key=lambda part: -part["total_ns"])
     shown.table(
-        by_hand,
+        [
+            {
+                **part,
+                "of_all": shown.share(part["total_ns"], told["latency"]["total_ns"]),
+                "measured": shown.share(
+                    part["total_ns"] - part["modelled_ns"] - part["sampled_ns"], part["total_ns"]
+                ),
+            }
+            for part in reported[:8]
+        ],
         {
             "category": "category",
             "side": "side",
-            "per_request_ns": "a request",
-            "share": "share, %",
-            "measured": "measured, %",
+            "mean_ns": "per request",
+            "of_all": "share of the time",
+            "measured": "of it measured",
         },
     )
     return

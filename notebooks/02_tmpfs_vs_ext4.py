@@ -107,9 +107,8 @@ def _(mo):
     ## All pairs, decided
 
     Over all pairs a difference can be told from chance: if there was none, A and B of each pair could be swapped without
-    anybody noticing. The *p* below is the share of all such swaps that show as large a difference. With 8 pairs there are
-    256 swaps, so p is at least 2/256, just under 1 %. "Changed" is said of what has p of at most 1 % and is large enough to
-    matter; intervals say how large it may be.
+    anybody noticing. The *p* below is the share of all such swaps that show as large a difference anywhere in the tables.
+    "Changed" is said of what has p of at most 1 % and is large enough to matter; intervals say how large it may be.
     """)
     return
 
@@ -118,6 +117,18 @@ def _(mo):
 def _(evaluator, rpcprobe, shown, side_a, side_b):
     comparison = rpcprobe.diff(side_a, side_b, **evaluator)
     shown.said(comparison)
+    return (comparison,)
+
+
+@app.cell
+def _(comparison, mo):
+    flips, smallest_p = comparison.data["flips"], comparison.data["smallest_p"]
+    mo.md(
+        f"With {comparison.data['pairs']} pairs there are {flips:,} ways to swap A and B, and p is at least "
+        f"2/{flips:,} = {smallest_p:.4f}: to swap all pairs at once looks as extreme as to swap none."
+        if comparison.data["pairs"]
+        else "These captures are no pairs, and so there is no p."
+    )
     return
 
 
@@ -129,30 +140,34 @@ def _(mo):
     ## What has to do with files at all
 
     The categories that tmpfs and ext4 can differ in: the kernel's file code (`kernel.vfs`), waiting for the journal
-    (`journal`), for the disk (`block_io`) and for writing back (`writeback`). A mean over all runs of each side:
+    (`journal`), for the disk (`block_io`) and for writing back (`writeback`). Means of a request, averaged
+    over the runs of each side:
     """)
     return
 
 
 @app.cell
-def _(evaluator, shown, side_a, side_b):
-    def mean_ns(side, column):
-        found = [
-            cap.sql(
-                f"""select coalesce(avg(coalesce({column}, 0)), 0)::bigint as ns from requests
-                    where complete and kind = 'exec' and method like '%frpc'"""
-            ).rows()[0]["ns"]
-            for cap in side
-        ]
-        return sum(found) // len(found)
+def _(comparison, shown):
+    (changes,) = (
+        of for of in comparison.data["kinds"][0]["statistics"] if of["statistic"] == "mean"
+    )
 
-    assert evaluator["method"] == "*frpc"
+    def on_all_sides(category):
+        found = [part for part in changes["parts"] if part["category"] == category]
+        return {of: sum(part[of] for part in found) for of in ("a_ns", "b_ns", "change_ns")}
+
     shown.table(
         [
-            {"column": column, "a_ns": mean_ns(side_a, column), "b_ns": mean_ns(side_b, column)}
-            for column in ("kernel_vfs", "journal", "block_io", "writeback", "latency_ns")
-        ],
-        {"column": "column", "a_ns": "A: tmpfs", "b_ns": "B: ext4"},
+            {"category": category} | on_all_sides(category)
+            for category in ("kernel.vfs", "journal", "block_io", "writeback")
+        ]
+        + [{"category": "the whole latency"} | changes["total"]],
+        {
+            "category": "category",
+            "a_ns": "A: tmpfs",
+            "b_ns": "B: ext4",
+            "change_ns": "difference",
+        },
     )
     return
 

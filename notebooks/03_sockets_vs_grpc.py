@@ -111,7 +111,7 @@ def _(cap, request):
 @app.cell
 def _(mo):
     mo.md(r"""
-    How often does the path of a request change from one thread to another, and how many of these are on each side?
+    How often does the path of a request change from one thread to another, and of how many segments is it made?
     """)
     return
 
@@ -144,9 +144,10 @@ def _(mo):
     mo.md(r"""
     ## The difference, category by category
 
-    Bytes read and written by both, so the network is the same: `kernel.tcp` should not differ by much for each message,
-    but gRPC sends more of them. What is left is Python, the framework's own code (`user`), and waiting: for a CPU
-    (`runqueue.*`), for a lock (Python's interpreter lock, too), for a thread to read what is there (`queue.*`).
+    Both move some hundred bytes over the same network. Sockets open and close a connection for each request; gRPC keeps one, and
+    sends frames of its own. So look at `kernel.tcp` and `wire.stack` first: how little of the difference is there? What is left
+    is Python and the framework's own code (`user`), and waiting: for a CPU (`runqueue.*`), for a lock (Python's interpreter
+    lock, too), for a thread to read what is there (`queue.*`).
     """)
     return
 
@@ -154,10 +155,11 @@ def _(mo):
 @app.cell
 def _(kinds, shown):
     def by_category(kind):
-        count, parts = kind["requests"] - kind["incomplete"], {}
-        for part in kind["parts"]:
-            parts[part["category"]] = parts.get(part["category"], 0) + part["total_ns"] / count
-        return parts
+        """Mean of a request, on both sides together."""
+        means = {}
+        for part in (part for part in kind["parts"] if part["total_ns"] > 0):
+            means[part["category"]] = means.get(part["category"], 0) + part["mean_ns"]
+        return means
 
     sockets, grpc = (by_category(kind) for kind in kinds.values())
     rows = [

@@ -81,21 +81,38 @@ def _(mo):
 
 @app.cell
 def _(cap, shown):
-    kinds = [of["kind"] for of in cap.report()["kinds"]]
-    kind = "oncrpc" if "oncrpc" in kinds else kinds[0]
-    methods = cap.sql(
-        """select coalesce(method, '(not known)') as method, client_comm, server_comm, count(*)::int as count,
-                  percentile_disc(0.5) within group (order by latency_ns) as p50_ns,
+    kinds = {of["kind"]: of for of in cap.report()["kinds"]}
+    kind = "oncrpc" if "oncrpc" in kinds else next(iter(kinds))
+    # Who speaks with whom, and for whom: in the files. Counts and percentiles: the report's.
+    ends = cap.sql(
+        """select method, string_agg(distinct client_comm, ', ' order by client_comm) as client,
+                  string_agg(distinct server_comm, ', ' order by server_comm) as server,
                   count(parent_request_id)::int as made_for_another
-           from requests where complete and kind = $kind group by all order by count desc limit 10""",
+           from requests where complete and kind = $kind group by method""",
         {"kind": kind},
     ).rows()
+    ends = {row["method"]: row for row in ends}
+    groups = kinds[kind]["groups"]
+    # Without any method there are no groups: all requests are one.
+    of_methods = groups["listed"] if groups else [{**kinds[kind], "name": None}]
+    methods = [
+        ends[group["name"]]
+        | group["latency"]
+        | {
+            "method": group["name"],
+            "name": "(not known)" if group["name"] is None else group["name"],
+            "count": group["requests"] - group["incomplete"],
+        }
+        for group in of_methods
+        if group["name"] in ends
+    ]
+    methods = sorted(methods, key=lambda row: (-row["count"], row["name"]))[:10]
     shown.table(
         methods,
         {
-            "method": "procedure",
-            "client_comm": "who asks",
-            "server_comm": "whom",
+            "name": "procedure",
+            "client": "who asks",
+            "server": "whom",
             "count": "requests",
             "p50_ns": "p50",
             "made_for_another": "made for another",
@@ -132,8 +149,8 @@ def _(cap):
 
 @app.cell
 def _(methods, mo):
-    names = list(dict.fromkeys(row["method"] for row in methods))
-    method = mo.ui.dropdown(names, value=names[0], label="Procedure")
+    names = {row["name"]: row["method"] for row in methods}
+    method = mo.ui.dropdown(names, value=next(iter(names)), label="Procedure")
     method
     return (method,)
 
@@ -143,7 +160,7 @@ def _(cap, kind, method):
     # By their numbers: a method's name may have a `*`, which stands for any characters in a filter.
     selected = cap.sql(
         """select request_id, latency_ns from requests
-           where complete and kind = $kind and coalesce(method, '(not known)') = $method order by latency_ns""",
+           where complete and kind = $kind and method is not distinct from $method order by latency_ns, request_id""",
         {"kind": kind, "method": method.value},
     )
     cap.figure("latency", kind=kind, requests=selected)
@@ -153,7 +170,7 @@ def _(cap, kind, method):
 @app.cell
 def _(mo, selected):
     rows = selected.rows()
-    places = {"the fastest": 0, "a typical one": len(rows) // 2, "the slowest": len(rows) - 1}
+    places = {"the fastest": 0, "a typical one": (len(rows) - 1) // 2, "the slowest": len(rows) - 1}
     request = mo.ui.dropdown(
         {name: rows[place]["request_id"] for name, place in places.items()},
         value="a typical one",

@@ -24,16 +24,44 @@ HERE = Path(__file__).resolve().parent
 PLOTLY_JS = HERE.parent / "userspace/crates/page/assets/plotly-basic.min.js.gz"
 CONFIG = {"responsive": True, "displaylogo": False, "displayModeBar": False}
 STYLE = """
-body { font: 16px/1.5 system-ui, 'DejaVu Sans', sans-serif; color: #1b1f24; background: #fff;
+:root { color-scheme: light dark; --fore: #1b1f24; --back: #fff; --soft: #57606a; --line: #d9dee3; --code: #f3f5f7; }
+@media (prefers-color-scheme: dark) {
+  :root { --fore: #e6eaee; --back: #12161b; --soft: #a0abb6; --line: #333d47; --code: #1f2730; }
+}
+@media print {
+  :root { color-scheme: light; --fore: #000; --back: #fff; --soft: #444; --line: #bbb; --code: #fff; }
+  details { display: none; } .plot, tr { break-inside: avoid; } .scroll, pre { overflow: visible; }
+  pre { white-space: pre-wrap; }
+}
+body { font: 16px/1.5 system-ui, 'DejaVu Sans', sans-serif; color: var(--fore); background: var(--back);
        max-width: 900px; margin: 0 auto; padding: 8px 14px 60px; overflow-wrap: break-word; }
 h1 { font-size: 26px; line-height: 1.25; } h2 { font-size: 20px; margin-top: 1.6em; }
-table { border-collapse: collapse; font-size: 14px; margin: 6px 0; } tr { border-bottom: 1px solid #d9dee3; }
-th { text-align: left; } code { background: #f1f3f5; padding: 0 3px; border-radius: 3px; }
-pre { overflow-x: auto; background: #f6f8fa; padding: 8px; font-size: 12px; line-height: 1.4; }
+table { border-collapse: collapse; font-size: 14px; margin: 6px 0; } tr { border-bottom: 1px solid var(--line); }
+th { text-align: left; } th, td { padding: 2px 8px; } code { background: var(--code); padding: 0 3px; border-radius: 3px; }
+pre { overflow-x: auto; background: var(--code); padding: 8px; font-size: 12px; line-height: 1.4; }
 pre code { background: none; padding: 0; } details { margin: 2px 0 14px; }
-summary { color: #57606a; font-size: 12px; cursor: pointer; } .choice { margin: 14px 0 4px; }
+summary { color: var(--soft); font-size: 12px; cursor: pointer; } .choice { margin: 14px 0 4px; }
 .paragraph { display: block; margin: 0.7em 0; } li .paragraph { margin: 0; }
 select { font: inherit; max-width: 100%; } .scroll { overflow-x: auto; }
+"""
+
+# Figures come as they are on white; here they take the page's colours, and black on white where they are printed.
+SCRIPT = """
+const colours = (dark) => {
+  const [fore, line] = dark ? ["#e6eaee", "#333d47"] : ["#1b1f24", "#d9dee3"];
+  for (const plot of document.querySelectorAll(".plot")) {
+    const set = {paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", "font.color": fore};
+    for (const axis of Object.keys(plot.layout).filter((name) => /^[xy]axis/.test(name))) {
+      set[axis + ".gridcolor"] = set[axis + ".zerolinecolor"] = set[axis + ".linecolor"] = line;
+    }
+    Plotly.relayout(plot, set);
+  }
+};
+const dark = matchMedia("(prefers-color-scheme: dark)");
+colours(dark.matches);
+dark.addEventListener("change", () => colours(dark.matches));
+addEventListener("beforeprint", () => colours(false));
+addEventListener("afterprint", () => colours(dark.matches));
 """
 
 
@@ -110,7 +138,7 @@ def page(title: str, cells: list[Cell]) -> str:
     return f"""<!doctype html><html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1"><title>{html.escape(title)}</title>
 <link rel="icon" href="data:,"><style>{STYLE}</style><script>{library}</script></head>
-<body>{"".join(parts)}</body></html>
+<body>{"".join(parts)}<script>{SCRIPT}</script></body></html>
 """
 
 

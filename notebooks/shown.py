@@ -1,24 +1,35 @@
 """How notebooks show names, times and tables. Names are whatever programs choose, so they are made text."""
 
 import html
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import marimo as mo
 
-UNITS = ((10**9, "s"), (10**6, "ms"), (10**3, "us"))
+UNITS = ((10**3, "us"), (10**6, "ms"), (10**9, "s"))
 
 
 def duration(ns: float) -> str:
-    """With three digits: `1.23 ms`."""
+    """With three digits in the unit that fits, half rounded up, as reports show it: `1.23 ms`."""
+    whole = math.floor(abs(ns) + 0.5)
+    sign = "-" if ns < 0 and whole else ""
+    if whole < 1000:
+        return f"{sign}{whole} ns"
     for size, unit in UNITS:
-        if abs(ns) >= size:
-            return (
-                f"{ns / size:#.3g}".rstrip(".") + f" {unit}"
-                if abs(ns) < 1000 * size
-                else f"{ns / size:,.0f} {unit}"
-            )
-    return f"{ns:.0f} ns"
+        for decimals in (2, 1, 0):
+            scaled = (whole * 10**decimals + size // 2) // size
+            if scaled < 1000:
+                return f"{sign}{scaled / 10**decimals:.{decimals}f} {unit}"
+    return f"{sign}{(whole + 500_000_000) // 10**9} s"
+
+
+def share(part: int, whole: int) -> str:
+    """A part of a whole in per cent, as reports show it: `12.3 %`."""
+    if whole == 0:
+        return "-"
+    per_mille = (part * 1000 + whole // 2) // whole
+    return "<0.1 %" if per_mille == 0 and part > 0 else f"{per_mille / 10:.1f} %"
 
 
 def text(name: Any) -> str:
@@ -45,7 +56,8 @@ def table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> mo.H
             return (
                 f'<td style="text-align: right; white-space: nowrap; padding: 2px 8px">{shown}</td>'
             )
-        return f'<td style="padding: 2px 8px">{html.escape(str(value))}</td>'
+        side = "right" if str(value).endswith(" %") else "left"
+        return f'<td style="text-align: {side}; padding: 2px 8px">{html.escape(str(value))}</td>'
 
     head = "".join(
         f'<th style="padding: 2px 8px">{html.escape(name)}</th>' for name in columns.values()

@@ -1,6 +1,7 @@
 """`pip install .` in a fresh virtual environment gives the program and the package, and nothing else is needed."""
 
 import os
+import shutil
 import subprocess
 import sys
 import venv
@@ -82,3 +83,26 @@ def test_extras_are_those_that_messages_name(python: Path) -> None:
     )
     assert sorted(extras.split()) == ["pandas", "polars", "sql"]
     assert sys.version_info >= (3, 11)
+
+
+def test_what_the_system_lacks_is_named_before_anything_is_compiled(tmp_path: Path) -> None:
+    """All that is needed, but clang."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("sh", "make", "gcc", "pkg-config", "cargo", "rustc"):
+        found = shutil.which(name)
+        assert found, name
+        (tools / name).symlink_to(found)
+    venv.create(tmp_path / "venv", with_pip=True)
+    done = subprocess.run(
+        [tmp_path / "venv/bin/python", "-m", "pip", "install", str(ROOT)],
+        env={"PATH": str(tools)} | {k: v for k, v in os.environ.items() if k.startswith("PIP_")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode != 0
+    assert "the system lacks: clang-19\n" in said, said
+    assert "apt-get install --no-install-recommends clang-19" in said
+    assert "Compiling" not in said

@@ -18,6 +18,17 @@ import rpcprobe
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.py"))
 HOSTILE = "<script>window.pwned=1</script><img src=x onerror=x>\n*_`|$"
 
+# Text as light, or as dark, as the page behind it.
+TOO_FAINT = """
+(() => {
+  const light = (color) => { const [r, g, b] = color.match(/[\\d.]+/g).map(Number); return 0.3 * r + 0.6 * g + 0.1 * b; };
+  const back = light(getComputedStyle(document.body).backgroundColor);
+  const texts = [...document.querySelectorAll(".plot svg text")].map((node) => [node, getComputedStyle(node).fill]);
+  const blocks = [...document.querySelectorAll("h1, h2, td, th, p, span.paragraph, pre, summary")].map((node) => [node, getComputedStyle(node).color]);
+  return [...texts, ...blocks].filter(([node, color]) => node.textContent.trim() && Math.abs(light(color) - back) < 80).map(([node]) => node.textContent);
+})()
+"""
+
 # What cells that take captures define.
 CAPTURES = ("given", "runs", "log", "side_a")
 
@@ -91,16 +102,17 @@ def test_a_browser_shows_them_as_they_are_meant(exported: tuple[Path, dict]) -> 
         pytest.skip("no Chromium (apt-get install chromium-headless-shell)")
     with browser.Browser(path) as opened:
         for file in sorted(exported[0].glob("*.html")):
-            for width in (1280, 390):
-                page = browser.Page(opened, file.as_uri(), width)
+            for width, dark in ((1280, False), (1280, True), (390, False), (390, True)):
+                page = browser.Page(opened, file.as_uri(), width, dark=dark)
                 page.until(
                     "document.readyState === 'complete' && [...document.querySelectorAll('.plot')]"
                     ".every((plot) => plot.data && plot.querySelector('svg text'))"
                 )
                 frames = "requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 300)))"
                 page.run(f"new Promise((done) => {frames})")
-                assert not page.run(look.FAULTS), (file.name, width)
-                assert not page.faults(), (file.name, width)
+                assert not page.run(look.FAULTS), (file.name, width, dark)
+                assert not page.run(TOO_FAINT), (file.name, width, dark)
+                assert not page.faults(), (file.name, width, dark)
                 page.close()
 
 

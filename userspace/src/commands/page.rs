@@ -3,6 +3,8 @@
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
 
@@ -74,6 +76,9 @@ fn command() -> String {
     words.join(" ")
 }
 
+/// A browser that has not ended with an error by then shows the page.
+const OPENING: Duration = Duration::from_secs(3);
+
 /// Shows a page in the user's browser: under sudo as the user who called it, whose browser and screen are told
 /// by the environment that sudo was called with.
 fn open(file: &Path) -> Result<()> {
@@ -89,11 +94,19 @@ fn open(file: &Path) -> Result<()> {
             command.env_clear().envs(variables);
         }
     }
-    let status = command
-        .status()
+    // Ctrl-C is not meant for the browser.
+    command.process_group(0);
+    let mut opening = command
+        .spawn()
         .with_context(|| format!("cannot run xdg-open; open {} in a browser", file.display()))?;
-    if !status.success() {
-        bail!("xdg-open found no browser; open {} in one", file.display());
+    // Without a desktop, xdg-open stays as long as the browser does.
+    let end = Instant::now() + OPENING;
+    while Instant::now() < end {
+        match opening.try_wait()? {
+            Some(status) if status.success() => return Ok(()),
+            Some(_) => bail!("xdg-open found no browser; open {} in one", file.display()),
+            None => thread::sleep(Duration::from_millis(20)),
+        }
     }
     Ok(())
 }

@@ -61,6 +61,22 @@ def format_ns(ns):
     return f"{(ns + 500_000_000) // 10**9} s"
 
 
+def format_share(part, whole):
+    """In per cent, as the program does, and as plotly shows it as it is."""
+    if whole == 0:
+        return "-"
+    per_mille = (part * 1000 + whole // 2) // whole
+    return "&lt;0.1 %" if per_mille == 0 and part > 0 else f"{per_mille / 10:.1f} %"
+
+
+def count_of(number, what="request"):
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def rounded_mean(whole, count):
+    return (whole + count // 2) // max(count, 1)
+
+
 def percentiles(capture, where):
     """By nearest rank, as the report tells them."""
     query = f"""select percentile_disc(0.5) within group (order by latency_ns),
@@ -86,6 +102,40 @@ def conditions(capture, kind, where):
         "p90-99": f"{where} and latency_ns >= {p90} and latency_ns < {p99}",
         "top1": f"{where} and latency_ns >= {p99}",
     }
+
+
+def check_bar(capture, what, data, at, named, condition):
+    """What is told of one bar of a breakdown: below its axis, and where somebody points at."""
+    count, whole = capture.rows(
+        f"select count(*), coalesce(sum(latency_ns), 0)::bigint from requests where {condition}"
+    )[0]
+    mean = format_ns(rounded_mean(whole, count))
+    sums = {
+        row[0]: row[1:]
+        for row in capture.rows(
+            f"""select category, sum(duration_ns)::bigint,
+                       coalesce(sum(duration_ns) filter (evidence = 'modelled'), 0)::bigint,
+                       coalesce(sum(duration_ns) filter (evidence = 'sampled'), 0)::bigint
+                from segments join requests using (request_id) where {condition} group by category"""
+        )
+    }
+    for trace in data:
+        category = trace["meta"]["category"]
+        ns, modelled, sampled = sums.get(category, (0, 0, 0))
+        marks = {(0, 0): "", (1, 0): " ~", (0, 1): " *", (1, 1): " ~*"}
+        mark = marks[int(modelled > 0), int(sampled > 0)]
+        evidence = [
+            f"{format_share(part, ns)} {name}"
+            for part, name in ((modelled, "modelled"), (sampled, "sampled"))
+            if part > 0
+        ]
+        theirs = (
+            f"<b>{category}</b>{mark}<br>{named}: {count_of(count)}, mean {mean}<br>"
+            f"{format_share(ns, whole)} of the time, {format_ns(ns // max(count, 1))} per request<br>"
+            f"{', '.join(evidence) or 'measured'}"
+        )
+        same(f"{what}, {category}: what is told", trace["hovertext"][at], theirs)
+    return count, mean
 
 
 def check_breakdown(capture, kind, bands):
@@ -117,23 +167,54 @@ def check_breakdown(capture, kind, bands):
             f"select coalesce(sum(latency_ns), 0)::bigint from requests where {bands[band]}"
         )[0][0]
         same(f"{kind}, {band}: sum", sum(told.values()), latency)
+        _, mean = check_bar(capture, f"{kind}, {band}", figure["data"], at, name, bands[band])
+        same(f"{kind}, {band}: below the bar", figure["data"][0]["x"][at], f"{name}<br>{mean}")
         if latency:
             close(f"{kind}, {band}: 100 %", sum(t["y"][at] for t in figure["data"]), 100, 0.01)
 
 
-def check_latency(capture, kind, band, condition):
-    figure = capture.figure("latency", "--kind", kind, "--band", band)
+def check_distribution(capture, what, figure, condition):
+    """The share of requests below each latency, the counts at each, and what is told of them."""
     below, counts = figure["data"][0], figure["data"][1]
     (whole,) = capture.rows(f"select count(*) from requests where {condition}")[0]
-    for edge, share in zip(below["x"], below["y"], strict=True):
+    for edge, share, told in zip(below["x"], below["y"], below["text"], strict=True):
         (found,) = capture.rows(
             f"select count(*) from requests where {condition} and latency_ns < {edge}"
         )[0]
-        close(f"{kind}, {band}: below {edge}", share, found * 100 / whole, 0.001)
+        close(f"{what}: below {edge}", share, found * 100 / whole, 0.001)
+        same(
+            f"{what}: told of {edge}",
+            told,
+            f"{format_share(found, whole)} below {format_ns(edge)}",
+        )
     (zeros,) = capture.rows(f"select count(*) from requests where {condition} and latency_ns = 0")[
         0
     ]
-    same(f"{kind}, {band}: counted", sum(counts["y"]) + zeros, whole)
+    same(f"{what}: counted", sum(counts["y"]) + zeros, whole)
+    ends = list(zip(counts["x"], counts["x"][1:], counts["y"], counts["text"], strict=False))
+    for from_ns, to_ns, count, told in ends:
+        (found,) = capture.rows(
+            f"""select count(*) from requests where {condition} and latency_ns > 0
+                and latency_ns >= {from_ns} and latency_ns < {to_ns}"""
+        )[0]
+        same(f"{what}: from {from_ns} to {to_ns}", count, found)
+        between = f"{format_ns(from_ns)} to {format_ns(to_ns)}"
+        theirs = f"{count_of(found)} of {between} ({format_share(found, whole)})"
+        same(f"{what}: told from {from_ns} on", told, theirs)
+    for marked in figure["data"][2:]:
+        *found, count = percentiles(capture, condition)
+        if count <= EXACT:
+            theirs = [
+                f"{name} {format_ns(ns)}"
+                for name, ns in zip(("p50", "p90", "p99"), found, strict=False)
+            ]
+            same(f"{what}: names of percentiles", marked["text"], theirs)
+
+
+def check_latency(capture, kind, band, condition):
+    figure = capture.figure("latency", "--kind", kind, "--band", band)
+    check_distribution(capture, f"{kind}, {band}", figure, condition)
+    (whole,) = capture.rows(f"select count(*) from requests where {condition}")[0]
     for band_of in figure["data"][2:]:
         same(
             f"{kind}: percentiles",
@@ -147,6 +228,9 @@ def check_latency(capture, kind, band, condition):
                 (select request_id from segments where category = '{category}')"""
         )[0]
         same(f"{kind}, {band}, {category}: counted", sum(figure["data"][1]["y"]) + without, whole)
+        told = [note["text"] for note in figure["layout"].get("annotations", [])]
+        theirs = [f"{without:,} of {count_of(whole)} have none"] if without else []
+        same(f"{kind}, {band}, {category}: have none", told, theirs)
 
 
 def check_cpu(capture, kind, band, condition):
@@ -164,6 +248,23 @@ def check_cpu(capture, kind, band, condition):
     )
     if len(told) <= 10:
         same(f"{kind}, {band}: who had the CPU", told, found)
+        (count,) = capture.rows(f"select count(*) from requests where {condition}")[0]
+        unit = UNITS[figure["layout"]["xaxis"]["title"]["text"].split()[-1]]
+        for trace in figure["data"]:
+            category = trace["meta"]["category"]
+            points = zip(
+                trace["y"], trace["x"], trace["customdata"], trace["hovertext"], strict=True
+            )
+            for name, x, ns, text in points:
+                close(
+                    f"{kind}, {band}, {name}: bar", x * unit, ns / count, unit * 0.00005001 + 1e-6
+                )
+                theirs = (
+                    f"<b>{name}</b><br>{category}: {format_ns(ns // count)} per request<br>"
+                    f"{format_share(ns, sum(found.values()))} of all waiting for a CPU"
+                )
+                if "…" not in name:
+                    same(f"{kind}, {band}, {name}: what is told", text, theirs)
 
 
 def check_methods(capture, kind, condition):
@@ -176,6 +277,17 @@ def check_methods(capture, kind, condition):
         most = sorted((row[1] for row in found), reverse=True)[:count]
         told = [sum(t["customdata"][at] for t in figure["data"]) for at in range(count)]
         same(f"{kind}: methods", sorted(told, reverse=True), most)
+        names = {
+            row[0].replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"): row[0]
+            for row in found
+        }
+        for at, shown in enumerate(figure["data"][0]["y"]):
+            name = shown.split("<br>")[0]
+            if name not in names:  # it is cut, or has characters that are escaped
+                continue
+            of = "{} and method = '{}'".format(condition, names[name].replace("'", "''"))
+            requests, mean = check_bar(capture, f"{kind}, {name}", figure["data"], at, name, of)
+            same(f"{kind}, {name}: beside the bar", shown, f"{name}<br>{requests:,} × {mean}")
 
 
 def check_requests(capture, kind, condition):
@@ -194,8 +306,13 @@ def check_requests(capture, kind, condition):
         largest[request] = category
     drawn = 0
     for trace in figure["data"]:
-        for x, y, (_, request) in zip(trace["x"], trace["y"], trace["customdata"], strict=True):
+        points = zip(trace["x"], trace["y"], trace["customdata"], trace["hovertext"], strict=True)
+        for x, y, (_, request), told in points:
             start_ns, latency_ns = found[request]
+            after_ns = start_ns - capture.start_ns
+            theirs = f"{format_ns(latency_ns)}, begins at {after_ns // 10**6 / 1000:.3f} "
+            if after_ns < 10**9 and not told.split("<br>")[1].startswith(theirs):
+                raise SystemExit(f"request {request}: told {told}, by SQL {theirs}")
             same(f"request {request}: begin", round(x * unit), start_ns - capture.start_ns)
             same(f"request {request}: latency", y, max(latency_ns, 1))
             drawn += 1
@@ -260,6 +377,14 @@ def check_tree(capture):
     told = list(
         zip(points["customdata"], line["x"][0::3], points["x"], line["x"][1::3], strict=True)
     )
+    beside = figure["layout"]["yaxis"]["ticktext"]
+    for (count, p10, p50, p99), text, name in zip(told, points["hovertext"], beside, strict=True):
+        if min(p10, p50) > 1:  # 0 is drawn as 1
+            latencies = f"p10 {format_ns(p10)}, median {format_ns(p50)}, p99 {format_ns(p99)}"
+            if latencies not in text:
+                raise SystemExit(f"tree: told {text}, drawn {latencies}")
+        if f"{count_of(count)}<br>" not in text or f" × {count:,}" not in name:
+            raise SystemExit(f"tree: told {text} and {name}, drawn {count}")
     if max(count for count, *_ in found) > EXACT:
         return
     if len(told) == len(found):

@@ -50,7 +50,7 @@ FAULTS = r"""
 """
 
 # All figures, also those that are not in sight.
-DRAW = 'window.dispatchEvent(new Event("beforeprint"))'
+DRAW = 'for (const name of ["beforeprint", "afterprint"]) window.dispatchEvent(new Event(name))'
 DRAWN = "[...document.querySelectorAll('.card:not([hidden]) .plot')].every((p) => p.data || p.classList.contains('empty'))"
 
 
@@ -179,6 +179,75 @@ def check_request(page, request, kept=False):
         )
 
 
+# Pixels across what is printed on A4, with the margins that browsers leave.
+PAPER = 718
+# On paper there is nothing to press, all tables are there, and what is written is dark on white, also in figures.
+ON_PAPER = r"""
+(() => {
+  const faults = [];
+  const shown = (node) => node.checkVisibility({visibilityProperty: true, opacityProperty: true});
+  const dark = (color) => { const [r, g, b] = color.match(/[\d.]+/g).map(Number); return 0.3 * r + 0.6 * g + 0.1 * b < 140; };
+  for (const node of document.querySelectorAll("#theme, #requests, #controls select, #controls [data-choose^=band]")) {
+    if (shown(node)) faults.push("a control: " + (node.id || node.textContent));
+  }
+  const legend = [...document.querySelectorAll("#controls .categories button")];
+  if (!legend.length || !legend.every(shown)) faults.push("the colours have no names");
+  if (!document.getElementById("tables").open) faults.push("the tables are shut");
+  for (const plot of document.querySelectorAll(".plot")) {
+    if (!plot.data || !shown(plot)) continue;
+    const room = plot.parentElement.getBoundingClientRect().right + 1;
+    for (const svg of plot.querySelectorAll("svg.main-svg")) {
+      if (svg.getBoundingClientRect().right > room) faults.push("cut: " + plot.id);
+    }
+    for (const text of plot.querySelectorAll("svg text")) {
+      if (shown(text) && text.textContent.trim() && !text.closest(".hoverlayer") && !dark(getComputedStyle(text).fill)) faults.push("too light in " + plot.id + ": " + text.textContent);
+    }
+  }
+  for (const node of document.querySelectorAll("h1, h2, h3, p, li, td, th, caption")) {
+    if (shown(node) && !dark(getComputedStyle(node).color)) faults.push("too light: " + node.textContent.slice(0, 40));
+  }
+  for (const node of document.querySelectorAll("table, pre")) {
+    if (shown(node) && node.getBoundingClientRect().right > document.documentElement.clientWidth + 1) faults.push("wider than the paper: " + node.textContent.slice(0, 60));
+  }
+  return faults;
+})()
+"""
+
+
+def check_print(page, dark, picture=None):
+    """The page as it is printed from a window: nothing is cut, and dark screens do not print light on white."""
+    page.run('window.dispatchEvent(new Event("beforeprint"))')
+    settled(page)
+    page.send(
+        "Emulation.setDeviceMetricsOverride",
+        width=PAPER,
+        height=1000,
+        deviceScaleFactor=1,
+        mobile=False,
+    )
+    scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+    page.send("Emulation.setEmulatedMedia", media="print", features=[scheme])
+    settled(page)
+    if picture:
+        page.picture(picture)
+    faults = page.run(FAULTS) + page.run(ON_PAPER)
+    expect(not faults, f"on paper: {faults}")
+    page.send("Emulation.setEmulatedMedia", media="", features=[scheme])
+    width_of = "document.getElementById('plot-requests-0').querySelector('svg').clientWidth"
+    on_paper = page.run(width_of)
+    page.send(
+        "Emulation.setDeviceMetricsOverride",
+        width=1280,
+        height=900,
+        deviceScaleFactor=1,
+        mobile=False,
+    )
+    page.run('window.dispatchEvent(new Event("afterprint"))')
+    page.until(f"{width_of} !== {on_paper}")
+    settled(page)
+    expect(not (faults := page.run(FAULTS)), f"after printing: {faults}")
+
+
 def look(browser, file, pictures):
     url = file.resolve().as_uri()
     for width in (1280, 390):
@@ -205,6 +274,10 @@ def look(browser, file, pictures):
                     check_controls(page)
                     page.run("window.scrollTo(0, 0)")
                     expect(not (faults := page.run(FAULTS)), f"after the clicks: {faults}")
+                    if width == 1280:
+                        mode = "dark" if dark else "light"
+                        name = pictures and pictures / f"{file.stem}-paper-{mode}.png"
+                        check_print(page, dark, name)
                 expect(page.run("window.pwned === undefined"), "a name was run as a script")
                 expect(not page.faults(), f"{page.faults()}")
             except (Fault, RuntimeError) as error:

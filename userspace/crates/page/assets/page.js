@@ -43,8 +43,12 @@
   const methodsOn = () => index.groups.flatMap((groups, side) => groups.filter((g) => g.kind === kindOn(side) && g.method !== null));
 
   // ---- how figures look, which is the page's and not theirs
-  const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const isNarrow = () => window.innerWidth < 600;
+  // On paper: black on white whatever the screen has, and as wide as a sheet.
+  const PAPER = {"--fore": "#000", "--card": "#fff", "--line": "#bbb", "--grid": "#ddd"};
+  const PAPER_WIDTH = 660;
+  let isPrinted = false;
+  const color = (name) => isPrinted ? PAPER[name] : getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const isNarrow = () => !isPrinted && window.innerWidth < 600;
   const HEIGHTS = {latency: 380, breakdown: 380, requests: 360, overtime: 300, shift: 340, waterfall: 380};
   const height = (name, figure) => {
     const rows = figure.layout.meta?.rows;
@@ -75,6 +79,7 @@
       hoverlabel: {align: "left", bgcolor: color("--card"), bordercolor: color("--line"), font: {color: color("--fore"), size: 12}},
       dragmode: isNarrow() ? false : "zoom",
     };
+    if (isPrinted) Object.assign(layout, {autosize: false, width: PAPER_WIDTH});
     for (const name of Object.keys(layout)) {
       if (/^[xy]axis\d*$/.test(name)) layout[name] = axis(layout[name]);
       // Room for every other one.
@@ -209,12 +214,16 @@
 
   // ---- one request
   let asked = 0;
-  const drawRequest = async () => {
-    const mine = ++asked;
+  // Where the page has the request that is chosen.
+  const held = () => {
     const [side, ...id] = (state.request ?? "0").split(":");
     const name = id.join(":");
     const requests = index.requests[Number(side)];
-    const chunk = requests?.chunks[name];
+    return {side, id, name, requests, chunk: requests?.chunks[name]};
+  };
+  const drawRequest = async () => {
+    const mine = ++asked;
+    const {side, id, name, requests, chunk} = held();
     const plot = $("plot-timeline");
     if (chunk === undefined) {
       Plotly.purge(plot);
@@ -341,6 +350,11 @@
     parts.push(set);
     const held = document.activeElement?.dataset?.choose ?? document.activeElement?.id;
     $("controls").replaceChildren(...parts);
+    const band = bands.find((b) => b.name === state.band)?.shown ?? "all";
+    $("controls").dataset.chosen = [
+      "Shown: " + state.kind, state.method ?? (methods.length ? "all methods" : null),
+      band === "all" ? "all requests" : "requests of " + band, state.category,
+    ].filter(Boolean).join(", ");
     if (held) ($("controls").querySelector(`[data-choose="${CSS.escape(held)}"]`) ?? (held && $(held)))?.focus?.();
   };
 
@@ -414,7 +428,18 @@
     for (const name of NAMES) watcher.observe($("card-" + name));
     watcher.observe($("timeline"));
     addEventListener("hashchange", () => { fromHash(); choose({}); });
-    addEventListener("beforeprint", () => { [...NAMES, "timeline"].forEach((name) => seen.add(name)); $("tables").open = true; redraw(); });
+    if (held().chunk !== undefined) unpack(held().chunk);
+    // Browsers print what is there when this returns and its promises are kept: nothing may have to be unpacked then.
+    const wasOpen = {};
+    const printed = (is) => {
+      isPrinted = is;
+      if (is) wasOpen.tables = $("tables").open;
+      $("tables").open = is || wasOpen.tables;
+      [...NAMES, "timeline"].forEach((name) => seen.add(name));
+      redraw();
+    };
+    addEventListener("beforeprint", () => printed(true));
+    addEventListener("afterprint", () => printed(false));
   };
   begin().catch((error) => {
     const failed = $("failed");
