@@ -9,7 +9,7 @@ def _(mo):
     mo.md(r"""
     # tmpfs against ext4: is B slower, and why?
 
-    The evaluator is started for each of 60 expressions, as a process of its own. It reads its expression from a file and
+    The evaluator is started for each expression (60 in captures made here), as a process of its own. It reads its expression from a file and
     writes the value to another. **A** has these files in memory (tmpfs), **B** on an ext4 file system. A request here is
     a run of the evaluator: from `fork` until its parent has waited for it.
 

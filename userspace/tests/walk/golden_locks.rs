@@ -254,3 +254,55 @@ fn a_server_that_speaks_first_answers_another_and_then_serves() {
     ";
     assert_eq!(table(&found.first().expect("a request").1), expected(answer));
 }
+
+/// The helper is woken on the client's account, too, by another call of the client's and through another thread, but
+/// before the server has read the request: what it does since is not known to be for that, though it ends a wait of the
+/// server's.
+#[test]
+fn whoever_was_woken_before_the_request_was_read_does_not_lead_to_its_client() {
+    let mut s = Story::new();
+    let c = Connection::new(TYPE_TCP);
+    s.task(22, 20, "second");
+    for (tid, cpu) in [(10, 0), (20, 1), (21, 2), (22, 3)] {
+        s.switch(tid.into(), cpu, IDLE, tid, RUNNABLE);
+    }
+    s.call(1, 20, POLL, (30, 35), 0);
+    s.sleep_in(50, 3, (22, IDLE), (FUTEX, 45), condition(0x7000));
+    s.sleep_in(60, 2, (21, IDLE), (FUTEX, 55), condition(0x8000));
+    c.asks(&mut s, 10, (0, 4), (100, 105));
+    s.wake(109, 0, 10, 22, WAKING_IN_SYSCALL);
+    s.call(0, 10, FUTEX, (107, 110), 1);
+    s.switch(111, 3, IDLE, 22, RUNNABLE);
+    s.call(3, 22, FUTEX, (45, 113), 0);
+    s.sleep_in(114, 0, (10, IDLE), (RECVFROM, 112), c.sockets[0]);
+    s.wake(117, 3, 22, 21, WAKING_IN_SYSCALL);
+    s.call(3, 22, FUTEX, (115, 118), 1);
+    s.switch(120, 2, IDLE, 21, RUNNABLE);
+    s.call(2, 21, FUTEX, (55, 121), 0);
+    s.sleep_in(123, 3, (22, IDLE), (FUTEX, 122), condition(0x7000));
+    c.hears(&mut s, 1, 20, (0, 4), (125, 130));
+    s.sleep_in(134, 1, (20, IDLE), (FUTEX, 132), condition(0x9000));
+    s.wake(142, 2, 21, 20, WAKING_IN_SYSCALL);
+    s.call(2, 21, FUTEX, (140, 144), 1);
+    s.switch(145, 1, IDLE, 20, RUNNABLE);
+    s.call(1, 20, FUTEX, (132, 147), 0);
+    s.wake(165, 1, 20, 10, SENT);
+    c.answers(&mut s, 1, 20, (0, 4), (162, 170));
+    s.switch(168, 0, IDLE, 10, RUNNABLE);
+    c.gets(&mut s, 10, (0, 4), (112, 175));
+    let answer = "
+        100-105 client kernel.tcp
+        105-125 server queue.socket (user)
+        125-130 server kernel.tcp
+        130-132 server user
+        132-134 server kernel.futex
+        134-142 server lock by helper/21
+        142-145 server runqueue.wakeup by idle
+        145-147 server kernel.futex
+        147-162 server user
+        162-165 server kernel.tcp
+        165-168 client runqueue.wakeup by idle
+        168-175 client kernel.tcp
+    ";
+    assert_eq!(s.only(), expected(answer));
+}
