@@ -1,5 +1,9 @@
 //! Small traces of where requests begin and end; answers derived by hand.
 
+use rpcprobe::engine::event::TYPE_TCP;
+use rpcprobe::records::{WAKING_IN_SYSCALL, WAKING_SOFTIRQ};
+
+use super::connection::Connection;
 use super::golden::{a, b};
 use super::story::*;
 
@@ -55,4 +59,37 @@ fn an_answer_is_whole_before_its_last_write_has_ended() {
     s.read(0, 10, b(), (4, 4), (126, 130));
     s.write(0, 10, a(), (4, 4), (140, 145));
     assert_eq!(latencies(&s), [(100, 30)]);
+}
+
+/// The client also tells the server something, which nobody answers: up to the capture's end it might be. The last turn is
+/// known to be over only then, too, and keeps its work all the same.
+#[test]
+fn a_request_that_the_end_cuts_leaves_whole_ones_their_work() {
+    let mut s = Story::new();
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.switch(20, 1, IDLE, 20, RUNNABLE);
+    s.write(0, 10, pipe(5), (0, 1), (50, 55));
+    s.read(1, 20, pipe(5), (0, 1), (60, 65));
+    let c = Connection::new(TYPE_TCP);
+    c.asks(&mut s, 10, (0, 4), (100, 105));
+    s.sleep_in(108, 0, (10, IDLE), (RECVFROM, 107), c.sockets[0]);
+    c.hears(&mut s, 1, 20, (0, 4), (110, 115));
+    s.wake(132, 1, 20, 10, WAKING_SOFTIRQ | WAKING_IN_SYSCALL);
+    c.answers(&mut s, 1, 20, (0, 4), (130, 135));
+    s.switch(136, 0, IDLE, 10, RUNNABLE);
+    c.gets(&mut s, 10, (0, 4), (107, 140));
+    s.sleep_in(150, 0, (10, IDLE), (READ, 145), pipe(9));
+    let requests = explain(4, 0, &s.events(), 0.0);
+    let cut = requests.iter().find(|(request, _)| !request.complete).expect("what is told");
+    assert_eq!(cut.0.start_ns, 50);
+    let answer = "
+        100-105 client kernel.tcp
+        105-110 server queue.socket (user)
+        110-115 server kernel.tcp
+        115-130 server user
+        130-132 server kernel.tcp
+        132-136 client runqueue.wakeup by idle
+        136-140 client kernel.tcp
+    ";
+    assert_eq!(s.only(), expected(answer));
 }

@@ -232,7 +232,12 @@ impl Engine {
         &mut self,
         sink: &mut impl FnMut(Request, Segments) -> Result<()>,
     ) -> Result<()> {
-        for found in self.detector.take_found(&self.world) {
+        let mut found = self.detector.take_found(&self.world);
+        if self.settings.no_more_records {
+            // What the capture's end cuts is found with the last turns, and claims what those leave of their threads' work.
+            found.sort_by_key(|found| !found.request.complete);
+        }
+        for found in found {
             // Of what began before the capture, who asks may not have been known.
             if found.goal.start_ns >= self.attached_ns {
                 let answer = found.goal.messages.iter().skip(1);
