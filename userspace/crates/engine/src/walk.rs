@@ -17,6 +17,7 @@ mod names;
 mod off_cpu;
 mod on_cpu;
 mod queue;
+mod reader;
 mod run_queue;
 mod segments;
 mod state;
@@ -83,6 +84,8 @@ struct Walk<'w> {
     world: &'w World,
     goal: &'w Goal,
     settings: Settings,
+    /// The server's first read of the request.
+    first_read: Option<Transfer>,
     /// What it says.
     output: Output,
     /// What it knows on its way back.
@@ -123,7 +126,8 @@ pub fn walk(
     settings: Settings,
 ) -> Result<(Segments, Vec<Worker>), NotYet> {
     let (search, attempts) = (Search::default(), Attempts::default());
-    let mut walk = Walk { world, goal, settings, output: Output::new(), search, attempts };
+    let (first_read, output) = (reader::first_read(world, goal), Output::new());
+    let mut walk = Walk { world, goal, settings, first_read, output, search, attempts };
     walk.run()?;
     Ok(walk.into_segments())
 }
@@ -149,7 +153,6 @@ impl<'w> Walk<'w> {
     }
 
     fn run(&mut self) -> Result<(), NotYet> {
-        self.attempts.first_read = self.first_read();
         // Its thread may look at the word before it sleeps.
         self.attempts.received = self.goal.passed.filter(|_| self.applies(Rule::InMemory));
         loop {
@@ -336,7 +339,8 @@ impl<'w> Walk<'w> {
     /// One step back from `(thread, at_ns)`.
     fn step(&mut self, thread: ThreadId, at_ns: u64, depth: usize) -> Result<Step, NotYet> {
         self.attempts.steps += 1;
-        if self.before_read(thread, at_ns, depth) {
+        self.note_first_read(thread, at_ns);
+        if depth > 0 && self.is_before_read(thread, at_ns) {
             return Ok(Step::Nowhere);
         }
         let t = self.world.thread(thread);

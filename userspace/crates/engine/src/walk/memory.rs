@@ -57,28 +57,6 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether a thread of the server did that before any of them had begun to read the request, and the way there did not
-    /// lead through that read: it had to do with others.
-    pub(super) fn before_read(&mut self, thread: ThreadId, at_ns: u64, depth: usize) -> bool {
-        let Some(first) = self.attempts.first_read else { return false };
-        if thread == first.thread && first.enter_ns < at_ns && at_ns <= first.exit_ns {
-            self.search.through_read = true;
-        }
-        depth > 0
-            && at_ns <= first.enter_ns
-            && !self.search.through_read
-            && Some(self.world.thread(thread).process) == self.goal.server_process
-    }
-
-    /// The server's first read of the request.
-    pub(super) fn first_read(&self) -> Option<Transfer> {
-        let asked = self.goal.messages.first()?;
-        let channel = self.world.channels.get(&asked.object)?;
-        let first = Channel::overlapping(&channel.reads, asked.from, asked.to).next()?;
-        let of_server = Some(self.world.thread(first.thread).process) == self.goal.server_process;
-        of_server.then_some(*first)
-    }
-
     /// Whether the next message that a thread of the server moves is another request's.
     pub(super) fn goes_on_with_another(&self, thread: ThreadId, at_ns: u64) -> bool {
         let t = self.world.thread(thread);

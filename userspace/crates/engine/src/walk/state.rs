@@ -102,8 +102,6 @@ pub(super) struct Attempts {
     pub(super) steps: usize,
     /// Of these, through what threads did that is not known to be for the request.
     pub(super) astray: usize,
-    /// See [`Walk::first_read`].
-    pub(super) first_read: Option<Transfer>,
     /// Wake-ups that must not be followed.
     pub(super) refused: FxHashSet<(ThreadId, u64)>,
     /// The lock rules are on: a waker that looks like the holder of a lock is not followed ([`Walk::is_lock`]), nor
@@ -120,7 +118,6 @@ impl Default for Attempts {
         Attempts {
             steps: 0,
             astray: 0,
-            first_read: None,
             refused: FxHashSet::default(),
             strict: true,
             received: None,

@@ -1,0 +1,29 @@
+//! Rule `wake-up`: no way leads in the server's process to before its first read of the request, but through that read.
+//! Until then no thread of it but the one that reads, and whoever woke that, can have had the request.
+
+use crate::walk::*;
+
+/// The server's first read of a request.
+pub(super) fn first_read(world: &World, goal: &Goal) -> Option<Transfer> {
+    let asked = goal.messages.first()?;
+    let channel = world.channels.get(&asked.object)?;
+    let first = Channel::overlapping(&channel.reads, asked.from, asked.to).next()?;
+    (Some(world.thread(first.thread).process) == goal.server_process).then_some(*first)
+}
+
+impl Walk<'_> {
+    /// Notes whether the way leads through the first read.
+    pub(super) fn note_first_read(&mut self, thread: ThreadId, at_ns: u64) {
+        let is_in = |first: Transfer| {
+            thread == first.thread && first.enter_ns < at_ns && at_ns <= first.exit_ns
+        };
+        self.search.through_read |= self.first_read.is_some_and(is_in);
+    }
+
+    /// Whether a waker that is explored did there what it did before the first read, for others.
+    pub(super) fn is_before_read(&self, thread: ThreadId, at_ns: u64) -> bool {
+        !self.search.through_read
+            && self.first_read.is_some_and(|first| at_ns <= first.enter_ns)
+            && Some(self.world.thread(thread).process) == self.goal.server_process
+    }
+}
