@@ -7,9 +7,13 @@ import json
 import re
 import subprocess
 import sys
-from decimal import ROUND_HALF_UP, Decimal
+from pathlib import Path
 
 import duckdb
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "sql"))
+from compare import shown_ns as format_ns  # noqa: E402 - as reports do
+from compare import shown_share  # noqa: E402
 
 # So many values are kept as they are; of more, percentiles are within 0.1 %.
 EXACT = 32_768
@@ -49,24 +53,9 @@ class Capture:
         return json.loads(done.stdout)
 
 
-def format_ns(ns):
-    """As the program does: three significant digits."""
-    if ns < 1000:
-        return f"{ns} ns"
-    for unit, size in (("us", 10**3), ("ms", 10**6), ("s", 10**9)):
-        for decimals in (2, 1, 0):
-            scaled = (Decimal(ns) / size).quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_UP)
-            if scaled * 10**decimals < 1000:
-                return f"{scaled:.{decimals}f} {unit}"
-    return f"{(ns + 500_000_000) // 10**9} s"
-
-
 def format_share(part, whole):
-    """In per cent, as the program does, and as plotly shows it as it is."""
-    if whole == 0:
-        return "-"
-    per_mille = (part * 1000 + whole // 2) // whole
-    return "&lt;0.1 %" if per_mille == 0 and part > 0 else f"{per_mille / 10:.1f} %"
+    """In per cent, as plotly shows it as it is."""
+    return html.escape(shown_share(part, whole))
 
 
 def count_of(number, what="request"):

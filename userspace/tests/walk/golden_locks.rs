@@ -117,6 +117,19 @@ fn what_looks_like_a_lock_is_followed_where_nothing_else_leads_on() {
     assert_eq!(s.only(), expected(answer));
 }
 
+/// The server's wait, in a call since `waits_ns`, is ended by its helper at 142; it answers the client, which reads since
+/// `reads_ns`.
+fn the_helper_ends_the_wait(s: &mut Story, c: &Connection, waits_ns: u64, reads_ns: u64) {
+    s.wake(142, 2, 21, 20, WAKING_IN_SYSCALL);
+    s.call(2, 21, FUTEX, (140, 144), 1);
+    s.switch(145, 1, IDLE, 20, RUNNABLE);
+    s.call(1, 20, FUTEX, (waits_ns, 147), 0);
+    s.wake(165, 1, 20, 10, SENT);
+    c.answers(s, 1, 20, (0, 4), (162, 170));
+    s.switch(168, 0, IDLE, 10, RUNNABLE);
+    c.gets(s, 10, (0, 4), (reads_ns, 175));
+}
+
 /// The server reads the request, ends a wait of its helper's, and waits itself until the helper ends that: at
 /// 142. `helper` did what it says in between; the answer is the same.
 fn waits_for_the_helper(helper: impl FnOnce(&mut Story, &Connection)) {
@@ -138,14 +151,7 @@ fn waits_for_the_helper(helper: impl FnOnce(&mut Story, &Connection)) {
     s.switch(117, 2, IDLE, 21, RUNNABLE);
     s.call(2, 21, FUTEX, (55, 119), 0);
     s.sleep_in(120, 1, (20, IDLE), (FUTEX, 118), condition(0x9000));
-    s.wake(142, 2, 21, 20, WAKING_IN_SYSCALL);
-    s.call(2, 21, FUTEX, (140, 144), 1);
-    s.switch(145, 1, IDLE, 20, RUNNABLE);
-    s.call(1, 20, FUTEX, (118, 147), 0);
-    s.wake(165, 1, 20, 10, SENT);
-    c.answers(&mut s, 1, 20, (0, 4), (162, 170));
-    s.switch(168, 0, IDLE, 10, RUNNABLE);
-    c.gets(&mut s, 10, (0, 4), (106, 175));
+    the_helper_ends_the_wait(&mut s, &c, 118, 106);
     helper(&mut s, &other);
     s.events.sort_by_key(|event| event.ts_ns);
     let answer = "
@@ -282,14 +288,7 @@ fn whoever_was_woken_before_the_request_was_read_does_not_lead_to_its_client() {
     s.sleep_in(123, 3, (22, IDLE), (FUTEX, 122), condition(0x7000));
     c.hears(&mut s, 1, 20, (0, 4), (125, 130));
     s.sleep_in(134, 1, (20, IDLE), (FUTEX, 132), condition(0x9000));
-    s.wake(142, 2, 21, 20, WAKING_IN_SYSCALL);
-    s.call(2, 21, FUTEX, (140, 144), 1);
-    s.switch(145, 1, IDLE, 20, RUNNABLE);
-    s.call(1, 20, FUTEX, (132, 147), 0);
-    s.wake(165, 1, 20, 10, SENT);
-    c.answers(&mut s, 1, 20, (0, 4), (162, 170));
-    s.switch(168, 0, IDLE, 10, RUNNABLE);
-    c.gets(&mut s, 10, (0, 4), (112, 175));
+    the_helper_ends_the_wait(&mut s, &c, 132, 112);
     let answer = "
         100-105 client kernel.tcp
         105-125 server queue.socket (user)

@@ -245,9 +245,8 @@ impl<'w> Walk<'w> {
             }
         }
         self.output.out.truncate(mark);
-        (self.search.through, self.search.expected, self.search.came_in) =
-            (through, expected, came_in);
-        self.search.through_read = through_read;
+        (self.search.through, self.search.expected) = (through, expected);
+        (self.search.came_in, self.search.through_read) = (came_in, through_read);
         self.search.dead_ends.extend(visited);
         Ok(None)
     }
