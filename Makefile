@@ -77,6 +77,27 @@ notebooks: notebook-targets ## run the notebooks, export them to notebooks/expor
 notebook: notebook-targets ## open the notebooks, to change what they show (marimo)
 	@$(IN_PACKAGE) $(PACKAGE_VENV)/bin/marimo edit notebooks
 
+# The reports' experiments: their folders, by their first word (S=s1). With QUICK=1 less of everything, written elsewhere.
+STUDIES := $(notdir $(patsubst %/tell.py,%,$(wildcard experiments/*/tell.py)))
+STUDY_TARGETS := frpc netlab kvlog flexcache stockbazaar greeter
+experiments: $(STUDIES:%=experiment-%) ## the five reports anew: figures and RESULTS.md of each (QUICK=1 in a few minutes)
+experiment: ## one of them: S=s1 (QUICK=1)
+	@test -n "$(filter $(S)%,$(STUDIES))" || { echo "S= one of: $(STUDIES)" >&2; exit 2; }
+	@$(MAKE) --no-print-directory $(patsubst %,experiment-%,$(filter $(S)%,$(STUDIES)))
+$(STUDIES:%=experiment-%): experiment-%: experiment-targets
+	@echo "$*"
+	@$(SUDO) $(IN_PACKAGE) PYTHONPATH=$(CURDIR)/userspace/python:$(CURDIR)/experiments \
+		$(PACKAGE_VENV)/bin/python experiments/$*/run.py \
+		$(if $(QUICK),--quick --to .cache/experiments/$*)
+experiment-targets: build deps-test $(PACKAGE_VENV)/ready
+	@for target in $(STUDY_TARGETS); do $(MAKE) --no-print-directory -s -C targets/$$target || exit; done
+experiment-page: build ## the page of one of them: S=s1 (after make experiment)
+	@for study in $(filter $(S)%,$(STUDIES)); do \
+		$(RPCPROBE) report experiments/$$study/.cache/capture --html experiments/$$study/.cache/page.html && \
+		echo experiments/$$study/.cache/page.html; \
+	done
+.PHONY: experiments experiment experiment-page experiment-targets
+
 test: deps-test build test-targets test-rust test-python ## run every test; captures need root
 
 test-targets: ## check the programs under test only

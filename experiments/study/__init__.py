@@ -1,0 +1,35 @@
+"""What the reports' experiments share: runs in random order, captures, results as Parquet, figures, RESULTS.md.
+
+An experiment is a folder with a `run.py` that calls `study.main(measure, tell)`:
+
+- `measure(study)` runs the workload and writes what came of it with `study.results.write`: nothing else is kept.
+- `tell(results)` makes RESULTS.md and the figures of these tables alone, so that whoever has them gets the same text.
+"""
+
+from .capture import Capture, capture
+from .command import Study, main
+from .figures import colour, figure
+from .results import Results
+from .runs import rounds
+from .statistics import interval, median, quantile, slope
+from .text import Document, ms, ns, percent, us
+
+__all__ = [
+    "Capture",
+    "Document",
+    "Results",
+    "Study",
+    "capture",
+    "colour",
+    "figure",
+    "interval",
+    "main",
+    "median",
+    "ms",
+    "ns",
+    "percent",
+    "quantile",
+    "rounds",
+    "slope",
+    "us",
+]

@@ -1,0 +1,77 @@
+"""Captures of scripts, and what is in their tables."""
+
+import csv
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+
+ROOT = Path(__file__).resolve().parents[2]
+TARGETS = ROOT / "targets"
+NETLAB = TARGETS / "netlab" / "netlab"
+RPCPROBE = os.environ.get("RPCPROBE") or str(ROOT / "userspace/target/release/rpcprobe")
+
+Row = dict[str, Any]
+
+
+class Capture:
+    """`requests` are dicts by column, nulls as None; `folder` has what the script left."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.path = folder / "capture"
+        self.requests: list[Row] = pyarrow.parquet.read_table(self.table("requests")).to_pylist()
+        for request in self.requests:
+            request["end_ns"] = request["start_ns"] + request["latency_ns"]
+
+    def table(self, name: str) -> Path:
+        return self.path / f"{name}.parquet"
+
+    def segments(self, of: Iterable[Row]) -> dict[int, list[Row]]:
+        """By request, in order of time."""
+        wanted = [request["request_id"] for request in of]
+        filters = [("request_id", "in", wanted)]
+        by_request = defaultdict(list)
+        for row in pyarrow.parquet.read_table(self.table("segments"), filters=filters).to_pylist():
+            by_request[row["request_id"]].append(row)
+        return by_request
+
+    def log(self, name: str) -> list[Row]:
+        """Of a program (targets/README.md): numbers where they are."""
+        return read_log(self.folder / name)
+
+
+def read_log(path: Path) -> list[Row]:
+    with path.open(newline="") as file:
+        return [
+            {key: int(v) if v.lstrip("-").isdigit() else v for key, v in row.items()}
+            for row in csv.DictReader(file)
+        ]
+
+
+def shell(folder: Path, script: str, *before: str | Path) -> str:
+    """Runs a script of /bin/sh, whose $0 is the folder it runs in, behind these words; what it printed.
+
+    Ends the experiment with what the script said if it fails."""
+    folder.mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(
+        [*before, "/bin/sh", "-ec", script, folder],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    if done.returncode != 0:
+        sys.exit(f"{Path(sys.argv[0]).name}: status {done.returncode}: {done.stdout}")
+    return done.stdout
+
+
+def capture(folder: Path, script: str, *options: str, rpcprobe: str = RPCPROBE) -> Capture:
+    """The same under rpcprobe, with options of `run`; the capture is in `folder`/capture."""
+    shell(folder, script, rpcprobe, "run", "--quiet", "-o", folder / "capture", *options, "--")
+    return Capture(folder)

@@ -1,0 +1,38 @@
+"""What the texts quote: medians, quantiles, intervals over runs, slopes.
+
+The unit is the run, not the request (docs/comparing.md): intervals are of one figure a run.
+"""
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from statistics import median
+
+__all__ = ["interval", "median", "quantile", "slope"]
+DRAWS, SEED = 2000, 1
+
+
+def quantile(values: Sequence[float], p: float) -> float:
+    """Linear between the two nearest ranks (type 7 of Hyndman and Fan, 1996), as DuckDB's `quantile_cont`."""
+    ordered = sorted(values)
+    place = p * (len(ordered) - 1)
+    low = math.floor(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
+def interval(
+    runs: Sequence, of: Callable[[Sequence], float] = median, level: float = 0.95
+) -> tuple[float, float]:
+    """A percentile bootstrap over runs: `of` gets as many runs as there are, drawn with replacement. The same each time."""
+    drawn = random.Random(SEED)
+    found = [of(drawn.choices(runs, k=len(runs))) for _ in range(DRAWS)]
+    return quantile(found, (1 - level) / 2), quantile(found, (1 + level) / 2)
+
+
+def slope(points: Sequence[tuple[float, float]]) -> float:
+    """The line of least squares through (x, y): y for each x more."""
+    mean_x = sum(x for x, _ in points) / len(points)
+    mean_y = sum(y for _, y in points) / len(points)
+    square = sum((x - mean_x) ** 2 for x, _ in points)
+    return sum((x - mean_x) * (y - mean_y) for x, y in points) / square

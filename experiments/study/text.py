@@ -1,0 +1,71 @@
+"""RESULTS.md: numbers as they are shown, tables, and the document itself."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+HEADS = ("", "reported", "ours", "attributed to")
+
+
+def ns(value: float) -> str:
+    """A time with three digits in the unit that fits: `1.23 ms`."""
+    sign, size = "-" if value < 0 else "", abs(value)
+    for unit, scale in (("ns", 1), ("us", 10**3), ("ms", 10**6), ("s", 10**9)):
+        scaled = size / scale
+        decimals = 0 if unit == "ns" else 2 if scaled < 9.995 else 1 if scaled < 99.95 else 0
+        if round(scaled, decimals) < 1000 or unit == "s":
+            return f"{sign}{scaled:.{decimals}f} {unit}"
+    raise AssertionError
+
+
+def us(value_ns: float, decimals: int = 1) -> str:
+    return f"{value_ns / 1e3:,.{decimals}f} us"
+
+
+def ms(value_ns: float, decimals: int = 3) -> str:
+    return f"{value_ns / 1e6:,.{decimals}f} ms"
+
+
+def percent(share: float, decimals: int = 1, sign: bool = False) -> str:
+    return f"{share * 100:{'+' if sign else ''}.{decimals}f} %"
+
+
+class Document:
+    """Markdown, paragraph by paragraph, and the figures that it shows."""
+
+    def __init__(self, title: str):
+        self.blocks = [f"# {title}"]
+        self.figures: dict[str, object] = {}
+
+    def head(self, text: str):
+        self.blocks.append(f"## {text}")
+
+    def say(self, text: str):
+        """A paragraph: `text` may be in several lines with any indentation."""
+        self.blocks.append(" ".join(text.split()))
+
+    def points(self, texts: Sequence[str]):
+        self.blocks.append("\n".join(f"- {' '.join(text.split())}" for text in texts))
+
+    def code(self, text: str):
+        self.blocks.append(f"```\n{text.strip()}\n```")
+
+    def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]], right: int = 1):
+        """Columns from `right` on are aligned to the right."""
+        rule = ["---" if column < right else "---:" for column in range(len(heads))]
+        lines = [heads, rule, *rows]
+        self.blocks.append("\n".join("| " + " | ".join(line) + " |" for line in lines))
+
+    def compared(self, rows: Sequence[Sequence[str]]):
+        """The table *reported | ours | attributed to*."""
+        self.table(HEADS, rows, right=len(HEADS))
+
+    def show(self, name: str, figure, what: str):
+        """A plotly figure: figures/NAME.svg, and in figures.html."""
+        self.figures[name] = figure
+        self.blocks.append(f"![{what}](figures/{name}.svg)\n\n*{what}*")
+
+    def text(self) -> str:
+        return "\n\n".join(self.blocks) + "\n"
+
+    def write(self, path: Path):
+        path.write_text(self.text())
