@@ -3,7 +3,7 @@
 use rpcprobe::engine::classify::syscall::SOFTIRQ_NET_RX;
 use rpcprobe::engine::event::TYPE_TCP;
 use rpcprobe::laws::check_exclusive;
-use rpcprobe::model::Evidence;
+use rpcprobe::model::{Category, Evidence};
 use rpcprobe::records::{WAKING_HARDIRQ, WAKING_IN_SYSCALL, WAKING_SOFTIRQ};
 
 use super::connection::Connection;
@@ -311,4 +311,60 @@ fn who_waits_for_a_timer_does_not_wait_for_its_turn() {
         174-180 client kernel.tcp
     ";
     assert_eq!(of(&s, 10), expected(answer));
+}
+
+/// A loop rests, takes a question in, and next answers one that it had taken in before: what it did in between is for either,
+/// and nothing tells for which. (It may have been the other's timer.)
+#[test]
+fn between_a_question_and_an_earlier_ones_answer_the_work_is_either_ones() {
+    let mut s = Story::new();
+    let (c, other) = (Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP));
+    s.switch(10, 1, IDLE, 20, RUNNABLE);
+    s.arrives(other.there, 4, 50);
+    other.hears(&mut s, 1, 20, (0, 4), (60, 65));
+    s.switch_in(70, 1, 20, IDLE, ASLEEP, (POLL, 68), None);
+    s.arrives(c.there, 4, 90);
+    s.wake(91, 1, IDLE, 20, WAKING_SOFTIRQ);
+    s.switch(92, 1, IDLE, 20, RUNNABLE);
+    s.call(1, 20, POLL, (68, 94), 1);
+    c.hears(&mut s, 1, 20, (0, 4), (100, 105));
+    other.answers(&mut s, 1, 20, (0, 4), (140, 145));
+    c.answers(&mut s, 1, 20, (0, 4), (170, 175));
+    let requests = s.requests();
+    check_exclusive(&requests).expect("law 6");
+    for start_ns in [50, 90] {
+        let (_, segments) = requests.iter().find(|(r, _)| r.start_ns == start_ns).expect("it");
+        let work = segments.iter().find(|s| s.start_ns == 105).expect("what is either one's");
+        let told = (work.end_ns(), work.category.name(), work.shared, work.evidence);
+        assert_eq!(told, (140, "user", 2, Evidence::Modelled), "{}", table(segments));
+    }
+}
+
+/// A server's thread that another wakes answers two requests, the one of the later connection first. Both are found when
+/// nothing more comes, and claim its work in the order of their answers.
+#[test]
+fn who_is_answered_first_claims_first() {
+    let mut s = Story::new();
+    let (c, other) = (Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP));
+    for (cpu, tid) in [(1, 20), (3, 21)] {
+        s.switch(10, cpu, IDLE, tid, RUNNABLE);
+    }
+    s.sleep_in(60, 3, (21, IDLE), (FUTEX, 50), condition(0x100));
+    s.arrives(c.there, 4, 90);
+    s.arrives(other.there, 4, 95);
+    c.hears(&mut s, 1, 20, (0, 4), (100, 105));
+    other.hears(&mut s, 1, 20, (0, 4), (110, 115));
+    s.wake(120, 1, 20, 21, 0);
+    s.switch(122, 3, IDLE, 21, RUNNABLE);
+    s.call(3, 21, FUTEX, (50, 123), 0);
+    other.answers(&mut s, 3, 21, (0, 4), (150, 155));
+    c.answers(&mut s, 3, 21, (0, 4), (190, 195));
+    let requests = s.requests();
+    check_exclusive(&requests).expect("law 6");
+    let own = |start_ns: u64| -> Vec<_> {
+        let (_, segments) = requests.iter().find(|(r, _)| r.start_ns == start_ns).expect("it");
+        let of_worker = segments.iter().filter(|s| s.tid == 21 && s.category == Category::User);
+        of_worker.map(|s| (s.start_ns, s.end_ns())).collect()
+    };
+    assert_eq!((own(95), own(90)), (vec![(123, 150)], vec![(155, 190)]));
 }

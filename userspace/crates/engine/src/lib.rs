@@ -233,10 +233,10 @@ impl Engine {
         sink: &mut impl FnMut(Request, Segments) -> Result<()>,
     ) -> Result<()> {
         let mut found = self.detector.take_found(&self.world);
-        if self.settings.no_more_records {
-            // What the capture's end cuts is found with the last turns, and claims what those leave of their threads' work.
-            found.sort_by_key(|found| !found.request.complete);
-        }
+        // The one that is answered first claims its threads' work first. What the capture's end cuts is found with the last
+        // turns, and claims what those leave.
+        let cut = |found: &Found| self.settings.no_more_records && !found.request.complete;
+        found.sort_by_key(|found| (cut(found), found.goal.end_ns));
         for found in found {
             // Of what began before the capture, who asks may not have been known.
             if found.goal.start_ns >= self.attached_ns {

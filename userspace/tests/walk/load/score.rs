@@ -27,7 +27,7 @@ impl Share {
     }
 }
 
-/// What a segment is, and how it is known.
+/// What a segment is, and how it is known: work that is told to be for several is of its own kind, whatever its evidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Known {
     Measured,
@@ -38,7 +38,7 @@ pub enum Known {
 impl Known {
     fn of(segment: &Segment) -> Known {
         match segment.evidence {
-            Evidence::Measured if segment.shared > 1 => Known::Shared,
+            _ if segment.shared > 1 => Known::Shared,
             Evidence::Measured => Known::Measured,
             _ => Known::Modelled,
         }

@@ -144,6 +144,7 @@ impl Framed {
         self.swept_ns = world.now_ns;
         for connection in self.connections.values_mut() {
             connection.tidy(world);
+            connection.resume(world.now_ns, over);
         }
         let waiting = self.connections.iter().filter(|(_, c)| c.since_ns().is_some());
         let mut waiting: Vec<_> = waiting.map(|(number, c)| (*number, c.channels[0])).collect();

@@ -138,7 +138,7 @@ impl Claims {
             if at_ns < from_ns {
                 let free = piece(&segment, at_ns, from_ns);
                 self.is_free(claimant, &free, thread);
-                settled.push(Settled::new(free, worker));
+                push(settled, Settled::new(free, worker));
             }
             let mut taken = piece(&segment, from_ns, to_ns);
             // Work that several share is one's of another server's thread, too, of which no message tells.
@@ -171,7 +171,7 @@ impl Claims {
         if at_ns < end_ns {
             let free = piece(&segment, at_ns, end_ns);
             self.is_free(claimant, &free, thread);
-            settled.push(Settled::new(free, worker));
+            push(settled, Settled::new(free, worker));
         }
     }
 

@@ -6,7 +6,8 @@
 //! - from where it takes the request in, or goes on with it, until it turns to another, it works for this
 //!   request;
 //! - before it answers it, since it last answered another or rested, likewise;
-//! - between taking in the last of several and the first thing it does for any, it may work for all of them;
+//! - between taking in the last of several and the first thing it does for any, it may work for all of them; if that is
+//!   for another one, which it had before, for that one as well;
 //! - the rest is the others'.
 //!
 //! Of a client's thread only this is known: a call that moves others' messages is theirs.
@@ -82,8 +83,8 @@ impl Walk<'_> {
                 Gap { ours: true, count: 1, likely: true } => return Some(Turn::Likely),
                 Gap { count: 0, .. } => return None,
                 Gap { ours: true, count: 1, .. } => return Some(Turn::Own),
-                Gap { ours: true, count, .. } => {
-                    return Some(Turn::Shared { by: count, likely: false })
+                Gap { ours: true, count, likely } => {
+                    return Some(Turn::Shared { by: count, likely })
                 }
                 Gap { ours: false, .. } if last == own => {
                     let served_ns = marks[own].exit_ns;
@@ -180,7 +181,8 @@ impl Walk<'_> {
                 let others = given.iter().filter(|mark| !among(mark)).count();
                 let count = number(taken).max(answers).saturating_add(number(others));
                 let taken_together = marks[own].kind == MarkKind::Takes && own >= begin;
-                sure(ours || taken_together, count)
+                // It goes on with another that it had before: its begin and its end tell of different requests.
+                Gap { ours: ours || taken_together, count, likely: others > 0 }
             }
         }
     }

@@ -110,7 +110,6 @@ impl Connection {
 
     fn settle(&mut self, world: &World, ends: (Object, Object), over: bool, book: &mut Book) {
         self.end_services(ends, book);
-        self.resume(world.now_ns, over);
         self.served = 0;
         for mut exchange in std::mem::take(&mut self.ended) {
             match settled(world, ends, &mut self.askers, &mut exchange, over) {

@@ -272,7 +272,8 @@ impl Connection {
         all.find(|(exchange, _)| exchange.asked.first() == Some(first))
     }
 
-    /// Looks again at what had to wait until then; `over`: at all of it.
+    /// Has what had to wait until then decided next; `over`: all of it. Of all connections at once: requests that end together
+    /// are found in the order of their ends.
     pub(super) fn resume(&mut self, now_ns: u64, over: bool) {
         let ready = self.resting.iter().take_while(|(at_ns, _)| over || *at_ns < now_ns).count();
         self.ended.extend(self.resting.drain(..ready).map(|(_, exchange)| exchange));
