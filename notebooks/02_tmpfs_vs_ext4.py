@@ -175,6 +175,23 @@ def _(comparison, shown):
 @app.cell
 def _(mo):
     mo.md(r"""
+    ## A report, repeated
+
+    The same at length, with many more runs, alone and beside a program that syncs its file all the time
+    (`make experiment S=tmpfs`; all of it is in `experiments/tmpfs_ext4/RESULTS.md`):
+    """)
+    return
+
+
+@app.cell
+def _(shown):
+    shown.results("tmpfs_ext4")
+    return
+
+
+@app.cell
+def _(mo):
+    mo.md(r"""
     ## To think about
 
     1. Nothing here calls `fsync`. Which categories would you expect to grow if the evaluator did?

@@ -182,6 +182,23 @@ def _(kinds, shown):
 @app.cell
 def _(mo):
     mo.md(r"""
+    ## A report, repeated
+
+    A published report measured both ways with 1 to 5 clients and guessed at the causes. The same at length
+    (`make experiment S=s2`; all of it is in `experiments/s2_stockbazaar/RESULTS.md`):
+    """)
+    return
+
+
+@app.cell
+def _(shown):
+    shown.results("s2_stockbazaar")
+    return
+
+
+@app.cell
+def _(mo):
+    mo.md(r"""
     These are two captures, so this *describes* them; `rpcprobe ab` would say what of it holds beyond them.
 
     ## To think about

@@ -189,6 +189,23 @@ def _(cap, request):
 @app.cell
 def _(mo):
     mo.md(r"""
+    ## A report, repeated
+
+    A published report measured these operations between two machines. The same over two networks of 10 Mbit/s
+    (`make experiment S=s3`; all of it is in `experiments/s3_flexcache/RESULTS.md`):
+    """)
+    return
+
+
+@app.cell
+def _(shown):
+    shown.results("s3_flexcache")
+    return
+
+
+@app.cell
+def _(mo):
+    mo.md(r"""
     ## To think about
 
     1. A cache saves messages. From the figures: how many `read`s must there be for each `cache`, so that caching pays?

@@ -1,12 +1,15 @@
 """How notebooks show names, times and tables. Names are whatever programs choose, so they are made text."""
 
 import html
+import itertools
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import marimo as mo
 
+EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments"
 UNITS = ((10**3, "us"), (10**6, "ms"), (10**9, "s"))
 
 
@@ -66,6 +69,17 @@ def table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> mo.H
     return mo.Html(
         f'<div class="scroll" style="overflow-x: auto"><table><tr>{head}</tr>{body}</table></div>'
     )
+
+
+def results(study: str) -> mo.Html:
+    """What `experiments/STUDY` found: the table *reported, ours, attributed to* of its RESULTS.md."""
+    lines = (EXPERIMENTS / study / "RESULTS.md").read_text().splitlines()
+    begin = next(at for at, line in enumerate(lines) if line.startswith("|"))
+    body = list(itertools.takewhile(lambda line: line.startswith("|"), lines[begin:]))
+    cells = [[cell.strip().replace("`", "") for cell in line[1:-1].split(" | ")] for line in body]
+    heads, _, *rows = cells
+    keys = [f"column {number}" for number in range(len(heads))]
+    return table([dict(zip(keys, row)) for row in rows], dict(zip(keys, heads)))
 
 
 def said(words: Any) -> mo.Html:

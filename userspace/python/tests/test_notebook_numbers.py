@@ -125,6 +125,17 @@ def of_kind(kind: str) -> str:
     return f"complete and kind = '{kind}'"
 
 
+def of_report(study: str) -> list[Row]:
+    """The first table of an experiment's RESULTS.md, whose numbers its own tests check."""
+    text = (ROOT / "experiments" / study / "RESULTS.md").read_text()
+    found = re.search(r"(?:^\|.*\n)+", text, re.MULTILINE)
+    assert found
+    lines = found.group().replace("`", "").splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+    assert rows[0] == ["", "reported", "ours", "attributed to"] and len(rows) > 3
+    return [rows[0], *rows[2:]]
+
+
 def latencies(files: Files, where: str) -> tuple[int, ...]:
     """p50, p90, p99, slowest, and how many."""
     return agree.percentiles(files, where)
@@ -291,6 +302,7 @@ def test_02_tmpfs_vs_ext4(pairs: list[Path], show: Callable[..., Outputs]) -> No
         for shown, value in ((a, of_a), (b, of_b), (change, of_b - of_a)):
             says(f"02: {name}", shown, value)
     assert int(in_ns(rows[1][2])[0]) > 0 == int(in_ns(rows[1][1])[0])
+    assert seen.table() == of_report("tmpfs_ext4")
     assert not seen.left and not seen.choices
 
 
@@ -517,6 +529,7 @@ def test_03_sockets_vs_grpc(transports: list[Path], show: Callable[..., Outputs]
     assert rows == [
         [name, ns(a.get(name, 0)), ns(b.get(name, 0)), ns(changes[name])] for name in order[:10]
     ]
+    assert seen.table() == of_report("s2_stockbazaar")
     assert not seen.left and not seen.choices
 
 
@@ -645,6 +658,7 @@ def test_05_null_rpc_and_caching(
             order by request_id limit 1"""
     )
     check_timeline(files, seen.figure(), typical)
+    assert seen.table() == of_report("s3_flexcache")
     assert not seen.left and not seen.choices
 
 
