@@ -20,11 +20,13 @@ Row = dict[str, Any]
 
 
 class Capture:
-    """`requests` are dicts by column, nulls as None; `folder` has what the script left."""
+    """`requests` are dicts by column, nulls as None; `folder` has what the script left.
 
-    def __init__(self, folder: Path):
+    The capture itself is in `folder`/capture, or in `path`."""
+
+    def __init__(self, folder: Path, path: Path | None = None):
         self.folder = folder
-        self.path = folder / "capture"
+        self.path = path or folder / "capture"
         self.requests: list[Row] = pyarrow.parquet.read_table(self.table("requests")).to_pylist()
         for request in self.requests:
             request["end_ns"] = request["start_ns"] + request["latency_ns"]
