@@ -4,8 +4,10 @@ import contextlib
 import csv
 import json
 import subprocess
+from collections import defaultdict
 from pathlib import Path
 
+import inside
 import study
 from study import breakdown, outliers
 from study.capture import RPCPROBE, TARGETS, Row, shell
@@ -21,7 +23,7 @@ SIDES = {"ext4": "a", "tmpfs": "b"}
 
 
 def measure(experiment: study.Study):
-    """Tables `evaluations` (not probed), `changes`, `names`, `breakdown`, `whatif`, `outliers`, `work`."""
+    """Tables `evaluations` (not probed), `changes`, `names`, `breakdown`, `calls`, `waits`, `whatif`, `outliers`."""
     subprocess.run(["make", "-s", "-C", FRPC], check=True)
     lines = (FRPC / "expressions.txt").read_text().splitlines()[:: experiment.often(1, 3)]
     expressions = experiment.scratch / "expressions"
@@ -64,7 +66,7 @@ def plain(experiment: study.Study, commands: dict[str, str], disk: Path):
 
 
 def probed(experiment: study.Study, commands: dict[str, str], disk: Path):
-    tables: dict[str, list[Row]] = {"changes": [], "names": [], "breakdown": [], "whatif": []}
+    tables: dict[str, list[Row]] = defaultdict(list)
     slowest = outliers.Outliers(each=("scene", "disk"))
     pairs = experiment.often(12, 3)
     for scene in SCENES:
@@ -91,6 +93,10 @@ def probed(experiment: study.Study, commands: dict[str, str], disk: Path):
                 ordered = sorted(requests, key=lambda request: request["latency_ns"])
                 middle = ordered[len(ordered) // 4 : len(ordered) - len(ordered) // 4]
                 slowest.add(capture, requests, middle, **labels)
+                found = inside.segments(capture)
+                wanted = {request["request_id"] for request in requests}
+                tables["calls"] += inside.calls(found, wanted, labels)
+                tables["waits"] += inside.waits(found, requests, labels)
                 tables["whatif"].append({**labels, **whatif(capture)})
         if scene == BESIDE:
             experiment.keep(study.Capture(out, out / "a.1"))
