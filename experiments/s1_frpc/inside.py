@@ -55,8 +55,7 @@ class Found:
         if labels["mode"] != 3:
             self.tables["evaluating"] += summed(map(evaluating, own), labels)
         self.tables["faults"] += faults(own, labels)
-        longest_ns = [max(s["duration_ns"] for s in of if s["category"] == "user") for of in own]
-        self.tables["stretch"].append({**labels, "user_ns": study.median(longest_ns)})
+        self.tables["stretch"].append({**labels, **stretch(own)})
 
     def write(self, results: study.Results):
         for name, rows in {**self.tables, "outliers": self.outliers.rows()}.items():
@@ -73,6 +72,20 @@ def evaluating(segments: list[Row]) -> Iterator[Row]:
         if within:
             yield s
         within = within or (call == "read" and path.endswith(INPUT))
+
+
+def stretch(requests: list[list[Row]]) -> Row:
+    """The longest user time without a call or a fault: the median, and where it lies in most requests."""
+    longest_ns, places = [], Counter()
+    for segments in requests:
+        user = [place for place, s in enumerate(segments) if s["category"] == "user"]
+        place = max(user, key=lambda place: segments[place]["duration_ns"])
+        longest_ns.append(segments[place]["duration_ns"])
+        calls = [s["detail"] for s in segments[:place] if s["category"].startswith("kernel.")]
+        named = [call for call in calls if call and call != "entry and return"]
+        places[segments[place]["phase"], named[-1] if named else ""] += 1
+    (phase, after), often = places.most_common(1)[0]
+    return {"user_ns": study.median(longest_ns), "phase": phase, "after": after, "often": often}
 
 
 def summed(requests: Iterable[Iterable[Row]], labels: Row) -> list[Row]:

@@ -134,4 +134,5 @@ def bars(rows: Sequence[Row], label: str, title: str = "", **layout) -> go.Figur
             },
         )
     drawn.update_yaxes(autorange="reversed", type="category", automargin=True)
+    drawn.update_layout(legend={"traceorder": "normal", "font": {"size": 10}})
     return drawn

@@ -1,0 +1,433 @@
+"""The sentences of RESULTS.md: what they say depends on the figures."""
+
+from facts import GROUPS, MODES, REST, Facts, iqr, variance
+from facts import elapsed as elapsed_of
+from study import breakdown, ns, percent
+from study.statistics import interval, median
+
+# As reported.
+REPORTED_MORE = {2: 0.11}
+REPORTED_WORST = {
+    1: "160 to 170 ms, involuntary context switches, ~50 ms pauses",
+    2: "234 ms, `openat()` blocked while ext4 commits its journal",
+    3: "below 170 ms",
+}
+REPORTED_EVALUATION_NS = 8_000
+REPORTED_SLOPE = 0.006
+STORAGE = ("journal", "block_io", "writeback")
+
+
+def between(found: tuple[float, float], shown) -> str:
+    return f"{shown(found[0])} to {shown(found[1])}"
+
+
+def us_and_interval(found: tuple[float, tuple[float, float]]) -> str:
+    value, (low, high) = found
+    return f"{value / 1e3:+.1f} ({low / 1e3:+.1f} to {high / 1e3:+.1f})"
+
+
+def signed(share: float) -> str:
+    return percent(share, sign=True)
+
+
+def spread(values: list[int]) -> str:
+    return f"{median(values) / 1e3:,.0f} / {iqr(values) / 1e3:,.0f} / {max(values) / 1e3:,.0f}"
+
+
+def range_of(values: list[float]) -> str:
+    return f"{ns(median(values))} ({ns(min(values))} to {ns(max(values))})"
+
+
+def largest(facts: Facts, phase: str, most: int = 3) -> str:
+    """The parts of mode 1's phase that are largest."""
+    sums = {}
+    for row in facts.of(1):
+        if row["phase"].startswith(phase):
+            sums[row["category"]] = sums.get(row["category"], 0) + row["total_ns"]
+    total = sum(sums.values())
+    ordered = sorted(sums.items(), key=lambda item: -item[1])[:most]
+    return ", ".join(f"{name} {percent(part / total, 0)}" for name, part in ordered)
+
+
+def different(facts: Facts, mode: int) -> bool:
+    """Whether it differs from mode 1: the interval is on one side of 0."""
+    low, high = facts.more(mode)[1]
+    return low > 0 or high < 0
+
+
+def more_by(facts: Facts, mode: int) -> str:
+    share, found = facts.more(mode)
+    text = f"{signed(share)} ({between(found, signed)})"
+    return text if different(facts, mode) else f"{text}: no difference shown"
+
+
+def compared(facts: Facts) -> list[tuple[str, str, str, str]]:
+    total = facts.mean_ns(1)
+    alone = facts.alone_ns()[0]
+    rows = [
+        (
+            "median, mode 1",
+            "111 ms",
+            range_of(facts.medians(1)),
+            f"starting and ending a process: {percent(1 - facts.evaluating_ns() / total)} of it; "
+            f"parse + evaluate: {percent(facts.evaluating_ns() / total)}",
+        ),
+        (
+            "median, mode 2",
+            "123 ms, +11 %",
+            f"{range_of(facts.medians(2))}, {more_by(facts, 2)}",
+            files_in_short(facts),
+        ),
+        (
+            "median, mode 3",
+            "117 ms, +6 %",
+            f"{range_of(facts.medians(3))}, {more_by(facts, 3)}",
+            pipes_in_short(facts),
+        ),
+        (
+            '"evaluator work"',
+            "100 ms, 90 % of mode 1",
+            f"{ns(facts.evaluating_ns())}, {percent(facts.evaluating_ns() / total)} of mode 1",
+            f"page faults {percent(facts.evaluating_ns(category='fault') / facts.evaluating_ns(), 0)}, "
+            f"user {percent(facts.evaluating_ns(category='user') / facts.evaluating_ns(), 0)} of that",
+        ),
+        (
+            "parse + evaluate",
+            "at most 8 us",
+            f"{ns(alone)} in a process that runs already, {ns(facts.evaluating_ns())} in a new one",
+            f"{percent(alone / facts.evaluating_ns(), 0)} is the evaluation; the rest is that everything is touched "
+            "for the first time",
+        ),
+        (
+            "files instead of streams",
+            "+12 ms, metadata flush",
+            f"{us_and_interval(facts.differences(2)['in all'])} us",
+            f"journal, block_io and writeback: {ns(facts.mean_ns(2, *STORAGE))}; "
+            f"calls to the file system: {us_and_interval(facts.differences(2)['files'])} us",
+        ),
+        (
+            "pipes instead of streams",
+            "+6 ms, pipe calls and context switches",
+            f"{us_and_interval(facts.differences(3)['in all'])} us",
+            "; ".join(
+                f"{name}: {us_and_interval(facts.differences(3)[name])} us"
+                for name in list(GROUPS)[:3]
+            ),
+        ),
+        spread_row(facts),
+        (
+            "variance, mode 2 to mode 1",
+            "about 2.2",
+            f"{facts.variance_ratio()[0]:.2f} ({between(facts.variance_ratio()[1], '{:.2f}'.format)})",
+            variance_cause(facts),
+        ),
+    ]
+    for mode in MODES:
+        worst = max(facts.runs(lambda of: max(elapsed_of(of)), mode))
+        rows.append(
+            (
+                f"slowest, mode {mode}",
+                REPORTED_WORST[mode],
+                f"{ns(worst)}, {worst / median(facts.medians(mode)):.1f} medians",
+                f"under the probe: {first_outlier(facts, mode)}",
+            )
+        )
+    slopes = {mode: facts.slopes(mode) for mode in MODES}
+    shares = {mode: median(of) / median(facts.medians(mode)) for mode, of in slopes.items()}
+    rows.append(
+        (
+            "an extra token",
+            "below 0.6 % of the median",
+            "; ".join(
+                f"mode {mode} {median(of):+,.0f} ns, {percent(shares[mode], 2, sign=True)}"
+                for mode, of in slopes.items()
+            ),
+            "below 0.6 % here, too; evaluating is hardly any of the time"
+            if max(map(abs, shares.values())) < REPORTED_SLOPE
+            else "more than reported here",
+        )
+    )
+    return rows
+
+
+def spread_row(facts: Facts) -> tuple[str, str, str, str]:
+    spreads = {
+        mode: median(facts.runs(lambda of: iqr(elapsed_of(of)) / median(elapsed_of(of)), mode))
+        for mode in MODES
+    }
+    times = spreads[2] / spreads[1]
+    return (
+        "IQR of a run",
+        "mode 1 < 5 % of the median, mode 2 nearly double, mode 3 between",
+        "; ".join(f"mode {mode} {percent(of)}" for mode, of in spreads.items()),
+        f"mode 2's is {times:.2f} times mode 1's: "
+        + ("doubled" if times > 1.6 else "not doubled, nothing of mode 2's own"),
+    )
+
+
+def variance_cause(facts: Facts) -> str:
+    ratio, (low, high) = facts.variance_ratio()
+    if low <= 1 <= high:
+        said = "no difference shown"
+    else:
+        said = "larger" if ratio > 1 else "smaller"
+    without = median(facts.runs(trimmed_variance, 2)) / median(facts.runs(trimmed_variance, 1))
+    return f"{said}; without each run's slowest 1 % the ratio is {without:.2f}"
+
+
+def trimmed_variance(rows) -> float:
+    values = sorted(elapsed_of(rows))
+    return variance(values[: len(values) - max(1, len(values) // 100)])
+
+
+def files_in_short(facts: Facts) -> str:
+    storage = facts.mean_ns(2, *STORAGE)
+    if not different(facts, 2):
+        return (
+            "nothing: both modes create and write the same file (mode 1 before exec, by redirection); "
+            f"journal, block_io and writeback take {ns(storage)}"
+        )
+    return main_groups(facts, 2)
+
+
+def pipes_in_short(facts: Facts) -> str:
+    if not different(facts, 3):
+        return "nothing that is larger than the scatter of runs"
+    return main_groups(facts, 3)
+
+
+def main_groups(facts: Facts, mode: int) -> str:
+    found = facts.differences(mode)
+    total = found["in all"][0]
+    ordered = sorted(
+        ((name, value[0]) for name, value in found.items() if name not in ("in all", REST)),
+        key=lambda item: -abs(item[1]),
+    )
+    return "; ".join(f"{name} {value / 1e3:+.0f} us" for name, value in ordered[:3]) + (
+        f" (of {total / 1e3:+.0f} us under the probe)"
+    )
+
+
+def contradiction(facts: Facts) -> str:
+    total, evaluating = facts.mean_ns(1), facts.evaluating_ns()
+    alone, found = facts.alone_ns()
+    phases = {
+        phase: facts.mean_ns(1, phase=phase)
+        for phase in ("fork", "exec", "dynamic linking", "program", "exit", "wait")
+    }
+    first = max(phases, key=phases.get)
+    dominates = evaluating > total / 2
+    return f"""**The report contradicts itself, and {
+        "its breakdown is right" if dominates else "the smaller figure is right"
+    }.**
+        It says that parse + evaluate takes at most 8 us, and charges 100 ms of 111 ms to "evaluator work". In a process that
+        runs already an expression takes {ns(alone)} ({
+        between(found, ns)
+    }) with parsing, evaluating and printing it.
+        In a process of its own, from the end of the read of the expression to the write of the answer, it takes {
+        ns(evaluating)
+    }:
+        {percent(evaluating / total)} of the {ns(total)} of an evaluation. {
+        "More than half of it is evaluation."
+        if dominates
+        else f"The other {percent(1 - evaluating / total)} make the process, load it and take it away: {first} is"
+        f" the largest phase with {percent(phases[first] / total)}."
+    } So what the report calls the evaluator is
+        {
+        "the evaluator"
+        if dominates
+        else "the life of a process. Our absolute times are two orders of magnitude below the reported ones"
+        if total < 10e6
+        else "the life of a process"
+    }; the comparison of parts is what can be reproduced."""
+
+
+def evaluation(facts: Facts) -> str:
+    total = facts.evaluating_ns()
+    fault, user = facts.evaluating_ns(category="fault"), facts.evaluating_ns(category="user")
+    alone = facts.alone_ns()[0]
+    return f"""Why {ns(total)} in a new process and {ns(alone)} in one that runs: {ns(fault)} ({percent(fault / total)}) are
+        page faults on code and data that the process touches for the first time, and {ns(user)} user time, in which
+        caches are cold and functions of the libraries are bound at their first call."""
+
+
+def linking(facts: Facts) -> str:
+    phase, after, often = facts.stretch_place()
+    stretch, cpuid = facts.stretch_ns(), facts.cpuid_ns()
+    asking, known, kernel = facts.linking_samples()
+    static = facts.medians(1, "static")
+    saved = median(facts.medians(1)) - median(static)
+    linking_ns = facts.mean_ns(1, phase="dynamic linking")
+    total = facts.mean_ns(1)
+    share = asking / max(known, 1)
+    says = (
+        f"""**The largest single piece is the dynamic linker asking what CPU it runs on.** An uninterrupted stretch of user
+        time of {ns(stretch)} ({percent(stretch / total)} of an evaluation) lies in the phase {phase}, after its call
+        {after.split()[0] if after else "exec"} in {percent(often, 0)} of evaluations."""
+        if share > 0.5
+        else f"""The longest stretch of user time without a call or a page fault is {ns(stretch)}."""
+    )
+    return f"""{says} What it is, is inferred from samples: of {known} samples of user time in this phase (`--stacks`), {asking} are in functions of `ld.so` that
+        ask the CPU for its features and caches by CPUID (and {kernel} in the kernel, at the edges of calls and faults). One CPUID takes {ns(cpuid)} here,
+        {"because a virtual machine leaves to its hypervisor for each" if cpuid > 500 else "so it costs little"}: the stretch is
+        worth {stretch / cpuid:.0f} of them. Linked statically, where CPUID is still executed, an evaluation takes
+        {range_of(static)}: {ns(saved)} less ({percent(saved / median(facts.medians(1)))}). Foretold from the phase, less that
+        stretch: {ns(linking_ns - stretch)}."""
+
+
+def files(facts: Facts) -> str:
+    found = facts.differences(2)
+    storage = facts.mean_ns(2, *STORAGE)
+    vfs = {mode: facts.mean_ns(mode, "kernel.vfs") for mode in (1, 2)}
+    share = facts.more(2)[0]
+    if not different(facts, 2) or share < 0:
+        head = "**Contradicts the report: mode 2 is not slower than mode 1 here.**"
+    elif share < REPORTED_MORE[2] / 2:
+        head = "**Contradicts the report: mode 2 is hardly slower than mode 1 here.**"
+    else:
+        head = "**As reported, mode 2 is slower than mode 1.**"
+    return f"""{head} Its median against mode 1's, paired by round: {more_by(facts, 2)}; +11 % was reported. In both modes the evaluator's process opens its input,
+        creates its output file on the ext4 and writes it; in mode 1 before exec, as a shell's `<` and `>` do. Calls to the
+        file system take {ns(vfs[1])} in mode 1 and {ns(vfs[2])} in mode 2 ({us_and_interval(found["files"])} us). Waits
+        for the disk (journal, block_io, writeback) are {ns(storage)} of a typical evaluation in mode 2:
+        {"no metadata is flushed on the way" if storage < 1000 else "metadata is flushed on the way"}; the kernel
+        writes the journal later, in a thread of its own. What happens beside a writer that forces commits is in
+        [tmpfs_ext4](../tmpfs_ext4/RESULTS.md)."""
+
+
+def pipes(facts: Facts) -> str:
+    found = facts.differences(3)
+    process, pipe = (found[name][0] for name in list(GROUPS)[:2])
+    middle = facts.mean_ns(3, "fault", side="middle")
+    runqueue = found["run queue"][0]
+    total = found["in all"][0]
+    head = (
+        "**The pipes are the smaller part: mode 3 starts a second process.**"
+        if process > pipe + max(runqueue, 0)
+        else "**Pipes and context switches are most of what mode 3 adds.**"
+    )
+    return f"""{head} Its median against mode 1's, paired by round: {more_by(facts, 3)}; +6 % was reported. Of {total / 1e3:+.0f} us
+        in captures, {process / 1e3:+.0f} us are fork, exit and wait of the back end, and page faults: {middle / 1e3:.0f} us are faults
+        of the back end itself, a new process that has to map its pages anew or copy them; {pipe / 1e3:+.0f} us are the pipes (calls, and the question lying in the pipe until the back end first runs), and
+        {runqueue / 1e3:+.0f} us the run queue. The evaluation has {facts.faults(3):.0f} page faults, {facts.faults(1):.0f} in mode 1.
+        Through a pair of processes that is there already, the same round trip takes {ns(median(facts.trips(3)))}."""
+
+
+def outlier_rows(facts: Facts) -> list[tuple[str, str, str, str]]:
+    rows = []
+    table = facts.results.read("outliers")
+    for mode in MODES:
+        for rank in sorted({row["rank"] for row in table}):
+            of = [row for row in table if (row["mode"], row["rank"]) == (mode, rank)]
+            if of:
+                more = of[0]["latency_ns"] - of[0]["typical_ns"]
+                parts = [part(row) for row in of if row["more_ns"] > more * 0.05]
+                rows.append(
+                    (
+                        f"{mode}",
+                        ns(of[0]["latency_ns"]),
+                        ns(of[0]["typical_ns"]),
+                        "; ".join(parts) or "nothing that stands out",
+                    )
+                )
+    return rows
+
+
+def part(row) -> str:
+    behind = {"runqueue": "behind ", "lock": "had by "}.get(row["category"].partition(".")[0], "")
+    who = f", {behind}`{row['who']}`" if row["who"] else ""
+    return f"{row['category']} +{ns(row['more_ns'])} ({row['side']}, {row['phase']}{who})"
+
+
+def first_outlier(facts: Facts, mode: int) -> str:
+    of = [row for row in facts.results.read("outliers", mode=mode) if row["rank"] == 1]
+    return f"{ns(of[0]['latency_ns'])}: {part(of[0])}"
+
+
+def outliers(facts: Facts) -> str:
+    table = [row for row in facts.results.read("outliers") if row["more_ns"] > 0]
+    total = sum(row["more_ns"] for row in table)
+
+    def share(*names: str) -> float:
+        return sum(row["more_ns"] for row in table if row["category"].startswith(names)) / total
+
+    behind: dict[str, int] = {}
+    for row in table:
+        if row["category"].startswith("runqueue."):
+            behind[row["who"]] = behind.get(row["who"], 0) + row["more_ns"]
+    names = ", ".join(f"`{name}`" for name in sorted(behind, key=behind.get, reverse=True)[:4])
+    queue, preempted = share("runqueue."), share("runqueue.preempted")
+    storage = share(*STORAGE)
+    if queue > 0.5:
+        head = "**The slowest evaluations of every mode waited for a CPU.**"
+        if preempted < queue / 2:
+            head += """ Most of it is not the involuntary context switches that the report saw in mode 1, but
+                the wait after a fork or a wake-up until the new thread first runs."""
+        else:
+            head += " Most of it is involuntary context switches, as the report says of mode 1."
+    else:
+        head = "**The slowest evaluations are not mainly waits for a CPU.**"
+    journal = (
+        "None of them waited for the journal or a disk, in mode 2 or any other: the report's guess about mode 2 is not confirmed."
+        if storage == 0
+        else f"Waits for the journal or a disk are {percent(storage)}."
+    )
+    return f"""{head} Of what the five slowest of each mode have more than typical ones, {percent(queue)} is the run queue
+        ({percent(preempted)} after the CPU was taken away, {percent(queue - preempted)} after a wake-up), mostly behind
+        {names or "nobody"}. {journal} The table has the parts of at least 5 % of the excess, of captured runs.
+        Who had the CPU is particular to this machine."""
+
+
+def tokens(facts: Facts) -> str:
+    said = []
+    for mode in MODES:
+        slopes, middle = facts.slopes(mode), median(facts.medians(mode))
+        low, high = interval(slopes)
+        said.append(
+            f"mode {mode}: {median(slopes):+,.0f} ns ({low:+,.0f} to {high:+,.0f}), "
+            f"{percent(median(slopes) / middle, 2, sign=True)} of the median "
+            f"({percent(low / middle, 2, sign=True)} to {percent(high / middle, 2, sign=True)})"
+        )
+    worst = max(
+        abs(bound / median(facts.medians(m))) for m in MODES for bound in interval(facts.slopes(m))
+    )
+    verdict = (
+        "**As reported, below 0.6 % in every mode**"
+        if worst < REPORTED_SLOPE
+        else "**Not shown to be below 0.6 % in every mode**"
+    )
+    return f"""{verdict}. The line of least squares through the medians of each number of tokens rises for each token more by,
+        {"; ".join(said)}. An expression of 11 tokens costs little more than one of 2, because nearly
+        nothing of the time is evaluation."""
+
+
+def trips_per_second(facts: Facts, mode: int) -> float:
+    rows = facts.results.read("trips", mode=mode, probed=False)
+    return median([row["trips"] / (row["total_ns"] / 1e9) for row in rows])
+
+
+def roundtrips(facts: Facts) -> str:
+    costs = {mode: median(facts.trips(mode)) for mode in (3, 4, 5, 6)}
+    process = median(facts.medians(1))
+    best = min(costs, key=costs.get)
+    rows = [row for row in facts.results.read("trip_breakdown", mode=3)]
+    user = breakdown.mean_ns(rows, "user", "server")
+    order = ", ".join(f"mode {mode}" for mode in sorted(costs, key=costs.get))
+    return f"""What the report names as future work. One pair of processes serves 3000 expressions. An expression then costs
+        {ns(costs[3])} in mode 3 instead of {ns(process)} for a process of its own: {process / costs[3]:,.0f} times less. From the
+        cheapest: {order}. {"Batches win: the two wake-ups of a round trip are shared by 16 expressions." if best == 4 else ""}
+        The back end's own user time in mode 3, {ns(user)} an expression under the probe, is parse + evaluate + print, and it is
+        {"below" if user < REPORTED_EVALUATION_NS else "above"} the reported 8 us. The rest is calls, the wake-ups, and bytes that lie
+        ready (queue.pipe, queue.socket) until the other side has its CPU."""
+
+
+def probe(facts: Facts) -> str:
+    said = [
+        f"mode {mode} {signed(median(facts.medians(mode, probed=True)) / median(facts.medians(mode)) - 1)}"
+        for mode in MODES
+    ]
+    off = facts.off_ns()
+    return f"""Medians of the driver's own stamps under the probe, against without: {"; ".join(said)}. The hooks lie on calls,
+        faults, and switches, of which a process that starts and ends has hundreds, so shares by category are those of a
+        probed run. The driver's stamps and rpcprobe's windows of the same {len(off):,} evaluations differ by {ns(median(off))} in the
+        median (stamps are taken outside of fork and wait), at most {ns(max(off, key=abs))}."""
