@@ -80,14 +80,14 @@ notebook: notebook-targets ## open the notebooks, to change what they show (mari
 # The reports' experiments: their folders, by their first word (S=s1). With QUICK=1 less of everything, written elsewhere.
 STUDIES := $(notdir $(patsubst %/tell.py,%,$(wildcard experiments/*/tell.py)))
 STUDY_TARGETS := frpc netlab kvlog flexcache stockbazaar greeter
+IN_EXPERIMENTS := $(IN_PACKAGE) PYTHONPATH=$(CURDIR)/userspace/python:$(CURDIR)/experiments
 experiments: $(STUDIES:%=experiment-%) ## the five reports anew: figures and RESULTS.md of each (QUICK=1 in a few minutes)
 experiment: ## one of them: S=s1 (QUICK=1)
 	@test -n "$(filter $(S)%,$(STUDIES))" || { echo "S= one of: $(STUDIES)" >&2; exit 2; }
 	@$(MAKE) --no-print-directory $(patsubst %,experiment-%,$(filter $(S)%,$(STUDIES)))
 $(STUDIES:%=experiment-%): experiment-%: experiment-targets
 	@echo "$*"
-	@$(SUDO) $(IN_PACKAGE) PYTHONPATH=$(CURDIR)/userspace/python:$(CURDIR)/experiments \
-		$(PACKAGE_VENV)/bin/python experiments/$*/run.py \
+	@$(SUDO) $(IN_EXPERIMENTS) $(PACKAGE_VENV)/bin/python experiments/$*/run.py \
 		$(if $(QUICK),--quick --to .cache/experiments/$*)
 experiment-targets: build deps-test $(PACKAGE_VENV)/ready
 	@for target in $(STUDY_TARGETS); do $(MAKE) --no-print-directory -s -C targets/$$target || exit; done
@@ -98,7 +98,7 @@ experiment-page: build ## the page of one of them: S=s1 (after make experiment)
 	done
 .PHONY: experiments experiment experiment-page experiment-targets
 
-test: deps-test build test-targets test-rust test-python ## run every test; captures need root
+test: deps-test build test-targets test-rust test-python test-experiments ## run every test; captures need root
 
 test-targets: ## check the programs under test only
 	@for target in $(TARGETS); do \
@@ -124,6 +124,16 @@ test-python: notebook-targets ## the tests of the Python package and the noteboo
 	case "$$?$$said" in 0*|*verifier*) require=1;; *) require=0;; esac; \
 	$(SUDO) $(IN_PACKAGE) RPCPROBE_REQUIRE_KERNEL=$$require $(PACKAGE_VENV)/bin/pytest -p no:cacheprovider -m root
 	@$(CARGO) build --quiet --release --locked --manifest-path userspace/Cargo.toml
+
+# Of what is kept with the sources, and of a quick run.
+test-experiments: $(PACKAGE_VENV)/ready ## the reports' experiments only: that what RESULTS.md says is in the tables, of a quick run, too
+	@$(IN_EXPERIMENTS) $(PACKAGE_VENV)/bin/pytest -p no:cacheprovider --import-mode=importlib experiments
+	@said=$$($(SUDO) $(RPCPROBE) doctor 2>&1); \
+	case "$$?$$said" in 0*|*verifier*) ;; *) echo "skipped: a quick run, since this kernel lacks what captures need"; exit;; esac; \
+	$(MAKE) --no-print-directory experiments QUICK=1 && \
+	$(IN_EXPERIMENTS) EXPERIMENT_RESULTS=.cache/experiments \
+		$(PACKAGE_VENV)/bin/pytest -p no:cacheprovider --import-mode=importlib experiments
+.PHONY: test-experiments
 
 lint: deps-lint deps-build $(VENV)/bin/ruff ## check format and style of all sources
 	$(CARGO) fmt --all --check --manifest-path userspace/Cargo.toml

@@ -11,6 +11,8 @@ the server's only. Of each:
   shared       on-CPU time that is told to be for several requests, likewise
   ledger       CPU time of the server's threads in threads.parquet, of what the kernel says they ran meanwhile
                (/proc/PID/task/TID/schedstat; server only, the captures of which begin and end beside them)
+  unplaced     time that the hypervisor took and of which nobody knows when (steal_unplaced_ns of the manifest, all CPUs), of
+               the same: the kernel's account leaves it out, the ledger cannot
   B/event      bytes of the segments' table for each record of events.bin
   us/event     CPU time to attribute the events again, and the most memory that took
   mean         latency, beside what the load generator measured
@@ -369,6 +371,7 @@ def row(name, ends, connections, requests):
             "ledger": ledger(
                 ask(LEDGER, {"threads": str(out / "threads.parquet")}).fetchall(), by_kernel
             ),
+            "unplaced": unplaced(manifest, by_kernel),
             "found": found,
             "lost": manifest["counts"]["records_lost"],
             "segments": segments or 0,
@@ -385,7 +388,7 @@ def row(name, ends, connections, requests):
 
 
 HEADER = (
-    f"{'load':8} {'traced':7}{'conns':>6}{'found':>9}{'of':>9}{'lost':>7}{'segments':>10}{'p50':>5}{'p99':>5}{'twice':>9}{'shared':>8}{'ledger':>8}"
+    f"{'load':8} {'traced':7}{'conns':>6}{'found':>9}{'of':>9}{'lost':>7}{'segments':>10}{'p50':>5}{'p99':>5}{'twice':>9}{'shared':>8}{'ledger':>8}{'unplaced':>9}"
     f"{'B/event':>9}{'us/event':>9}{'memory':>9}{'mean':>10}{'client says':>12}"
 )
 
@@ -393,7 +396,7 @@ HEADER = (
 def shown(of):
     return (
         f"{of['load']:8} {of['traced']:7}{of['connections']:>6}{of['found']:>9}{of['made']:>9}{of['lost']:>7}"
-        f"{of['segments']:>10.1f}{of['segments_p50']:>5.0f}{of['segments_p99']:>5.0f}{of['twice']:>9.2%}{of['shared']:>8.0%}{of['ledger'] or '-':>8}{of['event_bytes']:>9.1f}{of['event_us']:>10.2f}"
+        f"{of['segments']:>10.1f}{of['segments_p50']:>5.0f}{of['segments_p99']:>5.0f}{of['twice']:>9.2%}{of['shared']:>8.0%}{of['ledger'] or '-':>8}{of['unplaced'] or '-':>9}{of['event_bytes']:>9.1f}{of['event_us']:>10.2f}"
         f"{of['peak_mb']:>6.0f} MB{of['mean_us']:>7.0f} us{of['made_us']:>9.0f} us"
     )
 
@@ -407,6 +410,13 @@ def ledger(accounts, ran_ns):
     return (
         f"{sum(cpu_ns for tid, cpu_ns, _ in accounts if tid in ran_ns) / sum(ran_ns.values()):.1%}"
     )
+
+
+def unplaced(manifest, ran_ns):
+    """What the hypervisor took that has no place, of what the kernel says; empty where that is not known."""
+    if not any(ran_ns.values()):
+        return ""
+    return f"{manifest['counts'].get('steal_unplaced_ns', 0) / sum(ran_ns.values()):.1%}"
 
 
 def numbers(text):
