@@ -38,6 +38,10 @@ ASKS_CPU = (
 )
 
 
+# Fewer rounds than that tell nothing apart.
+ROUNDS_NEEDED = 6
+
+
 def iqr(values: Sequence[float]) -> float:
     return quantile(values, 0.75) - quantile(values, 0.25)
 
@@ -70,26 +74,26 @@ class Facts:
     def medians(self, mode: int, linked: str = "dynamic", probed: bool = False) -> list[float]:
         return self.runs(lambda rows: median(elapsed(rows)), mode, linked, probed)
 
-    def more(self, mode: int, than: int = 1) -> tuple[float, tuple[float, float]]:
-        """Share by which medians are larger than another mode's in the same round, and its interval."""
-        pairs = zip(self.medians(mode), self.medians(than), strict=True)
-        shares = [a / b - 1 for a, b in pairs]
-        return median(shares), study.interval(shares)
+    def more(self, mode: int) -> list[float]:
+        """Share by which medians are larger than mode 1's of the same round."""
+        return [a / b - 1 for a, b in zip(self.medians(mode), self.medians(1), strict=True)]
+
+    def differs(self, mode: int) -> bool | None:
+        """Whether its median differs from mode 1's: in one direction in nearly all rounds; None if there are too few."""
+        if self.rounds < ROUNDS_NEEDED:
+            return None
+        shares = self.more(mode)
+        low, high = study.interval(shares)
+        larger = sum(share > 0 for share in shares)
+        return (low > 0 or high < 0) and max(larger, self.rounds - larger) >= 0.9 * self.rounds
 
     def slopes(self, mode: int) -> list[float]:
         """ns for each token more, through the medians of each number of tokens."""
         return self.runs(lambda rows: study.slope(median_by_tokens(rows)), mode)
 
-    def variance_ratio(self) -> tuple[float, tuple[float, float]]:
-        ratios = [
-            two / one
-            for one, two in zip(
-                self.runs(lambda rows: variance(elapsed(rows)), 1),
-                self.runs(lambda rows: variance(elapsed(rows)), 2),
-                strict=True,
-            )
-        ]
-        return median(ratios), study.interval(ratios)
+    def ratios(self, of: Callable[[list[Row]], float], mode: int = 2) -> list[float]:
+        """A figure of its runs by that of mode 1's of the same round."""
+        return [a / b for a, b in zip(self.runs(of, mode), self.runs(of, 1), strict=True)]
 
     def by_tokens(self, mode: int) -> dict[int, list[int]]:
         """All runs without the probe together."""

@@ -1,5 +1,7 @@
 """RESULTS.md of the tables."""
 
+import common
+import rows
 import study
 import words
 from facts import MODES, NAMES, PHASES, Facts
@@ -20,7 +22,7 @@ def tell(results: study.Results) -> study.Document:
         runs of one figure a run, with a 95 % bootstrap interval over runs, or the range of runs where that is said.
         Shares by phase and category are of the middle half of the evaluations of each run under rpcprobe."""
     )
-    document.compared(words.compared(facts))
+    document.compared(rows.compared(facts))
     document.head("Where the time of one evaluation goes")
     where(document, facts)
     document.head("Files against standard streams")
@@ -30,7 +32,7 @@ def tell(results: study.Results) -> study.Document:
     document.table(
         ("more than mode 1, us", "mode 2", "mode 3"),
         [
-            (name, *(words.us_and_interval(facts.differences(mode)[name]) for mode in (2, 3)))
+            (name, *(common.us_and_interval(facts.differences(mode)[name]) for mode in (2, 3)))
             for name in facts.differences(2)
         ],
     )
@@ -39,7 +41,7 @@ def tell(results: study.Results) -> study.Document:
     document.say(words.outliers(facts))
     document.table(
         ("mode", "latency", "typical", "what it has more than typical evaluations of its run"),
-        words.outlier_rows(facts),
+        rows.outlier_rows(facts),
         right=4,
     )
     document.head("Tokens")
@@ -52,7 +54,7 @@ def tell(results: study.Results) -> study.Document:
     document.table(
         ("tokens", *(f"mode {mode}: median / IQR / max, us" for mode in MODES)),
         [
-            (str(tokens), *(words.spread(by_tokens[mode][tokens]) for mode in MODES))
+            (str(tokens), *(common.spread(by_tokens[mode][tokens]) for mode in MODES))
             for tokens in by_tokens[1]
         ],
     )
@@ -88,14 +90,14 @@ def where(document: study.Document, facts: Facts):
         [
             (
                 phase,
-                words.largest(facts, phase),
+                common.largest(facts, phase),
                 ns(facts.mean_ns(1, phase=phase)),
                 percent(facts.mean_ns(1, phase=phase) / total),
                 f"{facts.faults(phase=phase):.0f}",
             )
             for phase in PHASES
         ]
-        + [("in all", words.largest(facts, ""), ns(total), percent(1), f"{facts.faults():.0f}")],
+        + [("in all", common.largest(facts, ""), ns(total), percent(1), f"{facts.faults():.0f}")],
         right=2,
     )
     document.say(words.evaluation(facts))
