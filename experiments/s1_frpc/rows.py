@@ -11,7 +11,7 @@ from common import (
 )
 from facts import GROUPS, MODES, REST, ROUNDS_NEEDED, Facts, iqr, variance
 from facts import elapsed as elapsed_of
-from study import ns, percent
+from study import ns, outliers, percent
 from study.statistics import interval, median
 
 
@@ -166,32 +166,6 @@ def main_groups(facts: Facts, mode: int) -> str:
     )
 
 
-def outlier_rows(facts: Facts) -> list[tuple[str, str, str, str]]:
-    rows = []
-    table = facts.results.read("outliers")
-    for mode in MODES:
-        for rank in sorted({row["rank"] for row in table}):
-            of = [row for row in table if (row["mode"], row["rank"]) == (mode, rank)]
-            if of:
-                more = of[0]["latency_ns"] - of[0]["typical_ns"]
-                parts = [part(row) for row in of if row["more_ns"] > more * 0.05]
-                rows.append(
-                    (
-                        f"{mode}",
-                        ns(of[0]["latency_ns"]),
-                        ns(of[0]["typical_ns"]),
-                        "; ".join(parts) or "nothing that stands out",
-                    )
-                )
-    return rows
-
-
-def part(row) -> str:
-    behind = {"runqueue": "behind ", "lock": "had by "}.get(row["category"].partition(".")[0], "")
-    who = f", {behind}`{row['who']}`" if row["who"] else ""
-    return f"{row['category']} +{ns(row['more_ns'])} ({row['side']}, {row['phase']}{who})"
-
-
 def first_outlier(facts: Facts, mode: int) -> str:
     of = [row for row in facts.results.read("outliers", mode=mode) if row["rank"] == 1]
-    return f"{ns(of[0]['latency_ns'])}: {part(of[0])}"
+    return f"{ns(of[0]['latency_ns'])}: {outliers.told(of[0])}"

@@ -7,7 +7,7 @@ import words
 from facts import MODES, NAMES, PHASES, Facts
 from pictures import by_mode, by_phase, overlay, scatter, trips
 from roundtrips import NAMES as TRIPS
-from study import ns, percent
+from study import ns, outliers, percent
 from study.machine import told
 from study.statistics import median
 
@@ -41,7 +41,7 @@ def tell(results: study.Results) -> study.Document:
     document.say(words.outliers(facts))
     document.table(
         ("mode", "latency", "typical", "what it has more than typical evaluations of its run"),
-        rows.outlier_rows(facts),
+        outliers.table(results.read("outliers"), ("mode",)),
         right=4,
     )
     document.head("Tokens")

@@ -5,11 +5,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from .capture import Capture, Row
+from .text import ns
 
 # Columns of segments that are needed.
 COLUMNS = ("duration_ns", "category", "side", "phase", "detail", "cause", "by")
 # What is kept of each: so many of its parts, those that are more than in typical requests by most.
 PARTS = 4
+# What a table shows of these: those with more than this of the request's excess.
+SMALL = 0.05
 
 Key = tuple[str | None, str, str]
 
@@ -76,3 +79,24 @@ class Outliers:
                     for (phase, category, side), (ns, who) in largest
                 ]
         return kept
+
+
+def table(rows: Sequence[Row], each: Sequence[str]) -> list[tuple[str, ...]]:
+    """For `Document.table`, a line for each request: its labels, latency, what is typical of its run, and its parts."""
+    requests: dict[tuple, list[Row]] = defaultdict(list)
+    for row in rows:
+        requests[tuple(row[name] for name in (*each, "rank"))].append(row)
+    lines = []
+    for key, of in requests.items():
+        more_ns = of[0]["latency_ns"] - of[0]["typical_ns"]
+        parts = [told(row) for row in of if row["more_ns"] > more_ns * SMALL]
+        latency, typical = ns(of[0]["latency_ns"]), ns(of[0]["typical_ns"])
+        lines.append((*map(str, key[:-1]), latency, typical, "; ".join(parts) or "nothing large"))
+    return lines
+
+
+def told(row: Row) -> str:
+    """A part in words: `runqueue.preempted +4.10 ms (server, exec, behind `cc`)`."""
+    before = {"runqueue": "behind ", "lock": "had by "}.get(row["category"].partition(".")[0], "")
+    places = [row["side"], row["phase"], f"{before}`{row['who']}`" if row["who"] else None]
+    return f"{row['category']} +{ns(row['more_ns'])} ({', '.join(p for p in places if p)})"
