@@ -2,6 +2,7 @@
 
 from facts import MODES, Facts, iqr
 from study import ns, percent
+from study.outliers import comm
 from study.statistics import interval, median
 
 # As reported.
@@ -13,6 +14,8 @@ REPORTED_WORST = {
 }
 REPORTED_EVALUATION_NS = 8_000
 REPORTED_SLOPE = 0.006
+# Segments of a time line that are shown: these and longer ones.
+SHOWN_NS = 8_000
 STORAGE = ("journal", "block_io", "writeback")
 
 
@@ -66,3 +69,19 @@ def slope_verdict(facts: Facts) -> str:
     if any(low > REPORTED_SLOPE for low, _ in bounds):
         return "contradicts the report: above 0.6 % of the median in some mode"
     return "not decided in every mode: runs scatter by more than 0.6 % of the median"
+
+
+def time_line(facts: Facts) -> str:
+    """The longer segments of the typical evaluation, in order."""
+    lines = [f"{'at':>9}{'lasts':>10}  {'phase':17}{'category':21}{'side':8}detail"]
+    for s in facts.results.read("typical"):
+        if s["duration_ns"] >= SHOWN_NS:
+            modelled = "" if s["evidence"] == "measured" else " ~"
+            detail = f"behind {comm(s['by'])}" if s["by"] else s["detail"] or ""
+            call, _, path = detail.partition(" ")
+            detail = f"{call} {path.rsplit('/', 1)[-1]}" if path.startswith("/") else detail
+            lines.append(
+                f"{s['at_ns'] / 1e3:>6.0f} us{ns(s['duration_ns']):>10}  {s['phase'] or '':17}"
+                f"{s['category'] + modelled:21}{s['side']:8}{detail}"
+            )
+    return "\n".join(lines)

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 import study
+from roundtrips import ANY_CPU
 from study import breakdown
 from study.capture import Row
 from study.statistics import median, quantile
@@ -189,8 +190,15 @@ class Facts:
         total = sum(row["samples"] for row in known)
         return asking, total, sum(row["samples"] for row in rows) - total
 
-    def trips(self, mode: int, probed: bool = False, column: str = "median_ns") -> list[float]:
-        return [row[column] for row in self.results.read("trips", mode=mode, probed=probed)]
+    def trips(self, mode: int, probed: bool = False, cpus: str = ANY_CPU) -> list[float]:
+        """Nanoseconds of an expression in each run: its median."""
+        rows = self.results.read("trips", mode=mode, probed=probed, cpus=cpus)
+        return [row["median_ns"] for row in rows]
+
+    def woke_idle_ns(self, mode: int) -> list[float]:
+        """Of a round trip, in each captured run: waiting for a CPU that was idle."""
+        rows = self.results.read("trips", mode=mode, probed=True)
+        return [row["woke_idle_ns"] / row["captured"] for row in rows]
 
     def off_ns(self) -> list[int]:
         """By how much measure's own stamps say more than the window of rpcprobe."""

@@ -48,6 +48,8 @@ class Found:
         for name, of in chosen.items():
             rows = breakdown.of(capture, of, phases=True, **labels, requests_of=name)
             self.tables["breakdown"] += rows
+        if (labels["mode"], labels["linked"]) == (1, "dynamic"):
+            self.tables["typical"] = time_line(capture, chosen[ALL][len(requests) // 2])
         if labels["linked"] == "dynamic":
             self.outliers.add(capture, requests, chosen[MIDDLE], **labels)
         own = list(capture.segments(chosen[MIDDLE], outliers.COLUMNS).values())
@@ -60,6 +62,16 @@ class Found:
     def write(self, results: study.Results):
         for name, rows in {**self.tables, "outliers": self.outliers.rows()}.items():
             results.write(name, rows)
+
+
+def time_line(capture: study.Capture, request: Row) -> list[Row]:
+    """All segments of an evaluation."""
+    names = ("duration_ns", "category", "side", "phase", "detail", "by", "evidence")
+    found = capture.segments([request], ("start_ns", *names))[request["request_id"]]
+    return [
+        {"at_ns": s["start_ns"] - request["start_ns"], **{name: s[name] for name in names}}
+        for s in found
+    ]
 
 
 def evaluating(segments: list[Row]) -> Iterator[Row]:

@@ -30,7 +30,8 @@ ARMS += [Arm(1, STATIC, probed) for probed in (False, True)]
 
 
 def measure(experiment: study.Study):
-    """Tables: see README.md."""
+    """Tables: `evaluations` by measure's own stamps; of captures `breakdown`, `evaluating`, `faults`, `stretch`, `typical`,
+    `outliers` (inside.py), `trips`, `trip_breakdown` (roundtrips.py); `alone`, `instruction`, `samples` (checks.py)."""
     subprocess.run(["make", "-s", "-C", FRPC], check=True)
     programs = {DYNAMIC: FRPC / "frpc", STATIC: linked_statically(experiment.scratch)}
     evaluations, found = [], inside.Found()

@@ -3,6 +3,7 @@
 import random
 from pathlib import Path
 
+import pyarrow.parquet
 import study
 from study import breakdown
 from study.capture import Row, read_log, shell
@@ -10,18 +11,24 @@ from study.capture import Row, read_log, shell
 MODES = (3, 4, 5, 6)
 NAMES = {3: "pipes", 4: "pipes, batches of 16", 5: "shared memory, futex", 6: "Unix socket"}
 TIMES = 10
+ANY_CPU, ONE_CPU = "any CPU", "one CPU"
+ARMS = ((False, ANY_CPU), (True, ANY_CPU), (False, ONE_CPU))
 
 
 def measure(experiment: study.Study, program: Path, expressions: Path):
-    """`trips`: each run by its log; `trip_breakdown`: by category, of the captured ones."""
+    """`trips`: each run by its log, `woke_idle_ns` (captured): waits for a CPU that was idle and had to wake up;
+    `trip_breakdown`: by category, of the captured ones.
+
+    Both processes may run where they like, or on one CPU."""
     many = experiment.scratch / "many"
     many.write_text(expressions.read_text() * TIMES)
     trips, parts = [], []
-    for number, probed in study.rounds((False, True), experiment.often(10, 2)):
-        folder = experiment.scratch / f"trips-{number}-{probed}"
+    for number, (probed, cpus) in study.rounds(ARMS, experiment.often(10, 2)):
+        folder = experiment.scratch / f"trips-{number}-{probed}-{cpus}"
         order = random.Random(f"{number} {probed}").sample(MODES, len(MODES))
+        before = "taskset -c 0 " if cpus == ONE_CPU else ""
         script = "\n".join(
-            f"{program} -m {mode} -i {many} -o /dev/null --log {mode}.csv" for mode in order
+            f"{before}{program} -m {mode} -i {many} -o /dev/null --log {mode}.csv" for mode in order
         )
         if probed:
             capture = study.capture(folder, script)
@@ -29,13 +36,31 @@ def measure(experiment: study.Study, program: Path, expressions: Path):
             shell(folder, script)
         for mode in MODES:
             log = read_log(folder / f"{mode}.csv")
-            trips.append({"round": number, "mode": mode, "probed": probed, **costs(log)})
+            labels = {"round": number, "mode": mode, "probed": probed, "cpus": cpus}
+            trips.append({**labels, **costs(log), "captured": None, "woke_idle_ns": None})
             if probed:
                 requests = within(capture, log)
+                trips[-1] |= {
+                    "captured": len(requests),
+                    "woke_idle_ns": woke_idle(capture, requests),
+                }
                 parts += breakdown.of(capture, requests, round=number, mode=mode)
     experiment.progress("round trips are measured")
     experiment.results.write("trips", trips)
     experiment.results.write("trip_breakdown", parts)
+
+
+def woke_idle(capture: study.Capture, requests: list[Row]) -> int:
+    """Of all of them, how long they waited for a CPU that was idle."""
+    names = ["request_id", "duration_ns", "by"]
+    filters = [("category", "=", "runqueue.wakeup")]
+    wanted = {request["request_id"] for request in requests}
+    table = pyarrow.parquet.read_table(capture.table("segments"), columns=names, filters=filters)
+    return sum(
+        s["duration_ns"]
+        for s in table.to_pylist()
+        if s["request_id"] in wanted and s["by"] == "idle"
+    )
 
 
 def costs(log: list[Row]) -> Row:

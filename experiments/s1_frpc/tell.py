@@ -23,6 +23,8 @@ def tell(results: study.Results) -> study.Document:
         Shares by phase and category are of the middle half of the evaluations of each run under rpcprobe."""
     )
     document.compared(rows.compared(facts))
+    document.say("What contradicts the report, or what it says of the causes:")
+    document.points(words.contradictions(facts))
     document.head("Where the time of one evaluation goes")
     where(document, facts)
     document.head("Files against standard streams")
@@ -103,3 +105,5 @@ def where(document: study.Document, facts: Facts):
     document.say(words.evaluation(facts))
     document.show("phases", by_phase(facts, 1), "Mode 1 by phase and category")
     document.say(words.linking(facts))
+    document.say(words.typical(facts))
+    document.code(common.time_line(facts))

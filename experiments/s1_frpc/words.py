@@ -3,6 +3,7 @@
 from common import (
     REPORTED_EVALUATION_NS,
     REPORTED_MORE,
+    SHOWN_NS,
     STORAGE,
     between,
     more_by,
@@ -12,8 +13,41 @@ from common import (
     us_and_interval,
 )
 from facts import GROUPS, MODES, PHASES, Facts
+from roundtrips import ANY_CPU, ONE_CPU
 from study import breakdown, ns, percent
 from study.statistics import interval, median
+
+
+def contradictions(facts: Facts) -> list[str]:
+    """In short, those that there are."""
+    found, total, evaluating = facts.differences(3), facts.mean_ns(1), facts.evaluating_ns()
+    said = []
+    if evaluating < total / 2:
+        said.append(
+            f"""The evaluator's work is {percent(evaluating / total)} of an evaluation, not 90 %: starting, linking and ending
+            the process is the rest."""
+        )
+    if facts.differs(2) is False or (
+        facts.differs(2) and median(facts.more(2)) < REPORTED_MORE[2] / 2
+    ):
+        said.append(
+            f"""Files cost {signed(median(facts.more(2)))}, not +11 %, and no typical evaluation waits for the disk
+            ({ns(facts.mean_ns(2, *STORAGE))})."""
+        )
+    process, pipe = (found[name][0] for name in list(GROUPS)[:2])
+    if process > pipe:
+        said.append(
+            f"""What mode 3 adds is not pipe calls and context switches ({us_and_interval(found[list(GROUPS)[1]])} us and
+            {us_and_interval(found["run queue"])} us) but a second process ({us_and_interval(found[list(GROUPS)[0]])} us)."""
+        )
+    slowest = [row for row in facts.results.read("outliers", mode=2) if row["more_ns"] > 0]
+    if not any(row["category"] in STORAGE for row in slowest):
+        said.append(
+            "None of the slowest evaluations on files waited for a commit of the journal; they waited for a CPU."
+            if slowest[0]["category"].startswith("runqueue.")
+            else "None of the slowest evaluations on files waited for a commit of the journal."
+        )
+    return said or ["Nothing."]
 
 
 def contradiction(facts: Facts) -> str:
@@ -78,6 +112,14 @@ def linking(facts: Facts) -> str:
         worth {stretch / cpuid:.0f} of them. Linked statically, where CPUID is still executed, an evaluation takes
         {range_of(static)}: {ns(saved)} less ({percent(saved / median(facts.medians(1)))}). Foretold from the phase, less that
         stretch: {ns(linking_ns - stretch)}."""
+
+
+def typical(facts: Facts) -> str:
+    segments = facts.results.read("typical")
+    shown = [s for s in segments if s["duration_ns"] >= SHOWN_NS]
+    total = sum(s["duration_ns"] for s in segments)
+    return f"""The segments of one typical evaluation, {ns(total)} in all: those of {ns(SHOWN_NS)} or more are {len(shown)} of
+        {len(segments)}, {percent(sum(s["duration_ns"] for s in shown) / total, 0)} of the time; the others are mostly page faults and short calls."""
 
 
 def files(facts: Facts) -> str:
@@ -169,7 +211,7 @@ def tokens(facts: Facts) -> str:
 
 
 def trips_per_second(facts: Facts, mode: int) -> float:
-    rows = facts.results.read("trips", mode=mode, probed=False)
+    rows = facts.results.read("trips", mode=mode, probed=False, cpus=ANY_CPU)
     return median([row["trips"] / (row["total_ns"] / 1e9) for row in rows])
 
 
@@ -177,7 +219,7 @@ def roundtrips(facts: Facts) -> str:
     costs = {mode: median(facts.trips(mode)) for mode in (3, 4, 5, 6)}
     process = median(facts.medians(1))
     best = min(costs, key=costs.get)
-    rows = [row for row in facts.results.read("trip_breakdown", mode=3)]
+    rows = facts.results.read("trip_breakdown", mode=3)
     user = breakdown.mean_ns(rows, "user", "server")
     order = ", ".join(f"mode {mode}" for mode in sorted(costs, key=costs.get))
     return f"""What the report names as future work. One pair of processes serves 3000 expressions. An expression then costs
@@ -186,6 +228,22 @@ def roundtrips(facts: Facts) -> str:
         The back end's own user time in mode 3, {ns(user)} an expression under the probe, is parse + evaluate + print, and it is
         {"below" if user < REPORTED_EVALUATION_NS else "above"} the reported 8 us. The rest is calls, the wake-ups, and bytes that lie
         ready (queue.pipe, queue.socket) until the other side has its CPU."""
+
+
+def placement(facts: Facts) -> str:
+    """Why runs of one mode differ by several times, if they do."""
+    spread = {mode: max(facts.trips(mode)) / min(facts.trips(mode)) for mode in (3, 5, 6)}
+    woke = {mode: facts.woke_idle_ns(mode) for mode in (3, 5, 6)}
+    one = {mode: median(facts.trips(mode, cpus=ONE_CPU)) for mode in (3, 5, 6)}
+    least = {mode: min(facts.trips(mode)) for mode in (3, 5, 6)}
+    mode = max(spread, key=spread.get)
+    if spread[mode] < 2:
+        return f"""Runs of a mode differ by at most {spread[mode]:.1f} times: the scheduler placed both processes alike in all."""
+    alike = one[mode] < 2 * least[mode]
+    return f"""**Where the scheduler puts both processes matters more than the transport.** Runs of mode {mode} differ by {spread[mode]:.1f} times.
+        On one CPU (`taskset`) a round trip takes {ns(one[mode])}, {"as in the quick runs" if alike else "more than in the quick runs"};
+        on two, each side sleeps while the other works, and an idle CPU has to be woken up for each message. In captured runs
+        of mode {mode} these wake-ups (runqueue.wakeup behind `idle`) took {ns(min(woke[mode]))} to {ns(max(woke[mode]))} of a round trip."""
 
 
 def probe(facts: Facts) -> str:

@@ -23,12 +23,17 @@ def parts(segments: Iterable[Row], count: int = 1) -> dict[Key, tuple[float, str
     Who: the thread that had the CPU or the lock, else what was done meanwhile, else the call."""
     sums: dict[Key, Counter] = defaultdict(Counter)
     for s in segments:
-        who = (s["by"] or "").rpartition("/")[0] or s["cause"] or s["detail"] or ""
+        who = comm(s["by"]) or s["cause"] or s["detail"] or ""
         sums[s["phase"], s["category"], s["side"]][who] += s["duration_ns"]
     return {
         key: (sum(named.values()) / count, named.most_common(1)[0][0])
         for key, named in sums.items()
     }
+
+
+def comm(by: str | None) -> str:
+    """The name of a thread that is given with its number, `cc/4711`; `idle` has none."""
+    return (by or "").rpartition("/")[0] or by or ""
 
 
 class Outliers:

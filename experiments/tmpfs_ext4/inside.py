@@ -5,6 +5,7 @@ from collections import Counter
 import pyarrow.parquet
 import study
 from study.capture import Row
+from study.outliers import comm
 
 WAITS = ("journal", "block_io", "writeback", "lock")
 COLUMNS = ("request_id", "duration_ns", "category", "side", "detail", "cause", "by")
@@ -56,7 +57,7 @@ def waits(found: list[Row], requests: list[Row], labels: Row) -> list[Row]:
             "call": call(s["detail"]),
             "detail": s["detail"],
             "cause": s["cause"],
-            "by": (s["by"] or "").rpartition("/")[0],
+            "by": comm(s["by"]),
             "wait_ns": s["duration_ns"],
         }
         for s in found
