@@ -81,6 +81,17 @@ class Facts:
             sums[row["call"]] += row["total_ns"] / requests
         return dict(sums)
 
+    def on_two_cpus(self, scene: str, disk: str) -> float:
+        """The share of evaluations that had work on more than one CPU."""
+        rows = self.results.read("placement", scene=scene, disk=disk)
+        return sum(row["on_two_cpus"] for row in rows) / sum(row["requests"] for row in rows)
+
+    def woke_idle_ns(self, scene: str, disk: str) -> float:
+        """Of an evaluation: waiting for a CPU that was idle; 0 if `ab` names it neither side."""
+        column = {"ext4": "a_ns", "tmpfs": "b_ns"}[disk]
+        rows = self.results.read("names", scene=scene, category="runqueue.wakeup", name="idle")
+        return sum(row[column] for row in rows)
+
     def waited(self, scene: str, disk: str, category: str = "journal") -> list[Row]:
         """Waits of that category, the longest first."""
         found = [

@@ -45,6 +45,15 @@ def calls(found: list[Row], wanted: set[int], labels: Row) -> list[Row]:
     ]
 
 
+def on_two_cpus(capture: study.Capture, wanted: set[int]) -> int:
+    """How many of them had work on more than one CPU: the process was started or moved there."""
+    names = ["request_id", "cpu"]
+    filters = [("category", "in", ["user", "kernel.exec", "fault"])]
+    table = pyarrow.parquet.read_table(capture.table("segments"), columns=names, filters=filters)
+    rows = table.group_by("request_id").aggregate([("cpu", "count_distinct")]).to_pylist()
+    return sum(row["request_id"] in wanted and row["cpu_count_distinct"] > 1 for row in rows)
+
+
 def waits(found: list[Row], requests: list[Row], labels: Row) -> list[Row]:
     """Each wait for storage or a lock: the longest ones."""
     latency = {request["request_id"]: request["latency_ns"] for request in requests}

@@ -23,7 +23,7 @@ SIDES = {"ext4": "a", "tmpfs": "b"}
 
 
 def measure(experiment: study.Study):
-    """Tables `evaluations` (not probed), `changes`, `names`, `breakdown`, `calls`, `waits`, `whatif`, `outliers`."""
+    """Tables `evaluations` (not probed), `changes`, `names`, `breakdown`, `calls`, `placement`, `waits`, `whatif`, `outliers`."""
     subprocess.run(["make", "-s", "-C", FRPC], check=True)
     lines = (FRPC / "expressions.txt").read_text().splitlines()[:: experiment.often(1, 3)]
     expressions = experiment.scratch / "expressions"
@@ -97,6 +97,8 @@ def probed(experiment: study.Study, commands: dict[str, str], disk: Path):
                 wanted = {request["request_id"] for request in requests}
                 tables["calls"] += inside.calls(found, wanted, labels)
                 tables["waits"] += inside.waits(found, requests, labels)
+                two = inside.on_two_cpus(capture, wanted)
+                tables["placement"].append({**labels, "requests": len(wanted), "on_two_cpus": two})
                 tables["whatif"].append({**labels, **whatif(capture)})
         if scene == BESIDE:
             experiment.keep(study.Capture(out, out / "a.1"))

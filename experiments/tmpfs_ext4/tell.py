@@ -56,6 +56,7 @@ def tell(results: study.Results) -> study.Document:
         + [("all", *(f"{sum(of.values()) / 1e3:.1f}" for of in found.values()))],
     )
     document.show("composition", composition(facts), "An evaluation on either, by category")
+    document.say(words.scheduling(facts))
     document.head("The spike")
     document.say(words.spike(facts))
     document.show(

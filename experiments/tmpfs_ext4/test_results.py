@@ -105,6 +105,15 @@ def test_calls(told: Told):
         assert told.row(name).startswith(f"| {name} | {ext4 / 1e3:.1f} | {tmpfs / 1e3:.1f} |")
 
 
+def test_placement(told: Told):
+    shares = dict(
+        told.ask(
+            """select disk, sum(on_two_cpus) / sum(requests) from {placement} where scene = 'alone' group by disk"""
+        )
+    )
+    assert f"{percent(shares['ext4'])} on ext4, {percent(shares['tmpfs'])} on tmpfs." in told.text
+
+
 def test_whatif(told: Told):
     row = told.row("foretold by `whatif --without journal,block_io`, median")
     for scene in SCENES:

@@ -158,6 +158,21 @@ def calls(facts: Facts) -> str:
         of the dynamic linker and cost the same."""
 
 
+def scheduling(facts: Facts) -> str:
+    """Which CPU the evaluator ran on, alone."""
+    two = {disk: facts.on_two_cpus(ALONE, disk) for disk in ("ext4", "tmpfs")}
+    woke = {disk: facts.woke_idle_ns(ALONE, disk) for disk in ("ext4", "tmpfs")}
+    calls_ns = -facts.change_of(ALONE, "mean", "kernel.vfs")
+    apart = woke["ext4"] - woke["tmpfs"]
+    said = f"""Evaluations with work on more than one CPU: {percent(two["ext4"])} on ext4, {percent(two["tmpfs"])} on tmpfs. Waits for an idle CPU
+        to wake up (runqueue.wakeup behind `idle`): {ns(woke["ext4"])} and {ns(woke["tmpfs"])} of an evaluation."""
+    if apart > calls_ns / 2 and two["ext4"] > two["tmpfs"]:
+        return f"""**The other part is where processes run.** {said} On ext4 the new process is put on the other, idle CPU more often,
+            which has to be woken up and has colder caches. That work which ext4 leaves to kernel threads is why is inferred: they
+            are not on any evaluation's path."""
+    return f"Where processes run makes little of the difference. {said}"
+
+
 def slowest_in_short(facts: Facts, scene: str) -> str:
     """What the slowest captured evaluations on ext4 waited for."""
     rows = [
