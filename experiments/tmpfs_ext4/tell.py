@@ -23,6 +23,8 @@ def tell(results: study.Results) -> study.Document:
         {told(results.read("machine")[0])}."""
     )
     document.compared(words.compared(facts))
+    document.say("What contradicts the report, or what it says of the causes:")
+    document.points(words.contradictions(facts))
     document.head("The median")
     for scene in SCENES:
         document.say(words.verdict(facts, scene))

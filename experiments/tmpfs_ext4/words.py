@@ -8,6 +8,7 @@ from study.statistics import interval, median
 # As reported: tmpfs's median against ext4's, and mode 2's worst outlier in medians of mode 2.
 REPORTED_GAIN, REPORTED_SPIKE = -0.06, 2.34e8 / 1.23e8
 RUN_QUEUE = "runqueue."
+STORAGE = ("journal", "block_io", "writeback")
 
 
 def signed(share: float) -> str:
@@ -74,6 +75,37 @@ def compared(facts: Facts) -> list[tuple[str, str, str, str]]:
     return rows
 
 
+def contradictions(facts: Facts) -> list[str]:
+    """In short, those that there are."""
+    said = []
+    waited = {scene: waiters(facts.waited(scene, "ext4")) for scene in SCENES}
+    storage = sum(facts.change_of(ALONE, "mean", name) for name in STORAGE)
+    vfs = facts.change_of(ALONE, "mean", "kernel.vfs")
+    if facts.differs(ALONE) and abs(storage) < abs(vfs):
+        said.append(
+            f"""tmpfs changes the median by {signed(median(facts.gains(ALONE)))}, but not because of the journal: alone,
+            {waited[ALONE]} evaluations waited for a commit, and waits for the disk change by {us(storage)} of the mean. Calls change
+            by {us(vfs)}, CPU time."""
+        )
+    elif facts.differs(ALONE) is False:
+        said.append(f"Alone, the medians of both do not differ: {gain(facts, ALONE)}.")
+    if facts.differs(BESIDE) is False:
+        said.append(f"Beside the writer, the medians of both do not differ: {gain(facts, BESIDE)}.")
+    worst = {disk: max(facts.values(BESIDE, disk)) for disk in ("ext4", "tmpfs")}
+    if worst["tmpfs"] > worst["ext4"] / 2:
+        longest = facts.waited(BESIDE, "ext4")
+        said.append(
+            f"""The slowest evaluations do not go away on tmpfs ({ns(worst["ext4"])} and {ns(worst["tmpfs"])} beside the writer):
+            they wait for a CPU."""
+            + (
+                f" The longest wait for a commit was {ns(longest[0]['wait_ns'])}."
+                if longest
+                else ""
+            )
+        )
+    return said or ["Nothing that these runs can tell."]
+
+
 def waiters(rows: list[Row]) -> int:
     return len({(row["pair"], row["request_id"]) for row in rows})
 
@@ -91,9 +123,7 @@ def carried(facts: Facts, scene: str) -> str:
 def verdict(facts: Facts, scene: str) -> str:
     total = facts.total(scene, "p50")
     vfs = facts.change_of(scene, "mean", "kernel.vfs")
-    storage = sum(
-        facts.change_of(scene, "mean", name) for name in ("journal", "block_io", "writeback")
-    )
+    storage = sum(facts.change_of(scene, "mean", name) for name in STORAGE)
     mean = facts.total(scene, "mean")["a_ns"]
     differs = facts.differs(scene)
     if differs is None:
