@@ -96,7 +96,7 @@ def contradictions(facts: Facts) -> list[str]:
         longest = facts.waited(BESIDE, "ext4")
         said.append(
             f"""The slowest evaluations do not go away on tmpfs ({ns(worst["ext4"])} and {ns(worst["tmpfs"])} beside the writer):
-            they wait for a CPU."""
+            {percent(queued(facts), 0)} of what the slowest captured ones have more than typical ones is waiting for a CPU."""
             + (
                 f" The longest wait for a commit was {ns(longest[0]['wait_ns'])}."
                 if longest
@@ -289,16 +289,21 @@ def waited_for(row: Row) -> str:
     return (row["detail"] or "").rpartition(", in ")[0] or row["category"]
 
 
-def slowest(facts: Facts) -> str:
+def queued(facts: Facts) -> float:
+    """The share of the run queue in what all of the slowest captured evaluations have more than typical ones."""
     rows = [row for row in facts.results.read("outliers") if row["more_ns"] > 0]
-    total = sum(row["more_ns"] for row in rows)
     queue = sum(row["more_ns"] for row in rows if row["category"].startswith(RUN_QUEUE))
+    return queue / sum(row["more_ns"] for row in rows)
+
+
+def slowest(facts: Facts) -> str:
+    queue = queued(facts)
     where = (
         "They waited for a CPU, on either file system"
-        if queue > total / 2
+        if queue > 0.5
         else "They did not mainly wait for a CPU"
     )
-    return f"""The five slowest captured evaluations of each. {where}: {percent(queue / total)} of what they have more than typical
+    return f"""The five slowest captured evaluations of each. {where}: {percent(queue)} of what they have more than typical
         ones is the run queue. The writer, too, needs a CPU, so beside it a tmpfs also has slow evaluations."""
 
 
