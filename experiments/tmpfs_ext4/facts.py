@@ -3,7 +3,7 @@
 from collections import defaultdict
 
 import study
-from measure import ALONE, BESIDE, DISKS, SCENES
+from measure import ALONE, BESIDE, DISKS, PINNED, SCENES
 from study.capture import Row
 from study.statistics import median, quantile
 
@@ -110,4 +110,4 @@ class Facts:
         return median([row[column] for row in self.results.read("whatif", scene=scene, disk=disk)])
 
 
-__all__ = ["ALONE", "BESIDE", "DISKS", "RUNS_NEEDED", "SCENES", "Facts"]
+__all__ = ["ALONE", "BESIDE", "DISKS", "PINNED", "RUNS_NEEDED", "SCENES", "Facts"]

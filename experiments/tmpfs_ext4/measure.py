@@ -17,6 +17,8 @@ FRPC = TARGETS / "frpc"
 DISKS = ("ext4", "tmpfs")
 ALONE, BESIDE = "alone", "beside the writer"
 SCENES = (ALONE, BESIDE)
+# Without the probe only: with all processes of the evaluator on one CPU.
+PINNED = "alone, on one CPU"
 WITHOUT = "journal,block_io"
 # What `ab` calls its sides.
 SIDES = {"ext4": "a", "tmpfs": "b"}
@@ -47,11 +49,12 @@ def beside(scene: str, disk: Path):
 
 def plain(experiment: study.Study, commands: dict[str, str], disk: Path):
     rows = []
-    arms = [(scene, kind) for scene in SCENES for kind in DISKS]
+    arms = [(scene, kind) for scene in (*SCENES, PINNED) for kind in DISKS]
     for number, (scene, kind) in study.rounds(arms, experiment.often(20, 3)):
-        folder = experiment.scratch / f"plain-{number}-{scene[:5]}-{kind}"
+        folder = experiment.scratch / f"plain-{number}-{scene}-{kind}"
+        pinned = "taskset -c 1 " if scene == PINNED else ""
         with beside(scene, disk):
-            shell(folder, f"{commands[kind]} --results results")
+            shell(folder, f"{pinned}{commands[kind]} --results results")
         with (folder / "results").open(newline="") as file:
             rows += [
                 {

@@ -112,6 +112,11 @@ def test_placement(told: Told):
         )
     )
     assert f"{percent(shares['ext4'])} on ext4, {percent(shares['tmpfs'])} on tmpfs." in told.text
+    gain = told.ask(
+        f"""with run as ({RUNS}) select median(b.middle / a.middle - 1) from run as a join run as b using (scene, round)
+        where scene = 'alone, on one CPU' and a.disk = 'ext4' and b.disk = 'tmpfs'"""
+    )[0][0]
+    assert f"without the probe) the median changes by {percent(gain, sign=True)} (" in told.text
 
 
 def test_whatif(told: Told):
