@@ -231,19 +231,20 @@ def roundtrips(facts: Facts) -> str:
 
 
 def placement(facts: Facts) -> str:
-    """Why runs of one mode differ by several times, if they do."""
-    spread = {mode: max(facts.trips(mode)) / min(facts.trips(mode)) for mode in (3, 5, 6)}
-    woke = {mode: facts.woke_idle_ns(mode) for mode in (3, 5, 6)}
-    one = {mode: median(facts.trips(mode, cpus=ONE_CPU)) for mode in (3, 5, 6)}
-    least = {mode: min(facts.trips(mode)) for mode in (3, 5, 6)}
-    mode = max(spread, key=spread.get)
-    if spread[mode] < 2:
-        return f"""Runs of a mode differ by at most {spread[mode]:.1f} times: the scheduler placed both processes alike in all."""
-    alike = one[mode] < 2 * least[mode]
-    return f"""**Where the scheduler puts both processes matters more than the transport.** Runs of mode {mode} differ by {spread[mode]:.1f} times.
-        On one CPU (`taskset`) a round trip takes {ns(one[mode])}, {"as in the quick runs" if alike else "more than in the quick runs"};
-        on two, each side sleeps while the other works, and an idle CPU has to be woken up for each message. In captured runs
-        of mode {mode} these wake-ups (runqueue.wakeup behind `idle`) took {ns(min(woke[mode]))} to {ns(max(woke[mode]))} of a round trip."""
+    """What it makes whether both processes run on one CPU."""
+    free = {mode: facts.trips(mode) for mode in (3, 5, 6)}
+    one = {mode: median(facts.trips(mode, cpus=ONE_CPU)) for mode in free}
+    mode = max(free, key=lambda mode: max(free[mode]) / one[mode])
+    said = "; ".join(f"mode {of} {ns(one[of])} instead of {range_of(free[of])}" for of in free)
+    woke = facts.woke_idle_ns(mode)
+    head = (
+        "**Where both processes run matters more than the transport.**"
+        if max(free[mode]) > 2 * one[mode]
+        else "Where both processes run makes little difference here."
+    )
+    return f"""{head} On one CPU (`taskset`) an expression takes: {said}. On two CPUs each side sleeps while the other works, and an idle CPU
+        has to be woken up for each message; which it is, is the scheduler's choice. In captured runs of mode {mode} these wake-ups
+        (runqueue.wakeup behind `idle`) took {ns(min(woke))} to {ns(max(woke))} of a round trip."""
 
 
 def probe(facts: Facts) -> str:
