@@ -10,7 +10,7 @@ import study
 from roundtrips import ANY_CPU
 from study import breakdown
 from study.capture import Row
-from study.statistics import median, quantile
+from study.statistics import differ, median, quantile
 
 MODES = (1, 2, 3)
 NAMES = {1: "mode 1, standard streams", 2: "mode 2, files", 3: "mode 3, pipes"}
@@ -37,10 +37,6 @@ ASKS_CPU = (
     "dl_init_cacheinfo",
     "init_cpu_features",
 )
-
-
-# Fewer rounds than that tell nothing apart.
-ROUNDS_NEEDED = 6
 
 
 def iqr(values: Sequence[float]) -> float:
@@ -80,13 +76,8 @@ class Facts:
         return [a / b - 1 for a, b in zip(self.medians(mode), self.medians(1), strict=True)]
 
     def differs(self, mode: int) -> bool | None:
-        """Whether its median differs from mode 1's: in one direction in nearly all rounds; None if there are too few."""
-        if self.rounds < ROUNDS_NEEDED:
-            return None
-        shares = self.more(mode)
-        low, high = study.interval(shares)
-        larger = sum(share > 0 for share in shares)
-        return (low > 0 or high < 0) and max(larger, self.rounds - larger) >= 0.9 * self.rounds
+        """Whether its median differs from mode 1's; None if there are too few rounds to tell."""
+        return differ(self.more(mode))
 
     def slopes(self, mode: int) -> list[float]:
         """ns for each token more, through the medians of each number of tokens."""

@@ -9,10 +9,10 @@ from common import (
     slope_verdict,
     us_and_interval,
 )
-from facts import GROUPS, MODES, REST, ROUNDS_NEEDED, Facts, iqr, variance
+from facts import GROUPS, MODES, REST, Facts, iqr, variance
 from facts import elapsed as elapsed_of
 from study import ns, outliers, percent
-from study.statistics import interval, median
+from study.statistics import RUNS_NEEDED, interval, median
 
 
 def compared(facts: Facts) -> list[tuple[str, str, str, str]]:
@@ -124,7 +124,7 @@ def variance_cause(facts: Facts) -> str:
 
 def compared_to_one(facts: Facts, ratios: list[float]) -> str:
     low, high = interval(ratios)
-    if facts.rounds < ROUNDS_NEEDED:
+    if facts.rounds < RUNS_NEEDED:
         return "too few runs to tell"
     if low <= 1 <= high:
         return "no difference shown"

@@ -5,10 +5,7 @@ from collections import defaultdict
 import study
 from measure import ALONE, BESIDE, DISKS, PINNED, SCENES
 from study.capture import Row
-from study.statistics import median, quantile
-
-# Fewer runs than that tell nothing apart.
-RUNS_NEEDED = 6
+from study.statistics import differ, median, quantile
 
 
 class Facts:
@@ -39,13 +36,8 @@ class Facts:
         ]
 
     def differs(self, scene: str) -> bool | None:
-        """Whether the medians do, in one direction in nearly all rounds; None if there are too few."""
-        if self.rounds < RUNS_NEEDED:
-            return None
-        gains = self.gains(scene)
-        low, high = study.interval(gains)
-        fewer = sum(gain < 0 for gain in gains)
-        return (low > 0 or high < 0) and max(fewer, self.rounds - fewer) >= 0.9 * self.rounds
+        """Whether the medians do; None if there are too few rounds to tell."""
+        return differ(self.gains(scene))
 
     def total(self, scene: str, statistic: str) -> Row:
         """What `ab` says of it in all."""
@@ -110,4 +102,4 @@ class Facts:
         return median([row[column] for row in self.results.read("whatif", scene=scene, disk=disk)])
 
 
-__all__ = ["ALONE", "BESIDE", "DISKS", "PINNED", "RUNS_NEEDED", "SCENES", "Facts"]
+__all__ = ["ALONE", "BESIDE", "DISKS", "PINNED", "SCENES", "Facts"]

@@ -88,9 +88,9 @@ def contradictions(facts: Facts) -> list[str]:
             by {us(vfs)}, CPU time."""
         )
     elif facts.differs(ALONE) is False:
-        said.append(f"Alone, the medians of both do not differ: {gain(facts, ALONE)}.")
+        said.append(f"Alone, the median on tmpfs against ext4: {gain(facts, ALONE)}.")
     if facts.differs(BESIDE) is False:
-        said.append(f"Beside the writer, the medians of both do not differ: {gain(facts, BESIDE)}.")
+        said.append(f"Beside the writer, the median on tmpfs against ext4: {gain(facts, BESIDE)}.")
     worst = {disk: max(facts.values(BESIDE, disk)) for disk in ("ext4", "tmpfs")}
     if worst["tmpfs"] > worst["ext4"] / 2:
         longest = facts.waited(BESIDE, "ext4")
