@@ -6,6 +6,7 @@ An experiment is a folder with a `run.py` that calls `study.main(measure, tell)`
 - `tell(results)` makes RESULTS.md and the figures of these tables alone, so that whoever has them gets the same text.
 """
 
+from . import breakdown
 from .capture import Capture, capture
 from .command import Study, main
 from .figures import colour, figure
@@ -19,6 +20,7 @@ __all__ = [
     "Document",
     "Results",
     "Study",
+    "breakdown",
     "capture",
     "colour",
     "figure",

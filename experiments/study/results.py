@@ -23,7 +23,7 @@ class Results:
         table = pyarrow.Table.from_pylist(list(rows))
         pyarrow.parquet.write_table(table, self.path(name), compression="zstd")
 
-    def read(self, name: str, **equal: Any) -> list[dict[str, Any]]:
+    def read(self, name: str, /, **equal: Any) -> list[dict[str, Any]]:
         """In the order they were written; with names of columns, those rows that have these values."""
         rows = pyarrow.parquet.read_table(self.path(name)).to_pylist()
         return [row for row in rows if all(row[key] == value for key, value in equal.items())]

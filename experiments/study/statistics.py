@@ -8,8 +8,10 @@ import random
 from collections.abc import Callable, Sequence
 from statistics import median
 
-__all__ = ["interval", "median", "quantile", "slope"]
+__all__ = ["differ", "interval", "median", "quantile", "slope"]
 DRAWS, SEED = 2000, 1
+# Pairs: of 5 that agree, chance makes one set in 16.
+RUNS_NEEDED = 6
 
 
 def quantile(values: Sequence[float], p: float) -> float:
@@ -28,6 +30,19 @@ def interval(
     drawn = random.Random(SEED)
     found = [of(drawn.choices(runs, k=len(runs))) for _ in range(DRAWS)]
     return quantile(found, (1 - level) / 2), quantile(found, (1 + level) / 2)
+
+
+def differ(changes: Sequence[float]) -> bool | None:
+    """Whether paired runs differ: the median's 95 % interval is on one side of 0, and by an exact sign test p <= 0.05.
+
+    None if there are fewer than 6, which cannot show it."""
+    count = len(changes)
+    if count < RUNS_NEEDED:
+        return None
+    low, high = interval(changes)
+    fewer = min(sum(change > 0 for change in changes), sum(change < 0 for change in changes))
+    p = 2 * sum(math.comb(count, of) for of in range(fewer + 1)) / 2**count
+    return (low > 0 or high < 0) and p <= 0.05
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float:

@@ -47,7 +47,7 @@ class Document:
         self.blocks.append("\n".join(f"- {' '.join(text.split())}" for text in texts))
 
     def code(self, text: str):
-        self.blocks.append(f"```\n{text.strip()}\n```")
+        self.blocks.append(f"```\n{text.rstrip()}\n```")
 
     def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]], right: int = 1):
         """Columns from `right` on are aligned to the right."""

@@ -1,0 +1,138 @@
+"""What requests are made of: categories by side, and stacked bars of them.
+
+Sums are whole nanoseconds, so they add up to the sum of the latencies exactly; means are these divided by `requests`.
+"""
+
+import json
+import subprocess
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+import pyarrow
+import pyarrow.compute
+import pyarrow.parquet
+
+from . import figures
+from .capture import RPCPROBE, Capture, Row
+
+# Of parts that are drawn as one: less than this of the longest bar each.
+SMALL = 0.01
+REST, REST_COLOUR = "smaller parts", "#d9d9d9"
+# A breakdown's columns but its labels.
+OWN = ("phase", "category", "side", "requests", "total_ns", "modelled_ns", "colour")
+# Sides differ by a pattern on the category's colour.
+PATTERNS = {"client": "", "server": "/", "middle": "x", "kernel": "."}
+
+
+def of(
+    capture: Capture,
+    requests: Iterable[Row],
+    phases: bool = False,
+    rpcprobe: str = RPCPROBE,
+    **labels: Any,
+) -> list[Row]:
+    """Of complete requests of a capture: a row for each category and side, with these labels before.
+
+    With `phases` also for each phase of a process's life (`exec` requests).
+
+    `requests` is how many there are, `total_ns` what all of them have of it, `modelled_ns` of that what is not measured,
+    `colour` the category's in all of rpcprobe's figures. Ends the experiment if the sum is not that of the latencies.
+    """
+    requests = list(requests)
+    total_ns = sum(request["latency_ns"] for request in requests)
+    wanted = pyarrow.array([request["request_id"] for request in requests], pyarrow.int64())
+    keys = [*(["phase"] if phases else []), "category", "side"]
+    names = ["request_id", *keys, "duration_ns", "evidence"]
+    segments = pyarrow.parquet.read_table(capture.table("segments"), columns=names)
+    segments = segments.filter(pyarrow.compute.is_in(segments["request_id"], wanted))
+    parts: dict[tuple[str, ...], Row] = {}
+    grouped = segments.group_by([*keys, "evidence"])
+    for sums in grouped.aggregate([("duration_ns", "sum")]).to_pylist():
+        part = parts.setdefault(tuple(sums[key] for key in keys), defaultdict(int))
+        part["total_ns"] += sums["duration_ns_sum"]
+        if sums["evidence"] != "measured":
+            part["modelled_ns"] += sums["duration_ns_sum"]
+    found_ns = sum(part["total_ns"] for part in parts.values())
+    if found_ns != total_ns:
+        raise SystemExit(f"segments sum to {found_ns} ns, latencies to {total_ns} ns")
+    colour = colours(capture, {request["kind"] for request in requests}, rpcprobe)
+    return [
+        {
+            **labels,
+            **(values := dict(zip(keys, key, strict=True))),
+            "requests": len(requests),
+            "total_ns": part["total_ns"],
+            "modelled_ns": part["modelled_ns"],
+            "colour": colour[values["category"]],
+        }
+        for key, part in sorted(parts.items(), key=lambda item: -item[1]["total_ns"])
+    ]
+
+
+def colours(capture: Capture, kinds: Iterable[str], rpcprobe: str = RPCPROBE) -> dict[str, str]:
+    """Of the categories that complete requests of these kinds have: as the program draws them."""
+    found = {}
+    for kind in sorted(kinds):
+        command = [rpcprobe, "figure", "breakdown", str(capture.path), "--kind", kind]
+        drawn = subprocess.run(command, check=True, capture_output=True).stdout
+        for trace in json.loads(drawn)["data"]:
+            found[trace["meta"]["category"]] = trace["marker"]["color"]
+    return defaultdict(lambda: REST_COLOUR, found)
+
+
+def count(rows: Iterable[Row]) -> int:
+    """Requests of breakdowns whose labels differ."""
+    labels = {tuple(v for k, v in row.items() if k not in OWN): row["requests"] for row in rows}
+    return sum(labels.values())
+
+
+def mean_ns(rows: Sequence[Row], category: str = "", side: str = "", phase: str = "") -> float:
+    """A request's, of what begins so; of several breakdowns the mean over all of their requests."""
+    found = sum(
+        row["total_ns"]
+        for row in rows
+        if row["category"].startswith(category)
+        and row["side"].startswith(side)
+        and (row.get("phase") or "").startswith(phase)
+    )
+    return found / count(rows) if rows else 0.0
+
+
+def bars(rows: Sequence[Row], label: str, title: str = "", **layout) -> go.Figure:
+    """A bar for each value of the column `label`, in the order they come in: mean microseconds, largest part first.
+
+    Several breakdowns may have the same label: they are added up, requests and all.
+    """
+    names = list(dict.fromkeys(row[label] for row in rows))
+    sums: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    colour = {REST: REST_COLOUR}
+    for row in rows:
+        sums[row["category"], row["side"]][row[label]] += row["total_ns"]
+        colour[row["category"]] = row["colour"]
+    requests = {name: count([row for row in rows if row[label] == name]) for name in names}
+    longest = max(sum(part[name] for part in sums.values()) / requests[name] for name in names)
+    shown: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for key, part in sums.items():
+        means = {name: part[name] / requests[name] for name in names}
+        key = key if max(means.values()) >= SMALL * longest else (REST, "")
+        for name in names:
+            shown[key][name] += means[name]
+    drawn = figures.figure("mean, us", "", title, barmode="stack", **layout)
+    ordered = sorted(shown.items(), key=lambda item: (item[0][0] == REST, -max(item[1].values())))
+    for (category, side), means in ordered:
+        drawn.add_bar(
+            orientation="h",
+            name=f"{category} · {side}" if side else category,
+            y=[str(name) for name in names],
+            x=[means[name] / 1e3 for name in names],
+            marker={
+                "color": colour[category],
+                "line": {"width": 0.5, "color": "white"},
+                "pattern": {"shape": PATTERNS.get(side, ""), "size": 5, "solidity": 0.25},
+            },
+        )
+    drawn.update_yaxes(autorange="reversed", type="category", automargin=True)
+    drawn.update_layout(legend={"traceorder": "normal", "font": {"size": 10}})
+    return drawn
