@@ -16,7 +16,7 @@ from stamps import PHASES, between, seen, told, windows_of  # noqa: E402
 
 # The first so many, and those that still store under a new key (of ten), as the numbers of writes.
 FIRST, FRESH, WRITES = 3, 10, 30
-GROUPS = ("first", "new key", "overwrites")
+STAGES = ("first", "new key", "overwrites")
 SAMPLES_PER_S, SAMPLED_WRITES, SAMPLED_KEYS = 4999, 200, 100
 MOST_SHIFT_US = 2_000_000
 # Of a time line: pieces of one category that lie so close together are drawn as one.
@@ -53,8 +53,8 @@ def on_link(folder: Path, inner: str) -> str:
     return f"{NETLAB} link -- /bin/sh -e inner.sh"
 
 
-def group_of(number: int, keys: int = FRESH) -> str:
-    return GROUPS[0] if number < FIRST else GROUPS[1] if number < keys else GROUPS[2]
+def stage_of(number: int, keys: int = FRESH) -> str:
+    return STAGES[0] if number < FIRST else STAGES[1] if number < keys else STAGES[2]
 
 
 class Tables:
@@ -77,7 +77,8 @@ class Tables:
         segments = found.segments(filter(None, requests)) if found else {}
         for call, request in zip(calls, requests):
             own = segments[request["request_id"]] if request else []
-            self.rpcs.append({**run, **told(call), **seen(call, request, own)})
+            stage = stage_of(call["number"]) if call["method"] == "write" else ""
+            self.rpcs.append({**run, "stage": stage, **told(call), **seen(call, request, own)})
         if found:
             writes = [(c, r) for c, r in zip(calls, requests) if c["method"] == "write"]
             self.add_parts(run, found, writes, segments)
@@ -88,19 +89,19 @@ class Tables:
         client = [r for r in found.requests if (r["method"] or "").endswith("/kvclient")]
         life = found.segments(client)[client[0]["request_id"]]
         colour = colours(found, {"tcp", "exec"})
-        for group in GROUPS:
-            chosen = [(c, r) for c, r in writes if group_of(c["number"]) == group]
+        for stage in STAGES:
+            chosen = [(c, r) for c, r in writes if stage_of(c["number"]) == stage]
             for phase in PHASES:
                 spans = []
                 for call, request in chosen:
                     begin_ns, end_ns = call[phase]
                     of = life if phase == "gap" else segments[request["request_id"]]
                     spans.append((end_ns - begin_ns, windows.within(of, begin_ns, end_ns)))
-                self.parts += windows.breakdown(spans, colour, **run, group=group, phase=phase)
+                self.parts += windows.breakdown(spans, colour, **run, stage=stage, phase=phase)
             for side in ("client", "server"):
                 sums = lab.moved([r for _, r in chosen], side)
                 self.moved.append(
-                    {**run, "group": group, "side": side, "requests": len(chosen), **sums}
+                    {**run, "stage": stage, "side": side, "requests": len(chosen), **sums}
                 )
 
     def add_timeline(self, found: Capture, writes: list, segments: dict):
@@ -131,18 +132,18 @@ class Tables:
         life = found.segments(client)[client[0]["request_id"]]
         counts: Counter = Counter()
         for call, request in writes:
-            group = group_of(call["number"], SAMPLED_KEYS)
+            stage = stage_of(call["number"], SAMPLED_KEYS)
             for phase, of in (("process", segments[request["request_id"]]), ("gap", life)):
                 for piece in windows.within(of, *call[phase]):
                     if piece["samples"]:
                         names = functions_of(stacks[piece["stack_id"]])
-                        counts[group, phase, piece["category"], *names] += piece["stack_samples"]
+                        counts[stage, phase, piece["category"], *names] += piece["stack_samples"]
         for key, count in counts.items():
-            names = ("group", "phase", "category", "kernel_function", "own_function")
+            names = ("stage", "phase", "category", "kernel_function", "own_function")
             self.samples.append({"run": number, **dict(zip(names, key)), "samples": count})
         for side in ("client", "server"):
             sums = lab.moved([request for _, request in writes], side)
-            run = {"round": number, "arm": "sampled", "group": "all", "side": side}
+            run = {"round": number, "arm": "sampled", "stage": "all", "side": side}
             self.moved.append({**run, "requests": len(writes), **sums})
 
     def write(self, results: study.Results):

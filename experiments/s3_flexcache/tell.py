@@ -1,0 +1,2 @@
+def tell(r):
+    raise SystemExit(0)
