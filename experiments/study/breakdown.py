@@ -21,15 +21,21 @@ from .capture import RPCPROBE, Capture, Row
 SMALL = 0.01
 REST, REST_COLOUR = "smaller parts", "#d9d9d9"
 # A breakdown's columns but its labels.
-OWN = ("category", "side", "requests", "total_ns", "modelled_ns", "colour")
+OWN = ("phase", "category", "side", "requests", "total_ns", "modelled_ns", "colour")
 # Sides differ by a pattern on the category's colour.
 PATTERNS = {"client": "", "server": "/", "middle": "x", "kernel": "."}
 
 
 def of(
-    capture: Capture, requests: Iterable[Row], rpcprobe: str = RPCPROBE, **labels: Any
+    capture: Capture,
+    requests: Iterable[Row],
+    phases: bool = False,
+    rpcprobe: str = RPCPROBE,
+    **labels: Any,
 ) -> list[Row]:
     """Of complete requests of a capture: a row for each category and side, with these labels before.
+
+    With `phases` also for each phase of a process's life (`exec` requests).
 
     `requests` is how many there are, `total_ns` what all of them have of it, `modelled_ns` of that what is not measured,
     `colour` the category's in all of rpcprobe's figures. Ends the experiment if the sum is not that of the latencies.
@@ -37,13 +43,14 @@ def of(
     requests = list(requests)
     total_ns = sum(request["latency_ns"] for request in requests)
     wanted = pyarrow.array([request["request_id"] for request in requests], pyarrow.int64())
-    names = ["request_id", "category", "side", "duration_ns", "evidence"]
+    keys = [*(["phase"] if phases else []), "category", "side"]
+    names = ["request_id", *keys, "duration_ns", "evidence"]
     segments = pyarrow.parquet.read_table(capture.table("segments"), columns=names)
     segments = segments.filter(pyarrow.compute.is_in(segments["request_id"], wanted))
-    keys = ["category", "side", "evidence"]
-    parts: dict[tuple[str, str], Row] = {}
-    for sums in segments.group_by(keys).aggregate([("duration_ns", "sum")]).to_pylist():
-        part = parts.setdefault((sums["category"], sums["side"]), defaultdict(int))
+    parts: dict[tuple[str, ...], Row] = {}
+    grouped = segments.group_by([*keys, "evidence"])
+    for sums in grouped.aggregate([("duration_ns", "sum")]).to_pylist():
+        part = parts.setdefault(tuple(sums[key] for key in keys), defaultdict(int))
         part["total_ns"] += sums["duration_ns_sum"]
         if sums["evidence"] != "measured":
             part["modelled_ns"] += sums["duration_ns_sum"]
@@ -54,14 +61,13 @@ def of(
     return [
         {
             **labels,
-            "category": category,
-            "side": side,
+            **(values := dict(zip(keys, key, strict=True))),
             "requests": len(requests),
             "total_ns": part["total_ns"],
             "modelled_ns": part["modelled_ns"],
-            "colour": colour[category],
+            "colour": colour[values["category"]],
         }
-        for (category, side), part in sorted(parts.items(), key=lambda item: -item[1]["total_ns"])
+        for key, part in sorted(parts.items(), key=lambda item: -item[1]["total_ns"])
     ]
 
 
@@ -76,15 +82,22 @@ def colours(capture: Capture, kinds: Iterable[str], rpcprobe: str = RPCPROBE) ->
     return defaultdict(lambda: REST_COLOUR, found)
 
 
-def mean_ns(rows: Iterable[Row], category: str = "", side: str = "") -> float:
-    """A request's, of the categories that begin so and this side; `rows` are those of one breakdown."""
-    rows = list(rows)
-    chosen = (
+def count(rows: Iterable[Row]) -> int:
+    """Requests of breakdowns whose labels differ."""
+    labels = {tuple(v for k, v in row.items() if k not in OWN): row["requests"] for row in rows}
+    return sum(labels.values())
+
+
+def mean_ns(rows: Sequence[Row], category: str = "", side: str = "", phase: str = "") -> float:
+    """A request's, of what begins so; of several breakdowns the mean over all of their requests."""
+    found = sum(
         row["total_ns"]
         for row in rows
-        if row["category"].startswith(category) and row["side"].startswith(side)
+        if row["category"].startswith(category)
+        and row["side"].startswith(side)
+        and (row.get("phase") or "").startswith(phase)
     )
-    return sum(chosen) / rows[0]["requests"] if rows else 0.0
+    return found / count(rows) if rows else 0.0
 
 
 def bars(rows: Sequence[Row], label: str, title: str = "", **layout) -> go.Figure:
@@ -93,20 +106,16 @@ def bars(rows: Sequence[Row], label: str, title: str = "", **layout) -> go.Figur
     Several breakdowns may have the same label: they are added up, requests and all.
     """
     names = list(dict.fromkeys(row[label] for row in rows))
-    requests = defaultdict(dict)
     sums: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
     colour = {REST: REST_COLOUR}
     for row in rows:
-        # One breakdown's rows have the same labels.
-        labels = tuple(v for k, v in row.items() if k not in OWN)
-        requests[row[label]][labels] = row["requests"]
         sums[row["category"], row["side"]][row[label]] += row["total_ns"]
         colour[row["category"]] = row["colour"]
-    count = {name: sum(requests[name].values()) for name in names}
-    longest = max(sum(part[name] for part in sums.values()) / count[name] for name in names)
+    requests = {name: count([row for row in rows if row[label] == name]) for name in names}
+    longest = max(sum(part[name] for part in sums.values()) / requests[name] for name in names)
     shown: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for key, part in sums.items():
-        means = {name: part[name] / count[name] for name in names}
+        means = {name: part[name] / requests[name] for name in names}
         key = key if max(means.values()) >= SMALL * longest else (REST, "")
         for name in names:
             shown[key][name] += means[name]

@@ -1,0 +1,5 @@
+import study
+
+
+def tell(results):
+    return study.Document("S1")
