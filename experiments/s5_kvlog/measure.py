@@ -12,15 +12,13 @@ from study.capture import NETLAB, ROOT, Capture, Row, shell
 
 sys.path.append(str(ROOT / "experiments/labs"))
 import kvlog as lab  # noqa: E402
-from stamps import PHASES, between, seen, told, windows_of  # noqa: E402
+from stamps import STEPS, between, seen, told, windows_of  # noqa: E402
 
 # The first so many, and those that still store under a new key (of ten), as the numbers of writes.
 FIRST, FRESH, WRITES = 3, 10, 30
 STAGES = ("first", "new key", "overwrites")
 SAMPLES_PER_S, SAMPLED_WRITES, SAMPLED_KEYS = 4999, 200, 100
 MOST_SHIFT_US = 2_000_000
-# Of a time line: pieces of one category that lie so close together are drawn as one.
-CLOSE_NS = 20_000
 
 
 def measure(study_: study.Study):
@@ -57,6 +55,13 @@ def stage_of(number: int, keys: int = FRESH) -> str:
     return STAGES[0] if number < FIRST else STAGES[1] if number < keys else STAGES[2]
 
 
+def life_of_client(found: Capture) -> list[Row]:
+    """The segments of the client's process, from its start to its end; what it does itself is the client's here."""
+    program = [r for r in found.requests if (r["method"] or "").endswith("/kvclient")]
+    segments = found.segments(program)[program[0]["request_id"]]
+    return [{**s, "side": "client"} if s["comm"] == "kvclient" else s for s in segments]
+
+
 class Tables:
     def __init__(self):
         self.runs: list[Row] = []
@@ -65,7 +70,6 @@ class Tables:
         self.moved: list[Row] = []
         self.timeline: list[Row] = []
         self.samples: list[Row] = []
-        self.numbers: dict[int, list[Row]] = {}
 
     def add(self, run: Row, folder: Path, shift_ns: int, found: Capture | None):
         offset_ns, uncertainty_ns = lab.clock(folder)
@@ -86,18 +90,17 @@ class Tables:
                 self.add_timeline(found, writes, segments)
 
     def add_parts(self, run: Row, found: Capture, writes: list, segments: dict):
-        client = [r for r in found.requests if (r["method"] or "").endswith("/kvclient")]
-        life = found.segments(client)[client[0]["request_id"]]
+        life = life_of_client(found)
         colour = colours(found, {"tcp", "exec"})
         for stage in STAGES:
             chosen = [(c, r) for c, r in writes if stage_of(c["number"]) == stage]
-            for phase in PHASES:
+            for step in STEPS:
                 spans = []
                 for call, request in chosen:
-                    begin_ns, end_ns = call[phase]
-                    of = life if phase == "gap" else segments[request["request_id"]]
+                    begin_ns, end_ns = call[step]
+                    of = life if step == "gap" else segments[request["request_id"]]
                     spans.append((end_ns - begin_ns, windows.within(of, begin_ns, end_ns)))
-                self.parts += windows.breakdown(spans, colour, **run, stage=stage, phase=phase)
+                self.parts += windows.breakdown(spans, colour, **run, stage=stage, step=step)
             for side in ("client", "server"):
                 sums = lab.moved([r for _, r in chosen], side)
                 self.moved.append(
@@ -105,7 +108,7 @@ class Tables:
                 )
 
     def add_timeline(self, found: Capture, writes: list, segments: dict):
-        """The ten that store under a new key: pieces of each side's categories, close ones drawn as one."""
+        """The ten that store under a new key: their pieces, those of one category and side together."""
         colour = colours(found, {"tcp"})
         for call, request in writes[:FRESH]:
             for piece in merged(segments[request["request_id"]]):
@@ -128,18 +131,17 @@ class Tables:
             pair for pair in zip(calls, between(found, calls)) if pair[0]["method"] == "write"
         ]
         segments = found.segments(request for _, request in writes)
-        client = [r for r in found.requests if (r["method"] or "").endswith("/kvclient")]
-        life = found.segments(client)[client[0]["request_id"]]
+        life = life_of_client(found)
         counts: Counter = Counter()
         for call, request in writes:
             stage = stage_of(call["number"], SAMPLED_KEYS)
-            for phase, of in (("process", segments[request["request_id"]]), ("gap", life)):
-                for piece in windows.within(of, *call[phase]):
+            for step, of in (("process", segments[request["request_id"]]), ("gap", life)):
+                for piece in windows.within(of, *call[step]):
                     if piece["samples"]:
                         names = functions_of(stacks[piece["stack_id"]])
-                        counts[stage, phase, piece["category"], *names] += piece["stack_samples"]
+                        counts[stage, step, piece["category"], *names] += piece["stack_samples"]
         for key, count in counts.items():
-            names = ("stage", "phase", "category", "kernel_function", "own_function")
+            names = ("stage", "step", "category", "kernel_function", "own_function")
             self.samples.append({"run": number, **dict(zip(names, key)), "samples": count})
         for side in ("client", "server"):
             sums = lab.moved([request for _, request in writes], side)
@@ -152,21 +154,14 @@ class Tables:
 
 
 def merged(segments: list[Row]) -> list[Row]:
-    """Pieces of one category and side that are less than `CLOSE_NS` apart, as one as long as they are together, where the
-    first begins: so no time is drawn that is not there."""
+    """Neighbours of one category and side as one."""
     pieces: list[Row] = []
     for segment in segments:
-        near = [
-            p
-            for p in pieces[-4:]
-            if (p["category"], p["side"]) == (segment["category"], segment["side"])
-        ]
-        if near and segment["start_ns"] - near[-1]["end_ns"] < CLOSE_NS:
-            near[-1]["duration_ns"] += segment["duration_ns"]
-            near[-1]["end_ns"] = segment["start_ns"] + segment["duration_ns"]
+        names = segment["category"], segment["side"]
+        if pieces and (pieces[-1]["category"], pieces[-1]["side"]) == names:
+            pieces[-1]["duration_ns"] += segment["duration_ns"]
         else:
-            end_ns = segment["start_ns"] + segment["duration_ns"]
-            pieces.append({**segment, "end_ns": end_ns})
+            pieces.append({**segment})
     return pieces
 
 

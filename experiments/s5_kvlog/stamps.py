@@ -9,7 +9,7 @@ from study import windows
 from study.capture import Capture, Row, read_log
 
 # Whose lengths are kept: see `windows_of`.
-PHASES = ("send", "process", "answer", "response", "all", "gap")
+STEPS = ("send", "process", "answer", "response", "all", "gap")
 
 
 def windows_of(folder: Path, shift_ns: int) -> list[Row]:
@@ -60,7 +60,7 @@ def between(found: Capture, calls: list[Row]) -> list[Row]:
 
 def told(call: Row) -> Row:
     """What the stamps say of an RPC, and kvpost.py of them."""
-    lengths = {f"{phase}_ns": call[phase][1] - call[phase][0] for phase in PHASES}
+    lengths = {f"{step}_ns": call[step][1] - call[step][0] for step in STEPS}
     post = call["post"] or {}
     return {
         "method": call["method"],
