@@ -83,13 +83,15 @@ class Tables:
             log = list(log_of(folder, name, batches))
             for row in log:
                 if row["position"] in (*QUIET, *BUSY):
-                    took = {"position": row["position"], "took_ns": took_ns(row)}
+                    line = "quiet" if row["position"] in QUIET else "busy"
+                    took = {"line": line, "position": row["position"], "took_ns": took_ns(row)}
                     self.requests.append({**run, "operation": name, **took})
             if not found:
                 continue
             trees = [(row, Tree(row, lab.messages(calls, row), segments)) for row in log]
             right = sum(tree.is_right() for _, tree in trees)
-            count = {"operations": len(log), "right": right}
+            others = sorted({tree.told() for _, tree in trees if not tree.is_right()})
+            count = {"operations": len(log), "right": right, "others": "; ".join(others)}
             self.messages.append({**run, "operation": name, **count})
             for line, positions in LINES.items():
                 chosen = [tree for row, tree in trees if row["position"] in positions]
@@ -118,6 +120,14 @@ class Tree:
 
     def is_right(self) -> bool:
         return lab.is_right(self.row["method"], self.calls)
+
+    def told(self) -> str:
+        """Who asked whom, and on whose behalf."""
+        known = {call["request_id"] for call in self.calls}
+        return ", ".join(
+            lab.who(call) + (" below another" if call["parent_request_id"] in known else "")
+            for call in self.calls
+        )
 
     def pieces(self) -> Iterator[Row]:
         """All segments of the operation's critical path, each with the innermost request that it lies in (`call`)."""

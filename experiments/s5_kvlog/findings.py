@@ -209,6 +209,8 @@ def first_ones(document: Document, facts: Facts):
     wires = [facts.of_runs("wire_ns", (stage,), "probed") for stage in ("first", *NEW)]
     longer = [first - later for first, later in zip(*wires)]
     low, high = study.interval(longer)
+    shares = {when: sum(of) / len(of) for when, of in held.items()}
+    held_more = shares["first"] > 2 * shares["later"]
     whole = study.median(facts.more_of_first("process"))
     faults = study.median(facts.more_of_first("process", "fault"))
     counts = [
@@ -219,9 +221,13 @@ def first_ones(document: Document, facts: Facts):
     document.say(
         f"""**The first RPCs are slower because of {
             "page faults" if faults > whole / 2 else "more than page faults"
-        }{" and the wire" if slow_start else ", not of TCP's slow start"}.** The first 3 take {
-            ns(whole)
-        } more to process
+        }{
+            " and the wire"
+            if slow_start
+            else ", and some because TCP held bytes back"
+            if held_more
+            else ", not of TCP's slow start"
+        }.** The first 3 take {ns(whole)} more to process
         than later ones under new keys (median over {facts.rounds} runs), {
             ns(faults)
         } of it page faults: {counts[0]:.0f} in the median
