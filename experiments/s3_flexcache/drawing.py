@@ -90,6 +90,6 @@ def with_the_line(facts: Facts) -> go.Figure:
             y=names,
             marker=hollow if number else {"color": study.colour(0)},
         )
-    made.update_layout(legend={"orientation": "h", "y": 1.12, "x": 0})
+    made.update_layout(legend={"orientation": "h", "y": -0.2, "x": 0})
     made.update_yaxes(autorange="reversed", automargin=True)
     return made

@@ -175,11 +175,11 @@ def wire(document: Document, facts: Facts):
         rows.append(
             [
                 NAMES[operation],
-                f"{request} + {answer}",
-                ns(line),
+                f"{request} + {answer}" if line else "none",
+                ns(line) if line else "",
                 ns(measured),
-                percent(line / (line + measured)),
-                percent(line / reported) if reported else "",
+                percent(line / (line + measured)) if line else "",
+                percent(line / reported) if line and reported else "",
             ]
         )
     document.table(

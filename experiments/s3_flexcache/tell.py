@@ -44,7 +44,7 @@ def attributed(facts: Facts, operation: str) -> str:
         for transport, name in (("udp", "over UDP"), ("tcp", "over TCP"), ("unix", "by IPC"))
     }
     shares = ", ".join(f"{name} {percent(of / whole_ns)}" for name, of in by.items() if of)
-    parts = breakdown.largest(facts.part(operation), requests=facts.count(operation))
+    parts = breakdown.largest(facts.part(operation), 0.1, facts.count(operation))
     return f"of {ns(whole_ns)}: {shares}; {parts}"
 
 

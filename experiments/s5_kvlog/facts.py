@@ -11,12 +11,13 @@ Row = dict[str, Any]
 SEND_NS, SEND_ESTIMATE_NS = 9_972_000, 10_000_000
 PROCESS_NS, PROCESS_ESTIMATE_NS = 1_118_000, 100_000
 ANSWER_NS, ANSWER_ESTIMATE_NS = 10_000, 2_000
-RESPONSE_NS, TOUCHES = 350_000, 8
+RESPONSE_NS = 350_000
 # At the rate of the link: the value in frames, but for the burst that passes at once (experiments/labs/kvlog.py).
 BY_RATE_NS = (1_000_000 * 9014 / 8948 - 16_000) * 8
 PAGE_BYTES = 4096
 # The ten writes that the report shows store under new keys here.
 TEN, NEW, OVER = ("first", "new key"), ("new key",), ("overwrites",)
+ALL_WRITES = (*TEN, *OVER)
 
 
 class Facts:
