@@ -55,10 +55,16 @@ def one_more_ipc(document: Document, facts: Facts):
     )
     operations = sum(row["operations"] for row in facts.messages)
     right = sum(row["right"] for row in facts.messages)
-    others = sorted({row["others"] for row in facts.messages if row["others"]})
+    unlinked = sum(row["unlinked"] for row in facts.messages)
+    missing = operations - right - unlinked
+    others = (
+        ""
+        if operations == right
+        else f"; in {unlinked:,} the inner request was not found below the client's, {missing:,} had other requests"
+    )
     document.say(
         f"""The requests were found as they should be, those of a server below the client's, in {right:,} of {operations:,}
-        operations{": others had " + " or ".join(others) if others else ""}. Medians of the probed ones on a quiet line:"""
+        operations{others}. Medians of the probed ones on a quiet line:"""
     )
     document.code(
         "\n".join(
@@ -108,9 +114,10 @@ def proxy(document: Document, facts: Facts):
     elif shown:
         head = "The null proxy invocation is above the null RPC, and not slightly"
     else:
-        head = "That the null proxy invocation is above the null RPC is not shown by the programs alone"
+        most = max(high / base for _, _, _, high, base in sides)
+        head = f"No difference between the null proxy invocation and the null RPC is shown, or at most {percent(most)}"
     document.say(
-        f"""**{head}.** It takes more by: {said}. The object server's work is {ns(server_user(facts, "invoke_udp"))}
+        f"""**{head}.** By the programs alone it takes more by: {said}. The object server's work is {ns(server_user(facts, "invoke_udp"))}
         in user mode against {ns(server_user(facts, "null_udp"))} for the null RPC. Its frames have {bytes_more} bytes more,
         which is {ns(line_ns)} on two Ethernets that send each bit, and would be {percent(line_ns / REPORTED_NS["invoke_udp"])}
         of the reported {ns(REPORTED_NS["invoke_udp"])}."""
@@ -131,7 +138,8 @@ def udp_or_tcp(document: Document, facts: Facts):
     else:
         head = "No difference between UDP and TCP is shown"
     stacks = {
-        by: sum(facts.mean(f"null_{by}", category=of) for of in (f"kernel.{by}", "wire.stack"))
+        by: facts.mean(f"null_{by}", category=f"kernel.{by}")
+        + facts.mean(f"null_{by}", category="wire.stack")
         for by in ("udp", "tcp")
     }
     document.say(

@@ -90,13 +90,15 @@ class Tables:
                 continue
             trees = [(row, Tree(row, lab.messages(calls, row), segments)) for row in log]
             right = sum(tree.is_right() for _, tree in trees)
-            others = sorted({tree.told() for _, tree in trees if not tree.is_right()})
-            count = {"operations": len(log), "right": right, "others": "; ".join(others)}
+            wrong = [tree for _, tree in trees if not tree.is_right()]
+            # These have their requests, but one that a server made is not below the one it made that for.
+            unlinked = [tree for tree in wrong if tree.is_whole()]
+            count = {"operations": len(log), "right": right, "unlinked": len(unlinked)}
             self.messages.append({**run, "operation": name, **count})
             for line, positions in LINES.items():
                 chosen = [tree for row, tree in trees if row["position"] in positions]
                 labels = {**run, "operation": name, "line": line}
-                self.parts += parts(chosen, colour, labels)
+                self.parts += parts(middle_half(chosen), colour, labels)
                 self.calls += of_calls(chosen, labels)
             if run["round"] == 0 and lab.MESSAGES[method]:
                 quiet = [tree for row, tree in trees if row["position"] in QUIET]
@@ -121,13 +123,8 @@ class Tree:
     def is_right(self) -> bool:
         return lab.is_right(self.row["method"], self.calls)
 
-    def told(self) -> str:
-        """Who asked whom, and on whose behalf."""
-        known = {call["request_id"] for call in self.calls}
-        return ", ".join(
-            lab.who(call) + (" below another" if call["parent_request_id"] in known else "")
-            for call in self.calls
-        )
+    def is_whole(self) -> bool:
+        return sorted(map(lab.who, self.calls)) == sorted(lab.MESSAGES[self.row["method"]])
 
     def pieces(self) -> Iterator[Row]:
         """All segments of the operation's critical path, each with the innermost request that it lies in (`call`)."""
@@ -151,6 +148,12 @@ def cut(spans: list[tuple[Row, int, int]], inner: Row) -> Iterator[tuple[Row, in
         yield call, begin_ns, from_ns
         yield inner, from_ns, to_ns
         yield call, to_ns, end_ns
+
+
+def middle_half(trees: list[Tree]) -> list[Tree]:
+    """Without the quickest and the slowest quarter."""
+    ordered = sorted(trees, key=lambda tree: took_ns(tree.row))
+    return ordered[len(ordered) // 4 : len(ordered) - len(ordered) // 4]
 
 
 def transport(call: Row) -> str:

@@ -15,7 +15,8 @@ def tell(results: study.Results) -> Document:
         f"""{facts.rounds} rounds of a run without the probe and one with it, in random order, on two Ethernets of 10 Mbit/s
         and a router, each a network namespace. *Ours* is by the client's own stamps without the probe, on a quiet line: the
         median of the runs' medians, and the least and the most of these. What it is *attributed to* are means of the probed
-        operations. `~`: in part modelled. A request's category lies with the client or the server of that request."""
+        operations on a quiet line, without the quickest and the slowest quarter of each run. `~`: in part modelled. A part lies
+        with the client or the server of the request that it is in."""
     )
     document.compared(compared(facts))
     document.head("Findings")
