@@ -1,5 +1,6 @@
 """RESULTS.md of s3_flexcache."""
 
+import costs
 import findings
 from facts import LOCAL_CALL, NAMES, NO_CALL, REMOTE, REPORTED_NS, Facts
 
@@ -20,7 +21,7 @@ def tell(results: study.Results) -> Document:
     )
     document.compared(compared(facts))
     document.head("Findings")
-    for finding in findings.ALL:
+    for finding in (*findings.ALL, *costs.ALL):
         finding(document, facts)
     document.head("Measured on")
     document.say(f"On {told_of_machine(facts.machine)}.")
