@@ -29,42 +29,69 @@ MESSAGES = {
 }
 REQUESTS = 30
 
-SCRIPT = """
+# The servers, and a client that holds the object 1.1.0. What $here and $there begin with runs on the client's host and
+# on the server's.
+START = f"""
+for name in consistency_cacher process_cacher objserver flexclient; do
+    ln -s {TARGETS}/flexcache/$name $name
+done
 pids=
 trap 'kill $pids' EXIT
-until_said() { for i in $(seq 100); do grep -qs "$2" "$1" && return; sleep 0.1; done; exit 3; }
+until_said() {{ for i in $(seq 100); do grep -qs "$2" "$1" && return; sleep 0.1; done; exit 3; }}
 mkdir node0 node1
 nodes=10.77.1.2:7302,10.77.2.2:7303
-"$netlab" in server ./consistency_cacher --dir node1 --port 7303 > home &
+there="{NETLAB} in server $there"
+$there ./consistency_cacher --dir node1 --port 7303 > home &
 pids="$pids $!"
-./consistency_cacher --dir node0 --port 7302 > away &
+$here ./consistency_cacher --dir node0 --port 7302 > away &
 pids="$pids $!"
-"$netlab" in server ./objserver > objects &
+$there ./objserver > objects &
 pids="$pids $!"
 until_said home ready; until_said away ready; until_said objects ready
-"$netlab" in server ./flexclient --method create --requests 1 --node 1 --dir node1 \
-    --nodes $nodes --hold > held &
+$there ./flexclient --method create --requests 1 --node 1 --dir node1 --nodes $nodes --hold > held &
 pids="$pids $!"
 until_said held 'is done'
-for method in null invoke; do
-    ./flexclient --method $method --server 10.77.2.2:7301 --requests $REQUESTS --log $method.csv
-done
-./flexclient --method create --requests $REQUESTS --dir node0 --nodes $nodes --log create.csv
-for method in validate cache read invalidate; do
-    ./flexclient --method $method --requests $REQUESTS --object 1.1.0 --dir node0 \
-        --nodes $nodes --log $method.csv
-done
 """
+# What each method's client is told.
+OPTIONS = {
+    "null": "--server 10.77.2.2:7301",
+    "invoke": "--server 10.77.2.2:7301",
+    "create": "--dir node0 --nodes $nodes",
+    **dict.fromkeys(
+        ["validate", "cache", "read", "invalidate"], "--dir node0 --nodes $nodes --object 1.1.0"
+    ),
+}
+
+
+def ask(method: str, requests: int, log: str, *options: str) -> str:
+    """The line of the script that has a client do so."""
+    told = " ".join([f"--method {method} --requests {requests} --log {log}", *options])
+    return f"$here ./flexclient {told} {OPTIONS[method]}\n"
+
+
+def messages(calls: list[dict], row: dict) -> list[dict]:
+    """Those of an operation of the client's log, outermost first."""
+    during = [c for c in calls if row["begin_ns"] <= c["start_ns"] < row["end_ns"]]
+    return sorted(during, key=lambda c: (c["start_ns"], -c["latency_ns"]))
+
+
+def who(call: dict) -> str:
+    return f"{call['client_comm']} > {call['server_comm']}"
+
+
+def is_right(method: str, found: list[dict]) -> bool:
+    """Whether an operation has its messages, those of a server below the client's."""
+    asked_by = {call["request_id"]: call["client_comm"] for call in found}
+    inner = [call for call in found if call["client_comm"] == "consistency_cac"]
+    linked = all(asked_by.get(call["parent_request_id"]) == "flexclient" for call in inner)
+    return sorted(map(who, found)) == sorted(MESSAGES[method]) and linked
 
 
 def lab(rpcprobe: str, scratch: Path) -> bool:
-    folder = scratch / "flexcache"
-    names = ["consistency_cacher", "process_cacher", "objserver", "flexclient"]
-    setting = f"netlab={NETLAB} REQUESTS={REQUESTS}\n"
-    links = "".join(f"ln -s {TARGETS / 'flexcache' / name} {name}\n" for name in names)
-    inner = setting + links + SCRIPT
-    (folder.parent / "inner.sh").write_text(inner)
-    found = capture(rpcprobe, folder, f"{NETLAB} routed -- /bin/sh -e {scratch}/inner.sh")
+    asks = (ask(method, REQUESTS, f"{method}.csv") for method in MESSAGES)
+    (scratch / "inner.sh").write_text(START + "".join(asks))
+    script = f"{NETLAB} routed -- /bin/sh -e {scratch}/inner.sh"
+    found = capture(rpcprobe, scratch / "flexcache", script)
     calls = [request for request in found.requests if request["kind"] == "oncrpc"]
 
     print("flexcache, two Ethernets of 10 Mbit/s: messages of each operation")
@@ -75,19 +102,11 @@ def lab(rpcprobe: str, scratch: Path) -> bool:
     for method, expected in MESSAGES.items():
         # Those of several of each operation: the method's own come last, once it has a copy.
         log = [row for row in found.log(f"{method}.csv") if row["method"] == method]
-        right = 0
-        seen: set[tuple[str, ...]] = set()
-        for row in log:
-            during = [c for c in calls if row["begin_ns"] <= c["start_ns"] < row["end_ns"]]
-            asked = sorted(during, key=lambda c: (c["start_ns"], -c["latency_ns"]))
-            names = [f"{c['client_comm']} > {c['server_comm']}" for c in asked]
-            seen.add(tuple(names))
-            asked_by = {c["request_id"]: c["client_comm"] for c in during}
-            inner = [c for c in during if c["client_comm"] == "consistency_cac"]
-            linked = all(asked_by.get(c["parent_request_id"]) == "flexclient" for c in inner)
-            right += sorted(names) == sorted(expected) and linked
+        of_each = [messages(calls, row) for row in log]
+        right = sum(is_right(method, each) for each in of_each)
         good &= right == len(log) == REQUESTS
-        said = "; ".join(", ".join(names) or "none" for names in sorted(seen))
+        seen = sorted({tuple(map(who, each)) for each in of_each})
+        said = "; ".join(", ".join(names) or "none" for names in seen)
         numbers = "/".join(sorted({str(len(names)) for names in seen}))
         took = us(p50(row["end_ns"] - row["begin_ns"] for row in log))
         print(f"  {method:12}{len(log):>5}{numbers:>10}{len(expected):>11}{took:>12}  {said}")

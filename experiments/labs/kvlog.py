@@ -19,29 +19,66 @@ BYTES, RATE, SHIFT_US, BURST_BYTES = 1_000_000, 1e9, 250_000, 16_000
 LIMIT_PERCENT = 3
 # Ethernet, IPv4 and TCP with its time stamp, for each 8948 bytes of payload (the link has jumbo frames).
 WIRE_BYTES = BYTES * (9014 / 8948)
-INNER = f"""
-{NETLAB} in server {FOLDER}/kvserver --clock-shift-us {SHIFT_US} --log server.csv > said &
+BY_RATE_NS = (WIRE_BYTES - BURST_BYTES) * 8 / RATE * 1e9
+
+
+def script(requests: int, keys: int = 10, shift_us: int = SHIFT_US) -> str:
+    """What runs on the link's client: so many writes. What $here and $there begin with runs on the client's host and on
+    the server's."""
+    return f"""
+{NETLAB} in server $there {FOLDER}/kvserver --clock-shift-us {shift_us} --log server.csv > said &
 server=$!
 trap 'kill $server' EXIT
 for i in $(seq 100); do grep -qs ready said && break; sleep 0.1; done
-{FOLDER}/kvclient --server 10.77.0.2 --pings 20 --requests $REQUESTS --bytes {BYTES} --log client.csv
+$here {FOLDER}/kvclient --server 10.77.0.2 --pings 20 --requests {requests} --keys {keys} \
+    --bytes {BYTES} --log client.csv
 """
 
 
+def clock(folder: Path) -> tuple[int, int]:
+    """What kvpost.py finds in the logs: how far the server's clock is ahead, and how uncertain that is; in parts.csv
+    the parts of each RPC."""
+    post = [FOLDER / "kvpost.py", "client.csv", "--server-log", "server.csv", "-o", "parts.csv"]
+    post += ["--rate-mbit", "1000", "--burst", str(BURST_BYTES)]
+    said = subprocess.run(post, cwd=folder, check=True, capture_output=True, text=True).stdout
+    offset = re.search(r"offset_ns (-?\d+) uncertainty_ns (\d+)", said)
+    return int(offset.group(1)), int(offset.group(2))
+
+
+def large(found: Capture) -> list[dict]:
+    """The requests that carry a value."""
+    return [r for r in found.requests if r["kind"] == "tcp" and (r["request_bytes"] or 0) >= BYTES]
+
+
+def moved(requests: list[dict], side: str) -> dict[str, int]:
+    """What the kernel copied at an end for these requests, on their way or beside it."""
+    names = ("bytes", "cpu_ns", "copy_ns", "samples", "copy_samples")
+    return {name: sum(r[f"{side}_moved_{name}"] or 0 for r in requests) for name in names}
+
+
+def functions(found: Capture) -> dict[int, list[dict]]:
+    """Of each stack, innermost first."""
+    stacks = defaultdict(list)
+    for frame in pyarrow.parquet.read_table(found.table("stacks")).to_pylist():
+        stacks[frame["stack_id"]].append(frame)
+    return stacks
+
+
 def lab(rpcprobe: str, scratch: Path) -> bool:
-    folder = scratch / "kvlog"
-    (scratch / "inner.sh").write_text(INNER)
-    script = f"{NETLAB} link -- /bin/sh -e {scratch}/inner.sh"
-    found = capture(rpcprobe, folder, f"REQUESTS=10 {script}")
+    def run(name: str, requests: int, *options: str) -> Capture:
+        (scratch / "inner.sh").write_text(script(requests))
+        inner = f"{NETLAB} link -- /bin/sh -e {scratch}/inner.sh"
+        return capture(rpcprobe, scratch / name, inner, *options)
+
+    found = run("kvlog", 10)
     writes = large(found)
     good = check("ten requests of 1 MB, complete", [r["complete"] for r in writes] == [True] * 10)
     segments = found.segments(writes)
-    by_rate_ns = (WIRE_BYTES - BURST_BYTES) * 8 / RATE * 1e9
     wire_ns = p50((r["wire.qdisc"] or 0) + (r["wire.link"] or 0) for r in writes)
     print(f"kvlog, 1 MB over 1 Gbit/s, latency p50 {us(p50(r['latency_ns'] for r in writes))}")
-    off = (wire_ns - by_rate_ns) / by_rate_ns * 100
+    off = (wire_ns - BY_RATE_NS) / BY_RATE_NS * 100
     print(
-        f"  bytes / rate {us(by_rate_ns)}; wire.qdisc + wire.link {us(wire_ns)} p50: {off:+.2f} %"
+        f"  bytes / rate {us(BY_RATE_NS)}; wire.qdisc + wire.link {us(wire_ns)} p50: {off:+.2f} %"
     )
     good &= check(f"within {LIMIT_PERCENT} %", abs(off) <= LIMIT_PERCENT)
 
@@ -53,22 +90,19 @@ def lab(rpcprobe: str, scratch: Path) -> bool:
     for (side, category), ns in spent.most_common(10):
         print(f"    {side:8}{category:20}{us(ns / len(writes)):>12}")
 
-    sampled = capture(rpcprobe, scratch / "stacks", f"REQUESTS=200 {script}", "--stacks")
+    sampled = run("stacks", 200, "--stacks")
     good &= kernel_copies(writes, large(sampled))
-    functions = own_copies(sampled)
+    samples = own_copies(sampled)
     print(
         "  the server's user time, samples by function and who called it (of 200 others, --stacks):"
     )
-    for function, samples in functions.most_common(5):
-        print(f"    {samples:>5}  {function[:100]}")
-    copies = sum(n for f, n in functions.items() if re.search("mem(cpy|move)|split|Store::", f))
+    for function, count in samples.most_common(5):
+        print(f"    {count:>5}  {function[:100]}")
+    copies = sum(n for f, n in samples.items() if re.search("mem(cpy|move)|split|Store::", f))
     good &= check("its copies have the names of the functions that make them", copies > 0)
 
-    post = [FOLDER / "kvpost.py", "client.csv", "--server-log", "server.csv"]
-    post += ["--rate-mbit", "1000", "--burst", str(BURST_BYTES)]
-    said = subprocess.run(post, cwd=folder, check=True, capture_output=True, text=True).stdout
-    offset = re.search(r"offset_ns (-?\d+) uncertainty_ns (\d+)", said)
-    off_ns, within_ns = int(offset.group(1)) - SHIFT_US * 1000, int(offset.group(2))
+    offset_ns, within_ns = clock(found.folder)
+    off_ns = offset_ns - SHIFT_US * 1000
     print(
         f"  offset of the server's clock by its own stamps: {off_ns:+,} ns off the {SHIFT_US} us injected"
     )
@@ -76,11 +110,6 @@ def lab(rpcprobe: str, scratch: Path) -> bool:
         check(f"that is within its uncertainty, {within_ns:,} ns", abs(off_ns) <= within_ns)
         and good
     )
-
-
-def large(found: Capture) -> list[dict]:
-    """The requests that carry a value."""
-    return [r for r in found.requests if r["kind"] == "tcp" and (r["request_bytes"] or 0) >= BYTES]
 
 
 def kernel_copies(writes: list[dict], sampled: list[dict]) -> bool:
@@ -94,17 +123,12 @@ def kernel_copies(writes: list[dict], sampled: list[dict]) -> bool:
     )
     right = True
     for side in ("client", "server"):
-
-        def sums(of: list[dict], side=side) -> dict[str, int]:
-            names = ("bytes", "cpu_ns", "copy_ns", "samples", "copy_samples")
-            return {name: sum(r[f"{side}_moved_{name}"] for r in of) for name in names}
-
-        moved, others = sums(writes), sums(sampled)
+        own, others = moved(writes, side), moved(sampled, side)
         count, samples = len(writes), others["samples"]
         share = others["copy_samples"] / max(samples, 1)
         print(
-            f"    {side:8}{moved['bytes'] / count:>12,.0f}{us(moved['cpu_ns'] / count):>20}"
-            f"{us(moved['copy_ns'] / count):>12}{us(moved['cpu_ns'] / count * share):>12}{samples:>12}"
+            f"    {side:8}{own['bytes'] / count:>12,.0f}{us(own['cpu_ns'] / count):>20}"
+            f"{us(own['copy_ns'] / count):>12}{us(own['cpu_ns'] / count * share):>12}{samples:>12}"
         )
         right &= samples > 0 and others["copy_samples"] > 0
         right &= all(
@@ -117,16 +141,14 @@ def kernel_copies(writes: list[dict], sampled: list[dict]) -> bool:
 
 def own_copies(found: Capture) -> Counter:
     """Samples of the server's user time, by the innermost functions."""
-    writes = large(found)
-    callers = defaultdict(list)
-    for frame in pyarrow.parquet.read_table(found.table("stacks")).to_pylist():
-        callers[frame["stack_id"]].append(frame["function"])
-    functions: Counter = Counter()
-    for own in found.segments(writes).values():
+    stacks = functions(found)
+    samples: Counter = Counter()
+    for own in found.segments(large(found)).values():
         for s in own:
             if s["side"] == "server" and s["category"] == "user" and s["samples"]:
-                functions[" < ".join(callers[s["stack_id"]][:3])] += s["stack_samples"]
-    return functions
+                names = [frame["function"] for frame in stacks[s["stack_id"]][:3]]
+                samples[" < ".join(names)] += s["stack_samples"]
+    return samples
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from .figures import colour, figure
 from .results import Results
 from .runs import rounds
 from .statistics import interval, median, quantile, slope
-from .text import Document, ms, ns, percent, us
+from .text import Document, ms, ns, percent, spread, us
 
 __all__ = [
     "Capture",
@@ -33,5 +33,6 @@ __all__ = [
     "quantile",
     "rounds",
     "slope",
+    "spread",
     "us",
 ]

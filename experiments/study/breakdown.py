@@ -16,6 +16,7 @@ import pyarrow.parquet
 
 from . import figures
 from .capture import RPCPROBE, Capture, Row
+from .text import ns, percent
 
 # Of parts that are drawn as one: less than this of the longest bar each.
 SMALL = 0.01
@@ -98,6 +99,26 @@ def mean_ns(rows: Sequence[Row], category: str = "", side: str = "", phase: str 
         and (row.get("phase") or "").startswith(phase)
     )
     return found / count(rows) if rows else 0.0
+
+
+def largest(rows: Sequence[Row], least: float = 0.05, requests: int = 0) -> str:
+    """The parts with at least this share of all, for a text: `fault (server) ~ 620 us (70.1 %), ...`; `~`: in part modelled.
+
+    Of each request on average; `requests` is how many there are if the breakdowns are of the same ones."""
+    requests = requests or count(rows)
+    sums: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+    for row in rows:
+        part = sums[row["category"], row["side"]]
+        part[0] += row["total_ns"]
+        part[1] += row["modelled_ns"]
+    total_ns = sum(found for found, _ in sums.values())
+    said = []
+    for (category, side), (found, modelled) in sorted(sums.items(), key=lambda item: -item[1][0]):
+        if found >= least * total_ns:
+            name = f"{category} ({side})" if side else category
+            mark = " ~" if modelled >= 0.01 * found else ""
+            said.append(f"{name}{mark} {ns(found / requests)} ({percent(found / total_ns)})")
+    return ", ".join(said)
 
 
 def bars(rows: Sequence[Row], label: str, title: str = "", **layout) -> go.Figure:

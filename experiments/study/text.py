@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 
 HEADS = ("", "reported", "ours", "attributed to")
 
@@ -27,6 +28,11 @@ def ms(value_ns: float, decimals: int = 3) -> str:
 
 def percent(share: float, decimals: int = 1, sign: bool = False) -> str:
     return f"{share * 100:{'+' if sign else ''}.{decimals}f} %"
+
+
+def spread(runs_ns: Sequence[float]) -> str:
+    """Of one time a run: their median, and the least and the most of them."""
+    return f"{ns(median(runs_ns))} ({ns(min(runs_ns))} to {ns(max(runs_ns))})"
 
 
 class Document:
@@ -61,6 +67,7 @@ class Document:
 
     def show(self, name: str, figure, what: str):
         """A plotly figure: figures/NAME.svg, and in figures.html."""
+        what = " ".join(what.split())
         self.figures[name] = figure
         self.blocks.append(f"![{what}](figures/{name}.svg)\n\n*{what}*")
 
