@@ -1,0 +1,5 @@
+from study import Document
+
+
+def tell(results):
+    return Document("S4")
