@@ -20,8 +20,10 @@ ip link set lo up
 server=$!
 trap 'kill $server' EXIT
 for i in $(seq 200); do grep -qs ready said && break; sleep 0.05; done
+head -1 /proc/stat > stat
 {client} {folder}/greeter_client --server localhost:7400 --clients {clients} --requests {requests} \\
     --log client.csv > figures
+head -1 /proc/stat >> stat
 trap - EXIT
 kill $server
 wait $server
@@ -70,12 +72,20 @@ def bare(study: Study, requests: int, own: Row, tables: dict[str, list[Row]]):
         of_run(folder, own, {**cpu, "before_ns": None, "after_ns": None, "retaken": 0}, tables)
 
 
+def idle(folder: Path) -> tuple[int, int]:
+    """Idle time and all time of the machine's CPUs while the client ran, in ticks."""
+    before, after = ([int(n) for n in line.split()[1:9]] for line in (folder / "stat").open())
+    spent = [b - a for a, b in zip(before, after)]
+    return spent[3] + spent[4], sum(spent)
+
+
 def of_run(folder: Path, own: Row, more: Row, tables: dict[str, list[Row]]):
     """`runs` has a row a run, `clients` one a client and unit."""
     log = read_log(folder / "client.csv")
     later = [line for line in log if line["request"]]
     latencies = [line["end_ns"] - line["begin_ns"] for line in later]
     whole_ns = max(line["end_ns"] for line in later) - min(line["begin_ns"] for line in later)
+    idle_ticks, all_ticks = idle(folder)
     wall, untruncated, truncated = re.findall(
         r"([\d.]+|inf) by the (?:clock|sum)", (folder / "figures").read_text()
     )
@@ -87,6 +97,8 @@ def of_run(folder: Path, own: Row, more: Row, tables: dict[str, list[Row]]):
             "max_ns": max(latencies),
             "total_ns": sum(latencies),
             "whole_ns": whole_ns,
+            "idle_ticks": idle_ticks,
+            "all_ticks": all_ticks,
             "printed_calls_per_ms": float(wall),
             "printed_untruncated_per_ms": float(untruncated),
             "printed_truncated_per_ms": float(truncated),
@@ -110,8 +122,7 @@ def of_run(folder: Path, own: Row, more: Row, tables: dict[str, list[Row]]):
             )
     if not own["probe"]:
         tables.setdefault("latencies", []).extend(
-            {**own, "quantile": q, "latency_ns": quantile(latencies, q)}
-            for q in QUANTILES
+            {**own, "quantile": q, "latency_ns": quantile(latencies, q)} for q in QUANTILES
         )
 
 
