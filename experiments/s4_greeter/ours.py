@@ -6,22 +6,7 @@ from dataclasses import dataclass, field
 
 from study import Results, median
 from study.capture import Row
-
-
-@dataclass
-class Spread:
-    """Of one figure a run: the median of the runs, the least and the most."""
-
-    runs: list[float]
-
-    @property
-    def middle(self) -> float:
-        return median(self.runs)
-
-    def told(self, unit: float, decimals: int, name: str = "") -> str:
-        low, high = min(self.runs) / unit, max(self.runs) / unit
-        name = f" {name}" if name else ""
-        return f"{self.middle / unit:,.{decimals}f}{name} ({low:,.{decimals}f} to {high:,.{decimals}f})"
+from study.wording import Spread
 
 
 @dataclass

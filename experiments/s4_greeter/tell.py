@@ -3,6 +3,7 @@
 import math
 
 from study import Document, Results, breakdown, machine, percent, us
+from study.wording import largest
 
 import first
 from figures import by_quantile, by_unit
@@ -76,17 +77,6 @@ def compared(found: Numbers, results: Results, parts) -> list[list[str]]:
             ]
         )
     return rows
-
-
-def largest(parts, most: int = 3) -> str:
-    """The largest parts of a call, as shares of the mean."""
-    sums: dict[tuple[str, str], int] = {}
-    for row in parts:
-        key = row["category"], row["side"]
-        sums[key] = sums.get(key, 0) + row["total_ns"]
-    whole = sum(sums.values())
-    first_ones = sorted(sums.items(), key=lambda item: -item[1])[:most]
-    return ", ".join(f"{percent(ns / whole, 0)} {name} ({side})" for (name, side), ns in first_ones)
 
 
 def truncated_told(found: Numbers, count: int) -> str:
