@@ -41,7 +41,7 @@ def tell(text: Document, ours: Ours):
     bars = ours.bars(SOCKETS_6, 1, "sockets") + ours.bars(LOOKUP, 1, "gRPC")
     text.show(
         "transports",
-        breakdown.bars(bars, "who", height=300),
+        breakdown.bars(bars, "who", height=400),
         "A Lookup of one client by sockets (pool of 6) and by gRPC: mean between the client's stamps, all runs with the probe.",
     )
     a, b = ours.means(SOCKETS_6, 1), ours.means(LOOKUP, 1)

@@ -34,7 +34,7 @@ def by_unit(found: Numbers) -> go.Figure:
         xaxis_type="log",
         yaxis_type="log",
     )
-    units = sorted({unit_ns for _, unit_ns in found.truncated})
+    units = sorted({unit_ns for _, unit_ns in found.truncated if unit_ns >= 1000})
     for number, (count, name) in enumerate(NAMES.items()):
         shown = [(u, median(found.truncated[count, u])) for u in units]
         shown = [(u, value) for u, value in shown if math.isfinite(value)]
@@ -52,6 +52,6 @@ def by_unit(found: Numbers) -> go.Figure:
             mode="lines",
             line={"color": colour(number), "dash": "dash"},
         )
-    ticks = {1: "1 ns", 1_000: "1 us", 10_000: "10 us", 100_000: "100 us", 1_000_000: "1 ms"}
+    ticks = {1_000: "1 us", 10_000: "10 us", 100_000: "100 us", 1_000_000: "1 ms"}
     drawn.update_xaxes(tickvals=list(ticks), ticktext=list(ticks.values()))
     return drawn

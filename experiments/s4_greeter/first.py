@@ -7,8 +7,16 @@ from study.labs import greeter as lab
 
 from ours import Numbers
 
-WINDOW = ("the call",)
 SERVER = "(server's)"
+# Kinds have the colour of a category that they contain.
+LIKE = {
+    "user": "user",
+    "page faults": "fault",
+    "system calls": "kernel.tcp",
+    "no CPU": "runqueue.wakeup",
+    "interrupts": "interrupt",
+    "waits": "idle.peer",
+}
 NAMES = {
     "the channel": "until the name is looked up: the channel is made",
     "name resolution": "name resolution",
@@ -75,6 +83,7 @@ def finding(results: Results, found: Numbers, reported: tuple[float, float]) -> 
 def tell(text: Document, results: Results, found: Numbers):
     per_phase = medians(results)
     shown = [k for k in lab.KINDS if any(kinds[k] for kinds in per_phase.values())]
+    drawn_like = {row["category"]: row["colour"] for row in results.read("parts")}
     drawn = figure("median, us", "", barmode="stack", height=360)
     for number, kind in enumerate(shown):
         drawn.add_bar(
@@ -82,7 +91,7 @@ def tell(text: Document, results: Results, found: Numbers):
             name=kind,
             y=[NAMES[phase] for phase in per_phase],
             x=[kinds[kind] / 1e3 for kinds in per_phase.values()],
-            marker={"color": colour(number)},
+            marker={"color": drawn_like.get(LIKE.get(kind), colour(number))},
         )
     drawn.update_yaxes(autorange="reversed", automargin=True)
     runs = len({row["round"] for row in results.read("first")})

@@ -188,7 +188,7 @@ def steady(text: Document, found: Numbers, results: Results, parts):
     for count in (1, 2):
         name = "1 client" if count == 1 else "2 clients"
         rows += [{**row, "who": name} for row in parts[count]]
-    drawn = breakdown.bars(rows, "who", height=300)
+    drawn = breakdown.bars(rows, "who", height=400)
     text.show(
         "steady",
         drawn,
@@ -308,8 +308,8 @@ def influence(text: Document, found: Numbers):
         count: found.mean_ns(count, True).middle / found.mean_ns(count).middle - 1
         for count in (1, 2)
     }
-    text.say(
-        f"""With the probe the mean call takes {percent(more[1], sign=True)} (one client) and {
-            percent(more[2], sign=True)
-        } (two). No figure of the first table's column "ours" is from runs with it."""
-    )
+    retaken = sum(run["retaken"] for runs in found.runs.values() for run in runs)
+    one, two = (percent(more[count], sign=True) for count in (1, 2))
+    text.say(f"""With the probe the mean call takes {one} (one client) and {two} (two). No figure of the first table's
+        column "ours" is from runs with it. {retaken} captures were taken again, because a call of the log was missing or
+        incomplete in them, or the first call's parts did not add up.""")
