@@ -51,7 +51,7 @@ def finding(ours: Ours) -> str:
     report_more = " and ".join(f"{seconds:.1f} s" for seconds in needed)
     if only_five:
         cause = f"""A cause that gives a jump exactly there, whatever the pool, is a short listen queue: with a backlog of {SHORT_BACKLOG}, in which
-            {SHORT_BACKLOG + 1} connections fit, {at_five} requests in {runs} runs of five clients had their SYN dropped and waited a second for the next; none
+            {SHORT_BACKLOG + 1} connections fit, {at_five} request(s) in {runs} run(s) of five clients had their SYN dropped and waited a second for the next; none
             of four clients' had. The report's jumps are {report_more} more over {REPORTED_REQUESTS:,} requests, as of {report_lost} such requests.
             In our runs they add {us(added_ns)} to the mean, not the report's {us(median(reported_ns), 0)}; and what queue its server had is not known. So this is a
             possible cause, not a shown one."""

@@ -12,6 +12,12 @@ def finding(ours: Ours) -> str:
     wait_ns, busy_ns = (ours.each(SOCKETS_2, last, c) for c in ("wait_ns", "pool_busy_ns"))
     latency_ns = ours.each(SOCKETS_2, last, "total_ns", "requests")
     six_ns = ours.each(SOCKETS_6, last, "wait_ns")
+    six_busy_ns = ours.each(SOCKETS_6, last, "pool_busy_ns")
+    why = (
+        "a thread is free, but it has no CPU or not the interpreter's lock"
+        if six_busy_ns < 0.1 * six_ns
+        else f"in {us(six_busy_ns)} of that all six are busy"
+    )
     pairs = [
         more
         for clients in ours.clients
@@ -43,11 +49,11 @@ def finding(ours: Ours) -> str:
     } of the response time, both threads are busy. With 6 threads, which are more than the clients, it still waits {
         us(six_ns)
     }:
-        a thread is there, but has no CPU or not the interpreter's lock. More threads {
-        effect
-    }: with 6 instead of 2 a request takes {us(median(pairs), 0)} more (95 % interval {
-        us(low, 0)
-    } to {us(high, 0)}, {len(pairs)} pairs of runs with more than 2 clients). With the probe {
+        {why}. More threads {effect}: with 6 instead of 2 a request takes {
+        us(median(pairs), 0)
+    } more (95 % interval {us(low, 0)} to {us(high, 0)}, {
+        len(pairs)
+    } pairs of runs with more than 2 clients). With the probe {
         percent(queued / whole, 0)
     } of that wait is `queue.*`; before it,
         {

@@ -140,7 +140,9 @@ def test_jump(told, sql):
     )
     runs = sql("select count(*) from runs where short_backlog and not probe and clients = 5")[0][0]
     if lost[5] > 0 and lost[4] == 0:
-        assert f"{lost[5]} requests in {runs} runs of five clients had their SYN dropped" in told
+        assert (
+            f"{lost[5]} request(s) in {runs} run(s) of five clients had their SYN dropped" in told
+        )
     else:
         assert f"{lost[4]} requests of four clients and {lost[5]} of five had their SYN" in told
 
