@@ -10,6 +10,7 @@ connection and HTTP/2's settings begin.
 
 import re
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 from lab import TARGETS, Capture, capture, check, main, p50, us
@@ -82,11 +83,21 @@ def phases(parts: list[tuple[int, int, dict]], client: int) -> list[tuple[str, i
     return [(name, border) for (name, _), border in zip(PHASES, borders)]
 
 
-def split(found: Capture, call: dict, line: dict) -> bool:
-    """What the first call needed outside of its window, by phase and kind."""
+@dataclass
+class Outside:
+    """What a first call needed outside of its window: `sums` by phase and kind (and `server`: of it in the server's
+    threads), in order of time; `had_cpu` by whom, while there was no CPU for it; `borders` of the phases before."""
+
+    sums: dict[str, Counter]
+    had_cpu: Counter
+    borders: list[int]
+
+
+def outside(found: Capture, call: dict, line: dict) -> Outside | None:
+    """None if the client's process is not a request."""
     program = [r for r in found.requests if (r["method"] or "").endswith("/greeter_client")]
-    if not check("the client's process is a request", len(program) == 1):
-        return False
+    if len(program) != 1:
+        return None
     segments = found.segments(program)[program[0]["request_id"]]
     before = clipped(segments, line["begin_ns"], call["start_ns"])
     ends = phases(before, call["client_pid"])
@@ -102,6 +113,15 @@ def split(found: Capture, call: dict, line: dict) -> bool:
                 sums[name]["server"] += end_ns - begin_ns
             if kind == "no CPU":
                 had_cpu[(segment["by"] or "unknown").split("/")[0]] += end_ns - begin_ns
+    return Outside(sums, had_cpu, [line["begin_ns"], *(end_ns for _, end_ns in ends)])
+
+
+def split(found: Capture, call: dict, line: dict) -> bool:
+    """Prints it."""
+    what = outside(found, call, line)
+    if not check("the client's process is a request", what is not None):
+        return False
+    sums, had_cpu, borders = what.sums, what.had_cpu, what.borders
     shown = [kind for kind in KINDS if any(row[kind] for row in sums.values())]
     print("  outside of the first call's window, us:")
     print(f"  {'':20}{'all':>9}" + "".join(f"{kind:>14}" for kind in [*shown, "(server's)"]))
@@ -115,7 +135,6 @@ def split(found: Capture, call: dict, line: dict) -> bool:
     outside_ns = call["start_ns"] - line["begin_ns"] + line["end_ns"] - call["end_ns"]
     faults_ns = sum(row["page faults"] for row in sums.values())
     unknown_ns = sum(row["unattributed"] for row in sums.values())
-    borders = [line["begin_ns"], *(end_ns for _, end_ns in ends)]
     # The settings may be heard of by a thread that nobody waits for: then the call follows at once.
     begun = all(sum(sums[name][kind] for kind in KINDS) > 0 for name, _ in PHASES[:4])
     return all(
