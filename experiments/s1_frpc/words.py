@@ -32,7 +32,8 @@ def contradictions(facts: Facts) -> list[str]:
         facts.differs(2) and median(facts.more(2)) < REPORTED_MORE[2] / 2
     ):
         said.append(
-            f"""Files cost {signed(median(facts.more(2)))}, not +11 %, and no typical evaluation waits for the disk
+            f"""Files cost {"nothing that shows" if facts.differs(2) is False else "less"}
+            ({signed(median(facts.more(2)))}), where +11 % was reported, and no typical evaluation waits for the disk
             ({ns(facts.mean_ns(2, *STORAGE))})."""
         )
     process, pipe = (found[name][0] for name in list(GROUPS)[:2])
