@@ -19,7 +19,7 @@ def tell(results: Results) -> Document:
     (on,) = results.read("machine")
     bare = ours.runs[SYSTEMS[0].name, ours.clients[0], False, False]
     probed = ours.runs[SYSTEMS[0].name, ours.clients[0], True, False]
-    text.say(f"""{machine.told(on)}. Each cell of the report's table: {len(bare)} runs of {bare[0]["requests"]:,} requests a client without the probe, and
+    text.say(f"""On {machine.told(on)}. Each cell of the report's table: {len(bare)} runs of {bare[0]["requests"]:,} requests a client without the probe, and
         {len(probed)} of {probed[0]["requests"]:,} with it, in random order. The gRPC server has a pool of 6 threads. "Ours" are mean response times by the
         clients' own logs without the probe: the median of the runs, in parentheses the least and the most. "Attributed to" is of the runs with
         it, without each client's first request: shares of the mean between the client's stamps.""")

@@ -24,7 +24,7 @@ def tell(results: Results) -> Document:
     text = Document("S4: gRPC's greeter: the first call, the others, and throughput")
     (on,) = results.read("machine")
     runs = len(found.runs[1, False])
-    text.say(f"""{machine.told(on)}. {runs} runs of one client and {runs} of two without the probe,
+    text.say(f"""On {machine.told(on)}. {runs} runs of one client and {runs} of two without the probe,
         {len(found.runs[1, True])} of each with it, in random order, {found.runs[1, False][0]["calls"]:,} calls of each
         client after its first. A figure of ours is the median of the runs without the probe, in parentheses the least and the most; what it is
         attributed to is from the runs with it.""")

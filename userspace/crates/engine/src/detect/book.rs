@@ -7,6 +7,8 @@ use crate::detect::children::Children;
 use crate::detect::found::Found;
 use crate::detect::roles::Roles;
 use crate::event::Object;
+use crate::ownership::adjacent::taken_before;
+use crate::ownership::marks::MarkKind;
 use crate::timeline::retention::Held;
 use crate::timeline::{ThreadId, World};
 use rpcprobe_model::request_filter::Wanted;
@@ -76,6 +78,15 @@ impl Book {
     /// Whether answers were.
     pub(super) fn carries_answers(&self, channel: Object) -> bool {
         self.carried.0.get(&channel).is_some_and(|carries| carries.answers)
+    }
+
+    /// Whether a thread had just taken in, on a channel of questions, one that nobody has told of: its writer's call is still
+    /// under way, and tells of it as it ends. What the thread asks then is asked for that, and for no program.
+    pub(super) fn has_taken_untold(&self, world: &World, (thread, at_ns): (ThreadId, u64)) -> bool {
+        let questions =
+            |channel: Object| self.carries_requests(channel) && !self.carries_answers(channel);
+        taken_before(world, thread, at_ns)
+            .is_some_and(|(mark, _)| mark.kind == MarkKind::Takes && questions(mark.moved.object))
     }
 
     /// Takes what was found and is asked for.

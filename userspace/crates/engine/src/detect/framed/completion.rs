@@ -167,7 +167,9 @@ impl Connection {
                 let place = Some(Place { channels: [ends.0, ends.1], first });
                 let at = (sent.thread, sent.enter_ns);
                 exchange.asking = book.causality.asks(world, at, opened, place);
-                exchange.program = book.causality.programs.enclosing(world, process(sent));
+                let untold = exchange.asking.is_none() && book.has_taken_untold(world, at);
+                let program = book.causality.programs.enclosing(world, process(sent));
+                exchange.program = program.filter(|_| !untold);
             }
             let taken = Channel::find(&channel.reads, first);
             if let Some(taken) = taken.filter(|_| open && !exchange.life.is_served()) {
