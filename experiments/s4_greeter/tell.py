@@ -169,7 +169,7 @@ def limit(found: Numbers, results: Results) -> str:
         )
     elif idle >= 1 - BUSY:
         said = f"""**Two clients leave CPUs idle, and yet wait for one.** The programs keep {busy:.2f} of {cpus} busy, {percent(idle, 0)} of the
-            CPUs' time is idle: the scheduler puts threads that wake each other on the same CPU."""
+            CPUs' time is idle: threads that wake each other run on the same CPU, it seems."""
     else:
         said = f"""**Two clients are limited by the CPUs, which other programs use as well.** The programs themselves keep {
             busy:.2f} of {cpus} busy, and the machine is idle for {
