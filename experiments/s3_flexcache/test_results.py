@@ -103,7 +103,7 @@ def test_differences(sql, text):
         base = of_runs(sql, f"null_{by}", "%")[0]
         assert f"{by.upper()} {ns(more)} ({percent(more / base, sign=True)}; 95 %" in text
     more = difference(sql, "null_udp", "null_tcp", "%")
-    assert f"A null RPC over TCP takes {ns(more)} more" in text
+    assert f"a null RPC over TCP takes {ns(more)} more" in text
 
 
 def test_messages(sql, text):

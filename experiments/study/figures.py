@@ -3,6 +3,7 @@
 Chromium draws the SVG of what the HTML has, so both are the same figure."""
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -66,4 +67,14 @@ def write(figures: dict[str, Any], folder: Path, title: str):
             size = {"width": made.layout.width or WIDTH, "height": made.layout.height or HEIGHT}
             options = json.dumps({"format": "svg", "imageDataOnly": True, **size})
             svg = shown.run(f"Plotly.toImage(document.getElementById({name!r}), {options})")
-            (folder / "figures" / f"{name}.svg").write_text(svg)
+            (folder / "figures" / f"{name}.svg").write_text(always_the_same(svg))
+
+
+def always_the_same(svg: str) -> str:
+    """plotly draws names of a figure's parts at random: these are numbered instead."""
+    names = dict.fromkeys(
+        re.findall(r'(?:id="defs-|class="trace scatter trace|id="p\w{6}-\w+-)(\w{6})', svg)
+    )
+    for number, name in enumerate(names):
+        svg = svg.replace(name, f"{number:06}")
+    return svg
