@@ -15,9 +15,14 @@ The report measured 111 ms (standard streams), 123 ms (files) and 117 ms (pipes)
 Needs root; cc, mkfs.ext4 and a loop device. Usage: run.py [--quick] [--tell] [--to DIR]
 """
 
-import study
-from measure import measure
-from tell import tell
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from measure import measure  # noqa: E402
+from study import main  # noqa: E402
+from tell import tell  # noqa: E402
 
 if __name__ == "__main__":
-    study.main(measure, tell)
+    main(measure, tell)

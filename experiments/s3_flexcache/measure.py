@@ -1,6 +1,5 @@
 """Runs of flexcache without the probe and with it: each operation's time, messages, and what lay in it."""
 
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,10 +7,9 @@ from pathlib import Path
 import study
 from study import hosts, windows
 from study.breakdown import colours
-from study.capture import NETLAB, ROOT, Capture, Row, read_log, shell
+from study.capture import NETLAB, Capture, Row, read_log, shell
+from study.labs import flexcache as lab
 
-sys.path.append(str(ROOT / "experiments/labs"))
-import flexcache as lab  # noqa: E402
 
 # Logs' names: the method, and how the client reaches the object server.
 OPERATIONS = {

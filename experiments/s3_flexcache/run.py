@@ -13,9 +13,14 @@ round has a run without the probe and one with it, in random order.
 `make experiment-s3_flexcache` runs it; --quick has fewer rounds.
 """
 
-import study
-from measure import measure
-from tell import tell
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from measure import measure  # noqa: E402
+from study import main  # noqa: E402
+from tell import tell  # noqa: E402
 
 if __name__ == "__main__":
-    study.main(measure, tell)
+    main(measure, tell)

@@ -15,9 +15,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from measure import measure
-from study import main
-from tell import tell
+from measure import measure  # noqa: E402
+from study import main  # noqa: E402
+from tell import tell  # noqa: E402
 
 if __name__ == "__main__":
     main(measure, tell)

@@ -1,18 +1,16 @@
 """Runs of kvlog without the probe, with it, and with stacks; their stamps, and what lay between them."""
 
 import random
-import sys
 from collections import Counter
 from pathlib import Path
 
 import study
+from stamps import STEPS, between, seen, told, windows_of
 from study import hosts, windows
 from study.breakdown import colours
-from study.capture import NETLAB, ROOT, Capture, Row, shell
+from study.capture import NETLAB, Capture, Row, shell
+from study.labs import kvlog as lab
 
-sys.path.append(str(ROOT / "experiments/labs"))
-import kvlog as lab  # noqa: E402
-from stamps import STEPS, between, seen, told, windows_of  # noqa: E402
 
 # The first so many, and those that still store under a new key (of ten), as the numbers of writes.
 FIRST, FRESH, WRITES = 3, 10, 30

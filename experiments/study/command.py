@@ -38,6 +38,16 @@ class Study:
         print(f"  {what}", file=sys.stderr, flush=True)
 
 
+def give_back(folder: Path):
+    """What root wrote there is the user's who called sudo."""
+    ids = [int(os.environ.get(name, -1)) for name in ("SUDO_UID", "SUDO_GID")]
+    if os.geteuid() != 0 or min(ids) < 0:
+        return
+    for written in (folder, *folder.rglob("*")):
+        if written.lstat().st_uid == 0:
+            os.chown(written, *ids, follow_symlinks=False)
+
+
 def main(measure: Callable[[Study], None], tell: Callable[[Results], Document]):
     """Measures, unless --tell, and writes results/, figures/, figures.html and RESULTS.md."""
     own = Path(sys.argv[0]).resolve().parent
@@ -67,4 +77,5 @@ def main(measure: Callable[[Study], None], tell: Callable[[Results], Document]):
     document = tell(results)
     figures.write(document.figures, folder, own.name)
     document.write(folder / "RESULTS.md")
+    give_back(folder)
     print(folder / "RESULTS.md")

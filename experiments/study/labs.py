@@ -8,7 +8,9 @@ import sys
 from .capture import ROOT
 
 sys.path.insert(0, str(ROOT / "experiments/labs"))
+import flexcache  # noqa: E402
 import greeter  # noqa: E402
+import kvlog  # noqa: E402
 import stockbazaar  # noqa: E402
 
-__all__ = ["greeter", "stockbazaar"]
+__all__ = ["flexcache", "greeter", "kvlog", "stockbazaar"]
