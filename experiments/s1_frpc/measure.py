@@ -9,6 +9,7 @@ import checks
 import inside
 import roundtrips
 import study
+from study import ab
 from study.capture import TARGETS, shell
 from study.disks import mounted
 
@@ -31,7 +32,7 @@ ARMS += [Arm(1, STATIC, probed) for probed in (False, True)]
 
 def measure(experiment: study.Study):
     """Tables: `evaluations` by measure's own stamps; of captures `breakdown`, `evaluating`, `faults`, `stretch`, `typical`,
-    `outliers` (inside.py), `trips`, `trip_breakdown` (roundtrips.py); `alone`, `instruction`, `samples` (checks.py)."""
+    `outliers` (inside.py), `trips`, `trip_breakdown` (roundtrips.py); `alone`, `instruction`, `samples` (checks.py); `changes` (ab)."""
     subprocess.run(["make", "-s", "-C", FRPC], check=True)
     programs = {DYNAMIC: FRPC / "frpc", STATIC: linked_statically(experiment.scratch)}
     evaluations, found = [], inside.Found()
@@ -65,6 +66,21 @@ def measure(experiment: study.Study):
         found.write(experiment.results)
         roundtrips.measure(experiment, FRPC / "frpc", EXPRESSIONS)
         checks.measure(experiment, FRPC, EXPRESSIONS, disk)
+        compared(experiment, disk)
+
+
+def compared(experiment: study.Study, disk: Path):
+    """Table `changes`: modes 2 and 3 against mode 1, in pairs of runs."""
+    evaluator = (
+        f"{FRPC}/measure -e {EXPRESSIONS} --dir {disk} --results /dev/null --errors /dev/null"
+    )
+    rows = []
+    for mode in (2, 3):
+        sides = [f"{evaluator} -m {of}".split() for of in (1, mode)]
+        out = experiment.scratch / f"ab-{mode}"
+        comparison = ab.compare(out, *sides, experiment.often(10, 2))
+        rows += ab.changes(comparison, "exec", mode=mode)
+    experiment.results.write("changes", rows)
 
 
 def linked_statically(scratch: Path) -> Path:

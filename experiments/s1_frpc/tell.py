@@ -8,7 +8,7 @@ from facts import MODES, NAMES, PHASES, Facts
 from pictures import by_mode, by_phase, overlay, scatter, trips
 from roundtrips import NAMES as TRIPS
 from roundtrips import ONE_CPU
-from study import ns, outliers, percent
+from study import ab, ns, outliers, percent
 from study.machine import told
 from study.statistics import median
 
@@ -30,8 +30,10 @@ def tell(results: study.Results) -> study.Document:
     where(document, facts)
     document.head("Files against standard streams")
     document.say(words.files(facts))
+    document.say(ab.said(results.read("changes", mode=2), "mode 1", "mode 2", "p50"))
     document.head("Pipes against standard streams")
     document.say(words.pipes(facts))
+    document.say(ab.said(results.read("changes", mode=3), "mode 1", "mode 3", "p50"))
     document.table(
         ("more than mode 1, us", "mode 2", "mode 3"),
         [

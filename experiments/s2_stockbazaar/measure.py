@@ -4,7 +4,7 @@ import shutil
 import sys
 from collections import Counter
 
-from study import Capture, Study, capture, rounds
+from study import Capture, Study, ab, capture, rounds
 from study.asked import asked
 from study.capture import Row, read_log, shell
 from study.statistics import median, quantile
@@ -12,11 +12,13 @@ from study.waits import behind
 
 import parts
 import stamps
-from workload import SYSTEMS, Arm, listen_overflows
+from workload import SYSTEMS, Arm, System, listen_overflows
 
 ATTEMPTS = 3
 # Longer than any request takes that no lost SYN has delayed (the kernel sends the next after 1 s).
 LOST_NS = 900_000_000
+# The same kind of request on both sides: the two pools, and gRPC's two methods.
+COMPARED = (SYSTEMS[:2], SYSTEMS[2:])
 KINDS = {"socket": "tcp", "grpc": "http2"}
 
 
@@ -34,8 +36,22 @@ def measure(study: Study):
     arm = Arm(SYSTEMS[0], 5, short_backlog=True)
     runs.append(probed(study, 0, arm, study.often(2000, 200), tables))
     study.results.write("runs", runs)
+    study.results.write("changes", [row for pair in COMPARED for row in changes(study, *pair)])
     for name, rows in tables.items():
         study.results.write(name, rows)
+
+
+def changes(study: Study, a: System, b: System) -> list[Row]:
+    """Two systems under five clients, in pairs of runs."""
+    sides = []
+    for system in (a, b):
+        folder = study.scratch / f"{system.transport}-{system.threads}-{system.method}"
+        script = Arm(system, 5).script(folder, captured(study))
+        sides.append(["sh", "-ec", f"cd {folder}; rm -f said\n{script}"])
+    study.progress(f"{a.name} against {b.name}")
+    out = study.scratch / f"ab-{a.transport}"
+    comparison = ab.compare(out, *sides, study.often(8, 2))
+    return ab.changes(comparison, KINDS[a.transport], a=a.name, b=b.name)
 
 
 def labels(number: int, arm: Arm) -> Row:

@@ -42,6 +42,10 @@ class Ours:
             self.parts[row["system"], row["clients"]].append(row)
         self.clients = sorted({clients for _, clients in self.parts})
 
+    def changes(self, a: System) -> list[Row]:
+        """What `ab` says of the system that this one is compared with."""
+        return self.results.read("changes", a=a.name)
+
     def spread(
         self, system: System, clients: int, of: Callable[[Row], float], probe=False, short=False
     ) -> Spread:

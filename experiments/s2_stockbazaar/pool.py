@@ -1,6 +1,6 @@
 """More clients than threads: how much is the wait for a thread of the pool?"""
 
-from study import Document, interval, median, percent, us
+from study import Document, ab, interval, median, percent, us
 
 from ours import GROUPS, LOOKUP, SOCKETS_2, SOCKETS_6, Ours, group_of
 
@@ -125,3 +125,4 @@ def tell(text: Document, ours: Ours):
     text.table([f"arrival to begin, {last} clients", *(system.name for system in columns)], rows)
     text.say("""What rpcprobe says of that time, a request on average, with the probe. By sockets the connection is there before the client has sent its
         request; that part is no wait of a request.""")
+    text.say(f"With 5 clients, {ab.said(ours.changes(SOCKETS_2), SOCKETS_2.name, SOCKETS_6.name)}")

@@ -4,7 +4,7 @@ import drawing
 from facts import NAMES, REMOTE, REPORTED_NS, Facts
 
 import study
-from study import Document, breakdown, ns, percent
+from study import Document, ab, breakdown, ns, percent
 
 ADOPT = "flexclient > process_cacher"
 GIVE = "consistency_cac > process_cacher"
@@ -146,7 +146,8 @@ def udp_or_tcp(document: Document, facts: Facts):
         head = "No difference between UDP and TCP is shown"
     document.say(
         f"""**{head}.** Within a round a null RPC over TCP takes {ns(more)} more ({percent(more / udp, sign=True)}; 95 % interval over
-        runs {ns(low)} to {ns(high)}; rounds differ by more than that, so the table's medians over all do not show it), and {bytes_of(facts, "null_tcp") - bytes_of(facts, "null_udp")} bytes of frames more."""
+        runs {ns(low)} to {ns(high)}; rounds differ by more than that, so the table's medians over all do not show it), and {bytes_of(facts, "null_tcp") - bytes_of(facts, "null_udp")} bytes of frames more.
+        {ab.said(facts.results.read("changes"), "UDP", "TCP", "p50")}"""
     )
     waits = {name: facts.mean(name, category="runqueue.") / facts.mean(name) for name in REMOTE}
     document.say(

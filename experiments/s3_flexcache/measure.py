@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import study
-from study import hosts, windows
+from study import ab, hosts, windows
 from study.breakdown import colours
 from study.capture import NETLAB, Capture, Row, read_log, shell
 from study.labs import flexcache as lab
@@ -44,6 +44,22 @@ def measure(study_: study.Study):
         rows.add({"round": number, "arm": arm}, folder, batches, found)
         study_.progress(f"round {number + 1} of {rounds}: {arm}")
     rows.write(study_.results)
+    study_.results.write("changes", udp_and_tcp(study_))
+
+
+def udp_and_tcp(study_: study.Study) -> list[Row]:
+    """A null RPC by UDP and by TCP, in pairs of runs: few at a time, so that the line is quiet."""
+    sides = []
+    for name in ("null_udp", "null_tcp"):
+        method, options = OPERATIONS[name]
+        asked = "".join(lab.ask(method, 3, f"{of}.csv", options) for of in range(30))
+        inner = study_.scratch / f"{name}.sh"
+        inner.write_text(hosts.apart() + lab.START + asked)
+        # Each run in a folder of its own.
+        script = f"cd $(mktemp -d -p {study_.scratch}); {NETLAB} routed -- /bin/sh -e {inner}"
+        sides.append(["sh", "-ec", script])
+    comparison = ab.compare(study_.scratch / "ab", *sides, study_.often(8, 2))
+    return ab.changes(comparison, "oncrpc")
 
 
 def asks(batches: int) -> Iterator[str]:

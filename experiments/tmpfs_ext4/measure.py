@@ -9,7 +9,7 @@ from pathlib import Path
 
 import inside
 import study
-from study import breakdown, outliers
+from study import ab, breakdown, outliers
 from study.capture import RPCPROBE, TARGETS, Row, shell
 from study.disks import mounted, writer
 
@@ -74,18 +74,13 @@ def probed(experiment: study.Study, commands: dict[str, str], disk: Path):
     pairs = experiment.often(12, 3)
     for scene in SCENES:
         out = experiment.scratch / f"ab-{scene[:5]}"
-        command = [RPCPROBE, "ab", "--json", "--keep", "tables", "--pairs", str(pairs)]
-        command += ["--seed", "1", "-o", str(out), "--"]
         sides = [f"{commands[kind]} --results /dev/null".split() for kind in DISKS]
         with beside(scene, disk):
-            done = subprocess.run([*command, *sides[0], "---", *sides[1]], capture_output=True)
-        if done.returncode != 0:
-            raise SystemExit(f"rpcprobe ab: {done.stderr.decode()}")
-        comparison = json.loads(done.stdout)
-        kind = next(of for of in comparison["kinds"] if of["kind"] == "exec")
-        tables["changes"] += changes(kind, scene, len(comparison["a"]["runs"]))
+            comparison = ab.compare(out, *sides, pairs)
+        tables["changes"] += ab.changes(comparison, "exec", scene=scene)
         tables["names"] += [
-            {"scene": scene, **{key: of[key] for key in NAMES}} for of in kind["names"]
+            {"scene": scene, **{key: of[key] for key in NAMES}}
+            for of in ab.of_kind(comparison, "exec")["names"]
         ]
         for disk_kind, side in SIDES.items():
             for number in range(1, pairs + 1):
@@ -112,30 +107,6 @@ def probed(experiment: study.Study, commands: dict[str, str], disk: Path):
 
 
 NAMES = ("category", "side", "says", "name", "a_ns", "b_ns", "change_ns")
-
-
-def changes(kind: Row, scene: str, runs: int) -> list[Row]:
-    """What `ab` says of each statistic, in all (category null) and by part."""
-    rows = []
-    for of in kind["statistics"]:
-        labels = {"scene": scene, "pairs": runs, "statistic": of["statistic"]}
-        for part in (
-            {"category": None, "side": None, "modelled": None, **of["total"]},
-            *of["parts"],
-        ):
-            low, high = part.get("interval_ns") or (None, None)
-            rows.append(
-                {
-                    **labels,
-                    **{key: part[key] for key in ("category", "side", "a_ns", "b_ns", "change_ns")},
-                    "low_ns": low,
-                    "high_ns": high,
-                    "p": part.get("p"),
-                    "shown": part.get("shown"),
-                    "detectable_ns": part.get("detectable_ns"),
-                }
-            )
-    return rows
 
 
 def whatif(capture: study.Capture) -> Row:
