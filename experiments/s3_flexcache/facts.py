@@ -32,6 +32,7 @@ RATE, ETHERNETS = 10e6, 2
 
 class Facts:
     def __init__(self, results: study.Results):
+        self.changes = results.read("changes")
         self.requests = results.read("requests")
         self.messages = results.read("messages")
         self.parts = results.read("parts")

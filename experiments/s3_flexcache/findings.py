@@ -147,7 +147,7 @@ def udp_or_tcp(document: Document, facts: Facts):
     document.say(
         f"""**{head}.** Within a round a null RPC over TCP takes {ns(more)} more ({percent(more / udp, sign=True)}; 95 % interval over
         runs {ns(low)} to {ns(high)}; rounds differ by more than that, so the table's medians over all do not show it), and {bytes_of(facts, "null_tcp") - bytes_of(facts, "null_udp")} bytes of frames more.
-        {ab.said(facts.results.read("changes"), "UDP", "TCP", "p50")}"""
+        {ab.said(facts.changes, "UDP", "TCP", "p50")}"""
     )
     waits = {name: facts.mean(name, category="runqueue.") / facts.mean(name) for name in REMOTE}
     document.say(

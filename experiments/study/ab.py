@@ -63,6 +63,8 @@ def said(rows: Sequence[Row], a: str, b: str, statistic: str = "mean") -> str:
     } against {ns(total["a_ns"])} of {a}, {us(total["change_ns"])} more ({
         percent(total["change_ns"] / total["a_ns"], sign=True)
     }{between}): {verdict}."""
+    if not total["shown"] and total["detectable_ns"]:
+        text += f" A change of {us(total['detectable_ns'])} would have been found in 8 of 10 such comparisons."
     parts = sorted(
         (row for row in rows if row["category"] is not None and row["shown"]),
         key=lambda row: -abs(row["change_ns"]),
