@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import HERE, STUDIES, results_of
 from study import Results
+from study.command import document_of
 
 
 @pytest.fixture(params=STUDIES)
@@ -24,7 +25,7 @@ def study(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch):
 
 def test_the_text_is_what_the_tables_say(study):
     folder, tell = study
-    assert tell.tell(Results(folder)).text() == (folder / "RESULTS.md").read_text()
+    assert document_of(tell.tell, Results(folder)).text() == (folder / "RESULTS.md").read_text()
 
 
 def test_every_figure_is_there(study):

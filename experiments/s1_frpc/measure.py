@@ -51,7 +51,7 @@ def measure(experiment: study.Study):
                 latencies = [request["latency_ns"] for request in requests]
                 found.add(capture, requests, labels)
                 if arm == Arm(3, DYNAMIC, True):
-                    experiment.keep(capture)
+                    experiment.keep(capture, "exec")
             else:
                 shell(folder, script)
             timed = results(folder / "results")

@@ -127,7 +127,7 @@ def probed(study: Study, number: int, arm: Arm, requests: int, tables: dict[str,
         tables["pool"] += stamps.pool(found, arm.system, own)
         tables["locks"] += stamps.locks(found, arm.system, own)
         if arm.system.transport == "grpc" and arm.system.method == "Lookup" and arm.clients == 5:
-            study.keep(found)
+            study.keep(found, "http2")
     return {
         **own,
         "probe": True,

@@ -40,7 +40,7 @@ def measure(study_: study.Study):
         else:
             found = study.capture(folder, script)
             if number == 0:
-                study_.keep(found)
+                study_.keep(found, "oncrpc")
         rows.add({"round": number, "arm": arm}, folder, batches, found)
         study_.progress(f"round {number + 1} of {rounds}: {arm}")
     rows.write(study_.results)

@@ -151,7 +151,7 @@ def probed(study: Study, requests: int, own: Row, tables: dict[str, list[Row]]):
         tables,
     )
     if own["clients"] == 2:
-        study.keep(found)
+        study.keep(found, "http2")
 
 
 def first_call(found: Capture, pairs: list, own: Row, tables: dict[str, list[Row]]) -> bool:

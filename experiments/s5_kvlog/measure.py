@@ -31,7 +31,7 @@ def measure(study_: study.Study):
         else:
             found = study.capture(folder, script)
             if number == 0:
-                study_.keep(found)
+                study_.keep(found, "tcp")
         rows.add({"round": number, "arm": arm}, folder, shift_us * 1000, found)
         study_.progress(f"round {number + 1} of {rounds}: {arm}")
     for number in range(study_.often(3, 1)):

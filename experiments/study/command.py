@@ -8,11 +8,17 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import plotly.io
+
 from . import figures
-from .capture import RPCPROBE, Capture
+from .capture import ROOT, RPCPROBE, Capture, Row
 from .machine import machine
 from .results import Results
 from .text import Document
+
+sys.path.append(str(ROOT / "userspace/python"))
+os.environ.setdefault("RPCPROBE", RPCPROBE)
+import rpcprobe  # noqa: E402
 
 
 class Study:
@@ -28,14 +34,38 @@ class Study:
     def often(self, usually: int, quick: int) -> int:
         return quick if self.quick else usually
 
-    def keep(self, capture: Capture):
-        """The capture whose page `make experiment-page` makes."""
+    def keep(self, capture: Capture, kind: str):
+        """The capture whose page `make experiment-page` makes, and whose requests of that kind the text shows last."""
         target = self.kept / "capture"
         shutil.rmtree(target, ignore_errors=True)
         shutil.copytree(capture.path, target)
+        self.results.write("kept", [kept_figure(target, kind)])
 
     def progress(self, what: str):
         print(f"  {what}", file=sys.stderr, flush=True)
+
+
+def kept_figure(capture: Path, kind: str) -> Row:
+    """The package's breakdown of a capture's requests of that kind, as plotly JSON."""
+    drawn = rpcprobe.open(capture).figure("breakdown", kind=kind)
+    return {"kind": kind, "plotly_json": drawn.to_json()}
+
+
+def document_of(tell: Callable[[Results], Document], results: Results) -> Document:
+    """What `tell` makes of the tables, and the package's own figure of the capture that was kept."""
+    document = tell(results)
+    (kept,) = results.read("kept")
+    study = results.folder.name.split("_")[0]
+    document.head("One captured run")
+    document.say(
+        f"""As `rpcprobe figure breakdown --kind {kept["kind"]}` draws it. `make experiment-page S={study}` makes the page of this
+        capture, with the time lines of its requests."""
+    )
+    figure = plotly.io.from_json(kept["plotly_json"], skip_invalid=True)
+    document.show(
+        "captured", figure, "Requests of one run by percentile band: what they consist of"
+    )
+    return document
 
 
 def give_back(folder: Path):
@@ -74,7 +104,7 @@ def main(measure: Callable[[Study], None], tell: Callable[[Results], Document]):
     results = Results(folder)
     if not results.path("machine").exists():
         sys.exit(f"{own.name}: no results in {folder}: run without --tell first")
-    document = tell(results)
+    document = document_of(tell, results)
     figures.write(document.figures, folder, own.name)
     document.write(folder / "RESULTS.md")
     give_back(folder)

@@ -99,7 +99,7 @@ def probed(experiment: study.Study, commands: dict[str, str], disk: Path):
                 tables["placement"].append({**labels, "requests": len(wanted), "on_two_cpus": two})
                 tables["whatif"].append({**labels, **whatif(capture)})
         if scene == BESIDE:
-            experiment.keep(study.Capture(out, out / "a.1"))
+            experiment.keep(study.Capture(out, out / "a.1"), "exec")
         experiment.progress(f"{scene}: the comparison is made")
     for name, rows in tables.items():
         experiment.results.write(name, rows)
