@@ -3,7 +3,9 @@
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
+import duckdb
 import pytest
 
 HERE = Path(__file__).resolve().parent
@@ -20,3 +22,34 @@ def results_of(study: str) -> Path:
 def folder(request: pytest.FixtureRequest) -> Path:
     """With `results/` and RESULTS.md of the study whose test this is."""
     return results_of(request.path.parent.name)
+
+
+class Told:
+    """A study's RESULTS.md, `text` as it is and `words` in one line, and SQL over its tables, which have their files' names."""
+
+    def __init__(self, folder: Path):
+        self.text = (folder / "RESULTS.md").read_text()
+        self.words = " ".join(self.text.split())
+        self.connection = duckdb.connect()
+        for table in (folder / "results").glob("*.parquet"):
+            self.connection.execute(f"create view {table.stem} as from '{table}'")
+
+    def ask(self, query: str) -> list[tuple]:
+        return self.connection.execute(query).fetchall()
+
+    def first(self, query: str) -> tuple | None:
+        return self.connection.execute(query).fetchone()
+
+    def one(self, query: str) -> Any:
+        return self.ask(query)[0][0]
+
+    def row(self, name: str) -> str:
+        """The first line of a table that begins so."""
+        found = [line for line in self.text.splitlines() if line.startswith(f"| {name} |")]
+        assert found, name
+        return found[0]
+
+
+@pytest.fixture
+def told(folder: Path) -> Told:
+    return Told(folder)

@@ -1,55 +1,27 @@
 """The figures of RESULTS.md, computed anew by SQL over the tables."""
 
-from pathlib import Path
-
-import duckdb
 import pytest
+from conftest import Told
 from study import ns, percent
 
 RUNS = """
 select mode, linked, probed, round, median(elapsed_ns) as middle, max(elapsed_ns) as slowest, var_samp(elapsed_ns) as variance,
     (quantile_cont(elapsed_ns, 0.75) - quantile_cont(elapsed_ns, 0.25)) / median(elapsed_ns) as iqr
-from {evaluations} group by all
+from evaluations group by all
 """
 # Of the middle half of mode 1 to 3, dynamically linked: the mean of each category in each run.
 PARTS = """
-select mode, round, phase, category, side, total_ns / requests as mean_ns from {breakdown}
+select mode, round, phase, category, side, total_ns / requests as mean_ns from breakdown
 where requests_of = 'middle half' and linked = 'dynamic'
 """
 # The same over all runs.
 MEANS = """
-select mode, phase, category, side, sum(total_ns) / any_value(run.requests) as mean_ns from {breakdown} join (
+select mode, phase, category, side, sum(total_ns) / any_value(run.requests) as mean_ns from breakdown join (
     select mode, sum(requests) as requests from (
-        select distinct mode, round, requests from {breakdown} where requests_of = 'middle half' and linked = 'dynamic'
+        select distinct mode, round, requests from breakdown where requests_of = 'middle half' and linked = 'dynamic'
     ) group by mode
 ) as run using (mode) where requests_of = 'middle half' and linked = 'dynamic' group by all
 """
-
-
-class Told:
-    def __init__(self, folder: Path):
-        self.folder = folder
-        self.text = (folder / "RESULTS.md").read_text()
-
-    def ask(self, sql: str) -> list[tuple]:
-        names = {file.stem: f"'{file}'" for file in (self.folder / "results").glob("*.parquet")}
-        for name, path in names.items():
-            sql = sql.replace("{" + name + "}", path)
-        return duckdb.sql(sql).fetchall()
-
-    def one(self, sql: str) -> float:
-        return self.ask(sql)[0][0]
-
-    def row(self, name: str) -> str:
-        """The line of the first table."""
-        found = [line for line in self.text.splitlines() if line.startswith(f"| {name} |")]
-        assert found, name
-        return found[0]
-
-
-@pytest.fixture
-def told(folder: Path) -> Told:
-    return Told(folder)
 
 
 @pytest.mark.parametrize("mode", [1, 2, 3])
@@ -74,8 +46,8 @@ def test_differences_from_mode_1(told: Told, mode: int):
 def evaluating(told: Told) -> tuple[float, float]:
     """Nanoseconds of parse + evaluate in a new process, and of the whole evaluation."""
     inner = told.one(
-        """select sum(total_ns) / (select sum(requests) from (select distinct round, requests from {evaluating}
-            where mode = 1 and linked = 'dynamic')) from {evaluating} where mode = 1 and linked = 'dynamic'"""
+        """select sum(total_ns) / (select sum(requests) from (select distinct round, requests from evaluating
+            where mode = 1 and linked = 'dynamic')) from evaluating where mode = 1 and linked = 'dynamic'"""
     )
     return inner, told.one(f"select sum(mean_ns) from ({MEANS}) where mode = 1")
 
@@ -89,7 +61,7 @@ def test_evaluator_work(told: Told):
 def test_an_expression_alone(told: Told):
     alone = told.one(
         """select median((b.elapsed_ns - a.elapsed_ns) / (b.expressions - a.expressions))
-        from {alone} as a join {alone} as b using (round) where a.expressions < b.expressions"""
+        from alone as a join alone as b using (round) where a.expressions < b.expressions"""
     )
     inner, _ = evaluating(told)
     assert f"| {ns(alone)} in a process that runs already, {ns(inner)} in a new one |" in told.row(
@@ -148,7 +120,7 @@ def test_slowest(told: Told, mode: int):
     )[0]
     row = told.row(f"slowest, mode {mode}")
     assert f"| {ns(slowest)}, {slowest / middle:.1f} medians |" in row
-    part = "select latency_ns, category from {outliers} " + (
+    part = "select latency_ns, category from outliers " + (
         f"where mode = {mode} order by latency_ns desc, more_ns desc limit 1"
     )
     latency, category = told.ask(part)[0]
@@ -158,7 +130,7 @@ def test_slowest(told: Told, mode: int):
 @pytest.mark.parametrize("mode", [1, 2, 3])
 def test_slope(told: Told, mode: int):
     slope = told.one(
-        """with size as (select round, tokens, median(elapsed_ns) as middle from {evaluations}
+        """with size as (select round, tokens, median(elapsed_ns) as middle from evaluations
         """
         + f"where mode = {mode} and linked = 'dynamic' and not probed group by all) "
         + "select median(slope) from (select regr_slope(middle, tokens) as slope from size group by round)"
@@ -178,14 +150,12 @@ def test_phases(told: Told):
 
 
 def test_dynamic_linking(told: Told):
-    stretch = told.one(
-        "select median(user_ns) from {stretch} where mode = 1 and linked = 'dynamic'"
-    )
+    stretch = told.one("select median(user_ns) from stretch where mode = 1 and linked = 'dynamic'")
     assert f"user time of {ns(stretch)} (" in told.text
-    price = told.one("select median(cpuid_ns) from {instruction}")
+    price = told.one("select median(cpuid_ns) from instruction")
     assert f"One CPUID takes {ns(price)} here" in told.text
     known = told.one(
-        "select sum(samples) from {samples} where phase = 'dynamic linking' and function <> 'kernel'"
+        "select sum(samples) from samples where phase = 'dynamic linking' and function <> 'kernel'"
     )
     assert f"of {known:.0f} samples of user time in this phase" in told.text
     middle, least, most = told.ask(
@@ -197,7 +167,7 @@ def test_dynamic_linking(told: Told):
 def test_outliers(told: Told):
     queue, preempted = told.ask(
         """select sum(more_ns) filter (category like 'runqueue.%') / sum(more_ns),
-        coalesce(sum(more_ns) filter (category = 'runqueue.preempted'), 0) / sum(more_ns) from {outliers} where more_ns > 0"""
+        coalesce(sum(more_ns) filter (category = 'runqueue.preempted'), 0) / sum(more_ns) from outliers where more_ns > 0"""
     )[0]
     assert f"{percent(queue)} is the run queue ({percent(preempted)} after the CPU was" in told.text
 
@@ -206,7 +176,7 @@ def test_outliers(told: Told):
 def test_round_trips(told: Told, mode: int):
     plain, probed = (
         told.one(
-            "select median(median_ns) from {trips} "
+            "select median(median_ns) from trips "
             + f"where mode = {mode} and probed = {probed} and cpus = 'any CPU'"
         )
         for probed in (False, True)
@@ -220,5 +190,5 @@ def test_round_trips(told: Told, mode: int):
 
 def test_every_latency_is_the_sum_of_its_categories(told: Told):
     """Of all evaluations: their own stamps say hardly more than what the categories add up to."""
-    total = told.one("select sum(total_ns) from {breakdown} where requests_of = 'all'")
-    assert total == told.one("select sum(latency_ns) from {evaluations} where probed")
+    total = told.one("select sum(total_ns) from breakdown where requests_of = 'all'")
+    assert total == told.one("select sum(latency_ns) from evaluations where probed")

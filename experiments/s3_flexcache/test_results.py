@@ -1,6 +1,5 @@
 """RESULTS.md says what the tables say: its numbers again, by SQL."""
 
-import duckdb
 import pytest
 from study.text import ns, percent
 
@@ -19,21 +18,13 @@ BY = {"udp": "over UDP", "tcp": "over TCP", "unix": "by IPC"}
 
 
 @pytest.fixture
-def text(folder):
-    return (folder / "RESULTS.md").read_text()
+def text(told) -> str:
+    return told.text
 
 
 @pytest.fixture
-def sql(folder):
-    connection = duckdb.connect()
-    for table in ("requests", "messages", "parts", "calls"):
-        path = folder / "results" / f"{table}.parquet"
-        connection.execute(f"create view {table} as from '{path}'")
-
-    def ask(query: str) -> tuple:
-        return connection.execute(query).fetchone()
-
-    return ask
+def sql(told):
+    return told.first
 
 
 def of_runs(sql, operation: str, line: str = "quiet", arm: str = "bare") -> tuple:

@@ -1,6 +1,5 @@
 """RESULTS.md says what the tables say: its numbers again, by SQL."""
 
-import duckdb
 import pytest
 from study.text import ns, percent
 
@@ -9,21 +8,13 @@ STAGES |= {"over": "stage = 'overwrites'", "first": "stage = 'first'", "all": "m
 
 
 @pytest.fixture
-def text(folder):
-    return (folder / "RESULTS.md").read_text()
+def text(told) -> str:
+    return told.text
 
 
 @pytest.fixture
-def sql(folder):
-    connection = duckdb.connect()
-    for table in ("runs", "rpcs", "parts", "moved", "samples"):
-        path = folder / "results" / f"{table}.parquet"
-        connection.execute(f"create view {table} as from '{path}'")
-
-    def ask(query: str) -> tuple:
-        return connection.execute(query).fetchone()
-
-    return ask
+def sql(told):
+    return told.first
 
 
 def of_runs(sql, column: str, stage: str, arm: str = "bare") -> tuple:

@@ -1,37 +1,13 @@
 """The figures of RESULTS.md, computed anew by SQL over the tables."""
 
-from pathlib import Path
-
-import duckdb
 import pytest
+from conftest import Told
 from study import ns, percent
 
 SCENES = ("alone", "beside the writer")
 RUNS = """
-select scene, disk, round, median(elapsed_ns) as middle, max(elapsed_ns) as slowest from {evaluations} group by all
+select scene, disk, round, median(elapsed_ns) as middle, max(elapsed_ns) as slowest from evaluations group by all
 """
-
-
-class Told:
-    def __init__(self, folder: Path):
-        self.folder = folder
-        self.text = (folder / "RESULTS.md").read_text()
-
-    def ask(self, sql: str) -> list[tuple]:
-        for file in (self.folder / "results").glob("*.parquet"):
-            sql = sql.replace("{" + file.stem + "}", f"'{file}'")
-        return duckdb.sql(sql).fetchall()
-
-    def row(self, name: str) -> str:
-        """The first line of a table that begins so."""
-        found = [line for line in self.text.splitlines() if line.startswith(f"| {name} |")]
-        assert found, name
-        return found[0]
-
-
-@pytest.fixture
-def told(folder: Path) -> Told:
-    return Told(folder)
 
 
 @pytest.mark.parametrize("scene", SCENES)
@@ -47,7 +23,7 @@ def test_medians(told: Told, scene: str):
 
 @pytest.mark.parametrize("scene", SCENES)
 def test_what_ab_found(told: Told, scene: str):
-    parts = f"from {{changes}} where scene = '{scene}' and statistic = 'p50'"
+    parts = f"from changes where scene = '{scene}' and statistic = 'p50'"
     total = told.ask(f"select change_ns {parts} and category is null")[0][0]
     row = told.row(f"median on tmpfs, {scene}")
     assert f", of {total / 1e3:+.1f} us under the probe |" in row
@@ -59,7 +35,7 @@ def test_what_ab_found(told: Told, scene: str):
 
 def test_parts_sum_to_their_total(told: Told):
     wrong = told.ask(
-        """select scene, statistic from {changes} group by all
+        """select scene, statistic from changes group by all
         having sum(change_ns) filter (category is null) <> sum(change_ns) filter (category is not null)"""
     )
     assert wrong == []
@@ -73,7 +49,7 @@ def test_slowest(told: Told, scene: str):
     ):
         assert f"{disk} {ns(slowest)} ({slowest / middle:.1f} medians)" in row
     queue = told.ask(
-        """select sum(more_ns) filter (category like 'runqueue.%') / sum(more_ns) from {outliers}
+        """select sum(more_ns) filter (category like 'runqueue.%') / sum(more_ns) from outliers
         """
         + f"where more_ns > 0 and disk = 'ext4' and scene = '{scene}'"
     )[0][0]
@@ -83,11 +59,11 @@ def test_slowest(told: Told, scene: str):
 @pytest.mark.parametrize("scene", SCENES)
 def test_waits_for_a_commit(told: Told, scene: str):
     count, longest = told.ask(
-        f"""select count(distinct (pair, request_id)), max(wait_ns) from {{waits}}
+        f"""select count(distinct (pair, request_id)), max(wait_ns) from waits
         where scene = '{scene}' and disk = 'ext4' and category = 'journal'"""
     )[0]
     captured = told.ask(
-        f"select sum(requests) from {{whatif}} where scene = '{scene}' and disk = 'ext4'"
+        f"select sum(requests) from whatif where scene = '{scene}' and disk = 'ext4'"
     )[0][0]
     row = told.row("`openat()` behind a commit of the journal")
     text = f"{scene}: {count} of {captured:,} evaluations"
@@ -97,7 +73,7 @@ def test_waits_for_a_commit(told: Told, scene: str):
 def test_calls(told: Told):
     rows = told.ask(
         """select "call", sum(total_ns) filter (disk = 'ext4') / sum(requests) filter (disk = 'ext4'),
-        sum(total_ns) filter (disk = 'tmpfs') / sum(requests) filter (disk = 'tmpfs') from {calls}
+        sum(total_ns) filter (disk = 'tmpfs') / sum(requests) filter (disk = 'tmpfs') from calls
         where scene = 'alone' and "call" like '% of the output' group by all"""
     )
     assert {name for name, _, _ in rows} >= {"openat of the output", "write of the output"}
@@ -108,7 +84,7 @@ def test_calls(told: Told):
 def test_placement(told: Told):
     shares = dict(
         told.ask(
-            """select disk, sum(on_two_cpus) / sum(requests) from {placement} where scene = 'alone' group by disk"""
+            """select disk, sum(on_two_cpus) / sum(requests) from placement where scene = 'alone' group by disk"""
         )
     )
     assert f"{percent(shares['ext4'])} on ext4, {percent(shares['tmpfs'])} on tmpfs." in told.text
@@ -124,7 +100,7 @@ def test_whatif(told: Told):
     for scene in SCENES:
         was, without, really = told.ask(
             f"""select median(was_p50_ns) filter (disk = 'ext4'), median(without_p50_ns) filter (disk = 'ext4'),
-            median(was_p50_ns) filter (disk = 'tmpfs') from {{whatif}} where scene = '{scene}'"""
+            median(was_p50_ns) filter (disk = 'tmpfs') from whatif where scene = '{scene}'"""
         )[0]
         assert f"{scene} {percent(without / was - 1, sign=True)}" in row
         assert f"under the probe: {percent(really / was - 1, sign=True)}" in row
