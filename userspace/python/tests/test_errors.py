@@ -99,5 +99,7 @@ def test_the_program_is_missing_or_another(
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr(_program.sysconfig, "get_path", lambda _: "/nowhere")
     monkeypatch.setattr(_program.sys, "executable", "/nowhere/python")
+    # Wherever the sources are, a `bin` above them may hold one.
+    monkeypatch.setattr(_program, "__file__", "/nowhere/of/all/the/package/_program.py")
     with pytest.raises(rpcprobe.Error, match="neither in /nowhere nor on the PATH"):
         cap.report()
