@@ -1,0 +1,139 @@
+//! The children of a request, and how likely they are.
+
+use rustc_hash::FxHashMap;
+
+use crate::density::{Density, Gap};
+use crate::{Made, Served, MOST_CHILDREN};
+
+/// Children of a request, as indices, in the order in which they were asked.
+#[derive(Clone, Debug, Default)]
+pub struct Chain(Vec<u32>);
+
+impl Chain {
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn insert(&mut self, child: u32) {
+        if let Err(at) = self.0.binary_search(&child) {
+            self.0.insert(at, child);
+        }
+    }
+
+    pub fn remove(&mut self, child: u32) {
+        if let Ok(at) = self.0.binary_search(&child) {
+            self.0.remove(at);
+        }
+    }
+
+    /// Tells each gap between the steps of the request, and whom the child of it asks; `with` one more child.
+    pub fn gaps(
+        &self,
+        served: &Served,
+        made: &[Made],
+        with: Option<u32>,
+        tell: impl FnMut(Gap, u64, u64),
+    ) {
+        let at = with.map_or(self.0.len(), |child| self.0.partition_point(|of| *of < child));
+        let (before, after) = self.0.split_at(at);
+        let all = before.iter().copied().chain(with).chain(after.iter().copied());
+        gaps(served, all.map(|child| &made[child as usize]), tell);
+    }
+}
+
+fn gaps<'a>(
+    served: &Served,
+    children: impl Iterator<Item = &'a Made>,
+    mut tell: impl FnMut(Gap, u64, u64),
+) {
+    let mut heard_ns = served.received_ns;
+    let mut last: Option<&Made> = None;
+    for child in children {
+        let (gap, since_ns) = match last {
+            None => (Gap::First, heard_ns),
+            Some(last) if child.asked_ns < heard_ns => (Gap::Beside, last.asked_ns),
+            Some(_) => (Gap::Next, heard_ns),
+        };
+        tell(gap, child.whom, child.asked_ns.saturating_sub(since_ns));
+        heard_ns = heard_ns.max(child.heard_ns);
+        last = Some(child);
+    }
+    let rest_ns = served.answered_ns.saturating_sub(heard_ns);
+    match last {
+        Some(last) => tell(Gap::Last, last.whom, rest_ns),
+        None => tell(Gap::Only, 0, rest_ns),
+    }
+}
+
+/// The distributions of gaps and of numbers of children.
+#[derive(Debug, Default)]
+pub struct Model {
+    gaps: FxHashMap<(Gap, u64), Density>,
+    unseen: Density,
+    counts: Vec<f64>,
+    parentless_score: f64,
+}
+
+impl Model {
+    /// Adds a gap.
+    pub fn add(&mut self, gap: Gap, whom: u64, ns: u64) {
+        self.gaps.entry((gap, whom)).or_default().add(ns);
+    }
+
+    /// Adds a request with so many children.
+    pub fn count(&mut self, children: usize) {
+        if self.counts.len() <= children {
+            self.counts.resize(children + 1, 0.0);
+        }
+        self.counts[children] += 1.0;
+    }
+
+    /// So many children come in a nanosecond for nobody's sake.
+    pub fn parentless(&mut self, rate: f64) {
+        self.parentless_score = rate.ln();
+    }
+
+    pub fn parentless_score(&self) -> f64 {
+        self.parentless_score
+    }
+
+    /// Makes of what was added what is looked up.
+    pub fn settle(&mut self) {
+        self.gaps.values_mut().for_each(Density::settle);
+        let total: f64 = self.counts.iter().sum();
+        self.counts.resize(MOST_CHILDREN + 2, 0.0);
+        for count in &mut self.counts {
+            *count = ((*count + 0.5) / (total + 5.0)).ln();
+        }
+    }
+
+    /// The logarithm of how likely such a gap is, per nanosecond.
+    pub fn score(&self, gap: Gap, whom: u64, ns: u64) -> f64 {
+        self.gaps.get(&(gap, whom)).unwrap_or(&self.unseen).score(ns)
+    }
+
+    /// The same of all steps of a request, `with` one more child.
+    pub fn of_chain(
+        &self,
+        served: &Served,
+        made: &[Made],
+        chain: &Chain,
+        with: Option<u32>,
+    ) -> f64 {
+        let mut sum = self.counted(chain.len() + usize::from(with.is_some()));
+        chain.gaps(served, made, with, |gap, whom, ns| sum += self.score(gap, whom, ns));
+        sum
+    }
+
+    /// The same without one of its children.
+    pub fn without(&self, served: &Served, made: &[Made], chain: &Chain, child: u32) -> f64 {
+        let mut sum = self.counted(chain.len().saturating_sub(1));
+        let others = chain.0.iter().filter(|of| **of != child).map(|of| &made[*of as usize]);
+        gaps(served, others, |gap, whom, ns| sum += self.score(gap, whom, ns));
+        sum
+    }
+
+    fn counted(&self, children: usize) -> f64 {
+        self.counts[children.min(self.counts.len() - 1)]
+    }
+}

@@ -1,0 +1,113 @@
+use super::*;
+
+const MS: u64 = 1_000_000;
+
+/// A server that sleeps 3 ms, asks, and answers 1 ms after it has the answer: `in_hand` requests at any time. Returns them, its
+/// requests, and their true parents; of every fifth the parent is known.
+fn sleeper(count: u64, in_hand: u64) -> (Vec<Served>, Vec<Made>, Vec<u64>) {
+    let mut random = fastrand::Rng::with_seed(7);
+    let (mut served, mut made, mut truth) = (Vec::new(), Vec::new(), Vec::new());
+    for id in 0..count {
+        let late = |random: &mut fastrand::Rng| random.u64(50_000..150_000);
+        let received_ns = id * 6 * MS / in_hand + random.u64(0..6 * MS / in_hand);
+        let asked_ns = received_ns + 3 * MS + late(&mut random);
+        let heard_ns = asked_ns + random.u64(MS / 2..4 * MS);
+        let answered_ns = heard_ns + MS + late(&mut random);
+        served.push(Served { id, received_ns, answered_ns });
+        let parent = (id % 5 == 0).then_some(id);
+        made.push(Made { id: count + id, whom: 1, asked_ns, heard_ns, parent });
+        truth.push(id);
+    }
+    (served, made, truth)
+}
+
+fn right(assigned: &[Assigned], truth: &[u64]) -> usize {
+    let count = truth.len() as u64;
+    assigned.iter().filter(|one| truth[(one.child - count) as usize] == one.parent).count()
+}
+
+#[test]
+fn steps_that_repeat_tell_the_parents() {
+    let (served, made, truth) = sleeper(1_000, 4);
+    let assigned = assign(served, made);
+    assert!(assigned.len() >= 750, "{} of 800", assigned.len());
+    let right = right(&assigned, &truth);
+    assert!(right * 100 >= assigned.len() * 97, "{right} of {}", assigned.len());
+}
+
+/// Parents that are known are not told again, and nothing comes of what lies outside of all.
+#[test]
+fn a_parent_serves_all_the_while() {
+    let (served, made, _) = sleeper(1_000, 4);
+    let of = |id: u64| served[id as usize];
+    let asked = |id: u64| made[id as usize - 1_000];
+    for Assigned { child, parent } in assign(served.clone(), made.clone()) {
+        assert_eq!(asked(child).parent, None);
+        assert!(of(parent).received_ns <= asked(child).asked_ns);
+        assert!(of(parent).answered_ns >= asked(child).heard_ns);
+    }
+}
+
+/// What is asked at any time, beside requests whose children are all known, is for none of them.
+#[test]
+fn what_comes_at_any_time_has_no_parent() {
+    let (served, mut made, _) = sleeper(1_000, 4);
+    made.iter_mut().for_each(|made| made.parent = Some(made.id - 1_000));
+    let mut random = fastrand::Rng::with_seed(3);
+    made.extend((0..200).map(|at| {
+        let asked_ns = random.u64(10 * MS..1_400 * MS);
+        Made { id: 5_000 + at, whom: 1, asked_ns, heard_ns: asked_ns + MS / 10, parent: None }
+    }));
+    let assigned = assign(served, made);
+    assert!(assigned.len() <= 4, "{}", assigned.len());
+}
+
+/// Nothing shows that the times tell.
+#[test]
+fn without_known_parents_nothing_is_told() {
+    let (served, mut made, _) = sleeper(1_000, 4);
+    made.iter_mut().for_each(|made| made.parent = None);
+    assert_eq!(assign(served, made), []);
+}
+
+/// Known parents that are none by the times.
+#[test]
+fn times_that_contradict_known_parents_tell_nothing() {
+    let (served, mut made, _) = sleeper(1_000, 8);
+    for made in made.iter_mut().filter(|made| made.parent.is_some()) {
+        let others = served.iter().filter(|served| {
+            served.received_ns <= made.asked_ns && served.answered_ns >= made.heard_ns
+        });
+        made.parent = others.map(|served| served.id).max();
+    }
+    assert_eq!(assign(served, made), []);
+}
+
+/// Of a thousand in hand, and of a request with a thousand children.
+#[test]
+fn crowds_are_left_out() {
+    let span = |id| Served { id, received_ns: 0, answered_ns: 1_000 * MS };
+    let child = |at: u64, parent| Made {
+        id: 5_000 + at,
+        whom: 1,
+        asked_ns: at * MS / 2,
+        heard_ns: at * MS / 2 + 100,
+        parent,
+    };
+    let crowd = (0..1_000).map(span).collect();
+    assert_eq!(assign(crowd, (0..1_000).map(|at| child(at, None)).collect()), []);
+    let two = vec![span(0), span(1)];
+    let made = (0..1_000).map(|at| child(at, (at % 2 == 0).then_some(0))).collect();
+    assert!(assign(two, made).iter().all(|assigned| assigned.parent == 1));
+}
+
+/// Requests are looked at so many at a time; those at the edges are told as well.
+#[test]
+fn long_captures_are_told_part_by_part() {
+    let count = 3 * AT_ONCE as u64 / 2;
+    let (served, made, truth) = sleeper(count, 4);
+    let assigned = assign(served, made);
+    assert!(assigned.len() as u64 * 100 >= count * 75, "{} of {count}", assigned.len());
+    let right = right(&assigned, &truth);
+    assert!(right * 100 >= assigned.len() * 97, "{right} of {}", assigned.len());
+}
