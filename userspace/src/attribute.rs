@@ -12,6 +12,7 @@ use std::thread;
 
 use anyhow::{ensure, Context, Result};
 
+use crate::assign::Assigned;
 use crate::capture::manifest::{Loss, Manifest, Scope, Warning};
 use crate::capture::reader::Reader;
 use crate::engine::classify::syscall;
@@ -169,11 +170,12 @@ fn write_tables(
         true => error,
         false => error.context(dir.path().join(EVENTS).display().to_string()),
     })?;
-    if written.numbers.any_parent {
+    let assigned = written.numbers.assigned(&tally.assigned);
+    if written.numbers.any_parent || !assigned.is_empty() {
         interrupt::check()?;
         let to = create_tmp(dir, REQUESTS)?;
         let from = std::mem::replace(&mut files[0], to.try_clone()?);
-        output::renumber_parents(from, to, |id| written.numbers.of_parent(id))
+        output::renumber_parents(from, to, |id| written.numbers.of_parent(id), &assigned)
             .with_context(unwritten)?;
     }
     // Some file systems find out only now that there is no room.
@@ -244,6 +246,8 @@ pub struct Tally {
     /// Those that segments refer to.
     pub stacks: Stacks,
     sampling: Sampling,
+    /// Parents that the times of all requests tell, by the engine's ids.
+    pub assigned: Vec<Assigned>,
     /// Traced processes that set up or entered an io_uring, as `comm/pid`.
     pub io_uring: BTreeSet<String>,
     pub losses: Vec<Loss>,
@@ -395,6 +399,7 @@ fn pass_with(
     tally.wakes_restored = engine.world.restored_wakes;
     tally.steal_unplaced_ns = engine.world.steal_unplaced_ns;
     tally.truncated_at = end.truncated_at;
+    tally.assigned = engine.assigned();
     tally.stacks = std::mem::take(&mut engine.world.stacks);
     Ok(tally)
 }

@@ -19,6 +19,7 @@ pub mod session;
 pub mod symbols;
 pub mod target;
 
+pub use rpcprobe_assign as assign;
 pub use rpcprobe_capture as capture;
 pub use rpcprobe_engine as engine;
 pub use rpcprobe_export as export;

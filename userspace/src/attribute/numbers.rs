@@ -3,8 +3,11 @@
 //! The engine's own ids have gaps: some are given to requests that turn out to be none, or not asked for.
 //! It names a parent before it has found it, so those ids are remembered until all rows are known.
 
+use std::collections::HashMap;
+
 use rustc_hash::FxHashMap;
 
+use crate::assign::Assigned;
 use crate::engine::detect::is_ahead;
 use crate::model::Request;
 use crate::output::ParentRow;
@@ -13,7 +16,7 @@ use crate::output::ParentRow;
 #[derive(Debug, Default)]
 pub struct Numbers {
     given: u64,
-    /// By the engine's ids, of those that others may name.
+    /// By the engine's ids, of those that others may name, and of those that nothing has told the parents of.
     of_parents: FxHashMap<u64, ParentRow>,
     /// Whether any request names a parent.
     pub any_parent: bool,
@@ -30,6 +33,13 @@ impl Numbers {
         }
         request.request_id = self.given;
         self.any_parent |= request.parent_request_id.is_some();
+    }
+
+    /// The rows of the parents that the times of all told, by the numbers of their children.
+    pub fn assigned(&self, all: &[Assigned]) -> HashMap<u64, ParentRow> {
+        let rows =
+            |one: &Assigned| Some((self.of_parent(one.child)?.number, self.of_parent(one.parent)?));
+        all.iter().filter_map(rows).collect()
     }
 
     /// The row of the request with that id, if it has one.

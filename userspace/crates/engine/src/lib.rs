@@ -36,6 +36,7 @@ use held_back::Unsent;
 use ownership::claims::{Claimant, Claims, Shows};
 use ownership::ledger::{Account, Ledger};
 use ownership::marks::is_rest;
+use rpcprobe_assign::Assigned;
 use rpcprobe_model::request_filter::Wanted;
 use rpcprobe_model::{Category, Kind, Reason, Request, Rule, Segments, Told};
 use timeline::retention::Held;
@@ -221,6 +222,11 @@ impl Engine {
         self.claims.book_before(u64::MAX, &self.world, &mut self.ledger);
         self.accounts.extend(self.ledger.accounts());
         Ok(())
+    }
+
+    /// Parents of those requests of which nothing else has told, after [`Engine::finish`]: by the times of all.
+    pub fn assigned(&mut self) -> Vec<Assigned> {
+        self.detector.assigned()
     }
 
     /// The accounts of threads that are gone, closed since this was last asked.

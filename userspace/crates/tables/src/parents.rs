@@ -1,6 +1,7 @@
 //! Parents of requests, put in when their rows are known: a parent's row comes after those of the
 //! requests that it waited for.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Seek, Write};
 use std::sync::Arc;
@@ -11,7 +12,9 @@ use arrow_array::types::Int64Type;
 use arrow_array::{Array, BooleanArray, Int64Array, RecordBatch, StringArray};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
-use super::requests::{schema, DETACHED, LATENCY, PARENT, PARENT_CERTAINTY, START};
+use super::requests::{schema, DETACHED, ID, LATENCY, PARENT, PARENT_CERTAINTY, START};
+use rpcprobe_model::Certainty;
+
 use super::{file_writer, told, write_batch, BATCH_ROWS, REQUESTS_FILE, REQUESTS_HELD_BYTES};
 
 /// The row of a request that others name as their parent.
@@ -24,7 +27,8 @@ pub struct ParentRow {
 }
 
 /// Copies a finished file of requests, with other ids of parents: `row_of` gives the row of the request for which each
-/// stands, if there is one. Whatever does not begin within its parent has none; what ends after it is detached.
+/// stands, if there is one. `guessed`: the rows of other parents, by the numbers of their children's rows. Whatever does not
+/// begin within its parent has none; what ends after it is detached.
 ///
 /// # Errors
 /// When `from` cannot be read or `to` cannot be written.
@@ -32,6 +36,7 @@ pub fn renumber_parents(
     from: File,
     to: impl Write + Send + 'static,
     row_of: impl Fn(u64) -> Option<ParentRow>,
+    guessed: &HashMap<u64, ParentRow>,
 ) -> Result<()> {
     let row_of = |id: i64| row_of(u64::try_from(id).ok()?);
     let renumber = || -> Result<()> {
@@ -44,32 +49,39 @@ pub fn renumber_parents(
             schema.index_of(DETACHED)?,
         ];
         let [start_at, latency_at] = [schema.index_of(START)?, schema.index_of(LATENCY)?];
+        let number_at = schema.index_of(ID)?;
         let mut writer = file_writer(Box::new(to), schema.clone())?;
         let reader = ParquetRecordBatchReaderBuilder::try_new(from)?;
         for batch in reader.with_batch_size(BATCH_ROWS).build()? {
             let mut columns = batch?.columns().to_vec();
             let ints = |at: usize| columns[at].as_primitive::<Int64Type>();
             let (parents, starts, latencies) = (ints(parent_at), ints(start_at), ints(latency_at));
+            let numbers = ints(number_at);
             let detached = columns[detached_at].as_boolean();
             let window = |row: usize| {
                 let start_ns = u64::try_from(starts.value(row)).ok()?;
                 Some((start_ns, start_ns.saturating_add(u64::try_from(latencies.value(row)).ok()?)))
             };
+            let guess = |row: usize| guessed.get(&u64::try_from(numbers.value(row)).ok()?).copied();
             let linked = |row: usize| {
-                let parent = parents.is_valid(row).then(|| row_of(parents.value(row))).flatten()?;
+                let told = || parents.is_valid(row).then(|| row_of(parents.value(row))).flatten();
+                let parent = guess(row).or_else(told)?;
                 let (start_ns, end_ns) = window(row)?;
                 let within = parent.start_ns <= start_ns && start_ns <= parent.end_ns;
                 let late = detached.value(row) || parent.end_ns < end_ns;
                 within.then_some((i64::try_from(parent.number).ok()?, late))
             };
             let linked: Vec<Option<(i64, bool)>> = (0..parents.len()).map(linked).collect();
-            let numbers: Int64Array = linked.iter().map(|link| link.map(|(id, _)| id)).collect();
+            let of_parents: Int64Array = linked.iter().map(|link| link.map(|(id, _)| id)).collect();
             let late = linked.iter().map(|link| Some(link.is_some_and(|(_, late)| late)));
             let late: BooleanArray = late.collect();
-            let certainties = columns[certainty_at].as_string::<i32>().iter().zip(&linked);
-            let certainties = certainties.map(|(name, link)| name.filter(|_| link.is_some()));
+            let certainties = columns[certainty_at].as_string::<i32>().iter().enumerate();
+            let certainties = certainties.map(|(row, name)| {
+                let name = guess(row).map_or(name, |_| Some(Certainty::Guessed.name()));
+                name.filter(|_| linked[row].is_some())
+            });
             columns[certainty_at] = Arc::new(certainties.collect::<StringArray>());
-            columns[parent_at] = Arc::new(numbers);
+            columns[parent_at] = Arc::new(of_parents);
             columns[detached_at] = Arc::new(late);
             let batch = RecordBatch::try_new(schema.clone(), columns)?;
             write_batch(&mut writer, &batch, REQUESTS_HELD_BYTES)?;
@@ -84,10 +96,11 @@ pub fn renumber_parents(
 mod tests {
     use super::super::{read_requests, Writer};
     use super::*;
-    use rpcprobe_model::{Certainty, Kind, Request, Segments};
+    use rpcprobe_model::{Kind, Request, Segments};
 
     /// 10,000 requests of 5 ns that begin every 10 ns, a quarter each with a parent that has the window of all,
-    /// that has ended in the middle of the 2,000th, and that is in no row.
+    /// that has ended in the middle of the 2,000th, and that is in no row; and two of those without one whose parent is
+    /// guessed, and has ended before the second.
     #[test]
     fn only_parents_change() {
         let directory = tempfile::tempdir().unwrap();
@@ -111,7 +124,8 @@ mod tests {
             _ => None,
         };
         let (from, to) = (File::open(at("first")).unwrap(), File::create(at("second")).unwrap());
-        renumber_parents(from, to, row_of).unwrap();
+        let guessed = [4, 8].map(|child| (child, ParentRow { number: 9, start_ns: 0, end_ns: 60 }));
+        renumber_parents(from, to, row_of, &guessed.into()).unwrap();
         let (first, second) = (read_requests(&at("first")), read_requests(&at("second")));
         let mut expected = first.unwrap();
         for row in &mut expected {
@@ -124,6 +138,10 @@ mod tests {
                 _ => None,
             };
             request.parent_certainty = request.parent_request_id.map(|_| Certainty::Sure);
+            if request.request_id == 4 {
+                (request.parent_request_id, request.parent_certainty) =
+                    (Some(9), Some(Certainty::Guessed));
+            }
             request.detached = request.request_id == 2_002;
         }
         assert_eq!(expected[2_001].request.parent_request_id, Some(9_999));

@@ -65,6 +65,7 @@ const MOVED: [&str; 10] = [
 /// How long an answer was held back, and why: in a file both or none.
 const HELD_BACK: [&str; 2] = ["held_back_ns", "held_back_by"];
 
+pub(super) const ID: &str = "request_id";
 const CERTAINTY: &str = "certainty";
 pub(super) const PARENT: &str = "parent_request_id";
 pub(super) const PARENT_CERTAINTY: &str = "parent_certainty";
@@ -76,7 +77,7 @@ pub(super) fn schema() -> Schema {
     let int = |name: &str, null| Field::new(name, DataType::Int64, null);
     let text = |name: &str, null| Field::new(name, DataType::Utf8, null);
     let mut fields = vec![
-        int("request_id", false),
+        int(ID, false),
         int(PARENT, true),
         text("kind", false),
         int(START, false),
@@ -224,7 +225,7 @@ impl RequestWriter {
             texts: self.texts.iter_mut(),
             flags: self.flags.iter_mut(),
         };
-        row.number("request_id", Some(request.request_id))?;
+        row.number(ID, Some(request.request_id))?;
         row.number(PARENT, request.parent_request_id)?;
         row.text(Some(request.kind.name()))?;
         row.number(START, Some(request.start_ns))?;

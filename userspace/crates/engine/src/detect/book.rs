@@ -4,13 +4,13 @@ use rustc_hash::FxHashMap;
 
 use crate::detect::causality::Causality;
 use crate::detect::children::Children;
+use crate::detect::families::Families;
 use crate::detect::found::Found;
 use crate::detect::roles::Roles;
 use crate::event::Object;
-use crate::ownership::adjacent::taken_before;
-use crate::ownership::marks::MarkKind;
 use crate::timeline::retention::Held;
 use crate::timeline::{ThreadId, World};
+use rpcprobe_assign::Assigned;
 use rpcprobe_model::request_filter::Wanted;
 
 #[derive(Default)]
@@ -26,6 +26,7 @@ pub(super) struct Book {
     carried: Carried,
     /// Requests whose parents are not told yet.
     children: Children,
+    families: Families,
     found: Vec<Found>,
     /// Since the last event.
     fallback: Vec<Found>,
@@ -80,15 +81,6 @@ impl Book {
         self.carried.0.get(&channel).is_some_and(|carries| carries.answers)
     }
 
-    /// Whether a thread had just taken in, on a channel of questions, one that nobody has told of: its writer's call is still
-    /// under way, and tells of it as it ends. What the thread asks then is asked for that, and for no program.
-    pub(super) fn has_taken_untold(&self, world: &World, (thread, at_ns): (ThreadId, u64)) -> bool {
-        let questions =
-            |channel: Object| self.carries_requests(channel) && !self.carries_answers(channel);
-        taken_before(world, thread, at_ns)
-            .is_some_and(|(mark, _)| mark.kind == MarkKind::Takes && questions(mark.moved.object))
-    }
-
     /// Takes what was found and is asked for.
     pub(super) fn take_found(&mut self, world: &World) -> Vec<Found> {
         if self.found.is_empty() {
@@ -96,12 +88,20 @@ impl Book {
         }
         let mut found = std::mem::take(&mut self.found);
         found.retain(|found| self.gives(world, found));
+        for found in &found {
+            self.families.note(world, found, &self.causality);
+        }
         // Of what began before the capture, who asks may not have been known.
         let attached_ns = self.attached_ns.unwrap_or(0);
         for found in found.iter().filter(|found| found.goal.start_ns >= attached_ns) {
             self.carried.note(world, found);
         }
         found
+    }
+
+    /// Parents of those requests of which nothing else has told, by the times of all.
+    pub(super) fn assigned(&mut self) -> Vec<Assigned> {
+        self.families.assign()
     }
 
     pub(super) fn take_fallback(&mut self, world: &World) -> Vec<Found> {

@@ -16,6 +16,7 @@ use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
+use crate::detect::found::Found;
 use crate::detect::ids::{Asked, Ids, Parent};
 use crate::detect::lifecycle::{Clock, Patience};
 use crate::detect::programs::Programs;
@@ -25,9 +26,10 @@ use crate::ownership::marks::MarkKind;
 use crate::timeline::gallop::last_before;
 use crate::timeline::{ProcessId, ThreadId, Transfer, World};
 pub(super) use evidence::{Asking, Heard, Judged};
-use evidence::{Evidence, Told};
+use evidence::{Evidence, Taken};
+use rpcprobe_assign::Served;
 use rpcprobe_model::Certainty;
-use services::Services;
+use services::{Belongs, Services};
 
 /// A request that was asked on a connection.
 #[derive(Clone, Copy, Debug, Default)]
@@ -38,7 +40,7 @@ struct AskedOn {
     /// Its answer has come.
     heard: bool,
     /// For whom it seems to be; `None`, too, where another was under way: which is heard of next is not known.
-    of: Option<Asked>,
+    of: Option<Taken>,
 }
 
 #[derive(Default)]
@@ -85,7 +87,7 @@ impl Causality {
     }
 
     /// What is known of the request for which a thread asks somebody else, or starts a program, at that time; `None` if
-    /// its process serves nothing. `opened`: who opened the connection for it, and when.
+    /// its process serves nothing, and it has taken nothing in. `opened`: who opened the connection for it, and when.
     pub(super) fn asks(
         &mut self,
         world: &World,
@@ -94,17 +96,18 @@ impl Causality {
         place: Option<Place>,
     ) -> Option<Asking> {
         let process = world.thread(thread).process;
-        if !self.services.asks(process, &mut self.ids) {
-            return None;
-        }
         // A connection of a pool was opened for nobody, or long ago.
         let begun = opened.and_then(|at| self.begun(world, at));
         let begun = begun.or_else(|| self.begun(world, (thread, asked_ns)));
+        if begun.is_none() && !self.services.serves(process) {
+            return None;
+        }
+        self.services.asks(process, &mut self.ids);
         if let Some(Place { channels: [_, channel], first }) = place {
             let on_channel = self.asked.entry(channel).or_default();
             let alone = on_channel.back().is_none_or(|last| last.heard);
             let of = begun.filter(|(_, adjacency)| alone && *adjacency != Adjacency::InOrder);
-            let of = of.map(|(asked, _)| asked);
+            let of = of.map(|(taken, _)| taken);
             on_channel.push_back(AskedOn { asked_ns, first, heard: false, of });
         }
         Some(Asking { process, thread, asked_ns, begun, own: self.services.own(thread), place })
@@ -112,12 +115,13 @@ impl Causality {
 
     /// What a thread had just taken in at that time: a question that its process serves, or an answer to what was asked for
     /// one.
-    fn begun(&self, world: &World, (thread, at_ns): (ThreadId, u64)) -> Option<Told> {
+    fn begun(&self, world: &World, (thread, at_ns): (ThreadId, u64)) -> Option<(Taken, Adjacency)> {
         let (mark, adjacency) = taken_before(world, thread, at_ns)?;
-        let asked = match (mark.kind, adjacency) {
+        let taken = match (mark.kind, adjacency) {
             (MarkKind::Takes, _) => {
                 let process = world.thread(thread).process;
-                self.services.of_question(process, mark.moved, at_ns)?
+                let known = self.services.begins_in(process, mark.moved, at_ns);
+                known.map_or(Taken::Bytes(mark.moved), Taken::Known)
             }
             (MarkKind::Hears, Adjacency::Alone | Adjacency::Polled) => {
                 let all = self.asked.get(&mark.moved.object)?;
@@ -125,7 +129,15 @@ impl Causality {
             }
             _ => return None,
         };
-        Some((asked, adjacency))
+        Some((taken, adjacency))
+    }
+
+    /// The question that it is, by all that is told by now.
+    fn told(&self, asking: &Asking, taken: Taken) -> Belongs {
+        match taken {
+            Taken::Known(asked) => Belongs::To(asked),
+            Taken::Bytes(bytes) => self.services.belongs(asking.process, bytes, asking.asked_ns),
+        }
     }
 
     /// The answer to what was asked has come.
@@ -141,21 +153,26 @@ impl Causality {
         all.iter_mut().rev().find(|asked| asked.first == first)
     }
 
-    /// The only question that was served from when that was asked until then.
+    /// The only question that was served from when that was asked until then, by all that is told by now.
     pub(super) fn only(&self, asking: &Asking, heard_ns: u64) -> Option<Asked> {
         self.services.only(asking.process, (asking.asked_ns, heard_ns))
     }
 
-    /// For whom that was asked; `Err`: what its thread does next may still tell. `over`: nothing more is waited for.
+    /// For whom that was asked, and was answered at `heard_ns`; `Err`: what comes next may still tell. `over`: nothing more is
+    /// waited for.
     pub(super) fn judge(
         &mut self,
         world: &World,
         asking: &Asking,
         heard: Option<&Heard>,
-        only: Option<Asked>,
+        (only, heard_ns): (Option<Asked>, u64),
         over: bool,
-    ) -> Result<Option<Judged>, NotYet> {
+    ) -> Result<Judged, NotYet> {
         let clock = Clock::new(world, over);
+        let belongs = asking.begun.map(|(taken, _)| self.told(asking, taken));
+        if belongs == Some(Belongs::Untold) && !clock.gives_up(Patience::Sign, heard_ns) {
+            return Err(NotYet);
+        }
         let given = match heard {
             Some(Heard { thread, exit_ns, channel: Some(channel) }) => {
                 match given_after(world, *thread, *exit_ns, *channel) {
@@ -179,43 +196,74 @@ impl Causality {
             heard.thread == asking.thread
                 && moved_nothing_else(world, asking.thread, (asking.asked_ns, heard.exit_ns), own)
         });
-        let Asking { begun, own, .. } = *asking;
+        let begun = match (asking.begun, belongs) {
+            (Some((_, adjacency)), Some(Belongs::To(asked))) => Some((asked, adjacency)),
+            _ => None,
+        };
+        let untold = match asking.begun {
+            Some((Taken::Bytes(bytes), _)) if belongs == Some(Belongs::Untold) => {
+                self.services.is_asked_on(asking.process, bytes.object)
+            }
+            _ => false,
+        };
+        // It was served, too.
+        let alone = |asked: Option<Asked>| asked.filter(|_| !untold);
+        let (only, own) = (alone(only), alone(asking.own));
         let judged = Evidence { begun, ended, only, own, did_nothing_else }.judged();
         if let (Some((asked, _)), Some(known)) = (judged, self.asked_on(asking)) {
-            known.of = Some(asked);
+            known.of = Some(Taken::Known(asked));
         }
-        Ok(judged.and_then(|(asked, certainty)| {
-            self.services.link(asked).map(|link| Judged { link, certainty })
-        }))
+        let linked = judged.and_then(|(asked, certainty)| {
+            self.services.link(asked).map(|link| Judged::For { link, certainty })
+        });
+        Ok(linked.unwrap_or(if untold { Judged::Untold } else { Judged::Nobody }))
     }
 
     /// Whether that may turn out to be asked for the request of that id.
     pub(super) fn may_be_for(&self, asking: &Asking, only: Option<Asked>, id: u64) -> bool {
-        let told = [asking.begun.map(|(asked, _)| asked), asking.own, only];
+        let begun = asking.begun.and_then(|(taken, _)| match self.told(asking, taken) {
+            Belongs::To(asked) => Some(asked),
+            Belongs::ToNone | Belongs::Untold => None,
+        });
+        let told = [begun, asking.own, only];
         let mut told = told.into_iter().flatten().filter_map(|asked| self.services.link(asked));
         told.any(|link| link.id == id)
     }
 
     /// The parent of a request with that window: the request for which it seemed to be made, if it began while that
-    /// one was served; else the program in whose life it lies.
+    /// one was served; else the program in whose life it lies, unless it was made for a request that nobody has told of.
     pub(super) fn parent_of(
         &mut self,
         world: &World,
-        judged: Option<Judged>,
+        judged: Judged,
         program: Option<ProcessId>,
         (start_ns, end_ns): (u64, u64),
     ) -> Option<(Parent, Certainty)> {
-        let served = judged.and_then(|Judged { link, certainty }| {
+        let link = match judged {
+            Judged::For { link, certainty } => Some((link, certainty)),
+            Judged::Nobody => None,
+            Judged::Untold => return None,
+        };
+        let served = link.and_then(|(link, certainty)| {
             let named = self.services.named(&link.asked).filter(|named| named.id == link.id)?;
             let within = named.received_ns <= start_ns
                 && named.answered_ns.is_none_or(|answered_ns| start_ns <= answered_ns);
             let detached = named.answered_ns.is_some_and(|answered_ns| answered_ns < end_ns);
-            within.then_some((Parent { id: named.id, detached }, certainty))
+            within.then_some((Parent { id: named.id, detached, serves: true }, certainty))
         });
         served.or_else(|| {
             let around = self.programs.around(world, program?, (start_ns, end_ns), &mut self.ids);
             around.map(|parent| (parent, Certainty::Sure))
         })
+    }
+
+    /// When a request that was found was served, if it may be named as a parent.
+    pub(super) fn served(&self, found: &Found) -> Option<Served> {
+        let first = found.goal.messages.first()?;
+        let named = self.services.named(&(first.object, first.from))?;
+        let id = found.request.request_id;
+        let answered_ns = named.answered_ns.filter(|_| named.id == id)?;
+        Some(Served { id, received_ns: named.received_ns, answered_ns })
     }
 
     /// The id of a request that has been found.

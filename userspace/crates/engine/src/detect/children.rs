@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::detect::causality::{Causality, Judged, NotYet};
+use crate::detect::causality::{Asking, Causality, Judged, NotYet};
 use crate::detect::found::Found;
-use crate::event::Object;
+use crate::detect::ids::{as_ahead, Asked};
 use crate::timeline::retention::Held;
 use crate::timeline::{ProcessId, ThreadId, World};
 
@@ -15,8 +15,23 @@ const SWEEP_EVERY_NS: u64 = 20_000_000;
 #[derive(Debug)]
 struct Child {
     found: Found,
+    /// The only question that was served all the while, as it was found.
+    only: Option<Asked>,
+}
+
+impl Child {
+    /// When its answer had come.
+    fn heard_ns(&self) -> u64 {
+        self.found.made_for.heard.map_or(self.found.goal.end_ns, |heard| heard.exit_ns)
+    }
+
     /// The only question that was served all the while.
-    only: Option<(Object, u64)>,
+    fn only(&self, asking: &Asking, causality: &Causality) -> Option<Asked> {
+        match asking.took_bytes() {
+            true => causality.only(asking, self.heard_ns()),
+            false => self.only,
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -35,14 +50,14 @@ impl Children {
         causality: &mut Causality,
     ) -> Option<Found> {
         let Some(asking) = found.made_for.asking else {
-            return Some(with_parent(world, found, None, causality));
+            return Some(with_parent(world, found, Judged::Nobody, causality));
         };
         let heard = found.made_for.heard;
         if heard.is_some() {
             causality.heard(&asking);
         }
-        let only = causality.only(&asking, heard.map_or(found.goal.end_ns, |heard| heard.exit_ns));
-        let child = Child { found, only };
+        let mut child = Child { found, only: None };
+        child.only = causality.only(&asking, child.heard_ns());
         match (judged(world, child, false, causality), heard) {
             (Err(child), Some(heard)) => {
                 let key = (world.thread(heard.thread).process, heard.thread);
@@ -66,7 +81,9 @@ impl Children {
         let threads: Vec<_> = of_process.map(|(key, _)| *key).collect();
         let may_be = |child: &Child, causality: &Causality| {
             let asking = child.found.made_for.asking;
-            asking.is_some_and(|asking| causality.may_be_for(&asking, child.only, id))
+            asking.is_some_and(|asking| {
+                causality.may_be_for(&asking, child.only(&asking, causality), id)
+            })
         };
         let each = |key| self.look(world, key, causality, may_be);
         threads.into_iter().flat_map(each).collect()
@@ -149,8 +166,11 @@ fn judged(
 ) -> Result<Found, Box<Child>> {
     let made_for = child.found.made_for;
     let judged = match made_for.asking {
-        Some(asking) => causality.judge(world, &asking, made_for.heard.as_ref(), child.only, over),
-        None => Ok(None),
+        Some(asking) => {
+            let all_the_while = (child.only(&asking, causality), child.heard_ns());
+            causality.judge(world, &asking, made_for.heard.as_ref(), all_the_while, over)
+        }
+        None => Ok(Judged::Nobody),
     };
     match judged {
         Ok(judged) => Ok(with_parent(world, child.found, judged, causality)),
@@ -161,14 +181,18 @@ fn judged(
 fn with_parent(
     world: &World,
     mut found: Found,
-    judged: Option<Judged>,
+    judged: Judged,
     causality: &mut Causality,
 ) -> Found {
     let request = &mut found.request;
     let window = (request.start_ns, request.start_ns.saturating_add(request.latency_ns));
-    if let Some((parent, certainty)) =
-        causality.parent_of(world, judged, found.made_for.program, window)
-    {
+    let parent = causality.parent_of(world, judged, found.made_for.program, window);
+    let served = parent.is_some_and(|(parent, _)| parent.serves);
+    if found.made_for.asking.is_some() && !served && !matches!(judged, Judged::Untold) {
+        found.made_for.orphan = true;
+        request.request_id = as_ahead(request.request_id);
+    }
+    if let Some((parent, certainty)) = parent {
         request.parent_request_id = Some(parent.id);
         request.parent_certainty = Some(certainty);
         request.detached = parent.detached;

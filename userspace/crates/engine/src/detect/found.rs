@@ -28,6 +28,8 @@ pub(super) struct MadeFor {
     pub(super) heard: Option<Heard>,
     /// The process whose program's life it lies in.
     pub(super) program: Option<ProcessId>,
+    /// It was asked while others were served, and nothing tells for which; the times of all may.
+    pub(super) orphan: bool,
 }
 
 impl Found {

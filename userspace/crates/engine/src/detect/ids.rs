@@ -42,6 +42,13 @@ pub(super) struct Parent {
     pub(super) id: u64,
     /// The parent was answered before its child was.
     pub(super) detached: bool,
+    /// It is a request that its server served; else the life of a program.
+    pub(super) serves: bool,
+}
+
+/// An id that others may name, made of one that was given to a request as it was found.
+pub(super) fn as_ahead(id: u64) -> u64 {
+    AHEAD | id
 }
 
 /// Whether an id was given before its request was found: no others are named as parents.

@@ -92,6 +92,7 @@ enum Stage<How> {
 #[derive(Clone, Debug)]
 pub(super) struct Life<How> {
     since_ns: u64,
+    was_taken_in: bool,
     server: Option<ProcessId>,
     stage: Stage<How>,
 }
@@ -105,7 +106,7 @@ impl<How> Default for Life<How> {
 impl<How> Life<How> {
     /// The earliest that is known of it is from then.
     pub(super) fn asked(since_ns: u64) -> Life<How> {
-        Life { since_ns, server: None, stage: Stage::Asked }
+        Life { since_ns, was_taken_in: false, server: None, stage: Stage::Asked }
     }
 
     /// Something of it proves to be from then.
@@ -119,11 +120,12 @@ impl<How> Life<How> {
 
     /// A process has taken the question in, and serves it.
     pub(super) fn taken_in(&mut self, server: ProcessId) {
+        self.was_taken_in = true;
         self.server = Some(server);
     }
 
-    pub(super) fn is_served(&self) -> bool {
-        self.server.is_some()
+    pub(super) fn was_taken_in(&self) -> bool {
+        self.was_taken_in
     }
 
     /// Nobody serves it any more: who did.

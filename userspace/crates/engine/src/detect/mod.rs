@@ -10,6 +10,7 @@ mod book;
 mod causality;
 mod children;
 mod exec;
+mod families;
 mod found;
 mod framed;
 mod half_duplex;
@@ -28,6 +29,7 @@ use book::Book;
 use exec::Exec;
 use framed::Framed;
 use half_duplex::HalfDuplex;
+use rpcprobe_assign::Assigned;
 use rpcprobe_model::request_filter::Wanted;
 use shared_futex::SharedFutex;
 use single_ended::SingleEnded;
@@ -168,6 +170,11 @@ impl Detector {
     /// Hands out what was found and is asked for. From then on their channels are known to carry requests.
     pub fn take_found(&mut self, world: &World) -> Vec<Found> {
         self.book.take_found(world)
+    }
+
+    /// Parents of those requests of which nothing else has told, once all are handed out: by the times of all.
+    pub fn assigned(&mut self) -> Vec<Assigned> {
+        self.book.assigned()
     }
 
     /// Hands out requests of a kind that is used when there are no others.

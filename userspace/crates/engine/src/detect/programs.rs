@@ -120,7 +120,7 @@ impl Programs {
             return None;
         }
         let id = self.id(process, ids)?;
-        Some(Parent { id, detached: ended_ns < end_ns })
+        Some(Parent { id, detached: ended_ns < end_ns, serves: false })
     }
 
     /// The id of a process's exec request, given out when first asked for.

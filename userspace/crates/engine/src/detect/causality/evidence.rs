@@ -20,11 +20,22 @@ use crate::detect::causality::Place;
 use crate::detect::ids::{Asked, Link};
 use crate::event::Object;
 use crate::ownership::adjacent::Adjacency;
+use crate::ownership::marks::Question;
 use crate::timeline::{ProcessId, ThreadId};
 use rpcprobe_model::Certainty;
 
 /// A question that seems to be the one, and how that is told.
 pub(super) type Told = (Asked, Adjacency);
+
+/// What a thread had just taken in.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Taken {
+    /// A question.
+    Known(Asked),
+    /// Bytes in which no question is known to begin: a later piece of one, or one whose writer's call is still under way and
+    /// tells of it as it ends.
+    Bytes(Question),
+}
 
 /// What is known of the request for which another one is asked, or a program started, as that is done.
 #[derive(Clone, Copy, Debug)]
@@ -34,11 +45,32 @@ pub(in crate::detect) struct Asking {
     /// When the call began that asked.
     pub(super) asked_ns: u64,
     /// What the thread had just taken in.
-    pub(super) begun: Option<Told>,
+    pub(super) begun: Option<(Taken, Adjacency)>,
     /// The only question that it had taken in, and not answered.
     pub(super) own: Option<Asked>,
     /// Where, unless it is a program that is started.
     pub(super) place: Option<Place>,
+}
+
+impl Asking {
+    /// The process that asked.
+    pub(in crate::detect) fn process(&self) -> ProcessId {
+        self.process
+    }
+
+    pub(in crate::detect) fn asked_ns(&self) -> u64 {
+        self.asked_ns
+    }
+
+    /// The channel of the question.
+    pub(in crate::detect) fn asks_on(&self) -> Option<Object> {
+        self.place.as_ref().map(|place| place.channels[0])
+    }
+
+    /// Whether what comes later tells more of which questions were being served as that was asked.
+    pub(in crate::detect) fn took_bytes(&self) -> bool {
+        matches!(self.begun, Some((Taken::Bytes(_), _)))
+    }
 }
 
 /// The call that received the last of an answer, or waited for a program.
@@ -50,11 +82,17 @@ pub(in crate::detect) struct Heard {
     pub(in crate::detect) channel: Option<Object>,
 }
 
-/// The request for which another one was asked.
+/// For which request another one was asked.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::detect) struct Judged {
-    pub(super) link: Link,
-    pub(super) certainty: Certainty,
+pub(in crate::detect) enum Judged {
+    For {
+        link: Link,
+        certainty: Certainty,
+    },
+    /// Nothing tells that it was for any.
+    Nobody,
+    /// For a question that has been taken in, and that nobody has told of.
+    Untold,
 }
 
 /// All that tells for whom a request was asked.

@@ -36,6 +36,17 @@ pub(super) struct Named {
     pub(super) answered_ns: Option<u64>,
 }
 
+/// Which question bytes belong to that a process has read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Belongs {
+    /// To one that it served then.
+    To(Asked),
+    /// To one that it did not serve then, or to several.
+    ToNone,
+    /// To one that nobody has told of.
+    Untold,
+}
+
 /// A question that was served.
 #[derive(Clone, Copy, Debug)]
 struct Answered {
@@ -167,16 +178,19 @@ impl Services {
         self.named.entry(asked).or_insert_with(named);
     }
 
-    /// Whether the process serves anything; from now on, what it serves may be named.
-    pub(super) fn asks(&mut self, process: ProcessId, ids: &mut Ids) -> bool {
-        let open = self.received_until(process, u64::MAX).next().is_some();
-        if open && self.askers.insert(process) {
+    /// Whether the process serves anything.
+    pub(super) fn serves(&self, process: ProcessId) -> bool {
+        self.received_until(process, u64::MAX).next().is_some()
+    }
+
+    /// From now on, what the process serves may be named.
+    pub(super) fn asks(&mut self, process: ProcessId, ids: &mut Ids) {
+        if self.askers.insert(process) {
             for asked in self.of_process(process) {
                 let received_ns = self.open[&(process, asked)].received_ns;
                 self.name(process, asked, received_ns, ids);
             }
         }
-        open
     }
 
     pub(super) fn named(&self, asked: &Asked) -> Option<&Named> {
@@ -187,26 +201,45 @@ impl Services {
         self.named.get(&asked).map(|named| Link { asked, id: named.id })
     }
 
-    /// The question that the process serves, received by then, and that these bytes, which it has read, belong to.
-    pub(super) fn of_question(
+    /// The only question that the process serves, received by then, and that begins in these bytes, which it has read.
+    pub(super) fn begins_in(
         &self,
         process: ProcessId,
-        question: Question,
+        bytes: Question,
         at_ns: u64,
     ) -> Option<Asked> {
-        let begins = (process, (question.object, question.from));
-        let ends = (process, (question.object, question.to));
+        let begins = (process, (bytes.object, bytes.from));
+        let ends = (process, (bytes.object, bytes.to));
         let mut inside = self.open.range(begins..ends);
-        let found = match (inside.next(), inside.next()) {
-            (Some(found), None) => Some(found),
-            (Some(_), Some(_)) => None,
+        let only = inside.next().filter(|_| inside.next().is_none());
+        only.filter(|(_, service)| service.received_ns <= at_ns).map(|((_, asked), _)| *asked)
+    }
+
+    /// Which question these bytes belong to, of those that the process, which asks others, served then; by all that is told
+    /// by now.
+    pub(super) fn belongs(&self, process: ProcessId, bytes: Question, at_ns: u64) -> Belongs {
+        let served = |named: &Named| {
+            let open = named.answered_ns.is_none_or(|answered_ns| answered_ns >= at_ns);
+            named.process == process && open && named.received_ns <= at_ns
+        };
+        let (begins, ends) = ((bytes.object, bytes.from), (bytes.object, bytes.to));
+        let mut inside = self.named.range(begins..ends);
+        match (inside.next(), inside.next()) {
+            (Some((asked, named)), None) if served(named) => Belongs::To(*asked),
+            (Some(_), _) => Belongs::ToNone,
             // A later piece of it.
             (None, _) => {
-                let before = (process, (question.object, 0))..begins;
-                self.open.range(before).next_back()
+                let before = self.named.range((bytes.object, 0)..begins).rev().take(MOST_STREAMS);
+                let mut before = before.filter(|(_, named)| served(named));
+                before.next().map_or(Belongs::Untold, |(asked, _)| Belongs::To(*asked))
             }
-        };
-        found.filter(|(_, service)| service.received_ns <= at_ns).map(|((_, asked), _)| *asked)
+        }
+    }
+
+    /// Whether the process, which asks others, has been asked on that channel.
+    pub(super) fn is_asked_on(&self, process: ProcessId, channel: Object) -> bool {
+        let mut named = self.named.range((channel, 0)..=(channel, u64::MAX));
+        named.any(|(_, named)| named.process == process)
     }
 
     /// The question of that process that it answered then, of which these bytes are the last that it had read; `None` if that

@@ -155,7 +155,7 @@ impl Connection {
     ) {
         for (first, id) in begun {
             let Some(channel) = world.channels.get(&ends.0) else { continue };
-            let Some((exchange, open)) = self.begun(first, id) else { continue };
+            let Some(exchange) = self.begun(first, id) else { continue };
             let process = |transfer: &Transfer| world.thread(transfer.thread).process;
             // Once, as it is asked: later, fewer are being served, and one of them seems to be the one.
             let sent = Channel::find(&channel.writes, first).filter(|_| !exchange.linked);
@@ -167,14 +167,17 @@ impl Connection {
                 let place = Some(Place { channels: [ends.0, ends.1], first });
                 let at = (sent.thread, sent.enter_ns);
                 exchange.asking = book.causality.asks(world, at, opened, place);
-                let untold = exchange.asking.is_none() && book.has_taken_untold(world, at);
-                let program = book.causality.programs.enclosing(world, process(sent));
-                exchange.program = program.filter(|_| !untold);
+                exchange.program = book.causality.programs.enclosing(world, process(sent));
             }
             let taken = Channel::find(&channel.reads, first);
-            if let Some(taken) = taken.filter(|_| open && !exchange.life.is_served()) {
+            if let Some(taken) = taken.filter(|_| !exchange.life.was_taken_in()) {
                 book.causality.begin(process(taken), taken, (ends.0, first), false);
                 exchange.life.taken_in(process(taken));
+                // Answered before it was told: its writer's call ended late.
+                if let Some((_, over_ns)) = exchange.life.over() {
+                    exchange.life.let_go();
+                    book.causality.services.end(process(taken), (ends.0, first), over_ns);
+                }
             }
             // The write's record may come after the read's.
             let asker_comes = !exchange.linked && channel.is_written;
@@ -209,7 +212,8 @@ impl Connection {
             exit_ns,
             channel: Some(ends.1),
         });
-        let made_for = MadeFor { asking: exchange.asking, heard, program: exchange.program };
+        let (asking, program) = (exchange.asking, exchange.program);
+        let made_for = MadeFor { asking, heard, program, orphan: false };
         let protocol = self.protocol;
         let (stream_id, xid) = match protocol.pairing() {
             Pairing::ById(Id::Stream) => (Some(u64::from(exchange.id)), None),

@@ -258,18 +258,14 @@ impl Connection {
         }
     }
 
-    /// The question that begins there, and whether it is still to be answered.
-    pub(super) fn begun(&mut self, first: u64, id: u32) -> Option<(&mut Exchange, bool)> {
-        let open = self.open.get_mut(&id).into_iter().map(|open| {
-            let unanswered = open.life.over().is_none();
-            (open, unanswered)
-        });
+    /// The question that begins there.
+    pub(super) fn begun(&mut self, first: u64, id: u32) -> Option<&mut Exchange> {
+        let open = self.open.get_mut(&id);
         // In the order in which they were asked.
         let at = self.asks.partition_point(|ask| ask.asked.first() < Some(first));
-        let ask = self.asks.get_mut(at).into_iter().map(|ask| (ask, true));
         let ended = self.resting.iter_mut().map(|(_, ended)| ended).chain(&mut self.ended);
-        let mut all = open.chain(ask).chain(ended.rev().map(|ended| (ended, false)));
-        all.find(|(exchange, _)| exchange.asked.first() == Some(first))
+        let mut all = open.into_iter().chain(self.asks.get_mut(at)).chain(ended.rev());
+        all.find(|exchange| exchange.asked.first() == Some(first))
     }
 
     /// Has what had to wait until then decided next; `over`: all of it. Of all connections at once: requests that end together

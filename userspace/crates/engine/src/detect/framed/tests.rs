@@ -1,8 +1,10 @@
-use crate::event::{Call, Event, Exec, GapWhy, Io, Method, Object, Protocol, Unit, What, TYPE_TCP};
+use crate::event::{Call, Event, GapWhy, Io, Method, Object, Protocol, Unit, What, TYPE_TCP};
 use crate::send_limit::SendLimit;
 use crate::{Engine, Rates};
 use rpcprobe_model::{check_conservation, Kind, Reason, Request, Segments, Who};
 use rpcprobe_record::{UNIT_LAST, UNIT_MORE, UNIT_REQUEST, UNIT_RESPONSE};
+
+mod late_questions;
 
 const CLIENT: u32 = 10;
 const SERVER: u32 = 20;
@@ -451,60 +453,4 @@ fn streams_that_could_not_be_followed_say_why() {
     let reasons: Vec<_> = s.told().into_iter().map(|r| (r.stream_id, r.reason)).collect();
     let long = || Some(LONG);
     assert_eq!(reasons, [(Some(1), None), (Some(3), long()), (Some(5), long()), (Some(7), None)]);
-}
-
-/// A server that a program started asks another one for what it has just read. The call that wrote that is still under way, and
-/// tells of it later: until then no question is known to be served, and the other one is asked for no program's sake.
-#[test]
-fn what_is_asked_for_a_question_that_is_told_late_is_no_programs() {
-    const MIDDLE: u32 = 30;
-    let (asked, answered) = ([ASKS, ANSWERS], [ANSWERS, ASKS]);
-    let (asked_behind, answered_behind) = ([3, 4], [4, 3]);
-    let round = |s: &mut Story, at_ns: u64, written_ns: u64| {
-        let bytes = (at_ns / 100, at_ns / 100 + 10);
-        s.moved_between(CLIENT, true, asked, bytes, (at_ns, written_ns));
-        s.unit(written_ns, ASKS, bytes, 0, UNIT_REQUEST, UNIT_LAST);
-        s.moved_between(MIDDLE, false, asked, bytes, (at_ns + 12, at_ns + 15));
-        s.moved_between(MIDDLE, true, asked_behind, bytes, (at_ns + 20, at_ns + 30));
-        s.unit_between(at_ns + 30, asked_behind, true, bytes, (0, UNIT_REQUEST, UNIT_LAST));
-        s.moved_between(SERVER, false, asked_behind, bytes, (at_ns + 32, at_ns + 35));
-        s.moved_between(SERVER, true, answered_behind, bytes, (at_ns + 40, at_ns + 45));
-        let answer = (0, UNIT_RESPONSE, UNIT_LAST);
-        s.unit_between(at_ns + 45, answered_behind, false, bytes, answer);
-        s.moved_between(MIDDLE, false, answered_behind, bytes, (at_ns + 50, at_ns + 55));
-        s.moved_between(MIDDLE, true, answered, bytes, (at_ns + 60, at_ns + 65));
-        s.unit(at_ns + 65, ANSWERS, bytes, 0, UNIT_RESPONSE, UNIT_LAST);
-        s.moved_between(CLIENT, false, answered, bytes, (written_ns + 70, written_ns + 75));
-    };
-    let mut s = Story::new(Protocol::Resp);
-    let flags = rpcprobe_record::TASK_TRACED;
-    let started = What::Fork {
-        parent: CLIENT,
-        child: MIDDLE,
-        child_tgid: MIDDLE,
-        flags,
-        enter_ns: 90,
-        comm: "client".into(),
-    };
-    s.events.push(event(100, started));
-    let runs = Exec {
-        tid: MIDDLE,
-        old_tid: MIDDLE,
-        traced: true,
-        entry: 0,
-        interp_base: 0,
-        comm: "middle".into(),
-        path: None,
-    };
-    s.events.push(event(200, What::Exec(Box::new(runs))));
-    round(&mut s, 1000, 1010);
-    round(&mut s, 2000, 2900);
-    let requests = s.told();
-    let of = |start_ns: u64| {
-        requests.iter().find(|request| request.start_ns == start_ns).expect("a request")
-    };
-    let program = requests.iter().find(|request| request.kind == Kind::Exec).expect("a program");
-    assert_eq!(of(1020).parent_request_id, Some(of(1000).request_id));
-    assert_ne!(of(2020).parent_request_id, Some(program.request_id));
-    assert_eq!(of(2020).parent_certainty, None);
 }

@@ -170,7 +170,8 @@ impl Turn {
             exit_ns: answered.end_ns,
             channel: Some(object),
         });
-        let made_for = MadeFor { asking: self.asking, heard, program: self.parent };
+        let (asking, program) = (self.asking, self.parent);
+        let made_for = MadeFor { asking, heard, program, orphan: false };
         let server_thread = self.reader(world).map(|(_, read)| read.thread);
         let request = Request {
             request_id: book.causality.id_of((self.object, self.from)),
@@ -268,7 +269,8 @@ impl Turn {
             true => Reason::DatagramUnseen,
             false => reason,
         };
-        let made_for = MadeFor { asking: self.asking, heard: None, program: self.parent };
+        let (asking, program) = (self.asking, self.parent);
+        let made_for = MadeFor { asking, heard: None, program, orphan: false };
         let request = Request {
             request_id: book.causality.id_of((self.object, self.from)),
             complete: false,

@@ -1,0 +1,58 @@
+//! What each process served and asked others for, so that in the end the parents of which nothing else told are told by the
+//! times of all ([`rpcprobe_assign`]).
+
+use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
+
+use rustc_hash::FxHasher;
+
+use crate::detect::causality::{Asking, Causality};
+use crate::detect::found::Found;
+use crate::timeline::{ProcessId, World};
+use rpcprobe_assign::{assign, Assigned, Made, Served};
+
+/// Of one process: 24 bytes a request that it served, 40 one that it made.
+#[derive(Debug, Default)]
+struct Family {
+    served: Vec<Served>,
+    made: Vec<Made>,
+}
+
+/// Of all processes that ask others while they serve.
+#[derive(Debug, Default)]
+pub(super) struct Families(BTreeMap<ProcessId, Family>);
+
+impl Families {
+    /// Notes a request that was found, and has the parent that is told.
+    pub(super) fn note(&mut self, world: &World, found: &Found, causality: &Causality) {
+        let id = found.request.request_id;
+        let process = found.goal.server_process;
+        if let Some((process, served)) = process.zip(causality.served(found)) {
+            self.0.entry(process).or_default().served.push(served);
+        }
+        let Some(asking) = found.made_for.asking else { return };
+        let parent = found.request.parent_request_id.filter(|_| !found.made_for.orphan);
+        if parent.is_none() && !found.made_for.orphan {
+            return;
+        }
+        let heard_ns = found.made_for.heard.map_or(found.goal.end_ns, |heard| heard.exit_ns);
+        let (asked_ns, whom) = (asking.asked_ns(), whom(world, &asking));
+        let made = Made { id, whom, asked_ns, heard_ns, parent };
+        self.0.entry(asking.process()).or_default().made.push(made);
+    }
+
+    /// The parents that the times of all tell.
+    pub(super) fn assign(&mut self) -> Vec<Assigned> {
+        let all = std::mem::take(&mut self.0).into_values();
+        all.flat_map(|family| assign(family.served, family.made)).collect()
+    }
+}
+
+/// Whom that asks: where on the network it leads to, or 0.
+fn whom(world: &World, asking: &Asking) -> u64 {
+    let channel = asking.asks_on().and_then(|channel| world.channels.get(&channel));
+    let Some([_, to]) = channel.and_then(|channel| channel.ends) else { return 0 };
+    let mut hasher = FxHasher::default();
+    to.hash(&mut hasher);
+    hasher.finish()
+}
