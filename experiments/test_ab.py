@@ -9,7 +9,7 @@ from study import ns, us
 
 SAID = re.compile(
     r"`rpcprobe ab`, (\d+) pairs of runs in random order: the (mean|median) of (?:[^.;]+?) is ([\d.]+ \w+)"
-    r" against ([\d.]+ \w+) of [^;(]+?, (-?[\d.,]+ us) more \([^)]*\): (changed|not beyond chance)\."
+    r" against ([\d.]+ \w+) of [^;(]+?, ([\d.,]+ us (?:more|less)) \([^)]*\): (changed|not beyond chance)\."
 )
 
 
@@ -32,7 +32,7 @@ def test_what_ab_says(study: str, comparisons: int):
             names[of],
             ns(b),
             ns(a),
-            us(change),
+            f"{us(abs(change))} {'less' if change < 0 else 'more'}",
             "changed" if shown else "not beyond chance",
         )
         for pairs, of, a, b, change, shown in totals

@@ -170,6 +170,19 @@ def test_outliers(told: Told):
         coalesce(sum(more_ns) filter (category = 'runqueue.preempted'), 0) / sum(more_ns) from outliers where more_ns > 0"""
     )[0]
     assert f"{percent(queue)} is the run queue ({percent(preempted)} after the CPU was" in told.text
+    counts = told.ask(
+        """with request as (select mode, sum(more_ns) filter (category like 'runqueue.%') > sum(more_ns) / 2 as waited
+            from outliers where more_ns > 0 group by mode, rank)
+        select count(*) filter (waited), count(*), count(*) filter (waited and mode = 2), count(*) filter (mode = 2) from request"""
+    )[0]
+    waited, slowest, waited_2, slowest_2 = counts
+    if waited > slowest / 2:
+        assert f"**Of the {slowest} slowest evaluations {waited} waited for a CPU.**" in told.text
+    else:
+        assert "**The slowest evaluations are not mainly waits for a CPU.**" in told.text
+    if "waited for a commit of the journal; " in told.text:
+        assert f"None of the {slowest_2} slowest evaluations on files" in told.text
+        assert f"commit of the journal; {waited_2} of them waited for a CPU." in told.text
 
 
 @pytest.mark.parametrize("mode", [3, 4, 5, 6])

@@ -44,10 +44,10 @@ def contradictions(facts: Facts) -> list[str]:
         )
     slowest = [row for row in facts.results.read("outliers", mode=2) if row["more_ns"] > 0]
     if not any(row["category"] in STORAGE for row in slowest):
+        waited, others = for_a_cpu(slowest)
         said.append(
-            "None of the slowest evaluations on files waited for a commit of the journal; they waited for a CPU."
-            if queued(slowest, 2) > 0.5
-            else "None of the slowest evaluations on files waited for a commit of the journal."
+            f"""None of the {len(waited) + len(others)} slowest evaluations on files waited for a commit of the journal;
+            {len(waited)} of them waited for a CPU."""
         )
     return said or ["Nothing."]
 
@@ -164,11 +164,31 @@ def pipes(facts: Facts) -> str:
         Through a pair of processes that is there already, the same round trip takes {ns(median(facts.trips(3)))}."""
 
 
-def queued(table: list[Row], mode: int) -> float:
-    """The share of the run queue in what a mode's slowest evaluations have more than typical ones."""
-    of = [row for row in table if row["mode"] == mode]
-    queue = sum(row["more_ns"] for row in of if row["category"].startswith("runqueue."))
-    return queue / sum(row["more_ns"] for row in of)
+def for_a_cpu(table: list[Row]) -> tuple[list[list[Row]], list[list[Row]]]:
+    """Of the slowest evaluations, those of whose excess over typical ones more than half is the run queue; and the others."""
+    requests: dict[tuple[int, int], list[Row]] = {}
+    for row in table:
+        requests.setdefault((row["mode"], row["rank"]), []).append(row)
+    found: tuple[list[list[Row]], list[list[Row]]] = ([], [])
+    for of in requests.values():
+        queue = sum(row["more_ns"] for row in of if row["category"].startswith("runqueue."))
+        found[queue <= sum(row["more_ns"] for row in of) / 2].append(of)
+    return found
+
+
+def other_excess(others: list[list[Row]]) -> str:
+    """What the slowest evaluations that did not wait for a CPU have more than typical ones."""
+    if not others:
+        return ""
+    sums: dict[str, int] = {}
+    for row in (row for of in others for row in of):
+        sums[row["category"]] = sums.get(row["category"], 0) + row["more_ns"]
+    first = sorted(sums, key=lambda name: -sums[name])[:3]
+    said = f" What the other {len(others)} have more is mostly {', '.join(first)}"
+    if all(name.startswith(("user", "fault", "kernel.")) for name in first):
+        said += """: work that took longer than usual. The hypervisor may have had the CPU without telling, which rpcprobe
+            cannot see"""
+    return f"{said}."
 
 
 def outliers(facts: Facts) -> str:
@@ -185,20 +205,15 @@ def outliers(facts: Facts) -> str:
     names = ", ".join(f"`{name}`" for name in sorted(behind, key=behind.get, reverse=True)[:4])
     queue, preempted = share("runqueue."), share("runqueue.preempted")
     storage = share(*STORAGE)
-    waited = [mode for mode in MODES if queued(table, mode) > 0.5]
-    if waited:
-        which = (
-            "every mode" if len(waited) == len(MODES) else " and ".join(f"mode {m}" for m in waited)
-        )
-        head = f"**The slowest evaluations of {which} waited for a CPU.**"
+    waited, others = for_a_cpu(table)
+    if len(waited) > len(others):
+        head = f"**Of the {len(waited) + len(others)} slowest evaluations {len(waited)} waited for a CPU.**"
         if preempted < queue / 2:
             head += """ Most of it is not the involuntary context switches that the report saw in mode 1, but
                 the wait after a fork or a wake-up until the thread runs."""
         else:
             head += " Most of it is involuntary context switches, as the report says of mode 1."
-        if len(waited) < len(MODES):
-            head += """ In the others it is mostly work that took longer than usual (page faults, user time, exec): the hypervisor may
-                have had the CPU without telling, which rpcprobe cannot see."""
+        head += other_excess(others)
     else:
         head = "**The slowest evaluations are not mainly waits for a CPU.**"
     journal = (

@@ -12,11 +12,21 @@ JUMP = 1.5
 REPORTED_REQUESTS = 5 * 3000
 
 
-def ratios(ours: Ours) -> dict[str, float]:
+def ratios(ours: Ours, clients: int = 5) -> dict[str, float]:
+    """So many clients' mean response time, as a multiple of that of one client fewer."""
     return {
-        system.name: ours.mean_ns(system, 5).middle / ours.mean_ns(system, 4).middle
+        system.name: ours.mean_ns(system, clients).middle / ours.mean_ns(system, clients - 1).middle
         for system in (SOCKETS_2, SOCKETS_6)
     }
+
+
+def before(ours: Ours) -> str:
+    """The same from three clients to four, where three were measured."""
+    if 3 not in ours.clients:
+        return ""
+    told = " and ".join(f"{ratio:.2f}" for ratio in ratios(ours, 4).values())
+    reported = " and ".join(f"{s.reported[3] / s.reported[2]:.2f}" for s in (SOCKETS_2, SOCKETS_6))
+    return f" From three to four it rises to {told} times; reported were {reported}."
 
 
 def lost(ours: Ours, clients: int) -> tuple[int, int, int]:
@@ -59,7 +69,8 @@ def finding(ours: Ours) -> str:
         cause = f"""A short listen queue (a backlog of {SHORT_BACKLOG}) was tried as a cause: {at_four} requests of four clients and {at_five} of five had their
             SYN dropped in {runs} runs each, which does not show one."""
     return f"""**The jump at five clients {"occurs" if occurs else "does not occur"} here.** From four clients to five the mean response time rises to {told} (pools of 2
-        and 6); the report has {reported} times. What grows most between them: {carried}. {cause}"""
+        and 6); the report has {reported} times.{before(ours)}
+        What grows most from four to five: {carried}. {cause}"""
 
 
 def tell(text: Document, ours: Ours):

@@ -38,20 +38,22 @@ def finding(ours: Ours) -> str:
         reported = system.reported[last - 1] / system.reported[first - 1]
         at = {clients: per_second(ours, system, clients) for clients in ours.clients}
         others = max(rate for clients, rate in at.items() if clients < last)
-        full = at[last] < FLAT * others
+        if at[last] >= FLAT * others:
+            filled = "still more than with fewer"
+        elif at[last] > others:
+            filled = f"hardly more than with fewer ({others:,.0f} at most), so it is saturated"
+        else:
+            filled = f"no more than with fewer ({others:,.0f} at most), so it is saturated"
         told, whole = grown(ours, system)
         work.append(worked(ours, system) / whole)
+        told += f", work {percent(work[-1], 0)}"
         differs = not 0.67 < ratio / reported < 1.5
         said.append(
             f"""{name}: {ratio:.1f} times with {last} clients (report: {reported:.2f} times{
                 ", which ours contradicts" if differs else ""
             }); {at[first]:,.0f} requests a second with {first} client, {at[last]:,.0f} with {
                 last
-            }, {
-                "no more than with fewer, so it is saturated"
-                if full
-                else "still more than with fewer"
-            }. Of the {us(whole)} more with the probe: {told}"""
+            }, {filled}. Of the {us(whole)} more with the probe: {told}"""
         )
     what = (
         "What grows is waiting, not work."

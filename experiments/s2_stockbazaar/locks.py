@@ -1,6 +1,6 @@
 """Lookup against Trade: how much is the wait for the market's lock?"""
 
-from study import Document, ab, interval, median, percent, us
+from study import Document, ab, interval, median, more, percent, us
 
 from ours import LOOKUP, TRADE, Ours
 
@@ -43,12 +43,12 @@ def finding(ours: Ours) -> str:
             ),
             0,
         )
-    }. In the handler a Trade takes {us(works_ns)} longer than a Lookup. Response times differ by {
-        us(median(pairs), 0)
-    }
+    }. In the handler a Trade takes {
+        us(works_ns)
+    } longer than a Lookup. In response time a Trade takes {more(median(pairs), 0)} than a Lookup
         (median of {len(pairs)} pairs of runs; 95 % interval {us(low, 0)} to {us(high, 0)}), {
         shown
-    }; the report has {reported * 1000:.0f} us. Other locks, the
+    }; the report has {reported * 1000:.0f} us more. Other locks, the
         interpreter's and gRPC's own, are {
         us(ours.locks(TRADE, last)["lock_ns"] - ours.locks(TRADE, last)["lock_in_handler_ns"])
     } of a Trade outside of its handler

@@ -1,6 +1,6 @@
 """More clients than threads: how much is the wait for a thread of the pool?"""
 
-from study import Document, ab, interval, median, percent, us
+from study import Document, ab, interval, median, more, percent, us
 
 from ours import GROUPS, LOOKUP, SOCKETS_2, SOCKETS_6, Ours, group_of
 
@@ -19,10 +19,10 @@ def finding(ours: Ours) -> str:
         else f"in {us(six_busy_ns)} of that all six are busy"
     )
     pairs = [
-        more
+        by_ns
         for clients in ours.clients
         if clients > SOCKETS_2.threads
-        for more in ours.paired(SOCKETS_2, SOCKETS_6, clients)
+        for by_ns in ours.paired(SOCKETS_2, SOCKETS_6, clients)
     ]
     low, high = interval(pairs)
     effect = (
@@ -50,8 +50,8 @@ def finding(ours: Ours) -> str:
         us(six_ns)
     }:
         {why}. More threads {effect}: with 6 instead of 2 a request takes {
-        us(median(pairs), 0)
-    } more (95 % interval {us(low, 0)} to {us(high, 0)}, {
+        more(median(pairs), 0)
+    } (95 % interval {us(low, 0)} to {us(high, 0)}, {
         len(pairs)
     } pairs of runs with more than 2 clients). With the probe {
         percent(queued / whole, 0)

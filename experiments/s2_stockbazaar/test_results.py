@@ -127,6 +127,9 @@ def test_jump(text, sql):
     occurs = max(ratios) >= 1.5
     assert f"**The jump at five clients {'occurs' if occurs else 'does not occur'} here.**" in text
     assert f"rises to {ratios[0]:.2f} times and {ratios[1]:.2f} times (pools of 2 and 6)" in text
+    if sql("select count(*) from runs where clients = 3")[0][0]:
+        before = [mean_ms(sql, system, 4) / mean_ms(sql, system, 3) for system in (TWO, SIX)]
+        assert f"From three to four it rises to {before[0]:.2f} and {before[1]:.2f} times" in text
     lost = dict(
         sql(
             """select clients, sum(lost_syns)::int from runs
@@ -161,7 +164,10 @@ def test_lock(text, sql, most):
               and not t.probe and not l.probe and not t.short_backlog and not l.short_backlog"""
     )
     middle = median([row[0] for row in pairs])
-    assert f"Response times differ by {middle / 1e3:,.0f} us (median of {len(pairs)} pairs" in text
+    more = f"{abs(middle) / 1e3:,.0f} us {'less' if middle < 0 else 'more'}"
+    assert (
+        f"In response time a Trade takes {more} than a Lookup (median of {len(pairs)} pairs" in text
+    )
 
 
 def test_pool(text, sql, most):

@@ -94,8 +94,9 @@ def probe(document: Document, facts: Facts):
             ]
         )
     document.say(
-        """**What the probe costs.** By the client's stamps, with and without it, on a quiet line and on a busy one. So what is
-        attributed above are these longer operations; their parts, not their sums, are what the table is for."""
+        """**What the probe costs.** By the client's stamps, with and without it, on a quiet line and on a busy one. *Change* is
+        the median over rounds of the difference of a round's two runs. So what is attributed above are these longer operations; their parts,
+        not their sums, are what the table is for."""
     )
     document.table(
         (

@@ -123,7 +123,7 @@ def proxy(document: Document, facts: Facts):
         most = max(high / base for _, _, _, high, base in sides)
         head = f"No difference between the null proxy invocation and the null RPC is shown, or at most {percent(most)}"
     document.say(
-        f"""**{head}.** By the programs alone it takes more by: {said}. The object server's work is {ns(server_user(facts, "invoke_udp"))}
+        f"""**{head}.** By the programs alone, the invocation's time less the null RPC's: {said}. The object server's work is {ns(server_user(facts, "invoke_udp"))}
         in user mode against {ns(server_user(facts, "null_udp"))} for the null RPC. Its frames have {bytes_more} bytes more,
         which is {ns(line_ns)} on two Ethernets that send each bit: there the invocation would be above the null RPC by
         {percent(line_ns / (facts.serialised_ns("null_udp") + facts.median("null_udp")))} here, and by

@@ -89,8 +89,8 @@ def probe(document: Document, facts: Facts):
         rows.append([name, *with_and_without, change, f"{ns(low)} to {ns(high)}"])
     faults = study.median(facts.of_runs("page_faults", NEW, "probed"))
     document.say(
-        f"""**What the probe costs.** By the programs' stamps, with and without it; differences are of the two runs of a round.
-        Each page fault has two hooks: under a new key processing takes {ns(more_of["process, new key"])} more, with
+        f"""**What the probe costs.** By the programs' stamps, with and without it. *Change* is the median over rounds
+        of the difference of a round's two runs, so it is not quite the difference of the two columns. Each page fault has two hooks: under a new key processing takes {ns(more_of["process, new key"])} more, with
         {faults:.0f} faults, and that is in the page faults' time above."""
     )
     heads = ("", "without", "with", "change", "95 % interval of the difference")

@@ -202,9 +202,10 @@ def first_ones(document: Document, facts: Facts):
         f"""**The first RPCs are slower because of {head}{network}.** The first 3 take {ns(whole)} more to process than later
         ones under new keys (median over {facts.rounds} runs); page faults take {ns(fault)} more: there are {faults[0]:.0f} in
         the median against {faults[1]:.0f}. By the program's source, the server's buffer and the strings that a request is split into
-        are new memory then; later ones find them in the process. The time on the wire is
+        are new memory then; later ones find them in the process. The time in `wire.qdisc` and `wire.link` is
         {"longer" if is_longer else "not longer by as much as 1 %"}: {ns(study.median(longer))} more in the median of runs (95 % interval
-        {ns(low)} to {ns(high)}). TCP held unsent bytes back, for its congestion window or the receiver's, on the critical path of
+        {ns(low)} to {ns(high)}), of a run's median writes; the table below has means. TCP held unsent bytes back,
+        for its congestion window or the receiver's, on the critical path of
         {counts[0]} first writes and {counts[1]} later ones ({percent(shares[0])} and {percent(shares[1])})."""
     )
     rows = []

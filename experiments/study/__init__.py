@@ -13,7 +13,7 @@ from .figures import colour, figure
 from .results import Results
 from .runs import rounds
 from .statistics import interval, median, quantile, slope
-from .text import Document, ms, ns, percent, spread, us
+from .text import Document, more, ms, ns, percent, spread, us
 
 __all__ = [
     "Capture",
@@ -27,6 +27,7 @@ __all__ = [
     "interval",
     "main",
     "median",
+    "more",
     "ms",
     "ns",
     "percent",

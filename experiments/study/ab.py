@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .capture import RPCPROBE, Row
-from .text import ns, percent, us
+from .text import more, ns, percent, us
 
 SEED = 1
 COLUMNS = ("category", "side", "a_ns", "b_ns", "change_ns")
@@ -41,9 +41,9 @@ def changes(comparison: Row, kind: str, **labels: Any) -> list[Row]:
         whole = {"category": None, "side": None, **of["total"]}
         for part in (whole, *of["parts"]):
             low, high = part.get("interval_ns") or (None, None)
-            more = {key: part.get(key) for key in ("p", "shown", "detectable_ns")}
+            tested = {key: part.get(key) for key in ("p", "shown", "detectable_ns")}
             columns = {key: part[key] for key in COLUMNS}
-            rows.append({**own, **columns, "low_ns": low, "high_ns": high, **more})
+            rows.append({**own, **columns, "low_ns": low, "high_ns": high, **tested})
     return rows
 
 
@@ -60,7 +60,7 @@ def said(rows: Sequence[Row], a: str, b: str, statistic: str = "mean") -> str:
     verdict = "changed" if total["shown"] else "not beyond chance"
     text = f"""`rpcprobe ab`, {total["pairs"]} pairs of runs in random order: the {name} of {b} is {
         ns(total["b_ns"])
-    } against {ns(total["a_ns"])} of {a}, {us(total["change_ns"])} more ({
+    } against {ns(total["a_ns"])} of {a}, {more(total["change_ns"])} ({
         percent(total["change_ns"] / total["a_ns"], sign=True)
     }{between}): {verdict}."""
     if not total["shown"] and total["detectable_ns"]:

@@ -22,6 +22,11 @@ def us(value_ns: float, decimals: int = 1) -> str:
     return f"{value_ns / 1e3:,.{decimals}f} us"
 
 
+def more(value_ns: float, decimals: int = 1) -> str:
+    """A difference in words: `1.2 us more`, or `1.2 us less` where it is negative."""
+    return f"{us(abs(value_ns), decimals)} {'less' if value_ns < 0 else 'more'}"
+
+
 def ms(value_ns: float, decimals: int = 3) -> str:
     return f"{value_ns / 1e6:,.{decimals}f} ms"
 
