@@ -3,8 +3,8 @@
 //! thread of its own (21, CPU 2). Another client is thread 30 on CPU 3.
 
 use rpcprobe::engine::event::{Object, TYPE_TCP};
-use rpcprobe::model::Request;
-use rpcprobe::records::{WAKING_IN_SYSCALL, WAKING_SOFTIRQ};
+use rpcprobe::model::{Category, Evidence, Request};
+use rpcprobe::records::{WAKING_HARDIRQ, WAKING_IN_SYSCALL, WAKING_SOFTIRQ};
 
 use super::connection::Connection;
 use super::story::*;
@@ -304,4 +304,78 @@ fn whoever_was_woken_before_the_request_was_read_does_not_lead_to_its_client() {
         168-175 client kernel.tcp
     ";
     assert_eq!(s.only(), expected(answer));
+}
+
+/// The server waits for a futex with a timeout, twice: from 120 until that is over, at 130, and from 138. The second time the
+/// other thread wakes it, at 150, or that timeout is over as well.
+fn waits_twice(second: Object, is_woken: bool) -> Story {
+    const ETIMEDOUT: i64 = 110;
+    let (a, b) = (pipe(1), pipe(2));
+    let mut s = Story::new();
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.switch(20, 1, IDLE, 20, RUNNABLE);
+    s.switch(21, 2, IDLE, 21, RUNNABLE);
+    s.sleep_in(50, 1, (20, IDLE), (READ, 48), a);
+    s.wake(103, 0, 10, 20, WAKING_IN_SYSCALL);
+    s.write(0, 10, a, (0, 4), (100, 105));
+    s.switch(106, 1, IDLE, 20, RUNNABLE);
+    s.sleep_in(108, 0, (10, IDLE), (READ, 106), b);
+    s.read(1, 20, a, (0, 4), (48, 110));
+    s.sleep_in(120, 1, (20, IDLE), (FUTEX, 118), condition(0x9000));
+    s.wake(130, 1, IDLE, 20, WAKING_HARDIRQ);
+    s.switch(133, 1, IDLE, 20, RUNNABLE);
+    s.call(1, 20, FUTEX, (118, 135), -ETIMEDOUT);
+    s.sleep_in(138, 1, (20, IDLE), (FUTEX, 136), second);
+    match is_woken {
+        true => {
+            s.wake(150, 2, 21, 20, WAKING_IN_SYSCALL);
+            s.call(2, 21, FUTEX, (148, 152), 1);
+        }
+        false => s.wake(150, 1, IDLE, 20, WAKING_HARDIRQ),
+    }
+    s.switch(153, 1, IDLE, 20, RUNNABLE);
+    s.call(1, 20, FUTEX, (136, 155), if is_woken { 0 } else { -ETIMEDOUT });
+    s.wake(162, 1, 20, 10, WAKING_IN_SYSCALL);
+    s.write(1, 20, b, (0, 4), (160, 165));
+    s.switch(164, 0, IDLE, 10, RUNNABLE);
+    s.read(0, 10, b, (0, 4), (106, 168));
+    s
+}
+
+/// What the server did in the first of the waits, and how that is known.
+fn first_wait(s: &Story) -> (Category, Evidence) {
+    let mut requests = s.requests();
+    assert_eq!(requests.len(), 1);
+    let segments = requests.remove(0).1;
+    let first = segments.iter().find(|segment| (120..130).contains(&segment.start_ns));
+    let first = first.expect("a segment");
+    (first.category, first.evidence)
+}
+
+/// A monitor that looks again after a while: both waits are for whoever wakes it in the end.
+#[test]
+fn a_wait_that_is_taken_up_again_is_for_who_ends_it() {
+    let lock = (Category::Lock, Evidence::Modelled);
+    assert_eq!(first_wait(&waits_twice(condition(0x9000), true)), lock);
+    // The other word of the same condition variable.
+    assert_eq!(first_wait(&waits_twice(condition(0x9004), true)), lock);
+}
+
+#[test]
+fn a_wait_whose_time_is_over_is_a_sleep() {
+    let sleep = (Category::Sleep, Evidence::Measured);
+    assert_eq!(first_wait(&waits_twice(condition(0x9000), false)), sleep);
+    assert_eq!(first_wait(&waits_twice(condition(0xa000), true)), sleep);
+}
+
+/// Somebody was woken from a wait for that before: its time being over may not be all that was waited for.
+#[test]
+fn a_wait_that_others_have_ended_is_perhaps_no_sleep() {
+    let mut s = waits_twice(condition(0x9000), false);
+    s.sleep_in(20, 2, (21, IDLE), (FUTEX, 18), condition(0x9000));
+    s.wake(30, 1, 20, 21, WAKING_IN_SYSCALL);
+    s.call(1, 20, FUTEX, (28, 32), 1);
+    s.switch(35, 2, IDLE, 21, RUNNABLE);
+    s.call(2, 21, FUTEX, (18, 37), 0);
+    assert_eq!(first_wait(&s), (Category::Sleep, Evidence::Modelled));
 }

@@ -2,6 +2,7 @@
 //! or device that ended it did meanwhile.
 
 mod journal;
+mod series;
 
 use std::net::SocketAddr;
 
@@ -180,12 +181,22 @@ impl Wait<'_> {
         let Wait { world, thread, off, ref name, .. } = *self;
         off.wake.filter(|wake| wake.is_unseen())?;
         if timed_out(world, thread, off) {
-            let detail = format!("asleep in {name} until its timeout");
-            return Some(self.whole(Category::Sleep, detail, None, None));
+            return Some(self.ran_out(format!("asleep in {name} until its timeout")));
         }
         let by_timer = off.call.is_some_and(|call| waits_for_timer(&call));
         let detail = format!("asleep, and no wake-up was seen (in {name})");
         (!by_timer).then(|| self.whole(Category::Unattributed, detail, None, None))
+    }
+
+    /// Its time was over. That is a way to sleep, unless it only looked whether it may go on.
+    fn ran_out(&self, detail: String) -> Vec<Part> {
+        match series::woken_later(self.world, self.thread, self.off) {
+            Some(last) => {
+                let detail = format!("{detail}, and then again for the same");
+                self.whole(Category::Lock, detail, None, last.wake.map(|wake| wake.waker))
+            }
+            None => self.whole(Category::Sleep, detail, None, None),
+        }
     }
 
     /// By what its system call waits for.
@@ -203,7 +214,7 @@ impl Wait<'_> {
         match syscall::waits(nr, object) {
             Waits::Timer => self.whole(Category::Sleep, detail, None, None),
             // Nobody woke it: FUTEX_WAIT with a timeout is a way to sleep.
-            Waits::Futex if !by_waker => self.whole(Category::Sleep, detail, None, None),
+            Waits::Futex if !by_waker => self.ran_out(detail),
             Waits::Futex => {
                 let detail = match off.call.and_then(|call| call.lock()) {
                     Some(lock) => {

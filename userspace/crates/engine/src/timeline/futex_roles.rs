@@ -42,7 +42,19 @@ fn unclear(call: &OpenCall) -> Option<u64> {
     call.lock().is_none().then_some(object.ino)
 }
 
+/// What a call waits for whose futex is [`unclear`]: the two words of a condition variable are one.
+pub fn condition(call: &OpenCall) -> Option<u64> {
+    unclear(call).map(|address| address & !7)
+}
+
 impl Futexes {
+    /// Whether a thread that waited for the same was woken by another one so far: its time being over may not be all
+    /// that is waited for.
+    pub fn is_woken(&self, call: &OpenCall) -> bool {
+        let woken = |address: u64| self.0.contains_key(&address);
+        condition(call).is_some_and(|first| woken(first) || woken(first | 4))
+    }
+
     /// A thread came back from a sleep in `call` that had begun at `start_ns`.
     pub fn note(
         &mut self,

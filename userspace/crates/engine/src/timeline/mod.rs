@@ -4,7 +4,7 @@ pub mod address_space;
 mod apply;
 pub mod arena;
 mod channel;
-mod futex_roles;
+pub mod futex_roles;
 pub mod gallop;
 pub mod losses;
 pub mod retention;
