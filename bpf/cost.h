@@ -17,7 +17,7 @@ struct cpu_cost {
     u64 clock_ns[2]; /* what reading the clock takes of that */
     u64 more_pad[2];
 };
-struct cpu_cost cpu_costs[MAX_CPUS];
+extern struct cpu_cost cpu_costs[MAX_CPUS];
 
 /* Between two runs that are timed: so many, and up to as many more. */
 #define LEAST_UNTIMED 64

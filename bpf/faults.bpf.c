@@ -5,7 +5,7 @@
  * handle_mm_fault() has done its work: counted with period 1 it is the end of the fault, less the
  * return to user mode.
  */
-#include "probe.h"
+#include "missed_switches.h"
 
 static __always_inline int fault_begins(unsigned long address, struct pt_regs *regs, u32 flags)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* What the framer keeps of one direction of a connection, and what each protocol may do with it. */
 #pragma once
-#include "probe.h"
+#include "channels.h"
 
 /* Of a header that is being read, and of a line only the begin. */
 #define HEAD_BYTES 32
@@ -124,53 +124,11 @@ static __always_inline void next_line(struct framer *f, u8 state)
 
 /* `what`: the type, the flags, what is told of it and whether its status is known, a byte each.
  * Global, so that the verifier looks at it only once. */
-__noinline int emit_unit(struct framer *f, u64 bytes, u32 what)
-{
-    if (!f || f->trial)
-        return 0;
-    u8 type = what, flags = what >> 8, told = what >> 16, status_known = what >> 24;
-    if (f->after_gap)
-        told |= UNIT_AFTER_GAP;
-    f->after_gap = 0;
-    emit (rec_unit, r, f->now_ns) {
-        r->hdr = (struct rec_hdr){
-            .ts_ns = f->now_ns, .tid = f->tid, .kind = REC_UNIT, .flags = told | f->role};
-        r->channel = f->channel;
-        r->reverse = f->reverse;
-        r->offset = f->unit;
-        r->bytes = bytes;
-        r->id = f->id;
-        r->protocol = f->protocol;
-        r->kind = type;
-        r->flags = flags;
-        r->pad = 0;
-        r->object_type = f->object_type;
-        r->status_known = status_known;
-        r->numbers[0] = f->numbers[0];
-        r->numbers[1] = f->numbers[1];
-        r->numbers[2] = f->numbers[2];
-    }
-    return 0;
-}
+int emit_unit(struct framer *f, u64 bytes, u32 what);
 
 /* Tells that the framing of a stream is lost. `what`: the object's type, the protocol, why, and the
  * role. Global likewise. */
-__noinline int emit_gap(u64 channel, u64 reverse, u64 offset, u64 what, u32 tid)
-{
-    u64 now_ns = bpf_ktime_get_ns();
-    emit (rec_gap, r, now_ns) {
-        r->hdr = (struct rec_hdr){
-            .ts_ns = now_ns, .tid = tid, .kind = REC_GAP, .flags = (u8)(what >> 32)};
-        r->channel = channel;
-        r->reverse = reverse;
-        r->offset = offset;
-        r->object_type = what;
-        r->protocol = what >> 16;
-        r->why = what >> 24;
-        r->pad = 0;
-    }
-    return 0;
-}
+int emit_gap(u64 channel, u64 reverse, u64 offset, u64 what, u32 tid);
 
 static __always_inline u64 gap_of(struct framer *f, u16 object_type, u8 why)
 {
@@ -191,19 +149,9 @@ static __always_inline void tell_unit(struct framer *f, u64 bytes, u8 type, u8 f
 }
 
 /* Tells the line that names the unit just told. Global likewise. */
-__noinline int tell_line(struct framer *f)
-{
-    if (!f)
-        return 0;
-    struct rec_line *r = &f->line;
-    r->hdr = (struct rec_hdr){.ts_ns = f->now_ns, .tid = f->tid, .kind = REC_LINE};
-    r->channel = f->channel;
-    r->offset = f->unit;
-    r->line_bytes = f->line_bytes;
-    r->object_type = f->object_type;
-    r->protocol = f->protocol;
-    r->pad = 0;
-    if (f->line_bytes <= PIECE_BYTES)
-        output(r, __builtin_offsetof(struct rec_line, line) + f->line_bytes, f->now_ns);
-    return 0;
-}
+int tell_line(struct framer *f);
+
+/* Looks at what frames the running call's transfer has moved. Not inlined: what it needs of the
+ * stack is then its own. */
+__hidden void follow_frames(struct task_state *state, struct pt_regs *regs,
+                            const struct rec_syscall *sys);

@@ -26,7 +26,7 @@ struct ring_piece {
     u8 bytes[RING_PIECE_BYTES + RING_BEYOND_BYTES];
 };
 
-struct {
+extern struct rings_map {
     __uint(type, BPF_MAP_TYPE_ARRAY);
     __uint(map_flags, BPF_F_MMAPABLE);
     __uint(max_entries, 1); /* user space makes it CPUs times pieces */
@@ -34,9 +34,9 @@ struct {
     __type(value, struct ring_piece);
 } rings SEC(".maps");
 
-const volatile u32 ring_pieces = 1; /* of each CPU: a power of two */
-const volatile u64 ring_bytes = 0;  /* may be under way; fewer than the pieces have */
-const volatile u32 ring_secret = 0;
+extern const volatile u32 ring_pieces; /* of each CPU: a power of two */
+extern const volatile u64 ring_bytes;  /* may be under way; fewer than the pieces have */
+extern const volatile u32 ring_secret;
 
 /* What programs write of a CPU's ring. */
 struct ring_head {
@@ -47,14 +47,14 @@ struct ring_head {
     u64 lost_last_ns;
     u64 pad[4]; /* a cache line each */
 };
-struct ring_head ring_heads[MAX_CPUS];
+extern struct ring_head ring_heads[MAX_CPUS];
 
 /* What user space writes. */
 struct ring_tail {
     u64 position;
     u64 pad[7];
 };
-struct ring_tail ring_tails[MAX_CPUS];
+extern struct ring_tail ring_tails[MAX_CPUS];
 
 static __always_inline void note_loss(u64 now_ns)
 {

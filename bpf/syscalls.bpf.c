@@ -4,13 +4,14 @@
  * which the thread sleeps is also described by the switch-out record (sched.bpf.c), so one that
  * never ends is known too.
  */
-#include "channels.h"
+#include "syscalls.h"
+#include "datagrams.h"
+#include "framing.h"
+#include "missed_switches.h"
 #include "shared_words.h"
 #include "syscall_numbers.h"
 
-#define S_IFIFO_TYPE 1 /* S_IFIFO >> 12 */
 #define EVENTFD_BYTES 8
-#define FMODE_WRITE 2 /* include/linux/fs.h */
 
 /* What is to be known of a call's arguments. Those up to ARG_LAST_FD have a descriptor. */
 enum argument {
@@ -83,16 +84,6 @@ static __always_inline bool has_timeout(enum argument argument, struct pt_regs *
     default:
         return false;
     }
-}
-
-/* Eventfds share an inode with much else. */
-static __always_inline bool is_eventfd(struct file *file)
-{
-    char name[9] = {};
-    struct dentry *entry = READ(file, file, f_path.dentry);
-    const unsigned char *of_file = READ(dentry, entry, d_name.name);
-    bpf_probe_read_kernel(name, sizeof(name), of_file);
-    return __builtin_memcmp(name, "[eventfd]", sizeof(name)) == 0;
 }
 
 static __noinline void look_up_untyped(struct task_state *state, struct file *file,
@@ -217,8 +208,14 @@ static __always_inline void describe(struct task_state *state, struct task_struc
     }
 }
 
+__hidden __noinline void describe_sleeper(struct task_state *state, struct task_struct *task,
+                                          struct pt_regs *regs, long nr)
+{
+    describe(state, task, regs, nr);
+}
+
 /* The registers with which a thread entered the kernel: those of its call, if it is in one. */
-static __noinline void find_out(struct task_state *state)
+__hidden __noinline void find_out(struct task_state *state)
 {
     struct task_struct *task = bpf_get_current_task_btf();
     struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);

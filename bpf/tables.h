@@ -38,7 +38,7 @@ struct table_counts {
     u64 dropped[TABLES];
     u64 refused[TABLES];
 };
-struct table_counts table_counts[MAX_CPUS];
+extern struct table_counts table_counts[MAX_CPUS];
 
 #define EEXIST 17 /* include/uapi/asm-generic/errno-base.h */
 

@@ -16,6 +16,7 @@ typedef long long s64;
 #undef __always_inline
 #define __always_inline inline __attribute__((always_inline))
 #define __noinline __attribute__((noinline))
+#define __hidden
 #define barrier() __asm__ volatile("" ::: "memory")
 #define barrier_var(var) __asm__ volatile("" : "+r"(var))
 #define SEC(name)
