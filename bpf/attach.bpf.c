@@ -47,7 +47,7 @@ int mark(struct bpf_iter__task *ctx)
     if (is_asleep) {
         /* Another CPU may wake it meanwhile: its state is its own to change, so this is a copy. */
         struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
-        long nr = regs->orig_ax;
+        long nr = CALL_NUMBER(regs);
         state->sleep_told = 1;
         flags = MARKED_ASLEEP;
         if (nr >= 0) {

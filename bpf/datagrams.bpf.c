@@ -449,17 +449,17 @@ __hidden __noinline void settle_sender(struct task_state *state, struct pt_regs 
     struct socket_transfer *t = &state->socket;
     u64 address = 0, flags = 0;
     if (state->nr == NR_recvfrom) {
-        address = regs->r8;
-        flags = regs->r10;
+        address = CALL_ARG_5(regs);
+        flags = CALL_ARG_4(regs);
     } else if (state->nr == NR_recvmsg) {
-        flags = regs->dx;
-        bpf_probe_read_user(&address, sizeof(address), (void *)regs->si);
+        flags = CALL_ARG_3(regs);
+        bpf_probe_read_user(&address, sizeof(address), (void *)CALL_ARG_2(regs));
     } else if (state->nr == NR_recvmmsg && bytes == 1 && !t->bytes) {
         /* Read before it could be seen in the queue: struct mmsghdr, include/linux/socket.h */
         u32 length = 0;
-        flags = regs->r10;
-        bpf_probe_read_user(&address, sizeof(address), (void *)regs->si);
-        bpf_probe_read_user(&length, sizeof(length), (void *)regs->si + 56);
+        flags = CALL_ARG_4(regs);
+        bpf_probe_read_user(&address, sizeof(address), (void *)CALL_ARG_2(regs));
+        bpf_probe_read_user(&length, sizeof(length), (void *)CALL_ARG_2(regs) + 56);
         bytes = length;
     }
     if (!address || bytes < 0 || (flags & (MSG_PEEK | MSG_ERRQUEUE)))

@@ -153,39 +153,39 @@ static __always_inline bool find_buffers(struct framer *f, const struct task_sta
     f->message_left = ~0U;
     switch (state->nr) {
     case NR_recvfrom:
-        if (regs->r10 & MSG_TRUNC)
+        if (CALL_ARG_4(regs) & MSG_TRUNC)
             return false;
         /* fall through */
     case NR_read:
     case NR_write:
     case NR_sendto:
-        f->buffer = regs->si;
-        f->buffer_left = regs->dx;
+        f->buffer = CALL_ARG_2(regs);
+        f->buffer_left = CALL_ARG_3(regs);
         return true;
     case NR_readv:
     case NR_writev:
     case NR_preadv2:
     case NR_pwritev2:
-        f->iovecs = regs->si;
-        f->iovecs_left = regs->dx;
+        f->iovecs = CALL_ARG_2(regs);
+        f->iovecs_left = CALL_ARG_3(regs);
         return true;
     case NR_recvmsg:
-        if (regs->dx & MSG_TRUNC)
+        if (CALL_ARG_3(regs) & MSG_TRUNC)
             return false;
         /* fall through */
     case NR_sendmsg:
-        if (bpf_probe_read_user(&message, sizeof(message), (void *)regs->si) != 0)
+        if (bpf_probe_read_user(&message, sizeof(message), (void *)CALL_ARG_2(regs)) != 0)
             return false;
         f->iovecs = message.iovecs;
         f->iovecs_left = message.iovecs_count;
         return true;
     case NR_recvmmsg:
-        if (regs->r10 & MSG_TRUNC)
+        if (CALL_ARG_4(regs) & MSG_TRUNC)
             return false;
         /* fall through */
     case NR_sendmmsg:
-        f->messages = regs->si;
-        f->messages_left = regs->dx;
+        f->messages = CALL_ARG_2(regs);
+        f->messages_left = CALL_ARG_3(regs);
         f->message_left = 0;
         return true;
     }
@@ -399,8 +399,7 @@ __noinline int acquire(struct framer *f)
 
 static __always_inline void release(struct framer *f)
 {
-    barrier();
-    *(volatile u32 *)&f->busy = 0;
+    STORE_LAST(&f->busy, 0);
 }
 
 /* When all framers are somebody's, the next stream gets that of one which was not used since the

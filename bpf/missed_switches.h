@@ -28,8 +28,12 @@ static __always_inline u32 as_waited(u64 ns)
     return ns < NOT_KNOWN_NS ? ns : NOT_KNOWN_NS;
 }
 
-/* `task` has this CPU: whether it got it in that switch. Tells it now, if not. `state`: NULL for a
- * thread that is not traced. */
+/* Tells that `task` has got its CPU unseen, and notes it as the CPU's last switch. `state`: NULL
+ * for a thread that is not traced. Not inlined, as it happens seldom. */
+__hidden void tell_missed_switch(struct last_switch *last, struct task_struct *task,
+                                 struct task_state *state, u64 now_ns);
+
+/* `task` has this CPU: whether it got it in that switch. Tells it now, if not. */
 static __always_inline void find_arrival(struct last_switch *last, struct task_struct *task,
                                          struct task_state *state, u64 now_ns)
 {
@@ -40,24 +44,7 @@ static __always_inline void find_arrival(struct last_switch *last, struct task_s
         return;
     if (tid && !arrival_ns)
         return; /* the account is not kept (delay accounting is off) */
-    struct last_switch before = *last;
-    /* The run queue's clock stood still some microseconds before the hook of the last switch. */
-    u64 arrived_ns = before.at_ns + (arrival_ns - before.clock_ns);
-    last->at_ns = tid && arrived_ns < now_ns ? arrived_ns : now_ns;
-    last->clock_ns = arrival_ns;
-    last->next_tid = tid;
-    last->next_traced = state != 0;
-    if (scope_target && !state && !before.next_traced)
-        return;
-    emit (rec_unseen_switch, r, now_ns) {
-        r->hdr = (struct rec_hdr){.ts_ns = now_ns, .tid = tid, .kind = REC_UNSEEN_SWITCH};
-        r->since_ns = before.at_ns;
-        r->arrived_ns = tid ? last->at_ns : 0;
-        r->last_tid = before.next_tid;
-        r->waited_ns = NOT_KNOWN_NS;
-        if (state && state->run_delay_ns)
-            r->waited_ns = as_waited(task->sched_info.run_delay - state->run_delay_ns);
-    }
+    tell_missed_switch(last, task, state, now_ns);
 }
 
 /* To be called before anything is told of what a traced thread has done on its CPU. */

@@ -88,12 +88,10 @@ static __always_inline void *take(u64 bytes, u64 *position)
     return piece->bytes + (at & (RING_PIECE_BYTES - 8)) + RING_MARK_BYTES;
 }
 
-/* The record is whole. Nothing that was written before may come after: x86 keeps the order of
- * stores, so it is only the compiler that must. */
+/* The record is whole. Nothing that was written before may come after. */
 static __always_inline void commit(void *record, u64 position, u64 bytes)
 {
-    barrier();
-    *(volatile u64 *)(record - RING_MARK_BYTES) = ring_mark(position, bytes);
+    STORE_LAST((u64 *)(record - RING_MARK_BYTES), ring_mark(position, bytes));
 }
 
 /* Tell of earlier losses as soon as there is room again, so that the reader can say when. */

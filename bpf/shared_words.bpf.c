@@ -6,7 +6,6 @@
 #include "shared_words.h"
 
 #define VM_SHARED 8 /* include/linux/mm.h */
-#define PAGE_SHIFT 12
 
 #define EAGAIN 11 /* include/uapi/asm-generic/errno-base.h */
 #define EBUSY 16

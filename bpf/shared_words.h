@@ -3,8 +3,9 @@
 #pragma once
 #include "probe.h"
 
-#define FUTEX_PRIVATE_FLAG 128 /* include/uapi/linux/futex.h: such a word is of one process only   \
-                                */
+#define FUTEX_PRIVATE_FLAG                                                                         \
+    128 /* include/uapi/linux/futex.h: such a word is of one process only                          \
+         */
 
 /* Tells of a futex call that passes something to another process. Not inlined, as few calls need
  * it.

@@ -175,41 +175,6 @@ static __noinline void transferred(struct task_state *state, struct sock *sk, s3
     note(state, &moved);
 }
 
-/* No hook tells of bytes that a splice takes out of a stream socket: which they were. */
-__hidden __noinline bool spliced_from_socket(struct sock *sk, struct socket_transfer *t)
-{
-    bool is_new;
-    if (t->object_type == OBJECT_UNIX) {
-        struct sock *peer = BPF_CORE_READ((struct unix_sock *)sk, peer);
-        t->channel = BPF_CORE_READ(sk, __sk_common.skc_cookie.counter);
-        t->reverse = BPF_CORE_READ(peer, __sk_common.skc_cookie.counter);
-        if (!t->channel || !t->reverse)
-            return false; /* nobody traced has used it so far */
-        struct channel_bytes *counted = channel_state(t->channel, &is_new);
-        if (!counted)
-            return false;
-        t->end = __sync_fetch_and_add(&counted->received, (u64)t->bytes) + t->bytes;
-        return true;
-    }
-    if (t->object_type != OBJECT_TCP)
-        return false;
-    struct endpoint local, remote;
-    read_ends(sk, &local, &remote);
-    u64 namespace = is_loopback(&remote) ? BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum) : 0;
-    t->channel = direction(&remote, &local, namespace);
-    t->reverse = direction(&local, &remote, namespace);
-    struct channel_bytes *counted = channel_state(t->channel, &is_new);
-    if (!counted)
-        return false;
-    if (is_new)
-        name_endpoints(t->channel, &remote, &local, OBJECT_TCP);
-    struct tcp_sock *tcp = (struct tcp_sock *)sk;
-    unsigned long flags = BPF_CORE_READ(sk, __sk_common.skc_flags);
-    t->end = extend(&counted->sent, read_sequence(BPF_CORE_READ(tcp, copied_seq),
-                                                  BPF_CORE_READ(tcp, rcv_nxt), flags));
-    return true;
-}
-
 /* Bytes that have come: when, and the sequence number after them (Unix: how many so far). */
 struct arrived {
     u64 at_ns; /* 0: none have */

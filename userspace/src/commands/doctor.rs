@@ -1,13 +1,15 @@
 //! `rpcprobe doctor`: what this kernel allows, and what that means for each category.
 
 use std::io::Write;
+use std::path::PathBuf;
 
 use anyhow::Result;
 use serde::Serialize;
 
 use crate::capture::manifest::{Hook, Sleeps, Stacks};
 use crate::cli::DoctorArgs;
-use crate::probe::{self, hooks::HOOKS, Config};
+use crate::probe::{self, hooks::HOOKS, kernel_types::KernelTypes, Config};
+use crate::report::escape;
 
 /// What was found, and what follows.
 #[derive(Debug, Serialize)]
@@ -16,6 +18,8 @@ struct Findings {
     machine: String,
     root: bool,
     btf: Option<String>,
+    /// The file that tells the layout of structures instead of the kernel (`--btf`).
+    btf_file: Option<PathBuf>,
     lockdown: Option<String>,
     hooks: Vec<Hook>,
     /// Whether all programs were loaded and attached just now.
@@ -33,7 +37,7 @@ struct CategoryEvidence {
 }
 
 pub fn doctor(args: DoctorArgs) -> Result<i32> {
-    let findings = examine();
+    let findings = examine(args.types.btf);
     let ok = findings.loads.is_ok();
     let stdout = std::io::stdout();
     let mut out = std::io::BufWriter::new(stdout.lock());
@@ -47,13 +51,13 @@ pub fn doctor(args: DoctorArgs) -> Result<i32> {
     Ok(if ok { 0 } else { 1 })
 }
 
-fn examine() -> Findings {
+fn examine(btf_file: Option<PathBuf>) -> Findings {
     let read = |path: &str| std::fs::read_to_string(path).ok().map(|text| text.trim().to_string());
-    let btf = probe::kernel_btf();
-    let hooks = match &btf {
-        Ok(btf) => HOOKS
+    let types = KernelTypes::read(btf_file.as_deref());
+    let hooks = match &types {
+        Ok(types) => HOOKS
             .iter()
-            .map(|spec| probe::describe(spec, probe::hook_present(spec, btf).err()))
+            .map(|spec| probe::describe(spec, probe::hook_present(spec, types).err()))
             .collect(),
         Err(_) => Vec::new(),
     };
@@ -68,6 +72,7 @@ fn examine() -> Findings {
             stacks,
             attaching,
             requests: Vec::new(),
+            btf: btf_file.clone(),
         };
         let probe = probe::Probe::attach(&config);
         probe.map(drop).map_err(|error| format!("{error:#}"))
@@ -79,7 +84,8 @@ fn examine() -> Findings {
         kernel: read("/proc/sys/kernel/osrelease").unwrap_or_default(),
         machine: std::env::consts::ARCH.into(),
         root: probe::check_privilege().is_ok(),
-        btf: btf.err().map(|error| format!("{error:#}")),
+        btf: types.and_then(|types| types.attachable()).err().map(|error| format!("{error:#}")),
+        btf_file,
         lockdown: read("/sys/kernel/security/lockdown").and_then(|text| {
             let begin = text.find('[')? + 1;
             let end = text.find(']')?;
@@ -138,6 +144,9 @@ fn print(out: &mut dyn Write, findings: &Findings) -> Result<()> {
     writeln!(out, "kernel    {} ({})", findings.kernel, findings.machine)?;
     writeln!(out, "root      {}", yes(findings.root))?;
     writeln!(out, "BTF       {}", findings.btf.as_deref().unwrap_or("yes"))?;
+    if let Some(file) = &findings.btf_file {
+        writeln!(out, "layouts   {} (--btf)", escape(&file.to_string_lossy()))?;
+    }
     writeln!(out, "lockdown  {}", findings.lockdown.as_deref().unwrap_or("not in use"))?;
     match &findings.stacks {
         Ok(()) => writeln!(out, "stacks    yes")?,

@@ -3,6 +3,7 @@
 pub mod calibrate;
 pub mod files;
 pub mod hooks;
+pub mod kernel_types;
 pub mod mappings;
 mod misses;
 mod open_files;
@@ -13,11 +14,11 @@ pub mod snapshot;
 pub mod tables;
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use anyhow::{anyhow, bail, Context, Result};
-use libbpf_rs::btf::types::{Func, MemberAttr, Struct, Typedef};
+use libbpf_rs::btf::types::{MemberAttr, Struct, Typedef};
 use libbpf_rs::btf::Btf;
 use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, OpenObject, PrintLevel};
 
@@ -25,6 +26,7 @@ use crate::capture::manifest::{Hook, ProgramRuns, Sleeps, Stacks};
 use crate::report::escape;
 use crate::request_filter::Rule;
 use hooks::{HookSpec, Means, HOOKS};
+use kernel_types::KernelTypes;
 use rings::{Layout, Mapping, Rings};
 
 /// The compiled kernel side (`bpf/`).
@@ -48,6 +50,8 @@ pub struct Config {
     pub attaching: bool,
     /// The requests to look for, when all is captured.
     pub requests: Vec<Rule>,
+    /// A file with the layout of the kernel's structures, to be taken instead of what the kernel says.
+    pub btf: Option<PathBuf>,
 }
 
 impl Config {
@@ -253,15 +257,19 @@ impl Opened {
             bail!("this machine has {cpus} possible CPUs; at most {MAX_CPUS} are supported");
         }
         open_files::allow(cpus as u32)?;
-        let btf = kernel_btf()?;
-        let mut open = ObjectBuilder::default()
-            .name("rpcprobe")?
-            .open_memory(OBJECT)
-            .context("the built-in BPF object does not open")?;
-        let absent = disable_absent_hooks(&mut open, &btf)?;
+        let types = KernelTypes::read(config.btf.as_deref())?;
+        types.attachable()?;
+        let mut builder = ObjectBuilder::default();
+        builder.name("rpcprobe")?;
+        if let Some(file) = types.file() {
+            builder.btf_custom_path(file)?;
+        }
+        let mut open =
+            builder.open_memory(OBJECT).context("the built-in BPF object does not open")?;
+        let absent = disable_absent_hooks(&mut open, &types)?;
         disable_unwanted_hooks(&mut open, config);
         let layout = Layout::new(cpus, config.ring_bytes_per_cpu, random()?);
-        set_options(&mut open, config, layout, &btf)?;
+        set_options(&mut open, config, layout, &types)?;
         make_rings(&mut open, layout)?;
         tables::make(&mut open, memory_bytes())?;
         Ok(Opened { open, layout, absent })
@@ -292,46 +300,23 @@ fn for_sudo() -> String {
     }
 }
 
-/// The kernel's BTF.
-///
-/// # Errors
-/// The kernel was built without CONFIG_DEBUG_INFO_BTF, or its BTF cannot be read.
-pub fn kernel_btf() -> Result<Btf<'static>> {
-    quiet_libbpf();
-    let path = btf_path();
-    if let Err(error) = std::fs::File::open(&path) {
-        bail!(
-            "cannot read the kernel's type information {}: {error}; \
-             rpcprobe needs a kernel built with CONFIG_DEBUG_INFO_BTF=y",
-            path.display()
-        );
-    }
-    Btf::from_path(&path).with_context(|| {
-        format!("the kernel's type information {} cannot be parsed", path.display())
-    })
-}
-
-/// Where libbpf looks first; RPCPROBE_BTF overrides it for tests of the error.
-fn btf_path() -> std::path::PathBuf {
-    std::env::var_os("RPCPROBE_BTF").unwrap_or_else(|| "/sys/kernel/btf/vmlinux".into()).into()
-}
-
 /// Whether this kernel has what the hook attaches to; `Err` says what is missing.
-pub fn hook_present(spec: &HookSpec, btf: &Btf<'_>) -> Result<(), String> {
+pub fn hook_present(spec: &HookSpec, types: &KernelTypes) -> Result<(), String> {
     match spec.means {
         Means::Tracepoint(name) => {
-            match btf.type_by_name::<Typedef<'_>>(&format!("btf_trace_{name}")) {
+            match types.own()?.type_by_name::<Typedef<'_>>(&format!("btf_trace_{name}")) {
                 Some(_) => Ok(()),
                 None => Err(format!("this kernel has no tracepoint {name}")),
             }
         }
         Means::SoftwareEvent(config) => openable(perf_event::count_each(config, 0)),
         Means::CpuClock => openable(perf_event::cpu_clock(1, 0)),
-        Means::Iterator(over) => match btf.type_by_name::<Struct<'_>>(&format!("bpf_iter__{over}"))
-        {
-            Some(_) => Ok(()),
-            None => Err(format!("this kernel has no BPF iterator {over}")),
-        },
+        Means::Iterator(over) => {
+            match types.own()?.type_by_name::<Struct<'_>>(&format!("bpf_iter__{over}")) {
+                Some(_) => Ok(()),
+                None => Err(format!("this kernel has no BPF iterator {over}")),
+            }
+        }
     }
 }
 
@@ -366,14 +351,17 @@ pub fn describe(spec: &HookSpec, why_not: Option<String>) -> Hook {
     }
 }
 
-fn disable_absent_hooks(open: &mut OpenObject, btf: &Btf<'_>) -> Result<Vec<(String, String)>> {
+fn disable_absent_hooks(
+    open: &mut OpenObject,
+    types: &KernelTypes,
+) -> Result<Vec<(String, String)>> {
     let mut absent = Vec::new();
     for mut program in open.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
         let Some(spec) = HOOKS.iter().find(|spec| spec.program == name) else {
             bail!("program {name} of the BPF object is in no table");
         };
-        if let Err(why) = hook_present(spec, btf) {
+        if let Err(why) = hook_present(spec, types) {
             if matches!(spec.means, Means::Tracepoint(_) | Means::Iterator(_)) {
                 program.set_autoload(false);
             }
@@ -387,16 +375,15 @@ fn set_options(
     open: &mut OpenObject,
     config: &Config,
     layout: Layout,
-    btf: &Btf<'_>,
+    types: &KernelTypes,
 ) -> Result<()> {
-    let can_cast = btf.type_by_name::<Func<'_>>("bpf_rdonly_cast").is_some();
     let byte = |value: u8| vec![value];
     let options = [
         ("scope_target", byte(u8::from(config.scope_target))),
         ("keep_paths", byte(u8::from(config.keep_paths))),
         ("keep_methods", byte(u8::from(config.keep_methods))),
         ("attaching", byte(u8::from(config.attaching))),
-        ("can_cast", byte(u8::from(can_cast))),
+        ("can_cast", byte(u8::from(types.can_cast()))),
         ("stack_states", byte(config.stacks.map_or(0, |stacks| states(stacks.sleeps)))),
         ("ring_pieces", layout.pieces.to_ne_bytes().to_vec()),
         ("ring_bytes", layout.bytes.to_ne_bytes().to_vec()),
@@ -530,9 +517,7 @@ fn last_libbpf_message() -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
-
-    use libbpf_rs::libbpf_sys;
+    mod verifier_margins;
 
     use super::*;
 
@@ -560,6 +545,7 @@ mod tests {
             stacks,
             attaching,
             requests,
+            btf: None,
         }
     }
 
@@ -572,99 +558,6 @@ mod tests {
             println!("skipped: {error:#}");
         })
         .ok()
-    }
-
-    static VERIFIER_LOGS: std::sync::Mutex<Vec<String>> = std::sync::Mutex::new(Vec::new());
-
-    /// Where a program's functions begin, and which calls which: (index of the first instruction, called).
-    fn functions(instructions: &[libbpf_sys::bpf_insn]) -> BTreeMap<usize, BTreeSet<usize>> {
-        // include/uapi/linux/bpf.h
-        const CALL: u8 = 0x85;
-        const PSEUDO_CALL: u8 = 1;
-        const LOAD_64: u8 = 0x18;
-        const PSEUDO_FUNC: u8 = 4;
-        let called = instructions.iter().enumerate().filter_map(|(at, instruction)| {
-            let calls = match instruction.code {
-                CALL => instruction.src_reg() == PSEUDO_CALL,
-                LOAD_64 => instruction.src_reg() == PSEUDO_FUNC,
-                _ => false,
-            };
-            calls.then(|| (at, (at as i64 + 1 + i64::from(instruction.imm)) as usize))
-        });
-        let called: Vec<(usize, usize)> = called.collect();
-        let mut functions: BTreeMap<usize, BTreeSet<usize>> =
-            BTreeMap::from([(0, BTreeSet::new())]);
-        functions.extend(called.iter().map(|(_, to)| (*to, BTreeSet::new())));
-        for (at, to) in called {
-            let (_, calls) = functions.range_mut(..=at).next_back().expect("0 is there");
-            calls.insert(to);
-        }
-        functions
-    }
-
-    /// What the deepest chain of calls needs, as check_max_stack_depth_subprog() has it without a JIT: a
-    /// multiple of 32 each (kernel/bpf/verifier.c).
-    fn deepest(functions: &BTreeMap<usize, (u64, BTreeSet<usize>)>, at: usize) -> u64 {
-        let (own_bytes, calls) = &functions[&at];
-        let below = calls.iter().map(|to| deepest(functions, *to)).max().unwrap_or(0);
-        (*own_bytes).max(1).next_multiple_of(32) + below
-    }
-
-    /// What the verifier says of each program: name, bytes of stack, instructions it went through.
-    fn verified(config: &Config) -> Result<Vec<(String, u64, u64)>> {
-        const STATISTICS: u32 = 4; // BPF_LOG_STATS, include/linux/bpf_verifier.h
-        let mut opened = Opened::new(config)?;
-        for mut program in opened.open.progs_mut() {
-            program.set_log_level(STATISTICS);
-        }
-        let keep = |_: PrintLevel, message: String| {
-            if message.contains("-- BEGIN PROG LOAD LOG --") {
-                VERIFIER_LOGS.lock().expect("no test has failed").push(message);
-            }
-        };
-        libbpf_rs::set_print(Some((PrintLevel::Debug, keep)));
-        let loaded = opened.open.load();
-        quiet_libbpf();
-        let object = loaded.context("the kernel refused the programs")?;
-        let logs = std::mem::take(&mut *VERIFIER_LOGS.lock().expect("no test has failed"));
-        let read = |log: &String| {
-            let name = log.split('\'').nth(1)?.to_string();
-            let processed = log.split_once("processed ")?.1.split(' ').next()?.parse().ok()?;
-            // `stack depth 136+0+48`: of each function, in the order in which they lie in the program.
-            let depths = log.split_once("stack depth ")?.1.lines().next()?;
-            let depths = depths.split([' ', '+']).map_while(|of| of.parse::<u64>().ok());
-            let program = object.progs().find(|program| program.name() == name.as_str())?;
-            let functions = functions(program.insns());
-            let depths: Vec<u64> = depths.take(functions.len()).collect();
-            let all = (depths.len() == functions.len()).then_some(depths)?.into_iter();
-            let functions = functions
-                .into_iter()
-                .zip(all)
-                .map(|((at, calls), own)| (at, (own, calls)))
-                .collect();
-            Some((name, deepest(&functions, 0), processed))
-        };
-        logs.iter().map(|log| read(log).with_context(|| format!("not understood: {log}"))).collect()
-    }
-
-    /// Compilers and kernels change what the verifier makes of a program: with little room left, the next one
-    /// refuses it. It allows 1,000,000 instructions, and 512 bytes of stack in all functions of a chain of calls
-    /// (kernel/bpf/verifier.c).
-    #[test]
-    fn the_verifier_has_room_left() {
-        let _turn = TURN.lock();
-        let stacks = Some(Stacks { sample_hz: 1, sleeps: Sleeps::All });
-        let Some(mut programs) = needed(verified(&config(stacks, true))) else { return };
-        assert!(programs.len() > 20, "{programs:?}");
-        programs.sort_by_key(|(_, stack_bytes, _)| std::cmp::Reverse(*stack_bytes));
-        println!("{:32} {:>11} {:>12}", "program", "stack bytes", "instructions");
-        for (name, stack_bytes, instructions) in &programs {
-            println!("{name:32} {stack_bytes:11} {instructions:12}");
-        }
-        for (name, stack_bytes, instructions) in programs {
-            assert!(instructions <= 500_000, "{name}: {instructions}");
-            assert!(stack_bytes <= 512, "{name}: {stack_bytes}");
-        }
     }
 
     /// A program starts and ends on every CPU.
