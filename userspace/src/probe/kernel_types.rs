@@ -8,6 +8,9 @@ use libbpf_rs::btf::{Btf, HasSize};
 
 use super::quiet_libbpf;
 
+const NOT_WITHOUT_OWN: &str =
+    "BTF tracepoints and iterators need the kernel's own type information";
+
 /// Type information (BTF) of the running kernel.
 pub struct KernelTypes {
     /// The kernel's own, or why there is none.
@@ -43,9 +46,7 @@ impl KernelTypes {
     /// # Errors
     /// There is none.
     pub fn own(&self) -> Result<&Btf<'static>, String> {
-        self.own.as_ref().map_err(|why| {
-            format!("BTF tracepoints and iterators need the kernel's own type information: {why}")
-        })
+        self.own.as_ref().map_err(|_| NOT_WITHOUT_OWN.to_string())
     }
 
     /// Fails where no program could attach.
@@ -53,8 +54,8 @@ impl KernelTypes {
     /// # Errors
     /// The kernel has no type information of its own.
     pub fn attachable(&self) -> Result<()> {
-        let instead = "; --btf replaces only what it says of the layout of structures";
-        self.own().map(drop).map_err(|why| anyhow!("{why}{instead}"))
+        let instead = "--btf replaces only what it says of the layout of structures";
+        self.own.as_ref().map(drop).map_err(|why| anyhow!("{NOT_WITHOUT_OWN}: {why}; {instead}"))
     }
 
     /// Where the layout of structures is to be taken from, if not from the kernel.
