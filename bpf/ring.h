@@ -137,12 +137,34 @@ static __always_inline void output(void *record, u64 bytes, u64 now_ns)
     commit(copy, position, bytes);
 }
 
+/* A record that is being filled. */
+struct reserved {
+    void *record; /* NULL: there is no room */
+    u64 position;
+    u64 bytes;
+};
+
+static __always_inline struct reserved begin_record(u64 bytes, u64 now_ns)
+{
+    struct reserved r = {.bytes = bytes};
+    r.record = reserve(bytes, now_ns, &r.position);
+    return r;
+}
+
+static __always_inline void end_record(struct reserved *r)
+{
+    if (r->record)
+        commit(r->record, r->position, r->bytes);
+}
+
 /*
- * Reserve a record of the given type, run the block that fills it, commit it. The commit is part of
- * the loop header, so a `continue` in the block cannot leave it out. A `break` or `return` would:
- * the ring would stand still.
+ * Reserves a record `struct type *var`, runs the block that follows to fill it, commits it; without
+ * room the block does not run. However the block is left (at its end, by `break`, `continue` or
+ * `return`), the record is committed: one that is not would let the ring stand still.
  */
-#define emit(type, var, now)                                                                       \
-    for (u64 position_ = 0, once_ = 1; once_; once_ = 0)                                           \
-        for (struct type *var = reserve(sizeof(*var), now, &position_); var;                       \
-             commit(var, position_, sizeof(*var)), var = 0)
+#define emit(type, var, now_ns)                                                                    \
+    for (struct reserved reserved_##var                                                            \
+         __attribute__((cleanup(end_record))) = begin_record(sizeof(struct type), now_ns),         \
+         *once_##var = &reserved_##var;                                                            \
+         once_##var; once_##var = 0)                                                               \
+        for (struct type *var = reserved_##var.record; var; var = 0)

@@ -68,10 +68,12 @@ static __always_inline void count_dropped(enum table table, long error)
     count_made(table, bpf_map_update_elem(map, key, value, BPF_NOEXIST))
 
 /* Adds an element or puts it in the place of the one that is there. */
-#define PUT(table, map, key, value)                                                                \
-    do {                                                                                           \
-        if (ADD(table, map, key, value) == -EEXIST)                                                \
-            bpf_map_update_elem(map, key, value, BPF_ANY);                                         \
-    } while (0)
+static __always_inline void put_element(enum table table, void *map, const void *key,
+                                        const void *value)
+{
+    if (ADD(table, map, key, value) == -EEXIST)
+        bpf_map_update_elem(map, key, value, BPF_ANY);
+}
+#define PUT(table, map, key, value) put_element(table, map, key, value)
 
 #define DROP(table, map, key) count_dropped(table, bpf_map_delete_elem(map, key))
