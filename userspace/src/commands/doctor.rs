@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::capture::manifest::{Hook, Sleeps, Stacks};
 use crate::cli::DoctorArgs;
-use crate::probe::{self, hooks::HOOKS, kernel_types::KernelTypes, Config};
+use crate::probe::{self, hooks::HOOKS, Config};
 use crate::report::escape;
 
 /// What was found, and what follows.
@@ -53,11 +53,11 @@ pub fn doctor(args: DoctorArgs) -> Result<i32> {
 
 fn examine(btf_file: Option<PathBuf>) -> Findings {
     let read = |path: &str| std::fs::read_to_string(path).ok().map(|text| text.trim().to_string());
-    let types = KernelTypes::read(btf_file.as_deref());
-    let hooks = match &types {
-        Ok(types) => HOOKS
+    let btf = probe::kernel_btf();
+    let hooks = match &btf {
+        Ok(btf) => HOOKS
             .iter()
-            .map(|spec| probe::describe(spec, probe::hook_present(spec, types).err()))
+            .map(|spec| probe::describe(spec, probe::hook_present(spec, btf).err()))
             .collect(),
         Err(_) => Vec::new(),
     };
@@ -84,7 +84,7 @@ fn examine(btf_file: Option<PathBuf>) -> Findings {
         kernel: read("/proc/sys/kernel/osrelease").unwrap_or_default(),
         machine: std::env::consts::ARCH.into(),
         root: probe::check_privilege().is_ok(),
-        btf: types.and_then(|types| types.attachable()).err().map(|error| format!("{error:#}")),
+        btf: btf.err().map(|error| format!("{error:#}")),
         btf_file,
         lockdown: read("/sys/kernel/security/lockdown").and_then(|text| {
             let begin = text.find('[')? + 1;

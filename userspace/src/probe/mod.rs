@@ -3,7 +3,7 @@
 pub mod calibrate;
 pub mod files;
 pub mod hooks;
-pub mod kernel_types;
+mod layouts;
 pub mod mappings;
 mod misses;
 mod open_files;
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use anyhow::{anyhow, bail, Context, Result};
-use libbpf_rs::btf::types::{MemberAttr, Struct, Typedef};
+use libbpf_rs::btf::types::{Func, MemberAttr, Struct, Typedef};
 use libbpf_rs::btf::Btf;
 use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, OpenObject, PrintLevel};
 
@@ -26,7 +26,6 @@ use crate::capture::manifest::{Hook, ProgramRuns, Sleeps, Stacks};
 use crate::report::escape;
 use crate::request_filter::Rule;
 use hooks::{HookSpec, Means, HOOKS};
-use kernel_types::KernelTypes;
 use rings::{Layout, Mapping, Rings};
 
 /// The compiled kernel side (`bpf/`).
@@ -50,7 +49,7 @@ pub struct Config {
     pub attaching: bool,
     /// The requests to look for, when all is captured.
     pub requests: Vec<Rule>,
-    /// A file with the layout of the kernel's structures, to be taken instead of what the kernel says.
+    /// A file that tells the layout of the kernel's structures instead of the kernel.
     pub btf: Option<PathBuf>,
 }
 
@@ -257,19 +256,19 @@ impl Opened {
             bail!("this machine has {cpus} possible CPUs; at most {MAX_CPUS} are supported");
         }
         open_files::allow(cpus as u32)?;
-        let types = KernelTypes::read(config.btf.as_deref())?;
-        types.attachable()?;
+        let btf = kernel_btf().map_err(|error| layouts::not_replaced(error, config))?;
         let mut builder = ObjectBuilder::default();
         builder.name("rpcprobe")?;
-        if let Some(file) = types.file() {
+        if let Some(file) = &config.btf {
+            layouts::check(file, &btf)?;
             builder.btf_custom_path(file)?;
         }
         let mut open =
             builder.open_memory(OBJECT).context("the built-in BPF object does not open")?;
-        let absent = disable_absent_hooks(&mut open, &types)?;
+        let absent = disable_absent_hooks(&mut open, &btf)?;
         disable_unwanted_hooks(&mut open, config);
         let layout = Layout::new(cpus, config.ring_bytes_per_cpu, random()?);
-        set_options(&mut open, config, layout, &types)?;
+        set_options(&mut open, config, layout, &btf)?;
         make_rings(&mut open, layout)?;
         tables::make(&mut open, memory_bytes())?;
         Ok(Opened { open, layout, absent })
@@ -300,23 +299,46 @@ fn for_sudo() -> String {
     }
 }
 
+/// The kernel's BTF.
+///
+/// # Errors
+/// The kernel was built without CONFIG_DEBUG_INFO_BTF, or its BTF cannot be read.
+pub fn kernel_btf() -> Result<Btf<'static>> {
+    quiet_libbpf();
+    let path = btf_path();
+    if let Err(error) = std::fs::File::open(&path) {
+        bail!(
+            "cannot read the kernel's type information {}: {error}; \
+             rpcprobe needs a kernel built with CONFIG_DEBUG_INFO_BTF=y",
+            path.display()
+        );
+    }
+    Btf::from_path(&path).with_context(|| {
+        format!("the kernel's type information {} cannot be parsed", path.display())
+    })
+}
+
+/// Where libbpf looks first; RPCPROBE_BTF overrides it for tests of the error.
+fn btf_path() -> std::path::PathBuf {
+    std::env::var_os("RPCPROBE_BTF").unwrap_or_else(|| "/sys/kernel/btf/vmlinux".into()).into()
+}
+
 /// Whether this kernel has what the hook attaches to; `Err` says what is missing.
-pub fn hook_present(spec: &HookSpec, types: &KernelTypes) -> Result<(), String> {
+pub fn hook_present(spec: &HookSpec, btf: &Btf<'_>) -> Result<(), String> {
     match spec.means {
         Means::Tracepoint(name) => {
-            match types.own()?.type_by_name::<Typedef<'_>>(&format!("btf_trace_{name}")) {
+            match btf.type_by_name::<Typedef<'_>>(&format!("btf_trace_{name}")) {
                 Some(_) => Ok(()),
                 None => Err(format!("this kernel has no tracepoint {name}")),
             }
         }
         Means::SoftwareEvent(config) => openable(perf_event::count_each(config, 0)),
         Means::CpuClock => openable(perf_event::cpu_clock(1, 0)),
-        Means::Iterator(over) => {
-            match types.own()?.type_by_name::<Struct<'_>>(&format!("bpf_iter__{over}")) {
-                Some(_) => Ok(()),
-                None => Err(format!("this kernel has no BPF iterator {over}")),
-            }
-        }
+        Means::Iterator(over) => match btf.type_by_name::<Struct<'_>>(&format!("bpf_iter__{over}"))
+        {
+            Some(_) => Ok(()),
+            None => Err(format!("this kernel has no BPF iterator {over}")),
+        },
     }
 }
 
@@ -351,17 +373,14 @@ pub fn describe(spec: &HookSpec, why_not: Option<String>) -> Hook {
     }
 }
 
-fn disable_absent_hooks(
-    open: &mut OpenObject,
-    types: &KernelTypes,
-) -> Result<Vec<(String, String)>> {
+fn disable_absent_hooks(open: &mut OpenObject, btf: &Btf<'_>) -> Result<Vec<(String, String)>> {
     let mut absent = Vec::new();
     for mut program in open.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
         let Some(spec) = HOOKS.iter().find(|spec| spec.program == name) else {
             bail!("program {name} of the BPF object is in no table");
         };
-        if let Err(why) = hook_present(spec, types) {
+        if let Err(why) = hook_present(spec, btf) {
             if matches!(spec.means, Means::Tracepoint(_) | Means::Iterator(_)) {
                 program.set_autoload(false);
             }
@@ -375,15 +394,18 @@ fn set_options(
     open: &mut OpenObject,
     config: &Config,
     layout: Layout,
-    types: &KernelTypes,
+    btf: &Btf<'_>,
 ) -> Result<()> {
+    // It takes the number of a type, which in a file is another.
+    let can_cast =
+        config.btf.is_none() && btf.type_by_name::<Func<'_>>("bpf_rdonly_cast").is_some();
     let byte = |value: u8| vec![value];
     let options = [
         ("scope_target", byte(u8::from(config.scope_target))),
         ("keep_paths", byte(u8::from(config.keep_paths))),
         ("keep_methods", byte(u8::from(config.keep_methods))),
         ("attaching", byte(u8::from(config.attaching))),
-        ("can_cast", byte(u8::from(types.can_cast()))),
+        ("can_cast", byte(u8::from(can_cast))),
         ("stack_states", byte(config.stacks.map_or(0, |stacks| states(stacks.sleeps)))),
         ("ring_pieces", layout.pieces.to_ne_bytes().to_vec()),
         ("ring_bytes", layout.bytes.to_ne_bytes().to_vec()),
