@@ -749,4 +749,12 @@ SENDS(unix_dgram_sendmsg) /* also those of SOCK_SEQPACKET */
 RECEIVES(inet_recvmsg)
 RECEIVES(inet6_recvmsg)
 RECEIVES(unix_stream_recvmsg)
-RECEIVES(unix_dgram_recvmsg)
+
+/* Where both kinds of Unix sockets that keep messages apart end up; what calls it may be inlined.
+ */
+SEC("fexit/__unix_dgram_recvmsg")
+int HOOK(on_unix_dgram_recvmsg, struct sock *sk, struct msghdr *message, unsigned long bytes,
+         int flags, int ret)
+{
+    return received(sk, ret, flags);
+}

@@ -93,7 +93,7 @@ pub const HOOKS: &[HookSpec] = &[
     instead!("sock_recv_length", "on_inet_recvmsg", FunctionExit("inet_recvmsg"), "requests over TCP and UDP"),
     instead!("sock_recv_length", "on_inet6_recvmsg", FunctionExit("inet6_recvmsg"), "requests over TCP and UDP with IPv6"),
     instead!("sock_recv_length", "on_unix_stream_recvmsg", FunctionExit("unix_stream_recvmsg"), "requests over Unix sockets"),
-    instead!("sock_recv_length", "on_unix_dgram_recvmsg", FunctionExit("unix_dgram_recvmsg"), "datagrams over Unix sockets"),
+    instead!("sock_recv_length", "on_unix_dgram_recvmsg", FunctionExit("__unix_dgram_recvmsg"), "datagrams over Unix sockets"),
     tp!("on_inet_sock_set_state", "inet_sock_set_state", optional, "connections that wait to be accepted"),
     tp!("on_net_dev_queue", "net_dev_queue", optional, "datagrams over UDP; queues of network devices"),
     tp!("on_skb_copy_datagram_iovec", "skb_copy_datagram_iovec", optional, "which datagram a read takes"),
