@@ -302,8 +302,7 @@ static __noinline void datagram_came(struct sock *sk, u16 object_type)
     datagram_arrived(sk, object_type);
 }
 
-SEC("tp_btf/sk_data_ready")
-int HOOK(on_sk_data_ready, struct sock *sk)
+static __always_inline int came(struct sock *sk)
 {
     if (sk->sk_type == SOCK_STREAM) {
         if (sk->__sk_common.skc_state == TCP_LISTEN)
@@ -327,6 +326,20 @@ int HOOK(on_sk_data_ready, struct sock *sk)
     }
     datagram_came(sk, object_type);
     return 0;
+}
+
+SEC("tp_btf/sk_data_ready")
+int HOOK(on_sk_data_ready, struct sock *sk)
+{
+    return came(sk);
+}
+
+/* Where that tracepoint lies on kernels that have it: from 6.3 on (commit 40e0b0908142 "net:
+ * Introduce sk_data_ready tracepoint"). */
+SEC("fentry/sock_def_readable")
+int HOOK(on_sock_def_readable, struct sock *sk)
+{
+    return came(sk);
 }
 
 /* The channels of a connected socket: false if it is none. */

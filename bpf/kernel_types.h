@@ -194,6 +194,10 @@ struct socket {
     struct sock *sk;
 };
 
+struct msghdr {
+    unsigned int msg_flags;
+};
+
 struct socket_alloc {
     struct inode vfs_inode;
 };

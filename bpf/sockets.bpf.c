@@ -368,8 +368,7 @@ static __always_inline struct task_state *in_call(void)
     return state->enter_ns ? state : 0;
 }
 
-SEC("tp_btf/sock_send_length")
-int HOOK(on_sock_send_length, struct sock *sk, int ret, int flags)
+static __always_inline int sent(struct sock *sk, int ret, int flags)
 {
     struct task_state *state = in_call();
     if (!state)
@@ -381,8 +380,7 @@ int HOOK(on_sock_send_length, struct sock *sk, int ret, int flags)
     return 0;
 }
 
-SEC("tp_btf/sock_recv_length")
-int HOOK(on_sock_recv_length, struct sock *sk, int ret, int flags)
+static __always_inline int received(struct sock *sk, int ret, int flags)
 {
     if (flags & (MSG_PEEK | MSG_ERRQUEUE))
         return 0;
@@ -394,4 +392,54 @@ int HOOK(on_sock_recv_length, struct sock *sk, int ret, int flags)
     else
         datagram_received(state, sk, ret);
     return 0;
+}
+
+SEC("tp_btf/sock_send_length")
+int HOOK(on_sock_send_length, struct sock *sk, int ret, int flags)
+{
+    return sent(sk, ret, flags);
+}
+
+SEC("tp_btf/sock_recv_length")
+int HOOK(on_sock_recv_length, struct sock *sk, int ret, int flags)
+{
+    return received(sk, ret, flags);
+}
+
+/*
+ * Kernels before 6.3 do not have these tracepoints (commit 6e6eda44b939 "sock: add tracepoint for
+ * send recv length"). What they tell is there at the exits of the functions that they sit behind:
+ * what a protocol family sends and receives by (struct proto_ops, include/linux/net.h).
+ */
+#define SENDS(function)                                                                            \
+    SEC("fexit/" #function)                                                                        \
+    int HOOK(on_##function, struct socket *socket, struct msghdr *message, unsigned long bytes,    \
+             int ret)                                                                              \
+    {                                                                                              \
+        return sent(socket->sk, ret, message->msg_flags);                                          \
+    }
+
+#define RECEIVES(function)                                                                         \
+    SEC("fexit/" #function)                                                                        \
+    int HOOK(on_##function, struct socket *socket, struct msghdr *message, unsigned long bytes,    \
+             int flags, int ret)                                                                   \
+    {                                                                                              \
+        return received(socket->sk, ret, flags);                                                   \
+    }
+
+SENDS(inet_sendmsg)
+SENDS(inet6_sendmsg)
+SENDS(unix_stream_sendmsg)
+SENDS(unix_dgram_sendmsg) /* also those of SOCK_SEQPACKET */
+RECEIVES(inet_recvmsg)
+RECEIVES(inet6_recvmsg)
+RECEIVES(unix_stream_recvmsg)
+
+/* Where both kinds of Unix sockets that keep messages apart end up; what calls it may be inlined.
+ */
+SEC("fexit/__unix_dgram_recvmsg")
+int HOOK(on_unix_dgram_recvmsg, struct sock *sk, struct msghdr *message, unsigned long bytes,
+         int flags, int ret)
+{
+    return received(sk, ret, flags);
 }

@@ -3,6 +3,7 @@
 pub mod calibrate;
 pub mod files;
 pub mod hooks;
+pub mod kernel_types;
 mod layouts;
 pub mod mappings;
 mod misses;
@@ -18,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use anyhow::{anyhow, bail, Context, Result};
-use libbpf_rs::btf::types::{Func, MemberAttr, Struct, Typedef};
+use libbpf_rs::btf::types::{MemberAttr, Struct};
 use libbpf_rs::btf::Btf;
 use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, OpenObject, PrintLevel};
 
@@ -26,6 +27,7 @@ use crate::capture::manifest::{Hook, ProgramRuns, Sleeps, Stacks};
 use crate::report::escape;
 use crate::request_filter::Rule;
 use hooks::{HookSpec, Means, HOOKS};
+use kernel_types::KernelTypes;
 use rings::{Layout, Mapping, Rings};
 
 /// The compiled kernel side (`bpf/`).
@@ -59,7 +61,8 @@ impl Config {
         match spec.means {
             Means::CpuClock => self.sample_hz() > 0,
             Means::Iterator(_) => self.attaching,
-            Means::Tracepoint(_) | Means::SoftwareEvent(_) => true,
+            Means::Tracepoint(_) | Means::FunctionEntry(_) | Means::FunctionExit(_) => true,
+            Means::SoftwareEvent(_) => true,
         }
     }
 
@@ -93,7 +96,7 @@ impl Probe {
     /// # Errors
     /// Missing privilege or BTF, a refused program, or a required hook this kernel lacks.
     pub fn attach(config: &Config) -> Result<Probe> {
-        let Opened { open, layout, absent } = Opened::new(config)?;
+        let Opened { open, layout, specs, absent } = Opened::new(config)?;
         if let Ok(mut last) = LAST_MESSAGE.lock() {
             last.clear();
         }
@@ -102,7 +105,7 @@ impl Probe {
         })?;
 
         let mut probe = Probe { object, links: Vec::new(), layout, hooks: Vec::new() };
-        for spec in HOOKS.iter().filter(|spec| config.wants(spec)) {
+        for spec in specs {
             let why_not = match absent.iter().find(|(program, _)| *program == spec.program) {
                 Some((_, why)) => Some(why.clone()),
                 None => probe
@@ -222,7 +225,7 @@ impl Probe {
             .find(|program| program.name() == spec.program)
             .with_context(|| format!("the BPF object has no program {}", spec.program))?;
         let event_on: &dyn Fn(u32) -> Result<OwnedFd> = match spec.means {
-            Means::Tracepoint(_) => {
+            Means::Tracepoint(_) | Means::FunctionEntry(_) | Means::FunctionExit(_) => {
                 self.links.push(program.attach_trace()?);
                 return Ok(());
             }
@@ -244,7 +247,9 @@ impl Probe {
 struct Opened {
     open: OpenObject,
     layout: Layout,
-    /// Hooks that this kernel does not have, and why they cannot be had.
+    /// Hooks that are to be attached.
+    specs: Vec<&'static HookSpec>,
+    /// Those of them that this kernel does not have, and why they cannot be had.
     absent: Vec<(String, String)>,
 }
 
@@ -256,22 +261,23 @@ impl Opened {
             bail!("this machine has {cpus} possible CPUs; at most {MAX_CPUS} are supported");
         }
         open_files::allow(cpus as u32)?;
-        let btf = kernel_btf().map_err(|error| layouts::not_replaced(error, config))?;
+        let types = kernel_types().map_err(|error| layouts::not_replaced(error, config))?;
+        let specs: Vec<_> = chosen(&types).into_iter().filter(|of| config.wants(of)).collect();
         let mut builder = ObjectBuilder::default();
         builder.name("rpcprobe")?;
         if let Some(file) = &config.btf {
-            layouts::check(file, &btf)?;
+            layouts::check(file, types.kernel())?;
             builder.btf_custom_path(file)?;
         }
         let mut open =
             builder.open_memory(OBJECT).context("the built-in BPF object does not open")?;
-        let absent = disable_absent_hooks(&mut open, &btf)?;
-        disable_unwanted_hooks(&mut open, config);
+        let absent = disable_absent_hooks(&mut open, &types)?;
+        disable_all_but(&mut open, &specs);
         let layout = Layout::new(cpus, config.ring_bytes_per_cpu, random()?);
-        set_options(&mut open, config, layout, &btf)?;
+        set_options(&mut open, config, layout, &types)?;
         make_rings(&mut open, layout)?;
         tables::make(&mut open, memory_bytes())?;
-        Ok(Opened { open, layout, absent })
+        Ok(Opened { open, layout, specs, absent })
     }
 }
 
@@ -299,46 +305,47 @@ fn for_sudo() -> String {
     }
 }
 
-/// The kernel's BTF.
+/// The kernel's type information.
 ///
 /// # Errors
-/// The kernel was built without CONFIG_DEBUG_INFO_BTF, or its BTF cannot be read.
-pub fn kernel_btf() -> Result<Btf<'static>> {
+/// As [`KernelTypes::read`].
+pub fn kernel_types() -> Result<KernelTypes> {
     quiet_libbpf();
-    let path = btf_path();
-    if let Err(error) = std::fs::File::open(&path) {
-        bail!(
-            "cannot read the kernel's type information {}: {error}; \
-             rpcprobe needs a kernel built with CONFIG_DEBUG_INFO_BTF=y",
-            path.display()
-        );
-    }
-    Btf::from_path(&path).with_context(|| {
-        format!("the kernel's type information {} cannot be parsed", path.display())
-    })
+    KernelTypes::read()
 }
 
-/// Where libbpf looks first; RPCPROBE_BTF overrides it for tests of the error.
-fn btf_path() -> std::path::PathBuf {
-    std::env::var_os("RPCPROBE_BTF").unwrap_or_else(|| "/sys/kernel/btf/vmlinux".into()).into()
+/// The hooks for this kernel: of a tracepoint and the functions in its place, those that it has; where it has
+/// none of them, all, to tell what is missing.
+pub fn chosen(types: &KernelTypes) -> Vec<&'static HookSpec> {
+    let present = |spec: &HookSpec| hook_present(spec, types).is_ok();
+    let replaces = |spec: &HookSpec, name: &str| spec.instead_of == Some(name);
+    let is_chosen = |spec: &&HookSpec| match (spec.instead_of, spec.means) {
+        (Some(tracepoint), _) => types.tracepoint(tracepoint).is_none(),
+        (None, Means::Tracepoint(name)) => {
+            present(spec) || !HOOKS.iter().any(|other| replaces(other, name) && present(other))
+        }
+        (None, _) => true,
+    };
+    HOOKS.iter().filter(is_chosen).collect()
 }
 
 /// Whether this kernel has what the hook attaches to; `Err` says what is missing.
-pub fn hook_present(spec: &HookSpec, btf: &Btf<'_>) -> Result<(), String> {
+pub fn hook_present(spec: &HookSpec, types: &KernelTypes) -> Result<(), String> {
+    let or = |present: bool, why: String| if present { Ok(()) } else { Err(why) };
     match spec.means {
-        Means::Tracepoint(name) => {
-            match btf.type_by_name::<Typedef<'_>>(&format!("btf_trace_{name}")) {
-                Some(_) => Ok(()),
-                None => Err(format!("this kernel has no tracepoint {name}")),
-            }
+        Means::Tracepoint(name) => or(
+            types.tracepoint(name).is_some(),
+            format!("this kernel has no tracepoint {name}, nor has a module that is loaded"),
+        ),
+        Means::FunctionEntry(name) | Means::FunctionExit(name) => {
+            or(types.has_function(name), format!("this kernel has no function {name}"))
         }
         Means::SoftwareEvent(config) => openable(perf_event::count_each(config, 0)),
         Means::CpuClock => openable(perf_event::cpu_clock(1, 0)),
-        Means::Iterator(over) => match btf.type_by_name::<Struct<'_>>(&format!("bpf_iter__{over}"))
-        {
-            Some(_) => Ok(()),
-            None => Err(format!("this kernel has no BPF iterator {over}")),
-        },
+        Means::Iterator(over) => or(
+            types.has_struct(&format!("bpf_iter__{over}")),
+            format!("this kernel has no BPF iterator {over}"),
+        ),
     }
 }
 
@@ -346,12 +353,11 @@ fn openable(event: Result<OwnedFd>) -> Result<(), String> {
     event.map(drop).map_err(|error| format!("{error:#}"))
 }
 
-/// What is not wanted is not even loaded.
-fn disable_unwanted_hooks(open: &mut OpenObject, config: &Config) {
-    for spec in HOOKS.iter().filter(|spec| !config.wants(spec)) {
-        for mut program in open.progs_mut().filter(|program| program.name() == spec.program) {
-            program.set_autoload(false);
-        }
+/// What is not to be attached is not even loaded.
+fn disable_all_but(open: &mut OpenObject, specs: &[&HookSpec]) {
+    let unwanted = |name: &std::ffi::OsStr| !specs.iter().any(|spec| name == spec.program);
+    for mut program in open.progs_mut().filter(|program| unwanted(program.name())) {
+        program.set_autoload(false);
     }
 }
 
@@ -359,6 +365,8 @@ fn disable_unwanted_hooks(open: &mut OpenObject, config: &Config) {
 pub fn describe(spec: &HookSpec, why_not: Option<String>) -> Hook {
     let (name, means) = match spec.means {
         Means::Tracepoint(name) => (name.to_string(), "tp_btf"),
+        Means::FunctionEntry(name) => (name.to_string(), "fentry"),
+        Means::FunctionExit(name) => (name.to_string(), "fexit"),
         Means::SoftwareEvent(5) => ("sw:minor-faults".to_string(), "perf_event"),
         Means::SoftwareEvent(6) => ("sw:major-faults".to_string(), "perf_event"),
         Means::SoftwareEvent(config) => (format!("sw:{config}"), "perf_event"),
@@ -373,15 +381,18 @@ pub fn describe(spec: &HookSpec, why_not: Option<String>) -> Hook {
     }
 }
 
-fn disable_absent_hooks(open: &mut OpenObject, btf: &Btf<'_>) -> Result<Vec<(String, String)>> {
+fn disable_absent_hooks(
+    open: &mut OpenObject,
+    types: &KernelTypes,
+) -> Result<Vec<(String, String)>> {
     let mut absent = Vec::new();
     for mut program in open.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
         let Some(spec) = HOOKS.iter().find(|spec| spec.program == name) else {
             bail!("program {name} of the BPF object is in no table");
         };
-        if let Err(why) = hook_present(spec, btf) {
-            if matches!(spec.means, Means::Tracepoint(_) | Means::Iterator(_)) {
+        if let Err(why) = hook_present(spec, types) {
+            if !matches!(spec.means, Means::SoftwareEvent(_) | Means::CpuClock) {
                 program.set_autoload(false);
             }
             absent.push((name, why));
@@ -394,11 +405,10 @@ fn set_options(
     open: &mut OpenObject,
     config: &Config,
     layout: Layout,
-    btf: &Btf<'_>,
+    types: &KernelTypes,
 ) -> Result<()> {
     // It takes the number of a type, which in a file is another.
-    let can_cast =
-        config.btf.is_none() && btf.type_by_name::<Func<'_>>("bpf_rdonly_cast").is_some();
+    let can_cast = config.btf.is_none() && types.has_function("bpf_rdonly_cast");
     let byte = |value: u8| vec![value];
     let options = [
         ("scope_target", byte(u8::from(config.scope_target))),
