@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use common::text;
-use libbpf_rs::{MapCore, ObjectBuilder};
+use libbpf_rs::ObjectBuilder;
 use tempfile::TempDir;
 
 /// Names of the programs of an object, and of its maps.
