@@ -431,6 +431,21 @@ SENDS(inet_sendmsg)
 SENDS(inet6_sendmsg)
 SENDS(unix_stream_sendmsg)
 SENDS(unix_dgram_sendmsg) /* also those of SOCK_SEQPACKET */
+
+/* What sendfile() and splice() put into a socket, in kernels before 6.5 (commit dc97391e6610 "sock:
+ * Remove
+ * ->sendpage*() in favour of sendmsg(MSG_SPLICE_PAGES)"). */
+#define SENDS_PAGE(function)                                                                       \
+    SEC("fexit/" #function)                                                                        \
+    int HOOK(on_##function, struct socket *socket, void *page, int offset, unsigned long bytes,    \
+             int flags, int ret)                                                                   \
+    {                                                                                              \
+        return sent(socket->sk, ret, flags);                                                       \
+    }
+
+SENDS_PAGE(inet_sendpage)
+SENDS_PAGE(unix_stream_sendpage)
+
 RECEIVES(inet_recvmsg)
 RECEIVES(inet6_recvmsg)
 RECEIVES(unix_stream_recvmsg)

@@ -47,8 +47,10 @@ static __always_inline void count_refused(enum table table)
     __sync_fetch_and_add(&table_counts[this_cpu()].refused[table], 1);
 }
 
-/* The result of an update with BPF_NOEXIST is counted. */
-static __always_inline long count_made(enum table table, long error)
+/* The result of an update with BPF_NOEXIST is counted. Only its lower half is the result before
+ * Linux 6.4: maps returned an int then, and programs call them past the helper (commit d7ba4cc900bf
+ * "bpf: return long from bpf_map_ops funcs"). */
+static __always_inline int count_made(enum table table, int error)
 {
     if (!error)
         __sync_fetch_and_add(&table_counts[this_cpu()].made[table], 1);

@@ -23,8 +23,13 @@ SERIES = {"6.1": "linux-image-amd64", "6.12": "linux-image-6.12-amd64"}
 # What the guest needs to reach the host's files, and what the cases need; with what these depend on.
 MODULES = (
     *("virtio_pci", "9pnet_virtio", "9p", "overlay"),
-    *("loop", "crc32c_generic", "ext4", "veth", "sch_netem"),
+    *("virtio_blk", "loop", "crc32c_generic", "ext4", "veth", "sch_netem"),
 )
+
+# A scratch disk for the guest. It is slow, so that who waits for it sleeps for milliseconds, which in a slow guest
+# is more than it takes to fall asleep and to wake.
+DISK_BYTES = 64 << 20
+DISK_REQUESTS_PER_S = 200
 
 TOOLS = {
     "qemu-system-x86_64": "qemu-system-x86",
@@ -161,13 +166,26 @@ def boot(kernel: Kernel, command: str, folder: Path, results: Path, timeout_s: f
     argv += ["-append", "console=ttyS0 quiet loglevel=4 panic=-1 tsc=reliable"]
     argv += ["-virtfs", f"local,path=/,mount_tag=host,readonly=on,{share}"]
     argv += ["-virtfs", f"local,path={results},mount_tag=results,{share}"]
+    disk = results / "disk"
+    with disk.open("wb") as file:
+        file.truncate(DISK_BYTES)
+    limit = f"throttling.iops-total={DISK_REQUESTS_PER_S}"
+    argv += ["-drive", f"file={disk},format=raw,if=none,id=scratch,{limit}"]
+    argv += ["-device", "virtio-blk-pci,drive=scratch"]
     console = results / "console"
     begun = time.monotonic()
     with console.open("wb") as out:
         try:
-            subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, timeout=timeout_s)
+            subprocess.run(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                timeout=timeout_s,
+            )
         except subprocess.TimeoutExpired:
             pass
+    disk.unlink()
     status = results / "status"
     text = status.read_text().strip() if status.exists() else ""
     if not text.isdigit():

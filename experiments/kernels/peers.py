@@ -1,12 +1,18 @@
 #!/usr/bin/env python3
 """A server and a client in Python, over one connection.
 
-peers.py serve-http|serve-bytes ADDRESS PORT             serves one connection; says "ready" when it listens
-peers.py ask-http|ask-bytes ADDRESS PORT REQUESTS        asks so many times, one after another
+peers.py serve-http ADDRESS PORT [FILE]          serves one connection; says "ready" when it listens
+peers.py serve-bytes ADDRESS PORT [SLEEP_MS]     likewise; sleeps so long before each answer
+peers.py ask-http|ask-bytes ADDRESS PORT REQUESTS
+                                                 asks so many times, one after another
+
+With FILE the answer is its content, by sendfile().
 """
 
+import os
 import socket
 import sys
+import time
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
@@ -17,29 +23,43 @@ class Answer(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     wbufsize = 4096  # headers and content in one packet
 
+    file: str | None = None
+
     def do_GET(self):
         content = b"answer\n"
+        file_bytes = os.path.getsize(self.file) if self.file else 0
         self.send_response(200)
-        self.send_header("Content-Length", str(len(content)))
+        self.send_header("Content-Length", str(file_bytes or len(content)))
         self.end_headers()
-        self.wfile.write(content)
+        if not self.file:
+            self.wfile.write(content)
+            return
+        self.wfile.flush()
+        with open(self.file, "rb") as file:
+            sent = 0
+            while sent < file_bytes:
+                sent += os.sendfile(
+                    self.connection.fileno(), file.fileno(), sent, file_bytes - sent
+                )
 
     def log_message(self, *args: object):
         pass
 
 
-def serve_http(address: str, port: int):
+def serve_http(address: str, port: int, file: str | None = None):
+    Answer.file = file
     server = HTTPServer((address, port), Answer)
     print("ready", flush=True)
     server.handle_request()
 
 
-def ask_http(address: str, port: int, requests: int):
+def ask_http(address: str, port: int, requests: str):
     connection = HTTPConnection(address, port)
-    for _ in range(requests):
+    for _ in range(int(requests)):
         connection.request("GET", "/asked")
         answer = connection.getresponse()
-        if answer.status != 200 or answer.read() != b"answer\n":
+        expected_bytes = int(answer.headers["Content-Length"])
+        if answer.status != 200 or len(answer.read()) != expected_bytes:
             sys.exit("peers.py: a wrong answer")
     connection.close()
 
@@ -52,19 +72,21 @@ def receive(connection: socket.socket) -> bytes:
     return message
 
 
-def serve_bytes(address: str, port: int):
+def serve_bytes(address: str, port: int, sleep_ms: str = "0"):
     with socket.create_server((address, port)) as listener:
         print("ready", flush=True)
         connection, _ = listener.accept()
         with connection:
             while len(message := receive(connection)) == BYTES:
+                if sleep_ms != "0":
+                    time.sleep(int(sleep_ms) / 1e3)
                 connection.sendall(message)
 
 
-def ask_bytes(address: str, port: int, requests: int):
+def ask_bytes(address: str, port: int, requests: str):
     with socket.create_connection((address, port)) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for request in range(requests):
+        for request in range(int(requests)):
             message = bytes([request % 256]) * BYTES
             connection.sendall(message)
             if receive(connection) != message:
@@ -72,14 +94,14 @@ def ask_bytes(address: str, port: int, requests: int):
 
 
 def main():
-    what, address, port, *requests = sys.argv[1:]
+    what, address, port, *more = sys.argv[1:]
     does = {
         "serve-http": serve_http,
         "serve-bytes": serve_bytes,
         "ask-http": ask_http,
         "ask-bytes": ask_bytes,
     }[what]
-    does(address, int(port), *map(int, requests))
+    does(address, int(port), *more)
 
 
 if __name__ == "__main__":

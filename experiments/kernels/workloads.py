@@ -26,6 +26,7 @@ INJECT = TOP / "experiments" / "ground_truth" / "inject"
 PORT = 18310
 PATIENCE_S = 120
 NETEM_DELAY_MS = 5
+SLEEP_MS = 20
 
 
 class Skipped(Exception):
@@ -102,22 +103,41 @@ def injected(case: str, transport: str, requests: int = 60) -> Callable[[Path], 
     return of
 
 
-def journal(folder: Path) -> int:
-    """Appends with fsync() on an ext4 image of its own, so that each waits for a commit."""
-    present(INJECT, "mkfs.ext4")
-    image, place = Path("/tmp/rpcprobe-kernels.image"), Path("/tmp/rpcprobe-kernels")
-    place.mkdir(exist_ok=True)
-    with image.open("wb") as file:
-        file.truncate(64 << 20)
+@contextmanager
+def loop_device() -> Iterator[str]:
+    """A loop device, past the page cache where that can be: of the guest's slow disk, else of a file."""
+    image = Path("/tmp/rpcprobe-kernels.image")
+    slow = Path("/dev/vda")
+    if slow.exists() and "VMTEST" in os.environ:
+        backing = slow
+    else:
+        backing = image
+        with image.open("wb") as file:
+            file.truncate(64 << 20)
     try:
-        run("mkfs.ext4", "-q", "-F", "-b", "1024", "-J", "size=1", image)
-        run("mount", "-t", "ext4", "-o", "loop", image, place)
+        device = run("losetup", "--find", "--show", "--direct-io=on", backing).strip()
         try:
-            run(INJECT, "-n", 60, "-d", place, "-l", folder / "fsync.csv", "fsync")
+            yield device
         finally:
-            run("umount", place)
+            run("losetup", "--detach", device)
     finally:
-        image.unlink()
+        image.unlink(missing_ok=True)
+
+
+def journal(folder: Path) -> int:
+    """Appends with fsync() on an ext4 of its own, so that each waits for a commit."""
+    present(INJECT, "mkfs.ext4")
+    place = Path("/tmp/rpcprobe-kernels")
+    place.mkdir(exist_ok=True)
+    try:
+        with loop_device() as device:
+            run("mkfs.ext4", "-q", "-F", "-b", "1024", "-J", "size=1", device)
+            run("mount", "-t", "ext4", device, place)
+            try:
+                run(INJECT, "-n", 60, "-d", place, "-l", folder / "fsync.csv", "fsync")
+            finally:
+                run("umount", place)
+    finally:
         place.rmdir()
     return 60
 
@@ -126,6 +146,24 @@ def http1(folder: Path) -> int:
     peers = HERE / "peers.py"
     with served(sys.executable, peers, "serve-http", "127.0.0.1", PORT, ready="ready"):
         run(sys.executable, peers, "ask-http", "127.0.0.1", PORT, 50)
+    return 50
+
+
+def sendfile(folder: Path) -> int:
+    """HTTP/1 whose answers are a file, larger than what a socket's buffer takes at once."""
+    peers, content = HERE / "peers.py", folder / "content"
+    content.write_bytes(bytes(300_000))
+    with served(sys.executable, peers, "serve-http", "127.0.0.1", PORT, content, ready="ready"):
+        run(sys.executable, peers, "ask-http", "127.0.0.1", PORT, 20)
+    return 20
+
+
+def sleep(folder: Path) -> int:
+    """A server that sleeps before each answer."""
+    peers = HERE / "peers.py"
+    options = ("serve-bytes", "127.0.0.1", PORT, SLEEP_MS)
+    with served(sys.executable, peers, *options, ready="ready"):
+        run(sys.executable, peers, "ask-bytes", "127.0.0.1", PORT, 50)
     return 50
 
 
@@ -203,12 +241,13 @@ WORKLOADS: dict[str, Callable[[Path], int]] = {
     "echo, Unix datagrams": echo("-t", "unixgram"),
     "echo, Unix, SEQPACKET": echo("-t", "seqpacket"),
     "HTTP/1": http1,
+    "HTTP/1, sendfile": sendfile,
     "gRPC": grpc,
     "ONC RPC, UDP": oncrpc("udp"),
     "ONC RPC, TCP": oncrpc("tcp"),
     "Redis": redis,
     "computing": injected("user_spin", "unix"),
-    "a sleep": injected("sleep", "tcp"),
+    "a sleep, 20 ms": sleep,
     "a mutex": injected("mutex", "pipe"),
     "fsync, ext4": journal,
     "netem, 5 ms": netem,

@@ -90,6 +90,8 @@ pub const HOOKS: &[HookSpec] = &[
     instead!("sock_send_length", "on_inet6_sendmsg", FunctionExit("inet6_sendmsg"), "requests over TCP and UDP with IPv6"),
     instead!("sock_send_length", "on_unix_stream_sendmsg", FunctionExit("unix_stream_sendmsg"), "requests over Unix sockets"),
     instead!("sock_send_length", "on_unix_dgram_sendmsg", FunctionExit("unix_dgram_sendmsg"), "datagrams over Unix sockets"),
+    instead!("sock_send_length", "on_inet_sendpage", FunctionExit("inet_sendpage"), "what sendfile() sends over TCP"),
+    instead!("sock_send_length", "on_unix_stream_sendpage", FunctionExit("unix_stream_sendpage"), "what sendfile() sends over Unix sockets"),
     instead!("sock_recv_length", "on_inet_recvmsg", FunctionExit("inet_recvmsg"), "requests over TCP and UDP"),
     instead!("sock_recv_length", "on_inet6_recvmsg", FunctionExit("inet6_recvmsg"), "requests over TCP and UDP with IPv6"),
     instead!("sock_recv_length", "on_unix_stream_recvmsg", FunctionExit("unix_stream_recvmsg"), "requests over Unix sockets"),

@@ -314,15 +314,23 @@ pub fn kernel_types() -> Result<KernelTypes> {
     KernelTypes::read()
 }
 
-/// The hooks for this kernel: of a tracepoint and the functions in its place, those that it has; where it has
-/// none of them, all, to tell what is missing.
+/// The hooks for this kernel.
 pub fn chosen(types: &KernelTypes) -> Vec<&'static HookSpec> {
-    let present = |spec: &HookSpec| hook_present(spec, types).is_ok();
-    let replaces = |spec: &HookSpec, name: &str| spec.instead_of == Some(name);
+    choose(|spec| hook_present(spec, types).is_ok())
+}
+
+/// Of a tracepoint and the functions in its place: the tracepoint where the kernel has it, else the functions;
+/// both where the kernel has none of these, to tell what is missing.
+fn choose(present: impl Fn(&HookSpec) -> bool) -> Vec<&'static HookSpec> {
+    let has_tracepoint = |of: &str| {
+        let is_it = |spec: &&HookSpec| matches!(spec.means, Means::Tracepoint(name) if name == of);
+        HOOKS.iter().filter(is_it).any(&present)
+    };
     let is_chosen = |spec: &&HookSpec| match (spec.instead_of, spec.means) {
-        (Some(tracepoint), _) => types.tracepoint(tracepoint).is_none(),
+        (Some(tracepoint), _) => !has_tracepoint(tracepoint),
         (None, Means::Tracepoint(name)) => {
-            present(spec) || !HOOKS.iter().any(|other| replaces(other, name) && present(other))
+            let in_its_place = |other: &&HookSpec| other.instead_of == Some(name);
+            has_tracepoint(name) || !HOOKS.iter().filter(in_its_place).any(&present)
         }
         (None, _) => true,
     };
@@ -552,6 +560,32 @@ mod tests {
     mod verifier_margins;
 
     use super::*;
+
+    /// Names of chosen hooks that have to do with sending, where the kernel has all but `absent`.
+    fn chosen_without(absent: &[&str]) -> Vec<String> {
+        let name = |spec: &HookSpec| describe(spec, None).name;
+        let chosen = choose(|spec| !absent.contains(&name(spec).as_str()));
+        chosen.into_iter().map(name).filter(|of| of.contains("send")).collect()
+    }
+
+    #[test]
+    fn functions_are_hooked_where_the_tracepoint_is_not() {
+        let functions = [
+            "inet_sendmsg",
+            "inet6_sendmsg",
+            "unix_stream_sendmsg",
+            "unix_dgram_sendmsg",
+            "inet_sendpage",
+            "unix_stream_sendpage",
+        ];
+        assert_eq!(chosen_without(&[]), ["sock_send_length"]);
+        assert_eq!(chosen_without(&functions), ["sock_send_length"]);
+        assert_eq!(chosen_without(&["sock_send_length"]), functions);
+        // One of them: it is told that it is missing, as what it tells is.
+        assert_eq!(chosen_without(&["sock_send_length", "inet_sendmsg"]), functions);
+        let none = [&["sock_send_length"], &functions[..]].concat();
+        assert_eq!(chosen_without(&none), none);
+    }
 
     #[test]
     fn a_refusal_says_which_program_and_why() {
