@@ -92,7 +92,9 @@ def judge_doctor(observed: Observed) -> Verdict:
         for name in sorted(said.keys() | had.keys())
         if name not in said or name not in had or said[name] != had[name]
     ]
-    if not observed.facts["securityfs_mounted"] and "unknown" not in (observed.doctor["lockdown"] or ()):
+    if not observed.facts["securityfs_mounted"] and "unknown" not in (
+        observed.doctor["lockdown"] or ()
+    ):
         problems.append(f"cannot see lockdown, says {observed.doctor['lockdown']}")
     means = Counter(means for means in had.values() if means)
     absent = sorted(name for name, means in had.items() if not means)
