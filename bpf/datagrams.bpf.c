@@ -334,8 +334,8 @@ int HOOK(on_sk_data_ready, struct sock *sk)
     return came(sk);
 }
 
-/* Where that tracepoint lies on kernels that have it: from 6.3 on (commit 40e0b0908142 "net:
- * Introduce sk_data_ready tracepoint"). */
+/* Where that tracepoint lies in kernels that have it, from 6.3 on (commit 40e0b0908142 "net/sock:
+ * Introduce trace_sk_data_ready()"). */
 SEC("fentry/sock_def_readable")
 int HOOK(on_sock_def_readable, struct sock *sk)
 {

@@ -432,9 +432,8 @@ SENDS(inet6_sendmsg)
 SENDS(unix_stream_sendmsg)
 SENDS(unix_dgram_sendmsg) /* also those of SOCK_SEQPACKET */
 
-/* What sendfile() and splice() put into a socket, in kernels before 6.5 (commit dc97391e6610 "sock:
- * Remove
- * ->sendpage*() in favour of sendmsg(MSG_SPLICE_PAGES)"). */
+/* What sendfile() and splice() put into a socket, in kernels before 6.5 (commit 2dc334f1a63a
+ * "splice, net: Use sendmsg(MSG_SPLICE_PAGES) rather than ->sendpage()"). */
 #define SENDS_PAGE(function)                                                                       \
     SEC("fexit/" #function)                                                                        \
     int HOOK(on_##function, struct socket *socket, void *page, int offset, unsigned long bytes,    \

@@ -28,8 +28,8 @@ class Case:
     kind: str
     method: str | None = None
     cause: Cause | None = None
-    # Categories of which there must be some in at least half of the requests.
-    has: tuple[str, ...] = ()
+    # A category, and how the detail of its segments begins: at least half of the requests must have such a one.
+    told: tuple[str, str] | None = None
     # Also in the short form.
     quick: bool = False
 
@@ -62,7 +62,8 @@ CASES = (
         "fsync, ext4",
         "pipe",
         cause=Cause(KERNEL_WAITS, "fsync.csv", "asleep_ns"),
-        has=("journal",),
+        # Only with jbd2's tracepoints is it known which commit.
+        told=("journal", "commit of transaction "),
         quick=True,
     ),
     Case("netem, 5 ms", "tcp", cause=Cause(("wire.qdisc", "wire.link"), each_ns=10_000_000)),

@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,33 +35,32 @@ class Observed:
     folder: Path
     windows: dict[str, dict]
     requests: list[dict]
-    # Of each request, whether its segments tile it.
-    tiled: dict[int, bool]
+    # By request, in order.
+    segments: dict[int, list[dict]]
     hooks: dict[str, str | None]
     doctor: dict
     facts: dict
 
 
-def tiles(capture: Path) -> dict[int, bool]:
-    """Of each request whether its segments follow one another from its begin to its end, from the tables."""
-    requests = pyarrow.parquet.read_table(
-        capture / "requests.parquet", columns=["request_id", "start_ns", "latency_ns"]
-    ).to_pylist()
-    segments = pyarrow.parquet.read_table(
-        capture / "segments.parquet", columns=["request_id", "seq", "start_ns", "duration_ns"]
-    ).to_pylist()
-    segments.sort(key=lambda s: (s["request_id"], s["seq"]))
-    reached = {r["request_id"]: r["start_ns"] for r in requests}
-    whole = dict.fromkeys(reached, True)
+def read_segments(capture: Path) -> dict[int, list[dict]]:
+    columns = ["request_id", "seq", "start_ns", "duration_ns", "category", "detail"]
+    table = pyarrow.parquet.read_table(capture / "segments.parquet", columns=columns)
+    of: dict[int, list[dict]] = defaultdict(list)
+    for segment in table.to_pylist():
+        of[segment["request_id"]].append(segment)
+    for segments in of.values():
+        segments.sort(key=lambda segment: segment["seq"])
+    return of
+
+
+def tiles(request: dict, segments: list[dict]) -> bool:
+    """Whether segments follow one another from the request's begin to its end."""
+    reached_ns = request["start_ns"]
     for segment in segments:
-        of = segment["request_id"]
-        whole[of] &= segment["start_ns"] == reached[of] and segment["duration_ns"] > 0
-        reached[of] = segment["start_ns"] + segment["duration_ns"]
-    return {
-        r["request_id"]: whole[r["request_id"]]
-        and reached[r["request_id"]] == r["start_ns"] + r["latency_ns"]
-        for r in requests
-    }
+        if segment["start_ns"] != reached_ns or segment["duration_ns"] <= 0:
+            return False
+        reached_ns += segment["duration_ns"]
+    return reached_ns == request["start_ns"] + request["latency_ns"]
 
 
 def load(rpcprobe: Path, folder: Path) -> Observed:
@@ -73,7 +72,7 @@ def load(rpcprobe: Path, folder: Path) -> Observed:
         folder=folder,
         windows={w["name"]: w for w in json.loads((folder / "windows.json").read_text())},
         requests=json.loads(said)["requests"],
-        tiled=tiles(capture),
+        segments=read_segments(capture),
         hooks={hook["name"]: hook["attached_as"] for hook in manifest["hooks"]},
         doctor=json.loads((folder / "doctor.json").read_text()),
         facts=json.loads((folder / "facts.json").read_text()),
@@ -93,7 +92,9 @@ def judge_doctor(observed: Observed) -> Verdict:
         for name in sorted(said.keys() | had.keys())
         if name not in said or name not in had or said[name] != had[name]
     ]
-    if not observed.facts["securityfs_mounted"] and "unknown" not in (observed.doctor["lockdown"] or ()):
+    if not observed.facts["securityfs_mounted"] and "unknown" not in (
+        observed.doctor["lockdown"] or ()
+    ):
         problems.append(f"cannot see lockdown, says {observed.doctor['lockdown']}")
     means = Counter(means for means in had.values() if means)
     absent = sorted(name for name, means in had.items() if not means)
@@ -141,15 +142,19 @@ def judge(observed: Observed, case: Case) -> Verdict:
         sum(v or 0 for v in r["category_ns"].values()) != r["latency_ns"] for r in complete
     ):
         problems.append(f"{broken} do not add up")
-    if gaps := sum(not observed.tiled[r["request_id"]] for r in complete):
+    if gaps := sum(not tiles(r, observed.segments[r["request_id"]]) for r in complete):
         problems.append(f"{gaps} do not tile")
     if case.method and (others := {r["method"] for r in complete} - {case.method}):
         problems.append(f"called {', '.join(sorted(map(str, others)))}")
-    for category in case.has:
-        have = sum(bool(r["category_ns"].get(category)) for r in complete)
-        notes.append(f"{category} in {have}")
-        if 2 * have < len(complete):
-            problems.append(f"{category} in {have} of {len(complete)} only")
+    if case.told:
+        category, begin = case.told
+        told = sum(
+            any(s["category"] == category and (s["detail"] or "").startswith(begin) for s in of)
+            for of in (observed.segments[r["request_id"]] for r in complete)
+        )
+        notes.append(f"{category} told in {told}")
+        if 2 * told < len(complete):
+            problems.append(f"{category}: {begin.strip()} told in {told} of {len(complete)} only")
     if case.cause:
         share = share_found(observed, case.cause, complete)
         notes.append(f"{'+'.join(case.cause.categories)} {share:.2f} of injected")

@@ -20,6 +20,9 @@ CACHE = HERE.parents[1] / ".cache" / "kernels"
 # Packages that depend on the newest kernel of a series.
 SERIES = {"6.1": "linux-image-amd64", "6.12": "linux-image-6.12-amd64"}
 
+# What a kernel begins a report of its own failure with (kernel/panic.c, lib/bug.c, arch/x86/kernel/dumpstack.c).
+DIED = ("Kernel panic", "kernel BUG at", "BUG: ", "Oops: ")
+
 # What the guest needs to reach the host's files, and what the cases need; with what these depend on.
 MODULES = (
     *("virtio_pci", "9pnet_virtio", "9p", "overlay"),
@@ -45,6 +48,10 @@ TOOLS = {
 
 class BootFailed(Exception):
     """The guest ended without a status of its command: a panic, a reset, a hang."""
+
+
+class KernelDied(Exception):
+    """The guest's kernel says on its console that it has failed: that may be the doing of what ran there."""
 
 
 class Unusable(Exception):
@@ -150,7 +157,7 @@ def boot(kernel: Kernel, command: str, folder: Path, results: Path, timeout_s: f
     """Runs a shell command in `folder` on the kernel; the guest writes to `results` only. Its exit status.
 
     # Errors
-    BootFailed if the guest ends without one, or takes longer than `timeout_s`.
+    BootFailed if the guest ends without one, or takes longer than `timeout_s`; KernelDied if its kernel says why.
     """
     results.mkdir(parents=True, exist_ok=True)
     (results / "status").unlink(missing_ok=True)
@@ -188,7 +195,13 @@ def boot(kernel: Kernel, command: str, folder: Path, results: Path, timeout_s: f
     disk.unlink()
     status = results / "status"
     text = status.read_text().strip() if status.exists() else ""
+    said = console.read_text(errors="replace")
+    if died := next((line for line in said.splitlines() if any(d in line for d in DIED)), None):
+        raise KernelDied(f"{died.strip()}; see {console}")
     if not text.isdigit():
+        console.rename(console.with_suffix(".failed"))
         took_s = time.monotonic() - begun
-        raise BootFailed(f"no status from the guest after {took_s:.0f} s; its console: {console}")
+        raise BootFailed(
+            f"no status from the guest after {took_s:.0f} s; its console: {console}.failed"
+        )
     return int(text)

@@ -67,7 +67,10 @@ def tell(kernel: str, verdicts: list[Verdict], took_s: float):
     passed = sum(v.passed and not v.skipped for v in verdicts)
     skipped = sum(v.skipped for v in verdicts)
     more = f", {skipped} skipped" if skipped else ""
-    print(f"{kernel:6} {passed} of {len(verdicts) - skipped} passed{more}; {took_s:.0f} s\n", flush=True)
+    print(
+        f"{kernel:6} {passed} of {len(verdicts) - skipped} passed{more}; {took_s:.0f} s\n",
+        flush=True,
+    )
 
 
 def parse() -> argparse.Namespace:
@@ -111,6 +114,8 @@ def main() -> int:
         begun = time.monotonic()
         try:
             verdicts = observe(kernel, options, cases)
+        except machine.KernelDied as why:
+            verdicts = [Verdict("kernel", False, str(why))]
         except (machine.BootFailed, machine.Unusable) as why:
             print(f"{kernel:6} could not be had: {why}\n", flush=True)
             status = 2
