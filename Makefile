@@ -18,7 +18,7 @@ PACKAGE_VENV := .cache/package-venv
 
 all: build
 .PHONY: all help build install demo bench notebook notebooks test test-targets test-rust test-python lint fmt clean
-.PHONY: deps-build deps-test deps-lint
+.PHONY: deps-build deps-test deps-lint deps-vmtest
 
 # A target's line is what stands after `##` beside it.
 help: ## list the targets
@@ -26,7 +26,7 @@ help: ## list the targets
 		printf 'make %-14s %s\n' "$$target" "$$what"; \
 	done
 
-deps-build deps-test deps-lint: deps-%:
+deps-build deps-test deps-lint deps-vmtest: deps-%:
 	@.ci/install-deps $*
 
 build: deps-build ## build rpcprobe and the evaluator that the main job runs
@@ -98,7 +98,7 @@ experiment-page: build ## the page of one of them: S=s1 (after make experiment)
 	done
 .PHONY: experiments experiment experiment-page experiment-targets
 
-test: deps-test build test-targets test-rust test-python test-experiments ## run every test; captures need root
+test: deps-test build test-targets test-rust test-python test-experiments test-kernels ## run every test; captures need root
 
 test-targets: ## check the programs under test only
 	@for target in $(TARGETS); do \
@@ -134,6 +134,15 @@ test-experiments: $(PACKAGE_VENV)/ready ## the reports' experiments only: that w
 	$(IN_EXPERIMENTS) EXPERIMENT_RESULTS=.cache/experiments \
 		$(PACKAGE_VENV)/bin/pytest -p no:cacheprovider --import-mode=importlib experiments
 .PHONY: test-experiments
+
+# This machine's kernel and Debian's 6.1 and 6.12, as root. `test-kernels` installs no emulator, and says what it skips.
+vmtest: deps-vmtest test-kernels ## captures on stock kernels 6.1 and 6.12 under QEMU, beside this one (QUICK=1: fewer cases; ARGS=6.1)
+test-kernels: build $(PACKAGE_VENV)/ready
+	@for target in $(KERNEL_TARGETS); do $(MAKE) --no-print-directory -s -C $$target || exit; done
+	@$(SUDO) $(IN_PACKAGE) $(PACKAGE_VENV)/bin/python experiments/kernels/run.py \
+		$(if $(QUICK)$(filter test,$(MAKECMDGOALS)),--quick) $(ARGS)
+KERNEL_TARGETS := targets/frpc targets/echo targets/greeter targets/flexcache experiments/ground_truth
+.PHONY: vmtest test-kernels
 
 lint: deps-lint deps-build $(VENV)/bin/ruff ## check format and style of all sources
 	$(CARGO) fmt --all --check --manifest-path userspace/Cargo.toml

@@ -4,10 +4,11 @@
  * mark its threads and to learn what is on at that moment. None of it runs while a capture is
  * taken.
  */
-#include "channels.h"
+#include "datagrams.h"
+#include "syscall_numbers.h"
+#include "syscalls.h"
 
 #define TASK_ASLEEP 3 /* TASK_INTERRUPTIBLE, TASK_UNINTERRUPTIBLE; include/linux/sched.h */
-#define TCP_LISTEN 10 /* include/net/tcp_states.h */
 
 /* What a thread is in that is asleep. Not on the stack, which has no room; one iterator runs at a
  * time. */
@@ -46,12 +47,12 @@ int mark(struct bpf_iter__task *ctx)
     if (is_asleep) {
         /* Another CPU may wake it meanwhile: its state is its own to change, so this is a copy. */
         struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
-        long nr = regs->orig_ax;
+        long nr = CALL_NUMBER(regs);
         state->sleep_told = 1;
         flags = MARKED_ASLEEP;
         if (nr >= 0) {
             flags |= MARKED_IN_SYSCALL;
-            describe(call, task, regs, nr);
+            describe_sleeper(call, task, regs, nr);
         }
     }
     emit (rec_marked, r, now_ns) {

@@ -16,6 +16,8 @@
 #pragma once
 #include "probe.h"
 
+#define S_IFIFO_TYPE 1 /* S_IFIFO >> 12 */
+
 struct channel_key {
     u64 number; /* a pipe's inode, a Unix socket's cookie */
     u64 dev;    /* 0: a socket's */
@@ -37,14 +39,14 @@ struct channel_bytes {
 
 /* Pipes, and eventfds: what goes through one is a count, and counts as bytes. Least recently used:
  * what nobody uses falls out. */
-struct {
+extern struct pipes_map {
     __uint(type, BPF_MAP_TYPE_LRU_HASH);
     __uint(max_entries, 16384);
     __type(key, struct channel_key);
     __type(value, struct channel_bytes);
 } pipes SEC(".maps");
 
-struct {
+extern struct channels_map {
     __uint(type, BPF_MAP_TYPE_LRU_HASH);
     __uint(max_entries, 65536);
     __type(key, u64);
@@ -64,7 +66,7 @@ struct pipe_place {
     struct channel_bytes bytes;
 };
 
-struct {
+extern struct pipe_places_map {
     __uint(type, BPF_MAP_TYPE_ARRAY);
     __uint(max_entries, PIPE_PLACES);
     __type(key, u32);
@@ -110,7 +112,7 @@ struct mid_life {
     u8 pad[2];
 };
 
-struct {
+extern struct mid_lives_map {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(map_flags, BPF_F_NO_PREALLOC);
     __uint(max_entries, 65536);
@@ -163,63 +165,22 @@ static __always_inline void narrow(struct channel_bytes *bytes, struct channel_k
     }
 }
 
-#define MOST_PARTS 256 /* buffers of a pipe or a socket that are looked at */
-
 /* Bytes in a pipe that nobody has read; -1: not known, or so full that a writer may be asleep with
  * some of its bytes in and some not. */
-static __noinline s64 unread_of_pipe(u64 inode_address)
-{
-    struct inode *inode = (struct inode *)inode_address;
-    struct pipe_inode_info *pipe = BPF_CORE_READ(inode, i_pipe);
-    u32 head = BPF_CORE_READ(pipe, head), tail = BPF_CORE_READ(pipe, tail);
-    u32 mask = BPF_CORE_READ(pipe, ring_size) - 1;
-    void *buffers = BPF_CORE_READ(pipe, bufs);
-    s64 bytes = 0;
-    u32 parts = head - tail;
-    if (parts > MOST_PARTS || parts > mask)
-        return -1;
-    barrier_var(parts); /* or the loop's own bound is left out, which old verifiers need */
-    for (u32 i = 0; i < MOST_PARTS && i < parts; i++) {
-        u64 at = ((tail + i) & mask) * (u64)bpf_core_type_size(struct pipe_buffer);
-        struct pipe_buffer *buffer = buffers + at;
-        bytes += BPF_CORE_READ(buffer, len);
-    }
-    return BPF_CORE_READ(pipe, head) == head && BPF_CORE_READ(pipe, tail) == tail ? bytes : -1;
-}
+__hidden s64 unread_of_pipe(u64 inode_address);
 
 /* Bytes in the queue of a Unix socket that nobody has received; -1: not known. */
-static __always_inline s64 unread_in_queue(struct sock *sk)
-{
-    u32 parts = BPF_CORE_READ(sk, sk_receive_queue.qlen);
-    struct sk_buff *first = BPF_CORE_READ(sk, sk_receive_queue.next), *buffer = first;
-    s64 bytes = 0;
-    if (parts > MOST_PARTS)
-        return -1;
-    barrier_var(parts); /* or the loop's own bound is left out, which old verifiers need */
-    for (u32 i = 0; i < MOST_PARTS && i < parts; i++) {
-        u32 consumed = 0;
-        void *parameters = (void *)buffer + bpf_core_field_offset(struct sk_buff, cb);
-        bpf_probe_read_kernel(&consumed, sizeof(consumed),
-                              parameters + bpf_core_field_offset(struct unix_skb_parms, consumed));
-        bytes += BPF_CORE_READ(buffer, len) - consumed;
-        buffer = BPF_CORE_READ(buffer, next);
-    }
-    bool same = BPF_CORE_READ(sk, sk_receive_queue.qlen) == parts &&
-                BPF_CORE_READ(sk, sk_receive_queue.next) == first;
-    return same ? bytes : -1;
-}
-
-static __noinline s64 unread_of_unix(u64 sock_address)
-{
-    return unread_in_queue((struct sock *)sock_address);
-}
+__hidden s64 unread_of_unix(u64 sock_address);
 
 /* The same at little cost, where the kernel counts them itself. */
-static __noinline s64 unread_of_moving(u64 sock_address)
+__hidden s64 unread_of_moving(u64 sock_address);
+
+/* Eventfds share an inode with much else. */
+static __always_inline bool is_eventfd(struct file *file)
 {
-    struct sock *sk = (struct sock *)sock_address;
-    struct unix_sock *unix_socket = (struct unix_sock *)sk;
-    if (!bpf_core_field_exists(unix_socket->inq_len))
-        return unread_in_queue(sk); /* inlined: verifiers forget functions that are never called */
-    return READ(unix_sock, unix_socket, inq_len);
+    char name[9] = {};
+    struct dentry *entry = READ(file, file, f_path.dentry);
+    const unsigned char *of_file = READ(dentry, entry, d_name.name);
+    bpf_probe_read_kernel(name, sizeof(name), of_file);
+    return __builtin_memcmp(name, "[eventfd]", sizeof(name)) == 0;
 }

@@ -17,7 +17,7 @@ struct cpu_cost {
     u64 clock_ns[2]; /* what reading the clock takes of that */
     u64 more_pad[2];
 };
-struct cpu_cost cpu_costs[MAX_CPUS];
+extern struct cpu_cost cpu_costs[MAX_CPUS];
 
 /* Between two runs that are timed: so many, and up to as many more. */
 #define LEAST_UNTIMED 64
@@ -50,7 +50,12 @@ static __always_inline void program_ends(u64 began_ns)
     cost->clock_ns[whose] += bpf_ktime_get_ns() - ended_ns;
 }
 
-/* A program on a tracepoint, with named arguments. As BPF_PROG(), and its runs are counted. */
+/*
+ * A program on a tracepoint, with named arguments: SEC("tp_btf/...") int HOOK(name, type argument,
+ * ...) { body }. As BPF_PROG() of bpf_tracing.h, and its runs are counted, wherever the body
+ * returns: it is a function of its own. Of what the macro adds the body sees `ctx`, all arguments
+ * as they came, and nothing else; so no argument may have that name.
+ */
 #define HOOK(name, args...)                                                                        \
     name(unsigned long long *ctx);                                                                 \
     static __always_inline int run_##name(unsigned long long *ctx, ##args);                        \

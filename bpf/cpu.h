@@ -6,6 +6,9 @@
 
 #define MAX_CPUS 512 /* a power of two; no machine with more is traced (probe/mod.rs) */
 
+/* Of an array with an element for each CPU: begins where a cache line does. */
+#define CACHE_LINES __attribute__((aligned(64)))
+
 /*
  * bpf_get_smp_processor_id(), in a form of which the compiler knows that it gives the same each
  * time: it asks once a program. Masked in the same place, for the verifier: compilers look at one

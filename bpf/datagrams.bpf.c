@@ -13,36 +13,14 @@
  * or, when the queue is empty then, as the first one comes. A reader that is awake by then can be
  * quicker; so if it asks for the sender's address, that is what counts at the end.
  */
-#include "probe.h"
+#include "datagrams.h"
+#include "syscall_numbers.h"
 
-#define IPPROTO_FRAGMENT 44
-#define IP_MORE_FRAGMENTS 0x2000
-#define IP_OFFSET 0x1fff
 #define MSG_MORE 0x8000
-#define UDP_HEADER_BYTES 8
 
-/* A datagram and the channels it belongs to. */
-struct datagram {
-    u64 skb;
-    u64 channel;
-    u64 reverse;
-    u64 offset;
-    u32 bytes; /* 0: none is known */
-    u16 object_type;
-    u16 flags;      /* SYSCALL_EMPTY */
-    u32 has_offset; /* else it is yet to be counted */
-    u64 arrived_ns; /* when it came to its receiver's queue; 0: not seen */
-    u32 several;    /* of a socket's first one: they have come on more than one channel */
-};
-
-/* On their way: by sk_buff, or by what fragments have in common. Of those that nobody traced has
- * sent only `arrived_ns` is known. Least recently used. */
-struct {
-    __uint(type, BPF_MAP_TYPE_LRU_HASH);
-    __uint(max_entries, 16384);
-    __type(key, u64);
-    __type(value, struct datagram);
-} datagrams SEC(".maps");
+struct datagrams_map datagrams SEC(".maps");
+struct flows_map flows SEC(".maps");
+struct ports_map ports SEC(".maps");
 
 /* The first in the queue of a UDP socket that a traced thread reads from, by the socket's
  * identity(); without an sk_buff: the channel of the last one. Of a Unix socket only that it is
@@ -62,199 +40,6 @@ struct {
     __type(key, u64);
     __type(value, struct datagram);
 } copied SEC(".maps");
-
-/* The channels of datagrams by where they come from and the port they go to. Least recently used.
- */
-struct flow {
-    u64 channel;
-    u64 reverse;
-};
-
-struct {
-    __uint(type, BPF_MAP_TYPE_LRU_HASH);
-    __uint(max_entries, 16384);
-    __type(key, u64);
-    __type(value, struct flow);
-} flows SEC(".maps");
-
-static __always_inline u64 flow_key(const struct endpoint *from, u32 to_port, u32 net)
-{
-    u64 hash = mix(is_loopback(from) ? net : 0, from->address[0]);
-    return mix(mix(hash, from->address[1]), (u64)from->port << 16 | to_port);
-}
-
-/* The only channel that datagrams for a port have come on. Least recently used. */
-struct arrivals {
-    struct flow flow;
-    u64 several; /* there are others */
-};
-
-struct {
-    __uint(type, BPF_MAP_TYPE_LRU_HASH);
-    __uint(max_entries, 16384);
-    __type(key, u64);
-    __type(value, struct arrivals);
-} ports SEC(".maps");
-
-static __always_inline u64 port_key(u32 port, u32 net)
-{
-    return mix(net, port);
-}
-
-/* What the headers of a UDP packet say. */
-struct headers {
-    struct endpoint from;
-    struct endpoint to;
-    u32 fragment; /* identifies the datagram of which this is part; 0: it is whole */
-    u32 bytes;    /* of payload */
-};
-
-/* Reads IP and UDP headers; false where there are none, as in later fragments. */
-static __always_inline bool read_headers(struct sk_buff *skb, struct headers *h)
-{
-    unsigned char *packet = READ(sk_buff, skb, head) + READ(sk_buff, skb, network_header);
-    union {
-        u8 bytes[48];
-        u16 halves[24];
-        u32 words[12];
-        u64 longs[6];
-    } ip;
-    u32 header_bytes;
-    if (bpf_probe_read_kernel(&ip, 20, packet) != 0)
-        return false;
-    h->fragment = 0;
-    if (ip.bytes[0] >> 4 == 4) {
-        u16 fragment = __builtin_bswap16(ip.halves[3]);
-        if (ip.bytes[9] != IPPROTO_UDP || (fragment & IP_OFFSET))
-            return false;
-        h->fragment = ip.halves[2];
-        header_bytes = (ip.bytes[0] & 15) * 4;
-        h->from.address[0] = h->to.address[0] = 0;
-        h->from.address[1] = mapped(ip.words[3]);
-        h->to.address[1] = mapped(ip.words[4]);
-    } else {
-        if (bpf_probe_read_kernel(&ip, sizeof(ip), packet) != 0 || ip.bytes[0] >> 4 != 6)
-            return false;
-        u8 next = ip.bytes[6];
-        header_bytes = 40;
-        if (next == IPPROTO_FRAGMENT) {
-            next = ip.bytes[40];
-            header_bytes = 48;
-            if (__builtin_bswap16(ip.halves[21]) & ~7)
-                return false;
-        }
-        if (next != IPPROTO_UDP)
-            return false;
-        h->from.address[0] = ip.longs[1];
-        h->from.address[1] = ip.longs[2];
-        h->to.address[0] = ip.longs[3];
-        h->to.address[1] = ip.longs[4];
-    }
-    u16 udp[4];
-    if (bpf_probe_read_kernel(udp, sizeof(udp), packet + header_bytes) != 0)
-        return false;
-    h->from.port = __builtin_bswap16(udp[0]);
-    h->to.port = __builtin_bswap16(udp[1]);
-    u16 bytes = __builtin_bswap16(udp[2]);
-    h->bytes = bytes > UDP_HEADER_BYTES ? bytes - UDP_HEADER_BYTES : 0;
-    return true;
-}
-
-/* A datagram's place on its channel: an empty one takes one byte of it. */
-static __always_inline void set_bytes(struct datagram *d, u32 bytes)
-{
-    d->bytes = bytes ? bytes : 1;
-    d->flags = bytes ? 0 : SYSCALL_EMPTY;
-}
-
-/* Both channels between two addresses, as seen by the end that is in `net`. */
-static __always_inline void name_channels(struct datagram *d, const struct endpoint *from,
-                                          const struct endpoint *to, u32 net)
-{
-    u64 namespace = is_loopback(to) || is_loopback(from) ? net : 0;
-    d->channel = direction(from, to, namespace);
-    d->reverse = direction(to, from, namespace);
-    d->object_type = OBJECT_UDP;
-}
-
-/* A channel whose packets are seen: its name, if that is news. */
-static __always_inline struct channel_bytes *learn_channel(const struct datagram *d,
-                                                           const struct headers *h, u32 net)
-{
-    bool is_new;
-    struct channel_bytes *counted = channel_state(d->channel, &is_new);
-    if (is_new) {
-        /* One structure and one key for both maps: the stack of who calls is nearly full. */
-        struct arrivals first = {.flow = {.channel = d->channel, .reverse = d->reverse}};
-        u64 key = flow_key(&h->from, h->to.port, net);
-        PUT(TABLE_FLOWS, &flows, &key, &first.flow);
-        key = port_key(h->to.port, net);
-        struct arrivals *known = bpf_map_lookup_elem(&ports, &key);
-        if (!known)
-            ADD(TABLE_PORTS, &ports, &key, &first);
-        else if (known->flow.channel != d->channel)
-            known->several = 1;
-        name_endpoints(d->channel, &h->from, &h->to, OBJECT_UDP);
-    }
-    return counted;
-}
-
-static __always_inline u64 fragments_key(u64 channel, u32 fragment)
-{
-    return mix(channel, fragment) | 1; /* no sk_buff has that address */
-}
-
-/* Gives a datagram that leaves its number, and notes it as a transfer of the running call. */
-static __always_inline void number(struct task_state *state, struct datagram *d,
-                                   struct channel_bytes *counted)
-{
-    d->offset = __sync_fetch_and_add(&counted->sent, (u64)d->bytes);
-    d->has_offset = true;
-    struct socket_transfer moved = {
-        .channel = d->channel,
-        .reverse = d->reverse,
-        .end = d->offset + d->bytes,
-        .bytes = d->bytes,
-        .object_type = d->object_type,
-        .flags = d->flags | SYSCALL_WRITE,
-        .framed = d->object_type == OBJECT_UDP && look_at_frames(counted, true),
-    };
-    note(state, &moved);
-}
-
-/* A packet of a UDP socket is given to a device: in most cases inside the sender's own call.
- * Whether it is a datagram of a traced thread's, and whole. */
-static __always_inline bool datagram_leaves(struct sk_buff *skb, struct sock *sk,
-                                            struct datagram *d)
-{
-    struct task_state *state = traced_current();
-    if (!state || !state->enter_ns)
-        return false;
-    /* A softirq may send what had to wait, for an address to be resolved, for others, too. */
-    bool own = state->fd >= 0 && state->sk == (u64)sk;
-    if (!own && interrupt_context())
-        return false;
-    u64 key = (u64)skb;
-    if (state->skb == key)
-        return false; /* on to the device below */
-    struct headers h;
-    if (!read_headers(skb, &h))
-        return false;
-    state->skb = key;
-    u32 net = namespace_of(sk);
-    name_channels(d, &h.from, &h.to, net);
-    set_bytes(d, h.bytes);
-    struct channel_bytes *counted = learn_channel(d, &h, net);
-    if (!counted)
-        return false;
-    number(state, d, counted);
-    /* What fragments are put together to is any of them. */
-    bool whole = skb->len >= h.bytes + UDP_HEADER_BYTES;
-    if (!whole)
-        key = fragments_key(d->channel, h.fragment);
-    PUT(TABLE_DATAGRAMS, &datagrams, &key, d);
-    return whole;
-}
 
 /* When a datagram came of which this is remembered. If that is all, since nobody traced has sent
  * it, it is not remembered any more: NULL. */
@@ -429,11 +214,6 @@ static __noinline void datagram_arrived(struct sock *sk, u16 object_type)
     }
 }
 
-static __always_inline bool is_datagram(u16 object_type)
-{
-    return object_type == OBJECT_UDP || object_type == OBJECT_UNIX_DGRAM;
-}
-
 /* A reader copies a datagram: that is the one it takes. */
 SEC("tp_btf/skb_copy_datagram_iovec")
 int HOOK(on_skb_copy_datagram_iovec, struct sk_buff *skb)
@@ -458,17 +238,14 @@ int HOOK(on_skb_copy_datagram_iovec, struct sk_buff *skb)
     return 0;
 }
 
-/* From now on it is remembered when datagrams come to this socket. What is first in its queue is
- * not known: no sk_buff has that address. Not inlined, for its callers' stack. */
-static __noinline void await_datagrams(u64 ino)
+__hidden __noinline void await_datagrams(u64 ino)
 {
     struct datagram unknown = {.skb = 1};
     if (!bpf_map_lookup_elem(&heads, &ino))
         ADD(TABLE_HEADS, &heads, &ino, &unknown);
 }
 
-/* A call that reads from a descriptor begins. */
-static __noinline void await_datagram(struct task_state *state)
+__hidden __noinline void await_datagram(struct task_state *state)
 {
     u64 thread = bpf_get_current_pid_tgid();
     DROP(TABLE_COPIED, &copied, &thread); /* only peeked at */
@@ -525,8 +302,7 @@ static __noinline void datagram_came(struct sock *sk, u16 object_type)
     datagram_arrived(sk, object_type);
 }
 
-SEC("tp_btf/sk_data_ready")
-int HOOK(on_sk_data_ready, struct sock *sk)
+static __always_inline int came(struct sock *sk)
 {
     if (sk->sk_type == SOCK_STREAM) {
         if (sk->__sk_common.skc_state == TCP_LISTEN)
@@ -550,6 +326,20 @@ int HOOK(on_sk_data_ready, struct sock *sk)
     }
     datagram_came(sk, object_type);
     return 0;
+}
+
+SEC("tp_btf/sk_data_ready")
+int HOOK(on_sk_data_ready, struct sock *sk)
+{
+    return came(sk);
+}
+
+/* Where that tracepoint lies in kernels that have it, from 6.3 on (commit 40e0b0908142 "net/sock:
+ * Introduce trace_sk_data_ready()"). */
+SEC("fentry/sock_def_readable")
+int HOOK(on_sock_def_readable, struct sock *sk)
+{
+    return came(sk);
 }
 
 /* The channels of a connected socket: false if it is none. */
@@ -576,8 +366,8 @@ static __always_inline bool connected_channels(struct datagram *d, struct sock *
     return true;
 }
 
-static __noinline void datagram_sent(struct task_state *state, struct sock *sk, s32 bytes,
-                                     int flags)
+__hidden __noinline void datagram_sent(struct task_state *state, struct sock *sk, s32 bytes,
+                                       int flags)
 {
     if (!state || bytes < 0 || (flags & MSG_MORE))
         return;
@@ -613,7 +403,7 @@ static __always_inline bool only_arrivals(struct datagram *d, struct sock *sk)
     return true;
 }
 
-static __noinline void datagram_received(struct task_state *state, struct sock *sk, s32 bytes)
+__hidden __noinline void datagram_received(struct task_state *state, struct sock *sk, s32 bytes)
 {
     if (!state || bytes < 0)
         return;
@@ -667,24 +457,22 @@ static __noinline void datagram_received(struct task_state *state, struct sock *
         look_at_head(sk, 0);
 }
 
-/* A call that may have read a datagram of UDP ends: the sender's address says on which channel, if
- * the program wanted it. On one machine the datagrams of a channel are read in order. */
-static __noinline void settle_sender(struct task_state *state, struct pt_regs *regs, s64 bytes)
+__hidden __noinline void settle_sender(struct task_state *state, struct pt_regs *regs, s64 bytes)
 {
     struct socket_transfer *t = &state->socket;
     u64 address = 0, flags = 0;
     if (state->nr == NR_recvfrom) {
-        address = regs->r8;
-        flags = regs->r10;
+        address = CALL_ARG_5(regs);
+        flags = CALL_ARG_4(regs);
     } else if (state->nr == NR_recvmsg) {
-        flags = regs->dx;
-        bpf_probe_read_user(&address, sizeof(address), (void *)regs->si);
+        flags = CALL_ARG_3(regs);
+        bpf_probe_read_user(&address, sizeof(address), (void *)CALL_ARG_2(regs));
     } else if (state->nr == NR_recvmmsg && bytes == 1 && !t->bytes) {
         /* Read before it could be seen in the queue: struct mmsghdr, include/linux/socket.h */
         u32 length = 0;
-        flags = regs->r10;
-        bpf_probe_read_user(&address, sizeof(address), (void *)regs->si);
-        bpf_probe_read_user(&length, sizeof(length), (void *)regs->si + 56);
+        flags = CALL_ARG_4(regs);
+        bpf_probe_read_user(&address, sizeof(address), (void *)CALL_ARG_2(regs));
+        bpf_probe_read_user(&length, sizeof(length), (void *)CALL_ARG_2(regs) + 56);
         bytes = length;
     }
     if (!address || bytes < 0 || (flags & (MSG_PEEK | MSG_ERRQUEUE)))

@@ -5,7 +5,7 @@
  * handle_mm_fault() has done its work: counted with period 1 it is the end of the fault, less the
  * return to user mode.
  */
-#include "probe.h"
+#include "missed_switches.h"
 
 static __always_inline int fault_begins(unsigned long address, struct pt_regs *regs, u32 flags)
 {
@@ -14,7 +14,7 @@ static __always_inline int fault_begins(unsigned long address, struct pt_regs *r
     if (!state || (s64)address < 0)
         return 0;
     state->fault_address = address;
-    state->fault_ip = flags & FAULT_KERNEL ? 0 : regs->ip;
+    state->fault_ip = flags & FAULT_KERNEL ? 0 : USER_ADDRESS(regs);
     state->fault_flags = flags;
     state->fault_ns = bpf_ktime_get_ns();
     return 0;

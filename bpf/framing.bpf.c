@@ -70,10 +70,77 @@ struct user_buffer {
 #define MMSGHDR_IOVECS 16
 #define MMSGHDR_MOVED 56
 
+__noinline int emit_unit(struct framer *f, u64 bytes, u32 what)
+{
+    if (!f || f->trial.kind)
+        return 0;
+    u8 type = what, flags = what >> 8, told = what >> 16, status_known = what >> 24;
+    if (f->stream.after_gap)
+        told |= UNIT_AFTER_GAP;
+    f->stream.after_gap = 0;
+    emit (rec_unit, r, f->call.now_ns) {
+        r->hdr = (struct rec_hdr){.ts_ns = f->call.now_ns,
+                                  .tid = f->call.tid,
+                                  .kind = REC_UNIT,
+                                  .flags = told | f->stream.role};
+        r->channel = f->channel;
+        r->reverse = f->call.reverse;
+        r->offset = f->message.unit;
+        r->bytes = bytes;
+        r->id = f->message.id;
+        r->protocol = f->stream.protocol;
+        r->kind = type;
+        r->flags = flags;
+        r->pad = 0;
+        r->object_type = f->call.object_type;
+        r->status_known = status_known;
+        r->numbers[0] = f->message.numbers[0];
+        r->numbers[1] = f->message.numbers[1];
+        r->numbers[2] = f->message.numbers[2];
+    }
+    return 0;
+}
+
+__noinline int emit_gap(u64 channel, u64 reverse, u64 offset, u64 what, u32 tid)
+{
+    u64 now_ns = bpf_ktime_get_ns();
+    emit (rec_gap, r, now_ns) {
+        r->hdr = (struct rec_hdr){
+            .ts_ns = now_ns, .tid = tid, .kind = REC_GAP, .flags = (u8)(what >> 32)};
+        r->channel = channel;
+        r->reverse = reverse;
+        r->offset = offset;
+        r->object_type = what;
+        r->protocol = what >> 16;
+        r->why = what >> 24;
+        r->pad = 0;
+    }
+    return 0;
+}
+
+__noinline int tell_line(struct framer *f)
+{
+    if (!f)
+        return 0;
+    struct rec_line *r = &f->line;
+    r->hdr = (struct rec_hdr){.ts_ns = f->call.now_ns, .tid = f->call.tid, .kind = REC_LINE};
+    r->channel = f->channel;
+    r->offset = f->message.unit;
+    r->line_bytes = f->message.line_bytes;
+    r->object_type = f->call.object_type;
+    r->protocol = f->stream.protocol;
+    r->pad = 0;
+    if (f->message.line_bytes <= PIECE_BYTES)
+        output(r, __builtin_offsetof(struct rec_line, line) + f->message.line_bytes,
+               f->call.now_ns);
+    return 0;
+}
+
 static __always_inline bool begin(struct framer *f)
 {
-    f->skip = 0;
-    f->frames = f->open_block = f->ended_stream = f->headers_stream = f->evidence = 0;
+    f->at.skip = 0;
+    f->trial.frames = f->trial.open_block = f->trial.ended_stream = f->trial.headers_stream =
+        f->trial.evidence = 0;
     return begin_message(f);
 }
 
@@ -82,48 +149,48 @@ static __always_inline bool find_buffers(struct framer *f, const struct task_sta
                                          struct pt_regs *regs)
 {
     struct user_message message;
-    f->left = state->socket.bytes;
-    f->next = state->socket.end - state->socket.bytes;
-    f->buffer = f->buffer_left = 0;
-    f->iovecs = f->iovecs_left = 0;
-    f->messages_left = 0;
-    f->message_left = ~0U;
+    f->at.left = state->socket.bytes;
+    f->at.next = state->socket.end - state->socket.bytes;
+    f->at.buffer = f->at.buffer_left = 0;
+    f->at.iovecs = f->at.iovecs_left = 0;
+    f->at.messages_left = 0;
+    f->at.message_left = ~0U;
     switch (state->nr) {
     case NR_recvfrom:
-        if (regs->r10 & MSG_TRUNC)
+        if (CALL_ARG_4(regs) & MSG_TRUNC)
             return false;
         /* fall through */
     case NR_read:
     case NR_write:
     case NR_sendto:
-        f->buffer = regs->si;
-        f->buffer_left = regs->dx;
+        f->at.buffer = CALL_ARG_2(regs);
+        f->at.buffer_left = CALL_ARG_3(regs);
         return true;
     case NR_readv:
     case NR_writev:
     case NR_preadv2:
     case NR_pwritev2:
-        f->iovecs = regs->si;
-        f->iovecs_left = regs->dx;
+        f->at.iovecs = CALL_ARG_2(regs);
+        f->at.iovecs_left = CALL_ARG_3(regs);
         return true;
     case NR_recvmsg:
-        if (regs->dx & MSG_TRUNC)
+        if (CALL_ARG_3(regs) & MSG_TRUNC)
             return false;
         /* fall through */
     case NR_sendmsg:
-        if (bpf_probe_read_user(&message, sizeof(message), (void *)regs->si) != 0)
+        if (bpf_probe_read_user(&message, sizeof(message), (void *)CALL_ARG_2(regs)) != 0)
             return false;
-        f->iovecs = message.iovecs;
-        f->iovecs_left = message.iovecs_count;
+        f->at.iovecs = message.iovecs;
+        f->at.iovecs_left = message.iovecs_count;
         return true;
     case NR_recvmmsg:
-        if (regs->r10 & MSG_TRUNC)
+        if (CALL_ARG_4(regs) & MSG_TRUNC)
             return false;
         /* fall through */
     case NR_sendmmsg:
-        f->messages = regs->si;
-        f->messages_left = regs->dx;
-        f->message_left = 0;
+        f->at.messages = CALL_ARG_2(regs);
+        f->at.messages_left = CALL_ARG_3(regs);
+        f->at.message_left = 0;
         return true;
     }
     return false;
@@ -131,107 +198,111 @@ static __always_inline bool find_buffers(struct framer *f, const struct task_sta
 
 static __always_inline void advance(struct framer *f, u64 bytes)
 {
-    f->buffer += bytes;
-    f->buffer_left -= bytes;
-    f->left -= bytes;
-    f->next += bytes;
+    f->at.buffer += bytes;
+    f->at.buffer_left -= bytes;
+    f->at.left -= bytes;
+    f->at.next += bytes;
 }
 
 static __always_inline bool next_message(struct framer *f)
 {
     struct user_buffer iovecs; /* an array, as it is told in a message */
-    if (!f->messages_left ||
-        bpf_probe_read_user(&iovecs, sizeof(iovecs), (void *)f->messages + MMSGHDR_IOVECS) != 0 ||
-        bpf_probe_read_user(&f->message_left, sizeof(f->message_left),
-                            (void *)f->messages + MMSGHDR_MOVED) != 0)
+    if (!f->at.messages_left ||
+        bpf_probe_read_user(&iovecs, sizeof(iovecs), (void *)f->at.messages + MMSGHDR_IOVECS) !=
+            0 ||
+        bpf_probe_read_user(&f->at.message_left, sizeof(f->at.message_left),
+                            (void *)f->at.messages + MMSGHDR_MOVED) != 0)
         return false;
-    f->messages += MMSGHDR_BYTES;
-    f->messages_left--;
-    f->iovecs = iovecs.address;
-    f->iovecs_left = iovecs.bytes;
+    f->at.messages += MMSGHDR_BYTES;
+    f->at.messages_left--;
+    f->at.iovecs = iovecs.address;
+    f->at.iovecs_left = iovecs.bytes;
     return true;
 }
 
 static __always_inline bool next_buffer(struct framer *f)
 {
     struct user_buffer buffer;
-    if (!f->message_left)
+    if (!f->at.message_left)
         return next_message(f);
-    if (!f->iovecs_left || bpf_probe_read_user(&buffer, sizeof(buffer), (void *)f->iovecs) != 0)
+    if (!f->at.iovecs_left ||
+        bpf_probe_read_user(&buffer, sizeof(buffer), (void *)f->at.iovecs) != 0)
         return false;
-    f->iovecs += sizeof(buffer);
-    f->iovecs_left--;
-    f->buffer = buffer.address;
-    f->buffer_left = buffer.bytes < f->message_left ? buffer.bytes : f->message_left;
-    if (f->message_left != ~0U)
-        f->message_left -= f->buffer_left;
+    f->at.iovecs += sizeof(buffer);
+    f->at.iovecs_left--;
+    f->at.buffer = buffer.address;
+    f->at.buffer_left = buffer.bytes < f->at.message_left ? buffer.bytes : f->at.message_left;
+    if (f->at.message_left != ~0U)
+        f->at.message_left -= f->at.buffer_left;
     return true;
 }
 
 static __always_inline void skip(struct framer *f, u64 bytes)
 {
-    if (bytes > f->skip)
-        bytes = f->skip;
-    bool block = f->protocol == PROTOCOL_HTTP2 && f->state == HTTP2_BLOCK;
-    if (block && f->pieces_left) {
+    if (bytes > f->at.skip)
+        bytes = f->at.skip;
+    bool block = f->stream.protocol == PROTOCOL_HTTP2 && f->message.state == HTTP2_BLOCK;
+    if (block && f->message.pieces_left) {
         if (bytes > PIECE_BYTES)
             bytes = PIECE_BYTES;
-        if (bytes > f->pieces_left)
-            bytes = f->pieces_left;
-        f->pieces_left -= bytes;
-        if (!f->trial)
+        if (bytes > f->message.pieces_left)
+            bytes = f->message.pieces_left;
+        f->message.pieces_left -= bytes;
+        if (!f->trial.kind)
             http2_piece(f, bytes);
     }
-    f->skip -= bytes;
-    if (block && !f->skip)
-        f->state = HTTP2_FRAME;
+    f->at.skip -= bytes;
+    if (block && !f->at.skip)
+        f->message.state = HTTP2_FRAME;
     advance(f, bytes);
 }
 
 static __always_inline bool read_head(struct framer *f, u64 bytes)
 {
-    u32 have = f->have & (HEAD_BYTES - 1), want = f->need - have;
+    u32 have = f->at.have & (HEAD_BYTES - 1), want = f->at.need - have;
     if (want > HEAD_BYTES)
         return false;
     if (bytes < want)
         want = bytes;
     barrier_var(want); /* or older verifiers see the check of a copy */
-    if (want > HEAD_BYTES || bpf_probe_read_user(f->head + have, want, (void *)f->buffer) != 0)
+    if (want > HEAD_BYTES ||
+        bpf_probe_read_user(f->at.head + have, want, (void *)f->at.buffer) != 0)
         return false;
     advance(f, want);
-    f->have = have + want;
-    return f->have < f->need || head_is_there(f);
+    f->at.have = have + want;
+    return f->at.have < f->at.need || head_is_there(f);
 }
 
 static __always_inline bool read_line(struct framer *f, u64 bytes)
 {
-    u32 have = f->have, want = bytes < HEAD_BYTES ? bytes : HEAD_BYTES;
+    u32 have = f->at.have, want = bytes < HEAD_BYTES ? bytes : HEAD_BYTES;
     if (have > HEAD_BYTES)
         have = HEAD_BYTES;
-    if (bpf_probe_read_user(f->head + have, want, (void *)f->buffer) != 0)
+    if (bpf_probe_read_user(f->at.head + have, want, (void *)f->at.buffer) != 0)
         return false;
     bool whole = false;
     u32 i = 0;
     for (; i < HEAD_BYTES; i++) {
         if (i >= want)
             break;
-        if (f->head[have + i] == '\n') {
+        if (f->at.head[have + i] == '\n') {
             whole = true;
             i++;
             break;
         }
     }
     u32 got = i;
-    if (f->protocol == PROTOCOL_HTTP1 && f->state == HTTP1_START && !f->trial && keep_methods) {
-        u32 at = f->line_bytes;
+    if (f->stream.protocol == PROTOCOL_HTTP1 && f->message.state == HTTP1_START && !f->trial.kind &&
+        keep_methods) {
+        u32 at = f->message.line_bytes;
         if (at <= PIECE_BYTES - HEAD_BYTES && got <= HEAD_BYTES &&
-            bpf_probe_read_user(f->line.line + at, got, (void *)f->buffer) == 0)
-            f->line_bytes = at + got;
+            bpf_probe_read_user(f->line.line + at, got, (void *)f->at.buffer) == 0)
+            f->message.line_bytes = at + got;
     }
     advance(f, got);
-    f->have = have + got > HEAD_BYTES ? HEAD_BYTES : have + got;
-    f->line_read += got;
-    return !whole || line_is_there(f, f->line_read);
+    f->at.have = have + got > HEAD_BYTES ? HEAD_BYTES : have + got;
+    f->at.line_read += got;
+    return !whole || line_is_there(f, f->at.line_read);
 }
 
 struct steps {
@@ -241,24 +312,24 @@ struct steps {
 static long step(u32 index, struct steps *steps)
 {
     struct framer *f = steps->framer;
-    if (!f->left)
+    if (!f->at.left)
         return 1;
-    if (!f->buffer_left) {
+    if (!f->at.buffer_left) {
         if (next_buffer(f))
             return 0;
-        f->lost = 1;
+        f->stream.lost = 1;
         return 1;
     }
-    u64 bytes = f->buffer_left < f->left ? f->buffer_left : f->left;
-    if (f->skip) {
+    u64 bytes = f->at.buffer_left < f->at.left ? f->at.buffer_left : f->at.left;
+    if (f->at.skip) {
         skip(f, bytes);
-        if (f->skip || !f->left || !f->buffer_left)
+        if (f->at.skip || !f->at.left || !f->at.buffer_left)
             return 0;
-        bytes = f->buffer_left < f->left ? f->buffer_left : f->left;
+        bytes = f->at.buffer_left < f->at.left ? f->at.buffer_left : f->at.left;
     }
-    if (f->mode == MODE_LINE ? read_line(f, bytes) : read_head(f, bytes))
+    if (f->at.mode == MODE_LINE ? read_line(f, bytes) : read_head(f, bytes))
         return 0;
-    f->lost = 1;
+    f->stream.lost = 1;
     return 1;
 }
 
@@ -270,16 +341,16 @@ __noinline int go_through(struct framer *f, u32 most)
     if (!f)
         return 0;
     u32 made = bpf_loop(most, step, &steps, 0);
-    f->why = made < most ? GAP_SENSELESS : GAP_LONG;
-    if (f->left)
-        f->lost = 1;
+    f->stream.why = made < most ? GAP_SENSELESS : GAP_LONG;
+    if (f->at.left)
+        f->stream.lost = 1;
     return made < most;
 }
 
 /* At the begin of a message. */
 static __always_inline bool is_between(struct framer *f)
 {
-    return !f->skip && !f->have && f->state == 0;
+    return !f->at.skip && !f->at.have && f->message.state == 0;
 }
 
 /* Whether the call's bytes are of the framer's protocol, from the first one on. `first`: it is only
@@ -288,26 +359,26 @@ static __always_inline bool makes_sense(struct framer *f, bool first)
 {
     if (!begin(f))
         return false;
-    f->trial = first ? TRIAL_FIRST : TRIAL_AGAIN;
-    f->lost = 0;
+    f->trial.kind = first ? TRIAL_FIRST : TRIAL_AGAIN;
+    f->stream.lost = 0;
     bool ended = go_through(f, TRIAL_STEPS);
-    f->trial = TRIAL_NONE;
-    bool whole = !f->lost && f->frames && is_between(f);
+    f->trial.kind = TRIAL_NONE;
+    bool whole = !f->stream.lost && f->trial.frames && is_between(f);
     if (!first)
-        return whole || (f->protocol == PROTOCOL_HTTP2 && f->frames >= 3);
+        return whole || (f->stream.protocol == PROTOCOL_HTTP2 && f->trial.frames >= 3);
     if (!whole)
-        f->opened = 0;
-    return !(f->lost && ended) && http2_proven(f, whole);
+        f->trial.opened = 0;
+    return !(f->stream.lost && ended) && http2_proven(f, whole);
 }
 
 /* The first bytes of the call into `head`. */
 static __always_inline void peek(struct framer *f)
 {
-    f->protocol = PROTOCOL_UNKNOWN;
-    next_head(f, 0, f->left < HEAD_BYTES ? f->left : HEAD_BYTES);
-    f->skip = 0;
+    f->stream.protocol = PROTOCOL_UNKNOWN;
+    next_head(f, 0, f->at.left < HEAD_BYTES ? f->at.left : HEAD_BYTES);
+    f->at.skip = 0;
     go_through(f, 16);
-    f->lost = 0;
+    f->stream.lost = 0;
 }
 
 /* Another CPU needs it for a few hundred nanoseconds, if it is about the same connection's begin.
@@ -336,8 +407,7 @@ __noinline int acquire(struct framer *f)
 
 static __always_inline void release(struct framer *f)
 {
-    barrier();
-    *(volatile u32 *)&f->busy = 0;
+    STORE_LAST(&f->busy, 0);
 }
 
 /* When all framers are somebody's, the next stream gets that of one which was not used since the
@@ -384,22 +454,23 @@ static __always_inline u32 seek_place(void)
 /* Where the next message of its stream begins is known. */
 static __always_inline bool is_followed(struct framer *f)
 {
-    return f->protocol != PROTOCOL_UNKNOWN && f->protocol != PROTOCOL_OTHER && !f->lost &&
-           !f->trial;
+    return f->stream.protocol != PROTOCOL_UNKNOWN && f->stream.protocol != PROTOCOL_OTHER &&
+           !f->stream.lost && !f->trial.kind;
 }
 
 /* Takes a framer from the stream whose it was. If that is between two messages, the next framer
  * goes on where this one ends: the stream's next call makes one. */
 static __always_inline void take_away(struct framer *f)
 {
-    struct framer_key former = {.channel = f->channel, .side = f->side};
+    struct framer_key former = {.channel = f->channel, .side = f->stream.side};
     if (!f->channel)
         return;
     DROP(TABLE_FRAMERS, &framer_places, &former);
     struct channel_bytes *bytes = bpf_map_lookup_elem(&channels, &former.channel);
     if (is_followed(f)) {
         if (bytes && is_between(f))
-            bytes->framed[former.side & 1] = FRAMED(f->protocol, f->role) | FRAMED_BETWEEN;
+            bytes->framed[former.side & 1] =
+                FRAMED(f->stream.protocol, f->stream.role) | FRAMED_BETWEEN;
         else
             tell_gap(f, GAP_FORGOTTEN);
     }
@@ -420,18 +491,19 @@ static __noinline struct framer *make_framer(u64 channel, u64 side)
     if (!f)
         return 0;
     take_away(f);
-    __builtin_memset(&f->next, 0, sizeof(*f) - __builtin_offsetof(struct framer, next));
-    f->side = side;
-    f->fresh = 1;
+    __builtin_memset(&f->at, 0, sizeof(*f) - __builtin_offsetof(struct framer, at));
+    f->stream.side = side;
+    f->stream.fresh = 1;
     struct channel_bytes *bytes = bpf_map_lookup_elem(&channels, &channel);
     u16 framed = bytes ? bytes->framed[side & 1] : 0;
     if (framed) { /* in the middle of its life */
-        f->protocol = FRAMED_PROTOCOL(framed);
-        f->role = FRAMED_ROLE(framed);
-        f->noted = f->tries = f->piece_gap = 1;
-        f->fresh = framed & FRAMED_BETWEEN ? 1 : 0;
-        f->lost = !f->fresh && f->protocol != PROTOCOL_UNKNOWN && f->protocol != PROTOCOL_OTHER;
-        if (f->fresh)
+        f->stream.protocol = FRAMED_PROTOCOL(framed);
+        f->stream.role = FRAMED_ROLE(framed);
+        f->stream.noted = f->stream.tries = f->stream.piece_gap = 1;
+        f->stream.fresh = framed & FRAMED_BETWEEN ? 1 : 0;
+        f->stream.lost = !f->stream.fresh && f->stream.protocol != PROTOCOL_UNKNOWN &&
+                         f->stream.protocol != PROTOCOL_OTHER;
+        if (f->stream.fresh)
             begin(f);
     }
     f->used = 1;
@@ -471,7 +543,7 @@ __noinline int expect(u64 channel, u64 side, u32 protocol)
         return 0;
     *(volatile u64 *)&f->expected = EXPECTED(channel, protocol);
     struct channel_bytes *bytes = bpf_map_lookup_elem(&channels, &channel);
-    if (bytes && (f->protocol == PROTOCOL_UNKNOWN || f->protocol == PROTOCOL_OTHER))
+    if (bytes && (f->stream.protocol == PROTOCOL_UNKNOWN || f->stream.protocol == PROTOCOL_OTHER))
         bytes->unreadable = 0;
     return 0;
 }
@@ -486,57 +558,58 @@ static __always_inline void take_expected(struct framer *f)
     u8 protocol = EXPECTED_PROTOCOL(expected);
     if (expected != EXPECTED(f->channel, protocol))
         return;
-    if (f->trial == TRIAL_SERVER) {
-        f->trial = TRIAL_NONE;
+    if (f->trial.kind == TRIAL_SERVER) {
+        f->trial.kind = TRIAL_NONE;
         if (protocol == PROTOCOL_HTTP2) { /* all of it so far has been followed */
-            f->role = UNIT_FROM_SERVER;
-            f->piece_begin = 1;
+            f->stream.role = UNIT_FROM_SERVER;
+            f->stream.piece_begin = 1;
             return;
         }
-        f->protocol = PROTOCOL_UNKNOWN;
+        f->stream.protocol = PROTOCOL_UNKNOWN;
     }
-    if (f->protocol != PROTOCOL_UNKNOWN && f->protocol != PROTOCOL_OTHER)
+    if (f->stream.protocol != PROTOCOL_UNKNOWN && f->stream.protocol != PROTOCOL_OTHER)
         return;
-    f->protocol = protocol;
-    f->role = UNIT_FROM_SERVER;
-    f->lost = !f->fresh;
-    f->piece_begin = f->fresh;
-    f->noted = 0;
+    f->stream.protocol = protocol;
+    f->stream.role = UNIT_FROM_SERVER;
+    f->stream.lost = !f->stream.fresh;
+    f->stream.piece_begin = f->stream.fresh;
+    f->stream.noted = 0;
     begin(f);
 }
 
 /* The calls of a channel in order; what lies between two of them was never seen. */
 static __always_inline bool close_gap(struct framer *f, u64 start)
 {
-    if (f->fresh)
-        f->next = start;
-    f->fresh = 0;
-    if (f->next == start)
+    if (f->stream.fresh)
+        f->at.next = start;
+    f->stream.fresh = 0;
+    if (f->at.next == start)
         return true;
-    u64 gap = start - f->next;
+    u64 gap = start - f->at.next;
     if (!start) { /* its channel was forgotten, and is counted anew: bpf/channels.h */
-        if (f->followed)
+        if (f->stream.followed)
             tell_gap(f, GAP_FORGOTTEN);
-        f->followed = 0;
-        f->lost = 1;
+        f->stream.followed = 0;
+        f->stream.lost = 1;
         return true;
     }
-    if (start < f->next && f->next - start < LATE_BYTES)
-        return false;                          /* told late: later bytes have been seen */
-    if (f->skip < gap || f->skip > MOST_GAP) { /* perhaps another connection of the same ends */
-        if (f->followed && f->skip <= MOST_GAP && gap < LEAST_APART)
+    if (start < f->at.next && f->at.next - start < LATE_BYTES)
+        return false; /* told late: later bytes have been seen */
+    if (f->at.skip < gap ||
+        f->at.skip > MOST_GAP) { /* perhaps another connection of the same ends */
+        if (f->stream.followed && f->at.skip <= MOST_GAP && gap < LEAST_APART)
             tell_gap(f, GAP_UNSEEN);
-        f->followed = 0;
-        f->lost = 1;
-        f->opened = 0;
+        f->stream.followed = 0;
+        f->stream.lost = 1;
+        f->trial.opened = 0;
         return true;
     }
-    f->skip -= gap;
-    if (f->protocol == PROTOCOL_HTTP2 && f->state == HTTP2_BLOCK) {
-        f->state = f->skip ? HTTP2_BLOCK : HTTP2_FRAME;
-        f->pieces_left = 0;
-        f->sequence++;
-        f->piece_gap = 1;
+    f->at.skip -= gap;
+    if (f->stream.protocol == PROTOCOL_HTTP2 && f->message.state == HTTP2_BLOCK) {
+        f->message.state = f->at.skip ? HTTP2_BLOCK : HTTP2_FRAME;
+        f->message.pieces_left = 0;
+        f->stream.sequence++;
+        f->stream.piece_gap = 1;
     }
     return true;
 }
@@ -545,11 +618,11 @@ static __always_inline bool close_gap(struct framer *f, u64 start)
  * often, without ever making sense, is left alone. */
 static __always_inline void pass_over(struct framer *f, const struct socket_transfer *t, u64 side)
 {
-    f->next = t->end;
-    f->lost = f->protocol != PROTOCOL_UNKNOWN;
-    if (f->lost || ++f->tries < MOST_TRIES)
+    f->at.next = t->end;
+    f->stream.lost = f->stream.protocol != PROTOCOL_UNKNOWN;
+    if (f->stream.lost || ++f->stream.tries < MOST_TRIES)
         return;
-    f->protocol = PROTOCOL_OTHER;
+    f->stream.protocol = PROTOCOL_OTHER;
     struct channel_bytes *bytes = bpf_map_lookup_elem(&channels, &t->channel);
     if (bytes)
         __sync_fetch_and_or(&bytes->unreadable, 1U << side);
@@ -559,11 +632,11 @@ static __always_inline void pass_over(struct framer *f, const struct socket_tran
 static __always_inline bool follow_server(struct framer *f)
 {
     go_through(f, TRIAL_STEPS);
-    if (!f->lost)
+    if (!f->stream.lost)
         return true;
-    f->trial = TRIAL_NONE;
-    f->protocol = PROTOCOL_UNKNOWN;
-    f->tries = 1;
+    f->trial.kind = TRIAL_NONE;
+    f->stream.protocol = PROTOCOL_UNKNOWN;
+    f->stream.tries = 1;
     return false;
 }
 
@@ -573,42 +646,45 @@ static __always_inline bool find_begin(struct framer *f, const struct task_state
 {
     const struct socket_transfer *t = &state->socket;
     u64 side = !(t->flags & SYSCALL_WRITE);
-    u8 former = f->protocol;
+    u8 former = f->stream.protocol;
     peek(f);
-    u8 known = protocol_of(f, !attaching && !former && !f->tries);
+    u8 known = protocol_of(f, !attaching && !former && !f->stream.tries);
     /* Only what is older than the capture can have a begin that nobody has seen. */
-    bool frames = attaching && !former && http2_plausible(f->head, true);
-    bool settings = !former && !f->tries && http2_settings(f->head, f->have);
-    f->protocol = known ? known : former ? former : frames ? PROTOCOL_HTTP2 : PROTOCOL_UNKNOWN;
+    bool frames = attaching && !former && http2_plausible(f->at.head, true);
+    bool settings = !former && !f->stream.tries && http2_settings(f->at.head, f->at.have);
+    f->stream.protocol = known    ? known
+                         : former ? former
+                         : frames ? PROTOCOL_HTTP2
+                                  : PROTOCOL_UNKNOWN;
     find_buffers(f, state, regs);
     if (!known && settings) {
-        f->protocol = PROTOCOL_HTTP2;
-        f->trial = TRIAL_SERVER;
-        f->lost = 0;
+        f->stream.protocol = PROTOCOL_HTTP2;
+        f->trial.kind = TRIAL_SERVER;
+        f->stream.lost = 0;
         begin(f);
         if (!follow_server(f))
             pass_over(f, t, side);
         return false;
     }
     if (!known) {
-        bool sense = f->protocol && makes_sense(f, frames);
+        bool sense = f->stream.protocol && makes_sense(f, frames);
         find_buffers(f, state, regs);
         if (!sense) {
-            f->protocol = former;
+            f->stream.protocol = former;
             pass_over(f, t, side);
             return false;
         }
     }
-    f->after_gap = f->piece_gap = !known || former;
-    f->lost = 0;
-    f->followed = 1;
+    f->stream.after_gap = f->stream.piece_gap = !known || former;
+    f->stream.lost = 0;
+    f->stream.followed = 1;
     begin(f);
     if (known == PROTOCOL_HTTP2) {
-        f->piece_begin = 1;
-        if (f->role == UNIT_FROM_CLIENT)
+        f->stream.piece_begin = 1;
+        if (f->stream.role == UNIT_FROM_CLIENT)
             next_head(f, HTTP2_PREFACE, HTTP2_PREFACE_BYTES);
     }
-    if (known && !answers_tell(known) && f->role == UNIT_FROM_CLIENT) {
+    if (known && !answers_tell(known) && f->stream.role == UNIT_FROM_CLIENT) {
         expect(t->reverse, side, known);
         expect(t->reverse, !side, known);
     }
@@ -623,36 +699,36 @@ static __always_inline void look_at(struct framer *f, const struct task_state *s
         return;
     if (!find_buffers(f, state, regs))
         return; /* a gap, for the next call to find */
-    if (f->trial) {
-        if (!f->lost && follow_server(f))
+    if (f->trial.kind) {
+        if (!f->stream.lost && follow_server(f))
             return;
-        f->trial = TRIAL_NONE;
-        f->protocol = PROTOCOL_UNKNOWN;
+        f->trial.kind = TRIAL_NONE;
+        f->stream.protocol = PROTOCOL_UNKNOWN;
         find_buffers(f, state, regs);
     }
-    if (f->protocol == PROTOCOL_UNKNOWN || f->lost) {
+    if (f->stream.protocol == PROTOCOL_UNKNOWN || f->stream.lost) {
         if (!find_begin(f, state, regs))
             return;
-    } else if (f->protocol == PROTOCOL_HTTP1 && f->skip && f->skip == f->total &&
-               f->role == UNIT_FROM_SERVER) {
+    } else if (f->stream.protocol == PROTOCOL_HTTP1 && f->at.skip &&
+               f->at.skip == f->message.total && f->stream.role == UNIT_FROM_SERVER) {
         /* The answer to HEAD speaks of a body that does not come. */
-        u64 body = f->skip;
+        u64 body = f->at.skip;
         peek(f);
-        if (http1_response(f->head, f->have))
+        if (http1_response(f->at.head, f->at.have))
             body = 0;
         find_buffers(f, state, regs);
-        f->protocol = PROTOCOL_HTTP1;
+        f->stream.protocol = PROTOCOL_HTTP1;
         begin(f);
-        f->skip = body;
+        f->at.skip = body;
     }
-    if (f->protocol == PROTOCOL_OTHER)
+    if (f->stream.protocol == PROTOCOL_OTHER)
         return;
     go_through(f, MOST_STEPS);
-    if (!f->lost)
+    if (!f->stream.lost)
         return;
-    if (f->followed)
-        tell_gap(f, f->why);
-    f->next = t->end;
+    if (f->stream.followed)
+        tell_gap(f, f->stream.why);
+    f->at.next = t->end;
 }
 
 /* A datagram is a message. */
@@ -661,45 +737,46 @@ static __always_inline void look_at_datagram(struct framer *f, const struct task
 {
     const struct socket_transfer *t = &state->socket;
     u64 side = !(t->flags & SYSCALL_WRITE);
-    u8 former = f->protocol, type;
+    u8 former = f->stream.protocol, type;
     bool status_known;
     if (former == PROTOCOL_OTHER || !find_buffers(f, state, regs))
         return;
     peek(f);
-    f->protocol = former;
-    if (f->have < ONCRPC_LEAST_BYTES ||
-        !oncrpc_message(f->head, f->have, &f->id, &type, f->numbers, &status_known) ||
+    f->stream.protocol = former;
+    if (f->at.have < ONCRPC_LEAST_BYTES ||
+        !oncrpc_message(f->at.head, f->at.have, &f->message.id, &type, f->message.numbers,
+                        &status_known) ||
         (former != PROTOCOL_ONCRPC &&
-         (type == UNIT_RESPONSE || !oncrpc_typical(f->head, f->have)))) {
+         (type == UNIT_RESPONSE || !oncrpc_typical(f->at.head, f->at.have)))) {
         pass_over(f, t, side);
         return;
     }
     if (type == UNIT_REQUEST && former != PROTOCOL_ONCRPC) {
-        f->role = UNIT_FROM_CLIENT;
+        f->stream.role = UNIT_FROM_CLIENT;
         expect(t->reverse, side, PROTOCOL_ONCRPC);
         expect(t->reverse, !side, PROTOCOL_ONCRPC);
     }
-    f->protocol = PROTOCOL_ONCRPC;
-    f->unit = t->end - t->bytes;
+    f->stream.protocol = PROTOCOL_ONCRPC;
+    f->message.unit = t->end - t->bytes;
     tell_unit(f, t->bytes, type, UNIT_LAST, 0, status_known);
 }
 
 /* The channel keeps what a framer has found out, should it have to be given to another. */
 static __always_inline void note_framer(struct framer *f, const struct socket_transfer *t, u64 side)
 {
-    bool is_known = f->protocol != PROTOCOL_UNKNOWN && !f->trial;
+    bool is_known = f->stream.protocol != PROTOCOL_UNKNOWN && !f->trial.kind;
     struct channel_bytes *bytes = bpf_map_lookup_elem(&channels, &t->channel);
     if (!bytes)
         return;
-    bytes->framed[side & 1] = is_known ? FRAMED(f->protocol, f->role) : FRAMED(PROTOCOL_UNKNOWN, 0);
+    bytes->framed[side & 1] =
+        is_known ? FRAMED(f->stream.protocol, f->stream.role) : FRAMED(PROTOCOL_UNKNOWN, 0);
     if (!side)
         bytes->written = 1;
-    f->noted = is_known ? 2 : 1;
+    f->stream.noted = is_known ? 2 : 1;
 }
 
-/* Not inlined: what it needs of the stack is then its own. */
-static __noinline void follow_frames(struct task_state *state, struct pt_regs *regs,
-                                     const struct rec_syscall *sys)
+__hidden __noinline void follow_frames(struct task_state *state, struct pt_regs *regs,
+                                       const struct rec_syscall *sys)
 {
     const struct socket_transfer *t = &state->socket;
     u64 side = !(t->flags & SYSCALL_WRITE);
@@ -713,24 +790,24 @@ static __noinline void follow_frames(struct task_state *state, struct pt_regs *r
                  sys->hdr.tid);
         return;
     }
-    if (f->channel != t->channel || f->side != side) {
+    if (f->channel != t->channel || f->stream.side != side) {
         count_refused(TABLE_FRAMERS); /* it has become another's since it was found */
         release(f);
         return;
     }
     if (!f->used)
         f->used = 1;
-    f->reverse = t->reverse;
-    f->object_type = t->object_type;
-    f->now_ns = sys->hdr.ts_ns;
-    f->tid = sys->hdr.tid;
+    f->call.reverse = t->reverse;
+    f->call.object_type = t->object_type;
+    f->call.now_ns = sys->hdr.ts_ns;
+    f->call.tid = sys->hdr.tid;
     take_expected(f);
-    f->followed = is_followed(f);
+    f->stream.followed = is_followed(f);
     if (t->object_type == OBJECT_UDP)
         look_at_datagram(f, state, regs);
     else
         look_at(f, state, regs);
-    if (f->noted < 1 + (f->protocol != PROTOCOL_UNKNOWN))
+    if (f->stream.noted < 1 + (f->stream.protocol != PROTOCOL_UNKNOWN))
         note_framer(f, t, side);
     release(f);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* What the framer keeps of one direction of a connection, and what each protocol may do with it. */
 #pragma once
-#include "probe.h"
+#include "channels.h"
 
 /* Of a header that is being read, and of a line only the begin. */
 #define HEAD_BYTES 32
@@ -20,17 +20,11 @@ enum framer_trial {
     TRIAL_SERVER, /* a server may have begun to speak HTTP/2; kept until its client has, too */
 };
 
-/* Its first fields are changed by whoever has it (`busy`), but for `used` and `expected`, and stay
- * when it is given to another stream. */
-struct framer {
-    u64 channel;  /* whose it is, with `side`; 0: nobody's */
-    u64 expected; /* EXPECTED(): the protocol, as the other direction tells */
-    u32 busy;
-    u32 used;  /* since it was last looked at who could do without theirs */
-    u64 next;  /* number of the byte that comes next: from here on all of it is the stream's */
-    u64 skip;  /* so many bytes are not looked at */
-    u64 unit;  /* number of the first byte of what is being read */
-    u64 total; /* of it, as its protocol counts */
+/* Where a framer is: in its stream, in the bytes that the running call moved, and in what it reads.
+ */
+struct framer_cursor {
+    u64 next; /* number of the byte that comes next */
+    u64 skip; /* so many bytes are not looked at */
     u64 buffer;
     u64 buffer_left;
     u64 iovecs;
@@ -38,46 +32,80 @@ struct framer {
     u32 messages_left;
     u32 message_left; /* bytes of the present one, behind the present buffer */
     u32 iovecs_left;
-    u32 left; /* of the bytes the call moved */
+    u32 left;      /* of the bytes the call moved */
+    u32 line_read; /* bytes of the line that is being read */
+    u8 mode;       /* enum framer_mode */
+    u8 have;       /* bytes in `head` */
+    u8 need;
+    u8 pad;
+    u8 head[HEAD_BYTES * 2];
+};
+
+/* The message or frame that is being read, as its protocol has it. */
+struct framer_message {
+    u64 unit;  /* number of its first byte */
+    u64 total; /* of it, as its protocol counts */
     u32 id;
-    u32 sequence; /* pieces sent */
-    u32 pieces_left;
     u32 numbers[3];
-    u32 frames;         /* seen by a trial, as are the next ones: */
+    u32 pieces_left;
+    u32 line_bytes; /* of what names it; 0: nothing does */
+    u8 state;       /* the protocol's own; 0: at the begin of a message */
+    u8 type;
+    u8 flags;
+    u8 words; /* that may still be of the command's name */
+};
+
+/* What is known of the stream. */
+struct framer_stream {
+    u32 sequence; /* pieces sent */
+    u8 protocol;
+    u8 role; /* UNIT_FROM_* */
+    u8 side; /* 0: of who writes; 1: of who reads */
+    u8 tries;
+    u8 fresh;     /* has seen no call yet */
+    u8 noted;     /* with its channel: there is one, and what it has found out */
+    u8 lost;      /* where the next message begins is not known */
+    u8 why;       /* it was lost: enum gap */
+    u8 followed;  /* it was not, as the call began */
+    u8 after_gap; /* not told yet */
+    u8 piece_gap; /* likewise, of pieces */
+    u8 piece_begin;
+};
+
+/* What a trial has seen. */
+struct framer_evidence {
+    u32 frames;
     u32 open_block;     /* the HTTP/2 stream whose headers go on in the next frame */
     u32 ended_stream;   /* the last one that ended */
     u32 headers_stream; /* the last one that had headers */
     u32 evidence;       /* of HTTP/2, in this call */
     u32 opened_stream;  /* the last one that had headers in this call or one before */
     u32 opened;         /* how many were opened one after the other, likewise */
-    u32 line_read;      /* bytes of the line that is being read */
-    u8 protocol;
-    u8 tries;
-    u8 mode;
-    u8 state; /* the protocol's own; 0: at the begin of a message */
-    u8 have;
-    u8 need;
-    u8 type;
-    u8 flags;
-    u8 trial;     /* enum framer_trial */
-    u8 lost;      /* where the next message begins is not known */
-    u8 after_gap; /* not told yet */
-    u8 piece_gap; /* likewise, of pieces */
-    u8 piece_begin;
-    u8 role;     /* UNIT_FROM_* */
-    u8 side;     /* 0: of who writes; 1: of who reads */
-    u8 fresh;    /* has seen no call yet */
-    u8 noted;    /* with its channel: there is one, and what it has found out */
-    u8 words;    /* that may still be of the command's name */
-    u8 why;      /* it was lost: enum gap */
-    u8 followed; /* it was not, as the call began */
-    u16 object_type;
+    u8 kind;            /* enum framer_trial */
+};
+
+/* Of the running call, for what is told of it. */
+struct framer_call {
     u64 reverse;
     u64 now_ns;
     u32 tid;
-    u32 line_bytes; /* of what names the message; 0: nothing does */
-    u8 head[HEAD_BYTES * 2];
-    union {
+    u16 object_type;
+};
+
+struct framer {
+    /* These are changed by whoever has it (`busy`), but for `used` and `expected`, and stay when it
+     * is given to another stream. */
+    u64 channel;  /* whose it is, with `stream.side`; 0: nobody's */
+    u64 expected; /* EXPECTED(): the protocol, as the other direction tells */
+    u32 busy;
+    u32 used; /* since it was last looked at who could do without theirs */
+    /* From here on all of it is the stream's. */
+    struct framer_cursor at;
+    struct framer_message message;
+    struct framer_stream stream;
+    struct framer_evidence trial;
+    struct framer_call call;
+    union { /* to be sent */
         struct rec_header_block block;
         struct rec_line line;
     };
@@ -103,87 +131,46 @@ static __always_inline u32 be32(const u8 *bytes)
 /* Next comes a header of so many bytes (of which `have` are there). */
 static __always_inline void collect(struct framer *f, u8 need)
 {
-    f->mode = MODE_HEAD;
-    f->need = need;
+    f->at.mode = MODE_HEAD;
+    f->at.need = need;
 }
 
 static __always_inline void next_head(struct framer *f, u8 state, u8 need)
 {
-    f->state = state;
-    f->have = 0;
+    f->message.state = state;
+    f->at.have = 0;
     collect(f, need);
 }
 
 static __always_inline void next_line(struct framer *f, u8 state)
 {
-    f->state = state;
-    f->have = 0;
-    f->line_read = 0;
-    f->mode = MODE_LINE;
+    f->message.state = state;
+    f->at.have = 0;
+    f->at.line_read = 0;
+    f->at.mode = MODE_LINE;
 }
 
 /* `what`: the type, the flags, what is told of it and whether its status is known, a byte each.
  * Global, so that the verifier looks at it only once. */
-__noinline int emit_unit(struct framer *f, u64 bytes, u32 what)
-{
-    if (!f || f->trial)
-        return 0;
-    u8 type = what, flags = what >> 8, told = what >> 16, status_known = what >> 24;
-    if (f->after_gap)
-        told |= UNIT_AFTER_GAP;
-    f->after_gap = 0;
-    emit (rec_unit, r, f->now_ns) {
-        r->hdr = (struct rec_hdr){
-            .ts_ns = f->now_ns, .tid = f->tid, .kind = REC_UNIT, .flags = told | f->role};
-        r->channel = f->channel;
-        r->reverse = f->reverse;
-        r->offset = f->unit;
-        r->bytes = bytes;
-        r->id = f->id;
-        r->protocol = f->protocol;
-        r->kind = type;
-        r->flags = flags;
-        r->pad = 0;
-        r->object_type = f->object_type;
-        r->status_known = status_known;
-        r->numbers[0] = f->numbers[0];
-        r->numbers[1] = f->numbers[1];
-        r->numbers[2] = f->numbers[2];
-    }
-    return 0;
-}
+int emit_unit(struct framer *f, u64 bytes, u32 what);
 
 /* Tells that the framing of a stream is lost. `what`: the object's type, the protocol, why, and the
  * role. Global likewise. */
-__noinline int emit_gap(u64 channel, u64 reverse, u64 offset, u64 what, u32 tid)
-{
-    u64 now_ns = bpf_ktime_get_ns();
-    emit (rec_gap, r, now_ns) {
-        r->hdr = (struct rec_hdr){
-            .ts_ns = now_ns, .tid = tid, .kind = REC_GAP, .flags = (u8)(what >> 32)};
-        r->channel = channel;
-        r->reverse = reverse;
-        r->offset = offset;
-        r->object_type = what;
-        r->protocol = what >> 16;
-        r->why = what >> 24;
-        r->pad = 0;
-    }
-    return 0;
-}
+int emit_gap(u64 channel, u64 reverse, u64 offset, u64 what, u32 tid);
 
 static __always_inline u64 gap_of(struct framer *f, u16 object_type, u8 why)
 {
-    return (u64)f->role << 32 | (u32)why << 24 | (u32)f->protocol << 16 | object_type;
+    return (u64)f->stream.role << 32 | (u32)why << 24 | (u32)f->stream.protocol << 16 | object_type;
 }
 
 static __always_inline void tell_gap(struct framer *f, u8 why)
 {
-    emit_gap(f->channel, f->reverse, f->next, gap_of(f, f->object_type, why), f->tid);
-    f->followed = 0;
+    emit_gap(f->channel, f->call.reverse, f->at.next, gap_of(f, f->call.object_type, why),
+             f->call.tid);
+    f->stream.followed = 0;
 }
 
-/* Tells a unit of `bytes` bytes that began at `f->unit`. */
+/* Tells a unit of `bytes` bytes that began at `f->message.unit`. */
 static __always_inline void tell_unit(struct framer *f, u64 bytes, u8 type, u8 flags, u8 told,
                                       bool status_known)
 {
@@ -191,19 +178,9 @@ static __always_inline void tell_unit(struct framer *f, u64 bytes, u8 type, u8 f
 }
 
 /* Tells the line that names the unit just told. Global likewise. */
-__noinline int tell_line(struct framer *f)
-{
-    if (!f)
-        return 0;
-    struct rec_line *r = &f->line;
-    r->hdr = (struct rec_hdr){.ts_ns = f->now_ns, .tid = f->tid, .kind = REC_LINE};
-    r->channel = f->channel;
-    r->offset = f->unit;
-    r->line_bytes = f->line_bytes;
-    r->object_type = f->object_type;
-    r->protocol = f->protocol;
-    r->pad = 0;
-    if (f->line_bytes <= PIECE_BYTES)
-        output(r, __builtin_offsetof(struct rec_line, line) + f->line_bytes, f->now_ns);
-    return 0;
-}
+int tell_line(struct framer *f);
+
+/* Looks at what frames the running call's transfer has moved. Not inlined: what it needs of the
+ * stack is then its own. */
+__hidden void follow_frames(struct task_state *state, struct pt_regs *regs,
+                            const struct rec_syscall *sys);

@@ -8,15 +8,13 @@
 #include "records.h"
 #include "tables.h"
 
-#define TCP_NAGLE_CORK 2 /* include/net/tcp.h */
-
 struct held_bytes {
     u64 channel;
     u64 end; /* number of the first byte after them */
 };
 
 /* By socket. Least recently used. */
-struct {
+extern struct holding_map {
     __uint(type, BPF_MAP_TYPE_LRU_HASH);
     __uint(max_entries, 4096);
     __type(key, u64);
@@ -24,38 +22,7 @@ struct {
 } holding SEC(".maps");
 
 /* While there are none, packets cost nothing. Sockets that fell out of the table count on. */
-static volatile u64 sockets_holding;
-
-/*
- * What keeps the unsent bytes, and at least how many they are, as tcp_write_xmit() and
- * tcp_nagle_check() (net/ipv4/tcp_output.c) would find at this moment.
- */
-static __always_inline u16 held(struct tcp_sock *tcp)
-{
-    u32 unsent_bytes = tcp->write_seq - tcp->snd_nxt, packet_bytes = tcp->mss_cache;
-    if (!unsent_bytes)
-        return HELD_NOT;
-    s32 room_bytes = tcp->snd_una + tcp->snd_wnd - tcp->snd_nxt;
-    u32 under_way = tcp->packets_out - tcp->sacked_out - tcp->lost_out + tcp->retrans_out;
-    u8 nonagle = BPF_CORE_READ_BITFIELD(tcp, nonagle);
-    bool small_under_way =
-        (s32)(tcp->snd_sml - tcp->snd_una) > 0 && (s32)(tcp->snd_nxt - tcp->snd_sml) >= 0;
-    u16 why = HELD_FOR_TURN;
-    if (under_way >= tcp->snd_cwnd)
-        why = HELD_BY_CONGESTION;
-    else if (room_bytes < (s32)(unsent_bytes < packet_bytes ? unsent_bytes : packet_bytes))
-        why = HELD_BY_WINDOW;
-    else if (unsent_bytes < packet_bytes && (nonagle & TCP_NAGLE_CORK || !tcp->packets_out))
-        why = HELD_BY_CORK; /* or MSG_MORE */
-    else if (unsent_bytes < packet_bytes && !nonagle && small_under_way)
-        why = HELD_AS_SMALL;
-    u16 shift = 0;
-    while (unsent_bytes >= HELD_MANTISSAS && shift < 24) {
-        unsent_bytes >>= 1;
-        shift++;
-    }
-    return HELD(why, shift, unsent_bytes);
-}
+extern volatile u64 sockets_holding;
 
 /* All that the socket held back has left, or never will. */
 static __always_inline void let_go(u64 key)
@@ -68,21 +35,4 @@ static __always_inline void let_go(u64 key)
 
 /* Notes at the end of a call that wrote whether some of the bytes are held back, and why. Not
  * inlined, for its caller's stack. */
-static __noinline void hold(struct sock *sk, struct tcp_sock *tcp, struct socket_transfer *moved)
-{
-    if (!(moved->flags & SYSCALL_WRITE) || tcp->write_seq == tcp->snd_nxt)
-        return;
-    u64 key = (u64)sk;
-    struct held_bytes *known = bpf_map_lookup_elem(&holding, &key);
-    if (known) {
-        known->end = moved->end;
-    } else {
-        struct held_bytes new = {.channel = moved->channel, .end = moved->end};
-        if (ADD(TABLE_HOLDING, &holding, &key, &new) == 0)
-            __sync_fetch_and_add(&sockets_holding, 1);
-    }
-    /* They may have left before they were noted. */
-    moved->held = held(tcp);
-    if (moved->held == HELD_NOT)
-        let_go(key);
-}
+__hidden void hold(struct sock *sk, struct tcp_sock *tcp, struct socket_transfer *moved);

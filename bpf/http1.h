@@ -10,8 +10,8 @@ enum http1_state {
     HTTP1_TRAILER,
 };
 
-#define HTTP1_CHUNKED 1 /* f->flags */
-#define HTTP1_LENGTH 2  /* f->total is the body's length */
+#define HTTP1_CHUNKED 1 /* f->message.flags */
+#define HTTP1_LENGTH 2  /* f->message.total is the body's length */
 
 static __always_inline u8 lower(u8 c)
 {
@@ -60,7 +60,7 @@ static __always_inline bool http1_request(const u8 *head, u32 have)
 static __always_inline void http1_begin(struct framer *f)
 {
     next_line(f, HTTP1_START);
-    f->line_bytes = 0;
+    f->message.line_bytes = 0;
 }
 
 /* The number in the head from `at` on, of that base; -1: none. Global, so that the verifier looks
@@ -69,7 +69,7 @@ __noinline s64 http1_number(struct framer *f, u32 at, u32 base)
 {
     if (!f)
         return -1;
-    const u8 *head = f->head;
+    const u8 *head = f->at.head;
     at &= HEAD_BYTES - 1;
     s64 number = 0;
     bool any = false;
@@ -92,7 +92,7 @@ __noinline s64 http1_number(struct framer *f, u32 at, u32 base)
 
 static __always_inline void http1_field(struct framer *f)
 {
-    const u8 *h = f->head;
+    const u8 *h = f->at.head;
     /* "content-length:", "transfer-encoding:" */
     u32 first = be32(h) | 0x20202020;
     if (first == 0x636f6e74 && (be32(h + 4) | 0x20202020) == 0x656e742d &&
@@ -100,73 +100,73 @@ static __always_inline void http1_field(struct framer *f)
         h[14] == ':') {
         s64 length = http1_number(f, 15, 10);
         if (length >= 0) {
-            f->total = length;
-            f->flags |= HTTP1_LENGTH;
+            f->message.total = length;
+            f->message.flags |= HTTP1_LENGTH;
         }
     } else if (first == 0x7472616e && (be32(h + 4) | 0x20202020) == 0x73666572 && h[8] == '-' &&
                h[17] == ':') {
         /* All that is used with messages of unknown length. */
-        f->flags |= HTTP1_CHUNKED;
+        f->message.flags |= HTTP1_CHUNKED;
     }
 }
 
 static __always_inline void http1_end_of_head(struct framer *f)
 {
-    bool response = f->type == UNIT_RESPONSE;
-    u32 status = f->numbers[0];
+    bool response = f->message.type == UNIT_RESPONSE;
+    u32 status = f->message.numbers[0];
     bool interim = response && status < 200 && status != 101;
     bool bodiless = interim || (response && (status == 204 || status == 304));
-    u8 type = interim ? UNIT_ASIDE : f->type, flags = UNIT_LAST, state = HTTP1_START;
-    u64 bytes = f->next - f->unit;
+    u8 type = interim ? UNIT_ASIDE : f->message.type, flags = UNIT_LAST, state = HTTP1_START;
+    u64 bytes = f->at.next - f->message.unit;
     if (response)
-        f->numbers[1] = bytes;
+        f->message.numbers[1] = bytes;
     if (bodiless) {
-    } else if (f->flags & HTTP1_CHUNKED) {
+    } else if (f->message.flags & HTTP1_CHUNKED) {
         flags = 0;
         state = HTTP1_CHUNK;
-    } else if (f->flags & HTTP1_LENGTH) {
-        f->skip = f->total;
-        bytes += f->total;
+    } else if (f->message.flags & HTTP1_LENGTH) {
+        f->at.skip = f->message.total;
+        bytes += f->message.total;
     } else if (response) {
         flags = UNIT_OPEN;
-        f->skip = ~0ULL >> 1;
+        f->at.skip = ~0ULL >> 1;
     }
     u8 told = keep_methods && !response ? UNIT_NAMED : 0;
     tell_unit(f, bytes, type, flags, told, response);
-    if (told && !f->trial)
+    if (told && !f->trial.kind)
         tell_line(f);
     http1_begin(f);
-    f->state = state;
+    f->message.state = state;
 }
 
-/* A line of `line_bytes` has ended; f->head has its begin. */
+/* A line of `line_bytes` has ended; f->at.head has its begin. */
 static __always_inline bool http1_line(struct framer *f, u64 line_bytes)
 {
     bool blank = line_bytes <= 2;
     s64 number;
-    switch (f->state) {
+    switch (f->message.state) {
     case HTTP1_START:
         if (blank)
             return true; /* allowed before a message */
-        if (http1_response(f->head, f->have)) {
-            f->type = UNIT_RESPONSE;
-            f->role = UNIT_FROM_SERVER;
+        if (http1_response(f->at.head, f->at.have)) {
+            f->message.type = UNIT_RESPONSE;
+            f->stream.role = UNIT_FROM_SERVER;
             number = http1_number(f, 9, 10);
             if (number < 100 || number > 999)
                 return false;
-            f->numbers[0] = number;
-        } else if (http1_request(f->head, f->have)) {
-            f->type = UNIT_REQUEST;
-            f->role = UNIT_FROM_CLIENT;
-            f->numbers[0] = be32(f->head);
-            f->numbers[1] = 0;
+            f->message.numbers[0] = number;
+        } else if (http1_request(f->at.head, f->at.have)) {
+            f->message.type = UNIT_REQUEST;
+            f->stream.role = UNIT_FROM_CLIENT;
+            f->message.numbers[0] = be32(f->at.head);
+            f->message.numbers[1] = 0;
         } else {
             return false;
         }
-        f->unit = f->next - line_bytes;
-        f->total = 0;
-        f->flags = 0;
-        f->frames++;
+        f->message.unit = f->at.next - line_bytes;
+        f->message.total = 0;
+        f->message.flags = 0;
+        f->trial.frames++;
         next_line(f, HTTP1_FIELD);
         return true;
     case HTTP1_FIELD:
@@ -181,13 +181,13 @@ static __always_inline bool http1_line(struct framer *f, u64 line_bytes)
         number = http1_number(f, 0, 16);
         if (number < 0)
             return false;
-        f->unit = f->next - line_bytes;
+        f->message.unit = f->at.next - line_bytes;
         if (number == 0) {
             next_line(f, HTTP1_TRAILER);
             return true;
         }
-        f->skip = number + 2;
-        tell_unit(f, line_bytes + f->skip, UNIT_MORE, 0, 0, false);
+        f->at.skip = number + 2;
+        tell_unit(f, line_bytes + f->at.skip, UNIT_MORE, 0, 0, false);
         next_line(f, HTTP1_CHUNK);
         return true;
     case HTTP1_TRAILER:
@@ -195,7 +195,7 @@ static __always_inline bool http1_line(struct framer *f, u64 line_bytes)
             next_line(f, HTTP1_TRAILER);
             return true;
         }
-        tell_unit(f, f->next - f->unit, UNIT_MORE, UNIT_LAST, 0, false);
+        tell_unit(f, f->at.next - f->message.unit, UNIT_MORE, UNIT_LAST, 0, false);
         http1_begin(f);
         return true;
     }
@@ -211,5 +211,5 @@ static __always_inline bool http1_head(struct framer *f)
 /* Who asks, the line tells. */
 static __always_inline bool http1_recognized(struct framer *f, u32 first)
 {
-    return http1_request(f->head, f->have) || http1_response(f->head, f->have);
+    return http1_request(f->at.head, f->at.have) || http1_response(f->at.head, f->at.have);
 }

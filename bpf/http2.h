@@ -122,29 +122,30 @@ static __always_inline void http2_begin(struct framer *f)
  * tell: headers that have not ended go on in the next frame, and nobody speaks after END_STREAM. */
 static __always_inline bool http2_in_order(struct framer *f)
 {
-    u8 type = f->head[3], flags = f->head[4];
-    u32 stream = be32(f->head + 5);
+    u8 type = f->at.head[3], flags = f->at.head[4];
+    u32 stream = be32(f->at.head + 5);
     bool is_headers = type == HTTP2_HEADERS || type == HTTP2_PUSH_PROMISE;
     bool goes_on = type == HTTP2_CONTINUATION;
-    if (goes_on != (f->open_block != 0) || (goes_on && stream != f->open_block))
+    if (goes_on != (f->trial.open_block != 0) || (goes_on && stream != f->trial.open_block))
         return false;
-    if (stream && stream == f->ended_stream && (type == HTTP2_DATA || is_headers))
+    if (stream && stream == f->trial.ended_stream && (type == HTTP2_DATA || is_headers))
         return false;
     if (is_headers || goes_on)
-        f->open_block = flags & HTTP2_END_HEADERS ? 0 : stream;
+        f->trial.open_block = flags & HTTP2_END_HEADERS ? 0 : stream;
     if ((type == HTTP2_DATA || type == HTTP2_HEADERS) && flags & HTTP2_END_STREAM)
-        f->ended_stream = stream;
-    if (f->trial != TRIAL_FIRST)
+        f->trial.ended_stream = stream;
+    if (f->trial.kind != TRIAL_FIRST)
         return true;
-    if (!http2_typical(f->head))
+    if (!http2_typical(f->at.head))
         return false;
     if (type == HTTP2_HEADERS) {
-        bool next = stream > f->opened_stream && stream - f->opened_stream < HTTP2_MOST_APART;
-        f->opened = next ? f->opened + 1 : 1;
-        f->opened_stream = f->headers_stream = stream;
-        f->evidence++;
-    } else if (stream && stream == f->headers_stream) {
-        f->evidence++;
+        bool next =
+            stream > f->trial.opened_stream && stream - f->trial.opened_stream < HTTP2_MOST_APART;
+        f->trial.opened = next ? f->trial.opened + 1 : 1;
+        f->trial.opened_stream = f->trial.headers_stream = stream;
+        f->trial.evidence++;
+    } else if (stream && stream == f->trial.headers_stream) {
+        f->trial.evidence++;
     }
     return true;
 }
@@ -154,50 +155,52 @@ static __always_inline bool http2_in_order(struct framer *f)
  * `whole`: the frames are all of the call's bytes. */
 static __always_inline bool http2_proven(struct framer *f, bool whole)
 {
-    return (f->evidence >= 2 && (whole || f->frames >= 3)) || (whole && f->opened >= 3);
+    return (f->trial.evidence >= 2 && (whole || f->trial.frames >= 3)) ||
+           (whole && f->trial.opened >= 3);
 }
 
 /* `need` bytes are there. Whether they make sense. */
 static __always_inline bool http2_head(struct framer *f)
 {
-    if (f->state == HTTP2_PREFACE) {
+    if (f->message.state == HTTP2_PREFACE) {
         http2_begin(f);
         return true;
     }
-    if (f->state == HTTP2_ERROR) {
+    if (f->message.state == HTTP2_ERROR) {
         /* RST_STREAM: the code. GOAWAY: the last stream, the code. */
-        f->numbers[0] = be32(f->head);
-        f->numbers[1] = be32(f->head + 4);
-        u32 head = f->type == HTTP2_GOAWAY ? 8 : 4;
-        tell_unit(f, f->total, f->type, f->flags, 0, true);
-        f->skip = f->total - HTTP2_HEADER_BYTES - head;
+        f->message.numbers[0] = be32(f->at.head);
+        f->message.numbers[1] = be32(f->at.head + 4);
+        u32 head = f->message.type == HTTP2_GOAWAY ? 8 : 4;
+        tell_unit(f, f->message.total, f->message.type, f->message.flags, 0, true);
+        f->at.skip = f->message.total - HTTP2_HEADER_BYTES - head;
         http2_begin(f);
         return true;
     }
-    if (!http2_plausible(f->head, f->trial))
+    if (!http2_plausible(f->at.head, f->trial.kind))
         return false;
-    if (f->trial == TRIAL_SERVER && be32(f->head + 5))
+    if (f->trial.kind == TRIAL_SERVER && be32(f->at.head + 5))
         return false; /* it can have no stream yet */
-    if (f->trial && !http2_in_order(f))
+    if (f->trial.kind && !http2_in_order(f))
         return false;
-    u32 bytes = be32(f->head) >> 8;
-    f->unit = f->next - HTTP2_HEADER_BYTES;
-    f->total = HTTP2_HEADER_BYTES + (u64)bytes;
-    f->type = f->head[3];
-    f->flags = f->head[4];
-    f->id = be32(f->head + 5) & 0x7fffffff;
-    f->frames++;
+    u32 bytes = be32(f->at.head) >> 8;
+    f->message.unit = f->at.next - HTTP2_HEADER_BYTES;
+    f->message.total = HTTP2_HEADER_BYTES + (u64)bytes;
+    f->message.type = f->at.head[3];
+    f->message.flags = f->at.head[4];
+    f->message.id = be32(f->at.head + 5) & 0x7fffffff;
+    f->trial.frames++;
     http2_begin(f);
-    switch (f->type) {
+    switch (f->message.type) {
     case HTTP2_HEADERS:
     case HTTP2_CONTINUATION:
     case HTTP2_PUSH_PROMISE:
-        tell_unit(f, f->total, f->type, f->flags,
-                  keep_methods && f->type == HTTP2_HEADERS ? UNIT_NAMED : 0, false);
-        f->skip = bytes;
+        tell_unit(f, f->message.total, f->message.type, f->message.flags,
+                  keep_methods && f->message.type == HTTP2_HEADERS ? UNIT_NAMED : 0, false);
+        f->at.skip = bytes;
         if (keep_methods && bytes) {
-            f->state = HTTP2_BLOCK;
-            f->pieces_left = bytes < HTTP2_MOST_BLOCK_BYTES ? bytes : HTTP2_MOST_BLOCK_BYTES;
+            f->message.state = HTTP2_BLOCK;
+            f->message.pieces_left =
+                bytes < HTTP2_MOST_BLOCK_BYTES ? bytes : HTTP2_MOST_BLOCK_BYTES;
         }
         return true;
     case HTTP2_RST_STREAM:
@@ -208,41 +211,42 @@ static __always_inline bool http2_head(struct framer *f)
         return true;
     case HTTP2_DATA:
     case HTTP2_SETTINGS: /* the first thing told of a connection */
-        tell_unit(f, f->total, f->type, f->flags, 0, false);
+        tell_unit(f, f->message.total, f->message.type, f->message.flags, 0, false);
         break;
     }
-    f->skip = bytes;
+    f->at.skip = bytes;
     return true;
 }
 
-/* `bytes` of the payload of a frame with headers are at `f->buffer`: keeps them. */
+/* `bytes` of the payload of a frame with headers are at `f->at.buffer`: keeps them. */
 static __always_inline void http2_piece(struct framer *f, u32 bytes)
 {
     struct rec_header_block *r = &f->block;
     if (bytes > PIECE_BYTES)
         return;
-    r->hdr = (struct rec_hdr){.ts_ns = f->now_ns, .tid = f->tid, .kind = REC_HEADER_BLOCK};
-    if (f->side)
+    r->hdr =
+        (struct rec_hdr){.ts_ns = f->call.now_ns, .tid = f->call.tid, .kind = REC_HEADER_BLOCK};
+    if (f->stream.side)
         r->hdr.flags |= PIECE_READER;
-    if (f->piece_gap)
+    if (f->stream.piece_gap)
         r->hdr.flags |= PIECE_AFTER_GAP;
-    if (f->piece_begin)
+    if (f->stream.piece_begin)
         r->hdr.flags |= PIECE_BEGIN;
-    f->piece_gap = f->piece_begin = 0;
+    f->stream.piece_gap = f->stream.piece_begin = 0;
     r->channel = f->channel;
-    r->offset = f->unit;
-    r->id = f->id;
-    r->sequence = f->sequence++;
-    r->frame_bytes = f->total - HTTP2_HEADER_BYTES;
-    r->at = r->frame_bytes - f->skip;
-    r->object_type = f->object_type;
-    r->kind = f->type;
-    r->flags = f->flags;
+    r->offset = f->message.unit;
+    r->id = f->message.id;
+    r->sequence = f->stream.sequence++;
+    r->frame_bytes = f->message.total - HTTP2_HEADER_BYTES;
+    r->at = r->frame_bytes - f->at.skip;
+    r->object_type = f->call.object_type;
+    r->kind = f->message.type;
+    r->flags = f->message.flags;
     r->piece_bytes = bytes;
-    if (bpf_probe_read_user(r->piece, bytes, (void *)f->buffer) != 0)
-        f->piece_gap = 1;
+    if (bpf_probe_read_user(r->piece, bytes, (void *)f->at.buffer) != 0)
+        f->stream.piece_gap = 1;
     else
-        output(r, __builtin_offsetof(struct rec_header_block, piece) + bytes, f->now_ns);
+        output(r, __builtin_offsetof(struct rec_header_block, piece) + bytes, f->call.now_ns);
 }
 
 /* There are no lines. */
@@ -254,8 +258,8 @@ static __always_inline bool http2_line(struct framer *f, u32 line_bytes)
 /* A client says so at once; what a server may begin with, find_begin() looks at. */
 static __always_inline bool http2_recognized(struct framer *f, u32 first)
 {
-    if (!http2_preface(f->head, f->have))
+    if (!http2_preface(f->at.head, f->at.have))
         return false;
-    f->role = UNIT_FROM_CLIENT;
+    f->stream.role = UNIT_FROM_CLIENT;
     return true;
 }

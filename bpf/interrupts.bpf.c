@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Hard and soft interrupts that take time from a traced thread: one record each, at the end. */
-#include "probe.h"
+#include "steal.h"
 
 /* hdr.aux of vectors that have no IRQ number: 256 and up, cf. arch/x86/include/asm/irq_vectors.h */
 enum vector { VEC_TIMER = 256, VEC_RESCHEDULE, VEC_CALL_FUNCTION, VEC_IRQ_WORK };

@@ -28,6 +28,8 @@ typedef _Bool bool;
 #define true 1
 #define false 0
 
+#include "arch.h"
+
 enum bpf_map_type {
     BPF_MAP_TYPE_HASH = 1,
     BPF_MAP_TYPE_ARRAY = 2,
@@ -192,6 +194,10 @@ struct socket {
     struct sock *sk;
 };
 
+struct msghdr {
+    unsigned int msg_flags;
+};
+
 struct socket_alloc {
     struct inode vfs_inode;
 };
@@ -297,19 +303,6 @@ struct task_struct {
 
 struct linux_binprm {
     const char *filename;
-};
-
-/* arch/x86/include/asm/ptrace.h */
-struct pt_regs {
-    unsigned long r10;
-    unsigned long r9;
-    unsigned long r8;
-    unsigned long ax;
-    unsigned long orig_ax; /* number of the system call; negative outside of one */
-    unsigned long dx;
-    unsigned long si;
-    unsigned long di;
-    unsigned long ip;
 };
 
 struct bpf_perf_event_data {

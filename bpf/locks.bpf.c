@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Kernel locks that traced threads had to wait for: mutexes, semaphores, contended spinlocks. Of
  * one inside another's wait (a mutex's own spinlock, the run queue's) nothing is told. */
-#include "probe.h"
+#include "missed_switches.h"
 
 SEC("tp_btf/contention_begin")
 int HOOK(on_contention_begin, void *lock, unsigned int flags)

@@ -93,30 +93,30 @@ static __always_inline bool oncrpc_call(const u8 *head, u32 have)
 
 static __always_inline bool oncrpc_head(struct framer *f)
 {
-    u32 mark = be32(f->head), bytes = mark & ~ONCRPC_LAST;
+    u32 mark = be32(f->at.head), bytes = mark & ~ONCRPC_LAST;
     u8 flags = mark & ONCRPC_LAST ? UNIT_LAST : 0;
     bool status_known = false;
-    switch (f->state) {
+    switch (f->message.state) {
     case ONCRPC_MARK:
         if (bytes < ONCRPC_LEAST_BYTES)
             return false; /* no message, or one cut into crumbs */
-        f->unit = f->next - ONCRPC_MARK_BYTES;
-        f->state = ONCRPC_MESSAGE;
+        f->message.unit = f->at.next - ONCRPC_MARK_BYTES;
+        f->message.state = ONCRPC_MESSAGE;
         collect(f, ONCRPC_MARK_BYTES +
                        (bytes < ONCRPC_MESSAGE_BYTES ? ONCRPC_LEAST_BYTES : ONCRPC_MESSAGE_BYTES));
         return true;
     case ONCRPC_MESSAGE:
-        if (!oncrpc_message(f->head + ONCRPC_MARK_BYTES, f->need - ONCRPC_MARK_BYTES, &f->id,
-                            &f->type, f->numbers, &status_known))
+        if (!oncrpc_message(f->at.head + ONCRPC_MARK_BYTES, f->at.need - ONCRPC_MARK_BYTES,
+                            &f->message.id, &f->message.type, f->message.numbers, &status_known))
             return false;
-        f->frames++;
-        tell_unit(f, ONCRPC_MARK_BYTES + (u64)bytes, f->type, flags, 0, status_known);
-        f->skip = ONCRPC_MARK_BYTES + (u64)bytes - f->need;
+        f->trial.frames++;
+        tell_unit(f, ONCRPC_MARK_BYTES + (u64)bytes, f->message.type, flags, 0, status_known);
+        f->at.skip = ONCRPC_MARK_BYTES + (u64)bytes - f->at.need;
         break;
     case ONCRPC_MORE:
-        f->unit = f->next - ONCRPC_MARK_BYTES;
+        f->message.unit = f->at.next - ONCRPC_MARK_BYTES;
         tell_unit(f, ONCRPC_MARK_BYTES + (u64)bytes, UNIT_MORE, flags, 0, false);
-        f->skip = bytes;
+        f->at.skip = bytes;
         break;
     }
     next_head(f, flags ? ONCRPC_MARK : ONCRPC_MORE, ONCRPC_MARK_BYTES);
@@ -131,8 +131,8 @@ static __always_inline bool oncrpc_line(struct framer *f, u32 line_bytes)
 
 static __always_inline bool oncrpc_recognized(struct framer *f, u32 first)
 {
-    if (!oncrpc_call(f->head, f->have))
+    if (!oncrpc_call(f->at.head, f->at.have))
         return false;
-    f->role = UNIT_FROM_CLIENT;
+    f->stream.role = UNIT_FROM_CLIENT;
     return true;
 }

@@ -13,10 +13,10 @@
 /* clang-format on */
 
 /* Options, set before load. */
-const volatile bool scope_target = false; /* scheduler records of traced threads only */
-const volatile bool keep_paths = true;
-const volatile bool keep_methods = true;
-const volatile bool attaching = false; /* threads and channels may be older than the capture */
+extern const volatile bool scope_target; /* scheduler records of traced threads only */
+extern const volatile bool keep_paths;
+extern const volatile bool keep_methods;
+extern const volatile bool attaching; /* threads and channels may be older than the capture */
 
 /*
  * A field of a kernel structure at an address that the verifier knows nothing of. By a plain load,
@@ -52,7 +52,7 @@ struct irq_state {
     u64 block;
     u64 pad[3]; /* a cache line each */
 };
-static struct irq_state irqs[MAX_CPUS];
+extern struct irq_state irqs[MAX_CPUS];
 
 static __always_inline u8 interrupt_context(void)
 {
@@ -78,7 +78,12 @@ static __always_inline void completes_block(u32 number)
         irq->block = number;
 }
 
-static void find_out(struct task_state *state);
+/*
+ * Learns what call the running thread is in, from its registers. Hidden, as are all functions that
+ * one file has and others call: to the kernel they are functions of each program that calls them,
+ * verified with its arguments, and not on their own.
+ */
+__hidden void find_out(struct task_state *state);
 
 /* To be called before what is known of the running thread's call is used. */
 static __always_inline void see(struct task_state *state)

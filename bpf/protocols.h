@@ -3,11 +3,11 @@
  * The protocols that are followed inside byte streams. Each is a header and a line of the table.
  *
  * The header has four functions whose names begin with the protocol's. recognized(f, first) looks
- * whether a message begins with the call's first bytes, in `f->head`, and says who asks, if they
+ * whether a message begins with the call's first bytes, in `f->at.head`, and says who asks, if they
  * tell; `first`: no bytes came before them. begin(f) says what is to be read at the begin of a
- * message. head(f) is called when `f->need` bytes are in `f->head`, line(f, line_bytes) at the end
- * of a line of which `f->head` has the begin: they say what comes next, or that the bytes make no
- * sense.
+ * message. head(f) is called when `f->at.need` bytes are in `f->at.head`, line(f, line_bytes) at
+ * the end of a line of which `f->at.head` has the begin: they say what comes next, or that the
+ * bytes make no sense.
  */
 #pragma once
 #include "http1.h"
@@ -33,7 +33,7 @@ static __always_inline bool begin_message(struct framer *f)
     case number:                                                                                   \
         name##_begin(f);                                                                           \
         return true;
-    switch (f->protocol) {
+    switch (f->stream.protocol) {
         PROTOCOLS(BEGIN)
     }
     return false;
@@ -44,7 +44,7 @@ static __always_inline bool head_is_there(struct framer *f)
 #define HEAD(number, name, answers_tell)                                                           \
     case number:                                                                                   \
         return name##_head(f);
-    switch (f->protocol) {
+    switch (f->stream.protocol) {
         PROTOCOLS(HEAD)
     }
     return false;
@@ -55,7 +55,7 @@ static __always_inline bool line_is_there(struct framer *f, u32 line_bytes)
 #define LINE(number, name, answers_tell)                                                           \
     case number:                                                                                   \
         return name##_line(f, line_bytes);
-    switch (f->protocol) {
+    switch (f->stream.protocol) {
         PROTOCOLS(LINE)
     }
     return false;

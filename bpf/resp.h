@@ -12,7 +12,7 @@
 
 enum resp_state {
     RESP_VALUE, /* at the begin of a message */
-    RESP_MORE,  /* at a value inside one: f->total of them are to come */
+    RESP_MORE,  /* at a value inside one: f->message.total of them are to come */
     RESP_WORD,  /* at a word that may be of the command's name */
 };
 
@@ -27,8 +27,8 @@ __noinline s64 resp_number(struct framer *f)
 {
     if (!f)
         return -1;
-    const u8 *head = f->head;
-    u32 have = f->have;
+    const u8 *head = f->at.head;
+    u32 have = f->at.have;
     s64 number = 0;
     u32 i = 1;
     if (head[1] == '-')
@@ -76,11 +76,11 @@ __noinline u32 resp_copy_word(struct framer *f, u32 from)
 {
     if (!f)
         return 0;
-    u32 to = f->line_bytes, i = 0;
+    u32 to = f->message.line_bytes, i = 0;
     if (to)
         f->line.line[to++ & (PIECE_BYTES - 1)] = ' ';
     for (; i < RESP_MOST_WORD_BYTES; i++) {
-        u8 c = f->head[(from + i) & (2 * HEAD_BYTES - 1)];
+        u8 c = f->at.head[(from + i) & (2 * HEAD_BYTES - 1)];
         if (!resp_of_name(c))
             break;
         f->line.line[(to + i) & (PIECE_BYTES - 1)] = c;
@@ -91,7 +91,7 @@ __noinline u32 resp_copy_word(struct framer *f, u32 from)
 /* The word just copied, of `bytes` bytes, is of the name. */
 static __always_inline void resp_keep_word(struct framer *f, u32 bytes)
 {
-    f->line_bytes += bytes + (f->line_bytes != 0);
+    f->message.line_bytes += bytes + (f->message.line_bytes != 0);
 }
 
 #define RESP_NAME(a, b, c, d, e, f, g, h)                                                          \
@@ -130,20 +130,21 @@ static __always_inline bool resp_contains_others(const u8 *head, u32 bytes)
 static __always_inline void resp_begin(struct framer *f)
 {
     next_line(f, RESP_VALUE);
-    f->line_bytes = 0;
-    f->words = 0;
+    f->message.line_bytes = 0;
+    f->message.words = 0;
 }
 
-/* A value has ended, but for the `f->skip` bytes of it that are not looked at. */
+/* A value has ended, but for the `f->at.skip` bytes of it that are not looked at. */
 static __always_inline void resp_go_on(struct framer *f)
 {
-    if (f->total) {
+    if (f->message.total) {
         next_line(f, RESP_MORE);
         return;
     }
-    f->frames++;
-    u8 told = f->line_bytes ? UNIT_NAMED : 0;
-    tell_unit(f, f->next - f->unit + f->skip, f->type, f->flags | UNIT_LAST, told, false);
+    f->trial.frames++;
+    u8 told = f->message.line_bytes ? UNIT_NAMED : 0;
+    tell_unit(f, f->at.next - f->message.unit + f->at.skip, f->message.type,
+              f->message.flags | UNIT_LAST, told, false);
     if (told)
         tell_line(f);
     resp_begin(f);
@@ -152,13 +153,13 @@ static __always_inline void resp_go_on(struct framer *f)
 /* A word that may be of the command's name is there. */
 static __always_inline bool resp_head(struct framer *f)
 {
-    u32 bytes = f->need - 2;
-    f->words--;
+    u32 bytes = f->at.need - 2;
+    f->message.words--;
     if (resp_copy_word(f, 0) != bytes) {
-        f->words = 0;
+        f->message.words = 0;
     } else {
-        if (!f->line_bytes && resp_contains_others(f->head, bytes))
-            f->words = 1;
+        if (!f->message.line_bytes && resp_contains_others(f->at.head, bytes))
+            f->message.words = 1;
         resp_keep_word(f, bytes);
     }
     resp_go_on(f);
@@ -180,16 +181,16 @@ static __always_inline bool resp_inline(struct framer *f, u32 line_bytes)
     u32 end = resp_copy_word(f, 0);
     if (!end)
         return false;
-    f->unit = f->next - line_bytes;
-    f->type = UNIT_REQUEST;
-    f->flags = 0;
-    f->total = f->skip = 0;
-    if (keep_methods && resp_ends_word(f->head[end & (HEAD_BYTES - 1)])) {
-        bool contains_others = resp_contains_others(f->head, end);
+    f->message.unit = f->at.next - line_bytes;
+    f->message.type = UNIT_REQUEST;
+    f->message.flags = 0;
+    f->message.total = f->at.skip = 0;
+    if (keep_methods && resp_ends_word(f->at.head[end & (HEAD_BYTES - 1)])) {
+        bool contains_others = resp_contains_others(f->at.head, end);
         resp_keep_word(f, end);
         if (contains_others) {
             u32 from = end + 1, second_end = resp_copy_word(f, from);
-            if (second_end != from && resp_ends_word(f->head[second_end & (2 * HEAD_BYTES - 1)]))
+            if (second_end != from && resp_ends_word(f->at.head[second_end & (2 * HEAD_BYTES - 1)]))
                 resp_keep_word(f, second_end - from);
         }
     }
@@ -199,20 +200,20 @@ static __always_inline bool resp_inline(struct framer *f, u32 line_bytes)
 
 static __always_inline bool resp_line(struct framer *f, u32 line_bytes)
 {
-    u8 first = f->head[0];
-    bool top = f->state == RESP_VALUE, command = f->role == UNIT_FROM_CLIENT;
+    u8 first = f->at.head[0];
+    bool top = f->message.state == RESP_VALUE, command = f->stream.role == UNIT_FROM_CLIENT;
     if (top) {
         if (command &&
             first != '*') /* too many things look like a line of words to find out by it */
-            return !f->trial && resp_inline(f, line_bytes);
-        f->words = command && keep_methods && !f->trial;
-        f->unit = f->next - line_bytes;
-        f->total = 1;
-        f->flags = first == '-' || first == '!' ? UNIT_ERROR : 0;
-        f->type = command ? UNIT_REQUEST : first == '>' ? UNIT_ASIDE : UNIT_RESPONSE;
+            return !f->trial.kind && resp_inline(f, line_bytes);
+        f->message.words = command && keep_methods && !f->trial.kind;
+        f->message.unit = f->at.next - line_bytes;
+        f->message.total = 1;
+        f->message.flags = first == '-' || first == '!' ? UNIT_ERROR : 0;
+        f->message.type = command ? UNIT_REQUEST : first == '>' ? UNIT_ASIDE : UNIT_RESPONSE;
     }
-    f->total--;
-    f->skip = 0;
+    f->message.total--;
+    f->at.skip = 0;
     s64 number = 0;
     switch (first) {
     case '$': /* strings */
@@ -221,12 +222,12 @@ static __always_inline bool resp_line(struct framer *f, u32 line_bytes)
         number = resp_number(f);
         if (number == -1)
             return false;
-        if (f->words && number > 0 && number <= RESP_MOST_WORD_BYTES) {
+        if (f->message.words && number > 0 && number <= RESP_MOST_WORD_BYTES) {
             next_head(f, RESP_WORD, number + 2);
             return true;
         }
-        f->words = 0;
-        f->skip = number < 0 ? 0 : number + 2;
+        f->message.words = 0;
+        f->at.skip = number < 0 ? 0 : number + 2;
         break;
     case '*': /* aggregates */
     case '~':
@@ -234,14 +235,14 @@ static __always_inline bool resp_line(struct framer *f, u32 line_bytes)
         number = resp_number(f);
         if (number == -1)
             return false;
-        f->total += number < 0 ? 0 : number;
+        f->message.total += number < 0 ? 0 : number;
         break;
     case '%':
     case '|': /* comes before a value */
         number = resp_number(f);
         if (number < 0)
             return false;
-        f->total += 2 * number + (first == '|');
+        f->message.total += 2 * number + (first == '|');
         break;
     case '+':
     case '-':
@@ -260,8 +261,8 @@ static __always_inline bool resp_line(struct framer *f, u32 line_bytes)
 
 static __always_inline bool resp_recognized(struct framer *f, u32 first)
 {
-    if (!resp_command(f->head, f->have) && !(first && resp_ping(f->head, f->have)))
+    if (!resp_command(f->at.head, f->at.have) && !(first && resp_ping(f->at.head, f->at.have)))
         return false;
-    f->role = UNIT_FROM_CLIENT;
+    f->stream.role = UNIT_FROM_CLIENT;
     return true;
 }

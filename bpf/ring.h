@@ -26,7 +26,7 @@ struct ring_piece {
     u8 bytes[RING_PIECE_BYTES + RING_BEYOND_BYTES];
 };
 
-struct {
+extern struct rings_map {
     __uint(type, BPF_MAP_TYPE_ARRAY);
     __uint(map_flags, BPF_F_MMAPABLE);
     __uint(max_entries, 1); /* user space makes it CPUs times pieces */
@@ -34,9 +34,9 @@ struct {
     __type(value, struct ring_piece);
 } rings SEC(".maps");
 
-const volatile u32 ring_pieces = 1; /* of each CPU: a power of two */
-const volatile u64 ring_bytes = 0;  /* may be under way; fewer than the pieces have */
-const volatile u32 ring_secret = 0;
+extern const volatile u32 ring_pieces; /* of each CPU: a power of two */
+extern const volatile u64 ring_bytes;  /* may be under way; fewer than the pieces have */
+extern const volatile u32 ring_secret;
 
 /* What programs write of a CPU's ring. */
 struct ring_head {
@@ -47,14 +47,14 @@ struct ring_head {
     u64 lost_last_ns;
     u64 pad[4]; /* a cache line each */
 };
-struct ring_head ring_heads[MAX_CPUS];
+extern struct ring_head ring_heads[MAX_CPUS];
 
 /* What user space writes. */
 struct ring_tail {
     u64 position;
     u64 pad[7];
 };
-struct ring_tail ring_tails[MAX_CPUS];
+extern struct ring_tail ring_tails[MAX_CPUS];
 
 static __always_inline void note_loss(u64 now_ns)
 {
@@ -88,12 +88,10 @@ static __always_inline void *take(u64 bytes, u64 *position)
     return piece->bytes + (at & (RING_PIECE_BYTES - 8)) + RING_MARK_BYTES;
 }
 
-/* The record is whole. Nothing that was written before may come after: x86 keeps the order of
- * stores, so it is only the compiler that must. */
+/* The record is whole. Nothing that was written before may come after. */
 static __always_inline void commit(void *record, u64 position, u64 bytes)
 {
-    barrier();
-    *(volatile u64 *)(record - RING_MARK_BYTES) = ring_mark(position, bytes);
+    STORE_LAST((u64 *)(record - RING_MARK_BYTES), ring_mark(position, bytes));
 }
 
 /* Tell of earlier losses as soon as there is room again, so that the reader can say when. */
@@ -139,12 +137,34 @@ static __always_inline void output(void *record, u64 bytes, u64 now_ns)
     commit(copy, position, bytes);
 }
 
+/* A record that is being filled. */
+struct reserved {
+    void *record; /* NULL: there is no room */
+    u64 position;
+    u64 bytes;
+};
+
+static __always_inline struct reserved begin_record(u64 bytes, u64 now_ns)
+{
+    struct reserved r = {.bytes = bytes};
+    r.record = reserve(bytes, now_ns, &r.position);
+    return r;
+}
+
+static __always_inline void end_record(struct reserved *r)
+{
+    if (r->record)
+        commit(r->record, r->position, r->bytes);
+}
+
 /*
- * Reserve a record of the given type, run the block that fills it, commit it. The commit is part of
- * the loop header, so a `continue` in the block cannot leave it out. A `break` or `return` would:
- * the ring would stand still.
+ * Reserves a record `struct type *var`, runs the block that follows to fill it, commits it; without
+ * room the block does not run. However the block is left (at its end, by `break`, `continue` or
+ * `return`), the record is committed: one that is not would let the ring stand still.
  */
-#define emit(type, var, now)                                                                       \
-    for (u64 position_ = 0, once_ = 1; once_; once_ = 0)                                           \
-        for (struct type *var = reserve(sizeof(*var), now, &position_); var;                       \
-             commit(var, position_, sizeof(*var)), var = 0)
+#define emit(type, var, now_ns)                                                                    \
+    for (struct reserved reserved_##var                                                            \
+         __attribute__((cleanup(end_record))) = begin_record(sizeof(struct type), now_ns),         \
+         *once_##var = &reserved_##var;                                                            \
+         once_##var; once_##var = 0)                                                               \
+        for (struct type *var = reserved_##var.record; var; var = 0)

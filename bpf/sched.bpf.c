@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Who has each CPU, who sleeps, who wakes whom. */
-#include "probe.h"
+#include "missed_switches.h"
+#include "stacks.h"
+#include "steal.h"
 #include "syscall_numbers.h"
 
 /* The first eight bits of the state are the TASK_* bits that tell a sleep from a preemption. */

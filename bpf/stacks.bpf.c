@@ -8,9 +8,8 @@
  * would have to be told apart by process afterwards; a ring counts what it loses, and compression
  * removes repetitions on the way to disk.
  */
-#include "probe.h"
+#include "stacks.h"
 
-/* States (TASK_* bits) in which a sleep is worth its stack; 0: none, and no code for it either. */
 const volatile u8 stack_states = 0;
 
 /* What bpf_get_stack() gave: 0 also when it failed, as for a thread without that kind of stack. */
@@ -23,7 +22,7 @@ static __always_inline u64 bytes_got(long got, long room)
  * On the program's stack and not in the ring, since how long it is shows only when it is there. Not
  * inlined: its callers have not so much room beside what else they call.
  */
-static __noinline void take_stack(void *ctx, u32 tid, u64 now_ns)
+__hidden __noinline void take_stack(void *ctx, u32 tid, u64 now_ns)
 {
     struct rec_stack r = {
         .hdr = {.ts_ns = now_ns, .tid = tid, .kind = REC_STACK},
@@ -31,14 +30,6 @@ static __noinline void take_stack(void *ctx, u32 tid, u64 now_ns)
     u64 bytes = bytes_got(bpf_get_stack(ctx, r.frames, sizeof(r.frames), 0), sizeof(r.frames));
     r.hdr.aux = bytes / sizeof(u64);
     output(&r, __builtin_offsetof(struct rec_stack, frames) + bytes, now_ns);
-}
-
-/* To be called at the switch itself: the record has its time, which is how the two are joined. */
-static __always_inline void stack_of_sleep(void *ctx, struct task_struct *prev, bool preempt,
-                                           u32 prev_state, u64 now_ns)
-{
-    if (stack_states && !preempt && (prev_state & stack_states))
-        take_stack(ctx, prev->pid, now_ns);
 }
 
 /* Too large for a program's stack. Samples do not nest: each is taken in a hard interrupt. */

@@ -4,13 +4,14 @@
  * which the thread sleeps is also described by the switch-out record (sched.bpf.c), so one that
  * never ends is known too.
  */
-#include "channels.h"
+#include "syscalls.h"
+#include "datagrams.h"
+#include "framing.h"
+#include "missed_switches.h"
 #include "shared_words.h"
 #include "syscall_numbers.h"
 
-#define S_IFIFO_TYPE 1 /* S_IFIFO >> 12 */
 #define EVENTFD_BYTES 8
-#define FMODE_WRITE 2 /* include/linux/fs.h */
 
 /* What is to be known of a call's arguments. Those up to ARG_LAST_FD have a descriptor. */
 enum argument {
@@ -38,27 +39,50 @@ enum argument {
 
 /* A table, since nearly every call asks. */
 static const u8 arguments[NR_TABLE] = {
-    [NR_read] = ARG_FD_IN,           [NR_readv] = ARG_FD_IN,
-    [NR_pread64] = ARG_FD_IN,        [NR_preadv] = ARG_FD_IN,
-    [NR_preadv2] = ARG_FD_IN,        [NR_recvfrom] = ARG_FD_IN,
-    [NR_recvmsg] = ARG_FD_IN,        [NR_recvmmsg] = ARG_FD_IN,
-    [NR_write] = ARG_FD_OUT,         [NR_writev] = ARG_FD_OUT,
-    [NR_pwrite64] = ARG_FD_OUT,      [NR_pwritev] = ARG_FD_OUT,
-    [NR_pwritev2] = ARG_FD_OUT,      [NR_sendto] = ARG_FD_OUT,
-    [NR_sendmsg] = ARG_FD_OUT,       [NR_sendmmsg] = ARG_FD_OUT,
-    [NR_sendfile] = ARG_FD_OUT,      [NR_connect] = ARG_FD,
-    [NR_shutdown] = ARG_FD,          [NR_accept] = ARG_ACCEPT,
-    [NR_accept4] = ARG_ACCEPT,       [NR_close] = ARG_CLOSE,
-    [NR_splice] = ARG_SPLICE,        [NR_tee] = ARG_SPLICE,
-    [NR_vmsplice] = ARG_VMSPLICE,    [NR_open] = ARG_PATH_1,
-    [NR_creat] = ARG_PATH_1,         [NR_access] = ARG_PATH_1,
-    [NR_rename] = ARG_PATH_1,        [NR_unlink] = ARG_PATH_1,
-    [NR_openat] = ARG_PATH_2,        [NR_openat2] = ARG_PATH_2,
-    [NR_unlinkat] = ARG_PATH_2,      [NR_waitid] = ARG_SIGINFO_3,
-    [NR_futex] = ARG_FUTEX,          [NR_poll] = ARG_TIMEOUT_3,
-    [NR_epoll_wait] = ARG_TIMEOUT_4, [NR_epoll_pwait] = ARG_TIMEOUT_4,
-    [NR_ppoll] = ARG_TIMESPEC_3,     [NR_epoll_pwait2] = ARG_TIMESPEC_4,
-    [NR_select] = ARG_TIMESPEC_5,    [NR_pselect6] = ARG_TIMESPEC_5,
+    [NR_read] = ARG_FD_IN,
+    [NR_readv] = ARG_FD_IN,
+    [NR_pread64] = ARG_FD_IN,
+    [NR_preadv] = ARG_FD_IN,
+    [NR_preadv2] = ARG_FD_IN,
+    [NR_recvfrom] = ARG_FD_IN,
+    [NR_recvmsg] = ARG_FD_IN,
+    [NR_recvmmsg] = ARG_FD_IN,
+    [NR_write] = ARG_FD_OUT,
+    [NR_writev] = ARG_FD_OUT,
+    [NR_pwrite64] = ARG_FD_OUT,
+    [NR_pwritev] = ARG_FD_OUT,
+    [NR_pwritev2] = ARG_FD_OUT,
+    [NR_sendto] = ARG_FD_OUT,
+    [NR_sendmsg] = ARG_FD_OUT,
+    [NR_sendmmsg] = ARG_FD_OUT,
+    [NR_sendfile] = ARG_FD_OUT,
+    [NR_connect] = ARG_FD,
+    [NR_shutdown] = ARG_FD,
+    [NR_accept] = ARG_ACCEPT,
+    [NR_accept4] = ARG_ACCEPT,
+    [NR_close] = ARG_CLOSE,
+    [NR_splice] = ARG_SPLICE,
+    [NR_tee] = ARG_SPLICE,
+    [NR_vmsplice] = ARG_VMSPLICE,
+    [NR_openat] = ARG_PATH_2,
+    [NR_openat2] = ARG_PATH_2,
+    [NR_unlinkat] = ARG_PATH_2,
+    [NR_waitid] = ARG_SIGINFO_3,
+    [NR_futex] = ARG_FUTEX,
+    [NR_epoll_pwait] = ARG_TIMEOUT_4,
+    [NR_ppoll] = ARG_TIMESPEC_3,
+    [NR_epoll_pwait2] = ARG_TIMESPEC_4,
+    [NR_pselect6] = ARG_TIMESPEC_5,
+#if HAS_OLD_CALLS
+    [NR_open] = ARG_PATH_1,
+    [NR_creat] = ARG_PATH_1,
+    [NR_access] = ARG_PATH_1,
+    [NR_rename] = ARG_PATH_1,
+    [NR_unlink] = ARG_PATH_1,
+    [NR_poll] = ARG_TIMEOUT_3,
+    [NR_epoll_wait] = ARG_TIMEOUT_4,
+    [NR_select] = ARG_TIMESPEC_5,
+#endif
 };
 
 static __always_inline enum argument argument_of(u64 nr)
@@ -71,28 +95,18 @@ static __always_inline bool has_timeout(enum argument argument, struct pt_regs *
 {
     switch (argument) {
     case ARG_TIMEOUT_3:
-        return (s32)regs->dx > 0;
+        return (s32)CALL_ARG_3(regs) > 0;
     case ARG_TIMEOUT_4:
-        return (s32)regs->r10 > 0;
+        return (s32)CALL_ARG_4(regs) > 0;
     case ARG_TIMESPEC_3:
-        return regs->dx != 0;
+        return CALL_ARG_3(regs) != 0;
     case ARG_TIMESPEC_4:
-        return regs->r10 != 0;
+        return CALL_ARG_4(regs) != 0;
     case ARG_TIMESPEC_5:
-        return regs->r8 != 0;
+        return CALL_ARG_5(regs) != 0;
     default:
         return false;
     }
-}
-
-/* Eventfds share an inode with much else. */
-static __always_inline bool is_eventfd(struct file *file)
-{
-    char name[9] = {};
-    struct dentry *entry = READ(file, file, f_path.dentry);
-    const unsigned char *of_file = READ(dentry, entry, d_name.name);
-    bpf_probe_read_kernel(name, sizeof(name), of_file);
-    return __builtin_memcmp(name, "[eventfd]", sizeof(name)) == 0;
 }
 
 static __noinline void look_up_untyped(struct task_state *state, struct file *file,
@@ -173,7 +187,7 @@ static __always_inline void describe(struct task_state *state, struct task_struc
     if (argument == ARG_NONE)
         return;
     if (argument <= ARG_LAST_FD) {
-        u32 fd = regs->di;
+        u32 fd = CALL_ARG_1(regs);
         if (argument == ARG_VMSPLICE)
             state->inode = 0; /* both ends of a pipe have one inode, but are two files */
         if (argument == ARG_SPLICE) {
@@ -186,7 +200,7 @@ static __always_inline void describe(struct task_state *state, struct task_struc
                 .fd = state->fd,
                 .type = state->object_type,
             };
-            fd = nr == NR_tee ? regs->si : regs->dx;
+            fd = nr == NR_tee ? CALL_ARG_2(regs) : CALL_ARG_3(regs);
         }
         look_up(state, task, fd);
         if (argument == ARG_FD_IN && state->fd >= 0 && is_datagram(state->object_type))
@@ -197,32 +211,38 @@ static __always_inline void describe(struct task_state *state, struct task_struc
     }
     switch (argument) {
     case ARG_PATH_1:
-        state->arg = regs->di;
+        state->arg = CALL_ARG_1(regs);
         break;
     case ARG_PATH_2:
-        state->arg = regs->si;
+        state->arg = CALL_ARG_2(regs);
         break;
     case ARG_SIGINFO_3:
-        state->arg = regs->dx;
+        state->arg = CALL_ARG_3(regs);
         break;
     case ARG_FUTEX:
         state->inode = 0; /* what follows is no cached object */
         state->object_type = OBJECT_FUTEX;
-        state->ino = regs->di;
-        state->dev = regs->si;
-        state->fd = regs->dx;
+        state->ino = CALL_ARG_1(regs);
+        state->dev = CALL_ARG_2(regs);
+        state->fd = CALL_ARG_3(regs);
         break;
     default:
         break;
     }
 }
 
+__hidden __noinline void describe_sleeper(struct task_state *state, struct task_struct *task,
+                                          struct pt_regs *regs, long nr)
+{
+    describe(state, task, regs, nr);
+}
+
 /* The registers with which a thread entered the kernel: those of its call, if it is in one. */
-static __noinline void find_out(struct task_state *state)
+__hidden __noinline void find_out(struct task_state *state)
 {
     struct task_struct *task = bpf_get_current_task_btf();
     struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
-    long nr = regs->orig_ax;
+    long nr = CALL_NUMBER(regs);
     if (nr >= 0) {
         describe(state, task, regs, nr);
     } else {
@@ -398,7 +418,11 @@ static __noinline void emit_accept(const struct rec_syscall *sys, struct task_st
 
 static __always_inline bool opens(u64 nr)
 {
-    return nr == NR_openat || nr == NR_open || nr == NR_openat2 || nr == NR_creat;
+#if HAS_OLD_CALLS
+    if (nr == NR_open || nr == NR_creat)
+        return true;
+#endif
+    return nr == NR_openat || nr == NR_openat2;
 }
 
 /* Not inlined: the stack of its callers has no room for the path. */
@@ -419,6 +443,15 @@ static __noinline void emit_path(const struct rec_syscall *sys, struct task_stat
         path_bytes = 0;
     r.path_bytes = path_bytes;
     output(&r, __builtin_offsetof(struct rec_syscall_path, path) + path_bytes, sys->hdr.ts_ns);
+}
+
+static __always_inline bool makes_eventfd(u64 nr)
+{
+#if HAS_OLD_CALLS
+    if (nr == NR_eventfd)
+        return true;
+#endif
+    return nr == NR_eventfd2;
 }
 
 SEC("tp_btf/sys_exit")
@@ -449,8 +482,8 @@ int HOOK(on_sys_exit, struct pt_regs *regs, long ret)
     }
     enum argument argument = argument_of(state->nr);
     if (argument == ARG_NONE) {
-        if ((state->nr == NR_eventfd || state->nr == NR_eventfd2) && ret >= 0)
-            eventfd_born(state, task, ret, regs->di);
+        if (makes_eventfd(state->nr) && ret >= 0)
+            eventfd_born(state, task, ret, CALL_ARG_1(regs));
     } else if (argument <= ARG_LAST_FD) {
         if (argument == ARG_ACCEPT && ret >= 0 && state->fd >= 0) {
             look_up_rarely(state, task, ret);
@@ -462,7 +495,7 @@ int HOOK(on_sys_exit, struct pt_regs *regs, long ret)
         /* Of what is closed only the end of a connection matters. */
         bool matters = argument != ARG_CLOSE || (state->object_type & 0xff) == OBJECT_SOCKET;
         if (state->fd >= 0 && matters) {
-            emit_io(&sys, state, argument, regs->si);
+            emit_io(&sys, state, argument, CALL_ARG_2(regs));
             return 0;
         }
     } else if (argument == ARG_PATH_1 || argument == ARG_PATH_2) {

@@ -38,7 +38,7 @@ struct table_counts {
     u64 dropped[TABLES];
     u64 refused[TABLES];
 };
-struct table_counts table_counts[MAX_CPUS];
+extern struct table_counts table_counts[MAX_CPUS];
 
 #define EEXIST 17 /* include/uapi/asm-generic/errno-base.h */
 
@@ -47,8 +47,10 @@ static __always_inline void count_refused(enum table table)
     __sync_fetch_and_add(&table_counts[this_cpu()].refused[table], 1);
 }
 
-/* The result of an update with BPF_NOEXIST is counted. */
-static __always_inline long count_made(enum table table, long error)
+/* The result of an update with BPF_NOEXIST is counted. Only its lower half is the result before
+ * Linux 6.4: maps returned an int then, and programs call them past the helper (commit d7ba4cc900bf
+ * "bpf: return long from bpf_map_ops funcs"). */
+static __always_inline int count_made(enum table table, int error)
 {
     if (!error)
         __sync_fetch_and_add(&table_counts[this_cpu()].made[table], 1);
@@ -68,10 +70,12 @@ static __always_inline void count_dropped(enum table table, long error)
     count_made(table, bpf_map_update_elem(map, key, value, BPF_NOEXIST))
 
 /* Adds an element or puts it in the place of the one that is there. */
-#define PUT(table, map, key, value)                                                                \
-    do {                                                                                           \
-        if (ADD(table, map, key, value) == -EEXIST)                                                \
-            bpf_map_update_elem(map, key, value, BPF_ANY);                                         \
-    } while (0)
+static __always_inline void put_element(enum table table, void *map, const void *key,
+                                        const void *value)
+{
+    if (ADD(table, map, key, value) == -EEXIST)
+        bpf_map_update_elem(map, key, value, BPF_ANY);
+}
+#define PUT(table, map, key, value) put_element(table, map, key, value)
 
 #define DROP(table, map, key) count_dropped(table, bpf_map_delete_elem(map, key))

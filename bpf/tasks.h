@@ -5,11 +5,22 @@
  * clock: so what it said is remembered, of each thread and of that which a CPU has.
  */
 #pragma once
+#include "kernel_types.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
 #include "ring.h"
 #include "tables.h"
 
-const volatile bool can_cast = false; /* the kernel has bpf_rdonly_cast(): Linux 6.2 */
+extern const volatile bool can_cast; /* the kernel has bpf_rdonly_cast(): Linux 6.2 */
 
+/*
+ * What follows `___` is not looked at when a program is loaded; it differs from source to source
+ * (SOURCE: bpf/Makefile), since bpftool's linker takes no kernel function twice ("libbpf: do not
+ * resolve size on duplicate FUNCs", October 2024, is what Debian 12's lacks).
+ */
+#define OF_SOURCE_(name, source) name##___##source
+#define OF_SOURCE(name, source) OF_SOURCE_(name, source)
+#define bpf_rdonly_cast OF_SOURCE(bpf_rdonly_cast, SOURCE)
 extern void *bpf_rdonly_cast(const void *address, u32 type_id) __ksym __weak;
 
 /* What the running system call moved through a socket: its last transfer. */
@@ -85,14 +96,14 @@ struct task_mark {
     u64 index;
 };
 
-struct {
+extern struct tasks_map {
     __uint(type, BPF_MAP_TYPE_TASK_STORAGE);
     __uint(map_flags, BPF_F_NO_PREALLOC);
     __type(key, int);
     __type(value, struct task_mark);
 } tasks SEC(".maps");
 
-struct {
+extern struct states_map {
     __uint(type, BPF_MAP_TYPE_ARRAY);
     __uint(max_entries, MOST_TRACED);
     __type(key, u32);
@@ -100,7 +111,7 @@ struct {
 } states SEC(".maps");
 
 /* Elements that dead threads have left; those from `fresh_state` on nobody has had yet. */
-struct {
+extern struct free_states_map {
     __uint(type, BPF_MAP_TYPE_QUEUE);
     __uint(max_entries, MOST_TRACED);
     __type(value, u32);
@@ -112,7 +123,7 @@ struct marks {
     u64 generation; /* changes with every mark that is made or ends */
     u64 pad[6];     /* a cache line of their own: they are read always and written seldom */
 };
-struct marks marks __attribute__((aligned(64)));
+extern struct marks marks;
 
 #define INDEX_BITS 17
 #define INDEX_MASK ((1ULL << INDEX_BITS) - 1)
@@ -123,7 +134,7 @@ struct marks marks __attribute__((aligned(64)));
  */
 #define KNOWN_TASKS 65536
 
-struct {
+extern struct known_tasks_map {
     __uint(type, BPF_MAP_TYPE_ARRAY);
     __uint(max_entries, KNOWN_TASKS);
     __type(key, u32);
@@ -138,10 +149,10 @@ struct cpu_task {
     u64 regs;   /* an address on its way to being a number: verifiers let none be subtracted from */
     u64 pad[5]; /* a cache line each */
 };
-static struct cpu_task cpu_tasks[MAX_CPUS];
+extern struct cpu_task cpu_tasks[MAX_CPUS];
 
 /* Where the registers of user space lie in a kernel stack; the same in all (task_pt_regs()). */
-static u64 registers_offset;
+extern u64 registers_offset;
 
 /* Of a thread, at this generation: the word but for the index. By its number and when it began, as
  * the number may be another's before on_sched_process_free() runs. */

@@ -9,7 +9,8 @@
  * and copying them does not matter: what is told is the way of the last piece. Datagrams of UDP are
  * told by their sk_buff (see datagrams.bpf.c), if they are whole: of fragments nothing is told.
  */
-#include "probe.h"
+#include "datagrams.h"
+#include "held.h"
 
 #define IFF_LOOPBACK 8
 

@@ -8,8 +8,11 @@ fn main() {
     println!("cargo::rerun-if-changed={}", bpf.display());
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let object = out.join("rpcprobe.bpf.o");
+    let jobs = std::env::var("NUM_JOBS").unwrap_or_else(|_| "1".into());
     let status = Command::new("make")
+        .env_remove("MAKEFLAGS") // of a make that runs cargo: its jobs are not ours
         .arg("--no-print-directory")
+        .arg(format!("--jobs={jobs}"))
         .arg("-C")
         .arg(&bpf)
         .arg(format!("OBJECT={}", object.display()))

@@ -120,6 +120,16 @@ pub struct WantedArgs {
     pub request: Vec<Rule>,
 }
 
+/// What is known of the kernel.
+#[derive(Debug, Args)]
+pub struct TypesArgs {
+    /// Take the layout of the kernel's structures from FILE, not from /sys/kernel/btf/vmlinux: BTF of this
+    /// kernel, whole or minimized by `bpftool gen min_core_btf`. What there is to attach to, the kernel
+    /// itself still has to say
+    #[arg(long, value_name = "FILE")]
+    pub btf: Option<PathBuf>,
+}
+
 /// How a capture is taken.
 #[derive(Debug, Args)]
 pub struct CaptureArgs {
@@ -161,6 +171,8 @@ pub struct CaptureArgs {
     /// machines with many CPUs)
     #[arg(long, value_name = "KIB", value_parser = clap::value_parser!(u32).range(4..=1_048_576))]
     pub ring_kib: Option<u32>,
+    #[command(flatten)]
+    pub types: TypesArgs,
     /// Print no report at the end, nor how far its making is
     #[arg(short, long, conflicts_with = "json")]
     pub quiet: bool,
@@ -352,6 +364,8 @@ pub struct DoctorArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    pub types: TypesArgs,
 }
 
 fn parse_label(text: &str) -> Result<(String, String), String> {

@@ -65,7 +65,19 @@ fn object(dir: &Path) -> PathBuf {
     }
     let object = dir.join("records.bpf.o");
     let mut clang = Command::new(compiler())
-        .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-std=gnu11", "-x", "c", "-c", "-I"])
+        .args([
+            "-target",
+            "bpf",
+            "-D__TARGET_ARCH_x86",
+            "-mcpu=v3",
+            "-O2",
+            "-g",
+            "-std=gnu11",
+            "-x",
+            "c",
+            "-c",
+            "-I",
+        ])
         .arg(bpf())
         .args([Path::new("-"), Path::new("-o"), &object])
         .stdin(Stdio::piped())

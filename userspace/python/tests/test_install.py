@@ -89,8 +89,8 @@ def test_what_the_system_lacks_is_named_before_anything_is_compiled(tmp_path: Pa
     """All that is needed, but clang."""
     tools = tmp_path / "tools"
     tools.mkdir()
-    for name in ("sh", "make", "gcc", "pkg-config", "cargo", "rustc"):
-        found = shutil.which(name)
+    for name in ("sh", "make", "gcc", "pkg-config", "cargo", "rustc", "bpftool"):
+        found = shutil.which(name, path=os.environ["PATH"] + ":/usr/sbin:/sbin")
         assert found, name
         (tools / name).symlink_to(found)
     venv.create(tmp_path / "venv", with_pip=True)

@@ -1,13 +1,15 @@
 //! `rpcprobe doctor`: what this kernel allows, and what that means for each category.
 
 use std::io::Write;
+use std::path::PathBuf;
 
 use anyhow::Result;
 use serde::Serialize;
 
 use crate::capture::manifest::{Hook, Sleeps, Stacks};
 use crate::cli::DoctorArgs;
-use crate::probe::{self, hooks::HOOKS, Config};
+use crate::probe::{self, Config};
+use crate::report::escape;
 
 /// What was found, and what follows.
 #[derive(Debug, Serialize)]
@@ -16,13 +18,60 @@ struct Findings {
     machine: String,
     root: bool,
     btf: Option<String>,
-    lockdown: Option<String>,
+    /// The file that tells the layout of structures instead of the kernel (`--btf`).
+    btf_file: Option<PathBuf>,
+    lockdown: Lockdown,
+    /// As they were attached just now; where that failed, as they would be.
     hooks: Vec<Hook>,
     /// Whether all programs were loaded and attached just now.
     loads: Result<(), String>,
     /// Likewise with what `--stacks` adds.
     stacks: Result<(), String>,
     categories: Vec<CategoryEvidence>,
+}
+
+/// The kernel's lockdown (kernel_lockdown(7)), which at `confidentiality` refuses what reads kernel memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Lockdown {
+    /// `none`, `integrity` or `confidentiality`.
+    Mode(String),
+    /// The kernel has none: it was built, or started, without.
+    NotInUse,
+    /// Why it cannot be seen.
+    Unknown(String),
+}
+
+/// What security modules show their state in, where it is mounted.
+const SECURITY: &str = "/sys/kernel/security";
+
+/// `mounts` is /proc/self/mounts, `file` what can be read of securityfs' `lockdown`.
+fn lockdown(mounts: &str, file: std::io::Result<String>) -> Lockdown {
+    let mounted = mounts.lines().any(|line| {
+        let mut words = line.split(' ').skip(1);
+        words.next() == Some(SECURITY) && words.next() == Some("securityfs")
+    });
+    match file {
+        Ok(text) => match text.split_once('[').and_then(|(_, rest)| rest.split_once(']')) {
+            Some((mode, _)) => Lockdown::Mode(mode.to_owned()),
+            None => Lockdown::Unknown(format!("{SECURITY}/lockdown has {:?}", text.trim())),
+        },
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Lockdown::Unknown(format!("{SECURITY}/lockdown: {error}"))
+        }
+        Err(_) if mounted => Lockdown::NotInUse,
+        Err(_) => Lockdown::Unknown(format!("securityfs is not mounted at {SECURITY}")),
+    }
+}
+
+impl std::fmt::Display for Lockdown {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Lockdown::Mode(mode) => f.write_str(mode),
+            Lockdown::NotInUse => f.write_str("not in use"),
+            Lockdown::Unknown(why) => write!(f, "not known: {why}"),
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -33,7 +82,7 @@ struct CategoryEvidence {
 }
 
 pub fn doctor(args: DoctorArgs) -> Result<i32> {
-    let findings = examine();
+    let findings = examine(args.types.btf);
     let ok = findings.loads.is_ok();
     let stdout = std::io::stdout();
     let mut out = std::io::BufWriter::new(stdout.lock());
@@ -47,16 +96,9 @@ pub fn doctor(args: DoctorArgs) -> Result<i32> {
     Ok(if ok { 0 } else { 1 })
 }
 
-fn examine() -> Findings {
+fn examine(btf_file: Option<PathBuf>) -> Findings {
     let read = |path: &str| std::fs::read_to_string(path).ok().map(|text| text.trim().to_string());
-    let btf = probe::kernel_btf();
-    let hooks = match &btf {
-        Ok(btf) => HOOKS
-            .iter()
-            .map(|spec| probe::describe(spec, probe::hook_present(spec, btf).err()))
-            .collect(),
-        Err(_) => Vec::new(),
-    };
+    let types = probe::kernel_types();
     let loads = |stacks| {
         let (scope_target, keep_paths, ring_bytes_per_cpu) = (false, true, 64 << 10);
         let (keep_methods, attaching) = (true, true); // needs more
@@ -68,26 +110,35 @@ fn examine() -> Findings {
             stacks,
             attaching,
             requests: Vec::new(),
+            btf: btf_file.clone(),
         };
         let probe = probe::Probe::attach(&config);
-        probe.map(drop).map_err(|error| format!("{error:#}"))
+        probe.map(|probe| probe.hooks.clone()).map_err(|error| format!("{error:#}"))
     };
     let stacks = loads(Some(Stacks { sample_hz: 1, sleeps: Sleeps::All }));
     let loads = stacks.clone().or_else(|_| loads(None));
+    let hooks = match (&loads, &types) {
+        (Ok(attached), _) => attached.clone(),
+        (Err(_), Ok(types)) => {
+            let expected = |spec| probe::describe(spec, probe::hook_present(spec, types).err());
+            probe::chosen(types).into_iter().map(expected).collect()
+        }
+        (Err(_), Err(_)) => Vec::new(),
+    };
     let categories = categories(&hooks);
     Findings {
         kernel: read("/proc/sys/kernel/osrelease").unwrap_or_default(),
         machine: std::env::consts::ARCH.into(),
         root: probe::check_privilege().is_ok(),
-        btf: btf.err().map(|error| format!("{error:#}")),
-        lockdown: read("/sys/kernel/security/lockdown").and_then(|text| {
-            let begin = text.find('[')? + 1;
-            let end = text.find(']')?;
-            text.get(begin..end).map(str::to_string)
-        }),
+        btf: types.err().map(|error| format!("{error:#}")),
+        btf_file,
+        lockdown: lockdown(
+            &read("/proc/self/mounts").unwrap_or_default(),
+            std::fs::read_to_string(format!("{SECURITY}/lockdown")),
+        ),
         hooks,
-        loads,
-        stacks,
+        loads: loads.map(drop),
+        stacks: stacks.map(drop),
         categories,
     }
 }
@@ -120,9 +171,25 @@ fn categories(hooks: &[Hook]) -> Vec<CategoryEvidence> {
         },
         measured("steal", "as the guest's kernel is told, when that is most of a stretch"),
         measured("lock", "futex waits; `by` is the waker"),
-        measured("journal", "uninterruptible waits ended by a jbd2 thread"),
+        if has("jbd2_start_commit") && has("jbd2_end_commit") {
+            measured("journal", "uninterruptible waits ended by a jbd2 thread; `cause` its phase")
+        } else {
+            measured("journal", "uninterruptible waits ended by a jbd2 thread, phases not known")
+        },
         measured("block_io", "uninterruptible waits accounted as I/O"),
         measured("queue.pipe", "end of the write to begin of the read"),
+        if has("sock_send_length") && has("sock_recv_length") {
+            measured("queue.socket", "end of the send, or arrival, to begin of the receive")
+        } else if has("inet_sendmsg") && has("inet_recvmsg") {
+            measured("queue.socket", "the same, by the exits of the functions below the calls")
+        } else {
+            without("queue.socket", "no requests over sockets here")
+        },
+        if has("net_dev_start_xmit") && has("netif_receive_skb") {
+            measured("wire.*", "packets' way between the devices of this machine")
+        } else {
+            without("wire.*", "packets are not followed here")
+        },
         measured("sleep", "waits in nanosleep, or ended by a timer"),
         measured("idle.peer", "waits ended from outside the traced processes; opaque inside"),
     ]
@@ -138,7 +205,10 @@ fn print(out: &mut dyn Write, findings: &Findings) -> Result<()> {
     writeln!(out, "kernel    {} ({})", findings.kernel, findings.machine)?;
     writeln!(out, "root      {}", yes(findings.root))?;
     writeln!(out, "BTF       {}", findings.btf.as_deref().unwrap_or("yes"))?;
-    writeln!(out, "lockdown  {}", findings.lockdown.as_deref().unwrap_or("not in use"))?;
+    if let Some(file) = &findings.btf_file {
+        writeln!(out, "layouts   {} (--btf)", escape(&file.to_string_lossy()))?;
+    }
+    writeln!(out, "lockdown  {}", findings.lockdown)?;
     match &findings.stacks {
         Ok(()) => writeln!(out, "stacks    yes")?,
         Err(why) => writeln!(out, "stacks    no: {why}")?,
@@ -161,4 +231,37 @@ fn print(out: &mut dyn Write, findings: &Findings) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Error, ErrorKind};
+
+    use super::*;
+
+    const MOUNTED: &str =
+        "sysfs /sys sysfs rw 0 0\nsecurityfs /sys/kernel/security securityfs rw 0 0";
+
+    #[test]
+    fn lockdown_is_the_mode_in_brackets() {
+        let file = Ok("none [integrity] confidentiality\n".to_owned());
+        assert_eq!(lockdown(MOUNTED, file), Lockdown::Mode("integrity".into()));
+        assert_eq!(lockdown(MOUNTED, Err(ErrorKind::NotFound.into())), Lockdown::NotInUse);
+    }
+
+    #[test]
+    fn lockdown_that_cannot_be_seen_is_not_known() {
+        let unknown = |mounts, file| match lockdown(mounts, file) {
+            Lockdown::Unknown(why) => why,
+            other => panic!("{other:?}"),
+        };
+        let absent = || Error::from(ErrorKind::NotFound);
+        let elsewhere = "securityfs /mnt securityfs rw 0 0\nnone /sys/kernel/security tmpfs rw 0 0";
+        for mounts in ["", elsewhere] {
+            assert!(unknown(mounts, Err(absent())).contains("not mounted"), "{mounts}");
+        }
+        let denied = unknown(MOUNTED, Err(ErrorKind::PermissionDenied.into()));
+        assert!(denied.contains("denied"), "{denied}");
+        assert!(unknown(MOUNTED, Ok("nothing of the kind".into())).contains("kind"));
+    }
 }

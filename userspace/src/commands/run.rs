@@ -60,6 +60,7 @@ pub(super) fn config(args: &CaptureArgs, attaching: bool) -> Result<Config> {
         stacks: args.stacks.map(|sample_hz| Stacks { sample_hz, sleeps: args.sleep_stacks }),
         attaching,
         requests: args.wanted.request.clone(),
+        btf: args.types.btf.clone(),
     })
 }
 

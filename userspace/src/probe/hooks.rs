@@ -5,6 +5,10 @@
 pub enum Means {
     /// BTF raw tracepoint of this name.
     Tracepoint(&'static str),
+    /// Entry of this kernel function (fentry).
+    FunctionEntry(&'static str),
+    /// Its exit (fexit).
+    FunctionExit(&'static str),
     /// Software perf event with period 1 on every CPU: `PERF_COUNT_SW_*` number.
     SoftwareEvent(u64),
     /// The CPU clock on every CPU, at the rate asked for; only with `--stacks`.
@@ -22,6 +26,8 @@ pub struct HookSpec {
     pub required: bool,
     /// What cannot be told without it.
     pub purpose: &'static str,
+    /// The tracepoint that tells the same: attached only where the kernel does not have that.
+    pub instead_of: Option<&'static str>,
 }
 
 /// `PERF_COUNT_SW_PAGE_FAULTS_MIN`, include/uapi/linux/perf_event.h
@@ -36,6 +42,7 @@ macro_rules! tp {
             means: Means::Tracepoint($name),
             required: true,
             purpose: $purpose,
+            instead_of: None,
         }
     };
     ($program:literal, $name:literal, optional, $purpose:literal) => {
@@ -44,9 +51,25 @@ macro_rules! tp {
             means: Means::Tracepoint($name),
             required: false,
             purpose: $purpose,
+            instead_of: None,
         }
     };
 }
+
+/// A function in place of a tracepoint that older kernels lack.
+macro_rules! instead {
+    ($of:literal, $program:literal, $means:expr, $purpose:literal) => {
+        HookSpec {
+            program: $program,
+            means: $means,
+            required: false,
+            purpose: $purpose,
+            instead_of: Some($of),
+        }
+    };
+}
+
+use Means::{FunctionEntry, FunctionExit};
 
 #[rustfmt::skip]
 pub const HOOKS: &[HookSpec] = &[
@@ -63,16 +86,27 @@ pub const HOOKS: &[HookSpec] = &[
     tp!("on_sys_exit", "sys_exit", required, "user against kernel time, bytes moved"),
     tp!("on_sock_send_length", "sock_send_length", optional, "requests over sockets"),
     tp!("on_sock_recv_length", "sock_recv_length", optional, "requests over sockets"),
+    instead!("sock_send_length", "on_inet_sendmsg", FunctionExit("inet_sendmsg"), "requests over TCP and UDP"),
+    instead!("sock_send_length", "on_inet6_sendmsg", FunctionExit("inet6_sendmsg"), "requests over TCP and UDP with IPv6"),
+    instead!("sock_send_length", "on_unix_stream_sendmsg", FunctionExit("unix_stream_sendmsg"), "requests over Unix sockets"),
+    instead!("sock_send_length", "on_unix_dgram_sendmsg", FunctionExit("unix_dgram_sendmsg"), "datagrams over Unix sockets"),
+    instead!("sock_send_length", "on_inet_sendpage", FunctionExit("inet_sendpage"), "what sendfile() sends over TCP"),
+    instead!("sock_send_length", "on_unix_stream_sendpage", FunctionExit("unix_stream_sendpage"), "what sendfile() sends over Unix sockets"),
+    instead!("sock_recv_length", "on_inet_recvmsg", FunctionExit("inet_recvmsg"), "requests over TCP and UDP"),
+    instead!("sock_recv_length", "on_inet6_recvmsg", FunctionExit("inet6_recvmsg"), "requests over TCP and UDP with IPv6"),
+    instead!("sock_recv_length", "on_unix_stream_recvmsg", FunctionExit("unix_stream_recvmsg"), "requests over Unix sockets"),
+    instead!("sock_recv_length", "on_unix_dgram_recvmsg", FunctionExit("__unix_dgram_recvmsg"), "datagrams over Unix sockets"),
     tp!("on_inet_sock_set_state", "inet_sock_set_state", optional, "connections that wait to be accepted"),
     tp!("on_net_dev_queue", "net_dev_queue", optional, "datagrams over UDP; queues of network devices"),
     tp!("on_skb_copy_datagram_iovec", "skb_copy_datagram_iovec", optional, "which datagram a read takes"),
     tp!("on_sk_data_ready", "sk_data_ready", optional, "datagrams over UDP and Unix sockets; how long bytes from elsewhere waited to be read"),
+    instead!("sk_data_ready", "on_sock_def_readable", FunctionEntry("sock_def_readable"), "datagrams over UDP and Unix sockets; how long bytes from elsewhere waited to be read"),
     tp!("on_net_dev_start_xmit", "net_dev_start_xmit", optional, "queues of network devices"),
     tp!("on_netif_receive_skb", "netif_receive_skb", optional, "the way between network devices"),
     tp!("on_page_fault_user", "page_fault_user", optional, "page faults"),
     tp!("on_page_fault_kernel", "page_fault_kernel", optional, "page faults inside system calls"),
-    HookSpec { program: "on_minor_fault_end", means: Means::SoftwareEvent(SW_PAGE_FAULTS_MIN), required: false, purpose: "ends of minor page faults" },
-    HookSpec { program: "on_major_fault_end", means: Means::SoftwareEvent(SW_PAGE_FAULTS_MAJ), required: false, purpose: "ends of major page faults" },
+    HookSpec { program: "on_minor_fault_end", means: Means::SoftwareEvent(SW_PAGE_FAULTS_MIN), required: false, purpose: "ends of minor page faults", instead_of: None },
+    HookSpec { program: "on_major_fault_end", means: Means::SoftwareEvent(SW_PAGE_FAULTS_MAJ), required: false, purpose: "ends of major page faults", instead_of: None },
     tp!("on_softirq_entry", "softirq_entry", optional, "soft interrupts; context of wake-ups"),
     tp!("on_softirq_exit", "softirq_exit", optional, "soft interrupts; context of wake-ups"),
     tp!("on_irq_handler_entry", "irq_handler_entry", optional, "device interrupts; context of wake-ups"),
@@ -104,8 +138,8 @@ pub const HOOKS: &[HookSpec] = &[
     tp!("on_workqueue_execute_start", "workqueue_execute_start", optional, "whom kernel workers work for"),
     tp!("on_workqueue_execute_end", "workqueue_execute_end", optional, "whom kernel workers work for"),
     tp!("on_balance_dirty_pages", "balance_dirty_pages", optional, "throttling of writers"),
-    HookSpec { program: "on_cpu_clock", means: Means::CpuClock, required: false, purpose: "samples of stacks (--stacks)" },
-    HookSpec { program: "mark", means: Means::Iterator("task"), required: true, purpose: "threads that run already" },
-    HookSpec { program: "learn_files", means: Means::Iterator("task_file"), required: true, purpose: "channels that are open already" },
-    HookSpec { program: "look_at_files", means: Means::Iterator("task_file"), required: true, purpose: "bytes under way in channels that are open already" },
+    HookSpec { program: "on_cpu_clock", means: Means::CpuClock, required: false, purpose: "samples of stacks (--stacks)", instead_of: None },
+    HookSpec { program: "mark", means: Means::Iterator("task"), required: true, purpose: "threads that run already", instead_of: None },
+    HookSpec { program: "learn_files", means: Means::Iterator("task_file"), required: true, purpose: "channels that are open already", instead_of: None },
+    HookSpec { program: "look_at_files", means: Means::Iterator("task_file"), required: true, purpose: "bytes under way in channels that are open already", instead_of: None },
 ];

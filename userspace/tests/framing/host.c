@@ -50,7 +50,7 @@ static void *bytes_of(u32 count)
     return bytes;
 }
 
-/* A call has moved bytes; in the kernel look_at_frames(), bpf/sockets.bpf.c, decides whether they
+/* A call has moved bytes; in the kernel look_at_frames(), bpf/sockets.h, decides whether they
  * are looked at. */
 static void moved(u64 channel, u8 *bytes, u32 count, u64 end, bool is_write)
 {

@@ -16,6 +16,7 @@ typedef long long s64;
 #undef __always_inline
 #define __always_inline inline __attribute__((always_inline))
 #define __noinline __attribute__((noinline))
+#define __hidden
 #define barrier() __asm__ volatile("" ::: "memory")
 #define barrier_var(var) __asm__ volatile("" : "+r"(var))
 #define SEC(name)
@@ -137,6 +138,10 @@ static void record_told(const void *record);
 struct pt_regs {
     unsigned long di, si, dx, r10;
 };
+#define CALL_ARG_2(regs) ((regs)->si)
+#define CALL_ARG_3(regs) ((regs)->dx)
+#define CALL_ARG_4(regs) ((regs)->r10)
+#define STORE_LAST(address, value) __atomic_store_n(address, value, __ATOMIC_RELEASE)
 
 struct socket_transfer {
     u64 channel;

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* x86-64. */
+#pragma once
+
+/* arch/x86/include/asm/ptrace.h */
+struct pt_regs {
+    unsigned long r10;
+    unsigned long r8;
+    unsigned long orig_ax; /* number of the system call; negative outside of one */
+    unsigned long dx;
+    unsigned long si;
+    unsigned long di;
+    unsigned long ip;
+} __attribute__((preserve_access_index));
+
+/* Of registers with which a thread entered the kernel. */
+#define CALL_NUMBER(regs) ((long)(regs)->orig_ax)
+#define CALL_ARG_1(regs) ((regs)->di)
+#define CALL_ARG_2(regs) ((regs)->si)
+#define CALL_ARG_3(regs) ((regs)->dx)
+#define CALL_ARG_4(regs) ((regs)->r10)
+#define CALL_ARG_5(regs) ((regs)->r8)
+#define USER_ADDRESS(regs) ((regs)->ip)
+
+#define PAGE_SHIFT 12
+
+/* A store that other CPUs see after all that come before it. x86 keeps the order of stores, so it
+ * is only the compiler that must. */
+#define STORE_LAST(address, value)                                                                 \
+    do {                                                                                           \
+        barrier();                                                                                 \
+        *(volatile typeof(*(address)) *)(address) = (value);                                       \
+    } while (0)

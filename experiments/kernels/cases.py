@@ -1,0 +1,70 @@
+"""What must be found of each workload."""
+
+from dataclasses import dataclass
+
+KERNEL_WAITS = ("journal", "block_io", "writeback", "lock")
+# Of the sum over all requests: what is injected takes its time to begin and to end, and in a guest in
+# software emulation that takes 8 to 15 times as long.
+SHARE_LOW, SHARE_HIGH = 0.9, 1.25
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A cause that the workload injects: its amount must be in these categories.
+
+    Either the workload knows what it spent (`log`, a file of its own, and `column`, in ns), or it is the same for
+    every request (`each_ns`).
+    """
+
+    categories: tuple[str, ...]
+    log: str | None = None
+    column: str | None = None
+    each_ns: int | None = None
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    kind: str
+    method: str | None = None
+    cause: Cause | None = None
+    # A category, and how the detail of its segments begins: at least half of the requests must have such a one.
+    told: tuple[str, str] | None = None
+    # Also in the short form.
+    quick: bool = False
+
+
+CASES = (
+    Case("frpc, pipes", "pipe", quick=True),
+    Case("frpc, futex", "shm", quick=True),
+    Case("frpc, Unix socket", "unix"),
+    Case("echo, TCP", "tcp", quick=True),
+    Case("echo, TCP, epoll", "tcp"),
+    Case("echo, TCP, a connection each", "tcp"),
+    Case("echo, IPv6", "tcp"),
+    Case("echo, TCP, 1 MB", "tcp"),
+    Case("echo, Unix", "unix", quick=True),
+    Case("echo, socket pair", "unix"),
+    Case("echo, UDP", "udp", quick=True),
+    Case("echo, UDP, IPv6", "udp"),
+    Case("echo, Unix datagrams", "unix"),
+    Case("echo, Unix, SEQPACKET", "unix"),
+    Case("HTTP/1", "http1", method="GET /asked", quick=True),
+    Case("HTTP/1, sendfile", "http1", method="GET /asked"),
+    Case("gRPC", "http2", method="/greeter.Greeter/SayHello"),
+    Case("ONC RPC, UDP", "oncrpc"),
+    Case("ONC RPC, TCP", "oncrpc"),
+    Case("Redis", "resp"),
+    Case("computing", "unix", cause=Cause(("user",), "user_spin.csv", "cpu_ns")),
+    Case("a sleep, 20 ms", "tcp", cause=Cause(("sleep",), each_ns=20_000_000), quick=True),
+    Case("a mutex", "pipe", cause=Cause(("lock",), "mutex.csv", "lock_ns")),
+    Case(
+        "fsync, ext4",
+        "pipe",
+        cause=Cause(KERNEL_WAITS, "fsync.csv", "asleep_ns"),
+        # Only with jbd2's tracepoints is it known which commit.
+        told=("journal", "commit of transaction "),
+        quick=True,
+    ),
+    Case("netem, 5 ms", "tcp", cause=Cause(("wire.qdisc", "wire.link"), each_ns=10_000_000)),
+)

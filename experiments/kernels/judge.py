@@ -1,0 +1,163 @@
+"""Whether a kernel's capture holds what the workloads did."""
+
+import json
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.parquet
+from cases import SHARE_HIGH, SHARE_LOW, Case, Cause
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "ground_truth"))
+
+from truth import UNKNOWN, load_log  # noqa: E402
+
+# Attached only when they are asked for, so not in every capture.
+ON_REQUEST = ("sw:cpu-clock", "task:", "task_file:")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    name: str
+    passed: bool
+    # What was found; where it failed, why.
+    note: str
+    skipped: bool = False
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What observe.py left."""
+
+    folder: Path
+    windows: dict[str, dict]
+    requests: list[dict]
+    # By request, in order.
+    segments: dict[int, list[dict]]
+    hooks: dict[str, str | None]
+    doctor: dict
+    facts: dict
+
+
+def read_segments(capture: Path) -> dict[int, list[dict]]:
+    columns = ["request_id", "seq", "start_ns", "duration_ns", "category", "detail"]
+    table = pyarrow.parquet.read_table(capture / "segments.parquet", columns=columns)
+    of: dict[int, list[dict]] = defaultdict(list)
+    for segment in table.to_pylist():
+        of[segment["request_id"]].append(segment)
+    for segments in of.values():
+        segments.sort(key=lambda segment: segment["seq"])
+    return of
+
+
+def tiles(request: dict, segments: list[dict]) -> bool:
+    """Whether segments follow one another from the request's begin to its end."""
+    reached_ns = request["start_ns"]
+    for segment in segments:
+        if segment["start_ns"] != reached_ns or segment["duration_ns"] <= 0:
+            return False
+        reached_ns += segment["duration_ns"]
+    return reached_ns == request["start_ns"] + request["latency_ns"]
+
+
+def load(rpcprobe: Path, folder: Path) -> Observed:
+    capture = folder / "capture"
+    argv = [str(rpcprobe), "requests", str(capture), "-n", "0", "--sort", "start", "--json"]
+    said = subprocess.run(argv, check=True, capture_output=True).stdout
+    manifest = json.loads((capture / "manifest.json").read_text())
+    return Observed(
+        folder=folder,
+        windows={w["name"]: w for w in json.loads((folder / "windows.json").read_text())},
+        requests=json.loads(said)["requests"],
+        segments=read_segments(capture),
+        hooks={hook["name"]: hook["attached_as"] for hook in manifest["hooks"]},
+        doctor=json.loads((folder / "doctor.json").read_text()),
+        facts=json.loads((folder / "facts.json").read_text()),
+    )
+
+
+def judge_doctor(observed: Observed) -> Verdict:
+    """What doctor says is attached must be what a capture had attached."""
+
+    def always(name: str) -> bool:
+        return not name.startswith(ON_REQUEST)
+
+    said = {h["name"]: h["attached_as"] for h in observed.doctor["hooks"] if always(h["name"])}
+    had = {name: means for name, means in observed.hooks.items() if always(name)}
+    problems = [
+        f"{name}: doctor says {said.get(name)}, the capture had {had.get(name)}"
+        for name in sorted(said.keys() | had.keys())
+        if name not in said or name not in had or said[name] != had[name]
+    ]
+    if not observed.facts["securityfs_mounted"] and "unknown" not in (
+        observed.doctor["lockdown"] or ()
+    ):
+        problems.append(f"cannot see lockdown, says {observed.doctor['lockdown']}")
+    means = Counter(means for means in had.values() if means)
+    absent = sorted(name for name, means in had.items() if not means)
+    note = ", ".join(f"{n} {name}" for name, n in sorted(means.items()))
+    note += f"; absent: {', '.join(absent)}" if absent else ""
+    return Verdict("doctor", not problems, "; ".join(problems) or note)
+
+
+def share_found(observed: Observed, cause: Cause, requests: list[dict]) -> float:
+    """Attributed to the cause's categories, over what was injected; sums over all requests."""
+    if cause.log is None:
+        injected_ns = cause.each_ns * len(requests)
+        found = requests
+    else:
+        rows = load_log(observed.folder / cause.log)
+        rows = [row for row in rows if row[cause.column] != UNKNOWN]
+        injected_ns = sum(row[cause.column] for row in rows)
+        spans = [(row["start_ns"], row["end_ns"]) for row in rows]
+        found = [r for r in requests if any(begin <= r["start_ns"] < end for begin, end in spans)]
+    if not injected_ns:
+        return float("nan")
+    attributed_ns = sum(r["category_ns"].get(c) or 0 for r in found for c in cause.categories)
+    return attributed_ns / injected_ns
+
+
+def judge(observed: Observed, case: Case) -> Verdict:
+    window = observed.windows[case.name]
+    if why := window.get("skipped"):
+        return Verdict(case.name, True, why, skipped=True)
+    if why := window.get("failed"):
+        return Verdict(case.name, False, f"the workload: {why}")
+    requests = [
+        r
+        for r in observed.requests
+        if r["kind"] == case.kind and window["begin_ns"] <= r["start_ns"] < window["end_ns"]
+    ]
+    complete = [r for r in requests if r["complete"]]
+    notes = [f"{len(complete)} of {window['requests']}"]
+    problems = []
+    if len(complete) != window["requests"]:
+        problems.append(f"{len(complete)} requests instead of {window['requests']}")
+    reasons = Counter(r["reason"] for r in requests if not r["complete"])
+    problems += [f"{n} incomplete: {reason}" for reason, n in reasons.items()]
+    if broken := sum(
+        sum(v or 0 for v in r["category_ns"].values()) != r["latency_ns"] for r in complete
+    ):
+        problems.append(f"{broken} do not add up")
+    if gaps := sum(not tiles(r, observed.segments[r["request_id"]]) for r in complete):
+        problems.append(f"{gaps} do not tile")
+    if case.method and (others := {r["method"] for r in complete} - {case.method}):
+        problems.append(f"called {', '.join(sorted(map(str, others)))}")
+    if case.told:
+        category, begin = case.told
+        told = sum(
+            any(s["category"] == category and (s["detail"] or "").startswith(begin) for s in of)
+            for of in (observed.segments[r["request_id"]] for r in complete)
+        )
+        notes.append(f"{category} told in {told}")
+        if 2 * told < len(complete):
+            problems.append(f"{category}: {begin.strip()} told in {told} of {len(complete)} only")
+    if case.cause:
+        share = share_found(observed, case.cause, complete)
+        notes.append(f"{'+'.join(case.cause.categories)} {share:.2f} of injected")
+        if not SHARE_LOW <= share <= SHARE_HIGH:
+            problems.append(f"{notes[-1]}, not within {SHARE_LOW} to {SHARE_HIGH}")
+    return Verdict(case.name, not problems, "; ".join(problems or notes))

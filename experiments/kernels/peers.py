@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""A server and a client in Python, over one connection.
+
+peers.py serve-http ADDRESS PORT [FILE]          serves one connection; says "ready" when it listens
+peers.py serve-bytes ADDRESS PORT [SLEEP_MS]     likewise; sleeps so long before each answer
+peers.py ask-http|ask-bytes ADDRESS PORT REQUESTS
+                                                 asks so many times, one after another
+
+With FILE the answer is its content, by sendfile().
+"""
+
+import os
+import socket
+import sys
+import time
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+BYTES = 64
+
+
+class Answer(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    wbufsize = 4096  # headers and content in one packet
+
+    file: str | None = None
+
+    def do_GET(self):
+        content = b"answer\n"
+        file_bytes = os.path.getsize(self.file) if self.file else 0
+        self.send_response(200)
+        self.send_header("Content-Length", str(file_bytes or len(content)))
+        self.end_headers()
+        if not self.file:
+            self.wfile.write(content)
+            return
+        self.wfile.flush()
+        with open(self.file, "rb") as file:
+            sent = 0
+            while sent < file_bytes:
+                sent += os.sendfile(
+                    self.connection.fileno(), file.fileno(), sent, file_bytes - sent
+                )
+
+    def log_message(self, *args: object):
+        pass
+
+
+def serve_http(address: str, port: int, file: str | None = None):
+    Answer.file = file
+    server = HTTPServer((address, port), Answer)
+    print("ready", flush=True)
+    server.handle_request()
+
+
+def ask_http(address: str, port: int, requests: str):
+    connection = HTTPConnection(address, port)
+    for _ in range(int(requests)):
+        connection.request("GET", "/asked")
+        answer = connection.getresponse()
+        expected_bytes = int(answer.headers["Content-Length"])
+        if answer.status != 200 or len(answer.read()) != expected_bytes:
+            sys.exit("peers.py: a wrong answer")
+    connection.close()
+
+
+def receive(connection: socket.socket) -> bytes:
+    """A message, or less than one at the end of the stream."""
+    message = b""
+    while len(message) < BYTES and (part := connection.recv(BYTES - len(message))):
+        message += part
+    return message
+
+
+def serve_bytes(address: str, port: int, sleep_ms: str = "0"):
+    with socket.create_server((address, port)) as listener:
+        print("ready", flush=True)
+        connection, _ = listener.accept()
+        with connection:
+            while len(message := receive(connection)) == BYTES:
+                if sleep_ms != "0":
+                    time.sleep(int(sleep_ms) / 1e3)
+                connection.sendall(message)
+
+
+def ask_bytes(address: str, port: int, requests: str):
+    with socket.create_connection((address, port)) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for request in range(int(requests)):
+            message = bytes([request % 256]) * BYTES
+            connection.sendall(message)
+            if receive(connection) != message:
+                sys.exit("peers.py: a wrong answer")
+
+
+def main():
+    what, address, port, *more = sys.argv[1:]
+    does = {
+        "serve-http": serve_http,
+        "serve-bytes": serve_bytes,
+        "ask-http": ask_http,
+        "ask-bytes": ask_bytes,
+    }[what]
+    does(address, int(port), *more)
+
+
+if __name__ == "__main__":
+    main()

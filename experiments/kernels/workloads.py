@@ -1,0 +1,277 @@
+#!/usr/bin/env python3
+"""Runs small workloads one after another, and writes down when each ran and how many requests it made.
+
+workloads.py FOLDER [NAME...]
+
+FOLDER/windows.json gets a list of {name, begin_ns, end_ns, requests} by CLOCK_MONOTONIC; one that cannot run here has
+`skipped`, why, instead; one that went wrong `failed`. Knows nothing of rpcprobe; needs root for file systems and
+network namespaces. Runs in guests, so it needs nothing but Python's own modules.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+TOP = HERE.parents[1]
+TARGETS = TOP / "targets"
+INJECT = TOP / "experiments" / "ground_truth" / "inject"
+PORT = 18310
+PATIENCE_S = 120
+NETEM_DELAY_MS = 5
+SLEEP_MS = 20
+
+
+class Skipped(Exception):
+    """What the workload needs is not there."""
+
+
+def run(*argv: object, **more: object) -> str:
+    done = subprocess.run(
+        [str(a) for a in argv], capture_output=True, text=True, timeout=PATIENCE_S, **more
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"{argv[0]} ended with status {done.returncode}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def present(*programs: str | Path):
+    """Skips the workload where one of them is not installed, or not built."""
+    for program in programs:
+        if not shutil.which(str(program)):
+            raise Skipped(f"{Path(program).name} is not there")
+
+
+@contextmanager
+def served(*argv: object, ready: str | None = None, stop: int = signal.SIGTERM) -> Iterator[None]:
+    """A server, once it has said `ready` on its standard output or error."""
+    server = subprocess.Popen(
+        [str(a) for a in argv], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        for line in server.stdout:
+            if ready in line:
+                break
+        else:
+            raise RuntimeError(f"{argv[0]} did not become ready")
+        yield
+    finally:
+        server.send_signal(stop)
+        server.stdout.close()
+        server.wait(PATIENCE_S)
+
+
+def frpc(mode: int) -> Callable[[Path], int]:
+    def of(folder: Path) -> int:
+        program, questions = TARGETS / "frpc" / "frpc", TARGETS / "frpc" / "expressions.txt"
+        present(program)
+        with questions.open() as lines:
+            answers = run(program, "-m", mode, stdin=lines)
+        if answers.count("ANSWER") != 300:
+            raise RuntimeError(f"{answers.count('ANSWER')} answers instead of 300")
+        return 300
+
+    return of
+
+
+def echo(*options: object, requests: int = 100) -> Callable[[Path], int]:
+    def of(folder: Path) -> int:
+        program = TARGETS / "echo" / "echo"
+        present(program)
+        run(program, *options, "-n", requests)
+        return requests
+
+    return of
+
+
+def injected(case: str, transport: str, requests: int = 60) -> Callable[[Path], int]:
+    """A server that spends known time on a known thing; its log is FOLDER/CASE.csv."""
+
+    def of(folder: Path) -> int:
+        present(INJECT)
+        log = folder / f"{case}.csv"
+        run(INJECT, "-n", requests, "-t", transport, "-d", folder, "-l", log, case)
+        return requests
+
+    return of
+
+
+@contextmanager
+def loop_device() -> Iterator[str]:
+    """A loop device, past the page cache where that can be: of the guest's slow disk, else of a file."""
+    image = Path("/tmp/rpcprobe-kernels.image")
+    slow = Path("/dev/vda")
+    if slow.exists() and "VMTEST" in os.environ:
+        backing = slow
+    else:
+        backing = image
+        with image.open("wb") as file:
+            file.truncate(64 << 20)
+    try:
+        device = run("losetup", "--find", "--show", "--direct-io=on", backing).strip()
+        try:
+            yield device
+        finally:
+            run("losetup", "--detach", device)
+    finally:
+        image.unlink(missing_ok=True)
+
+
+def journal(folder: Path) -> int:
+    """Appends with fsync() on an ext4 of its own, so that each waits for a commit."""
+    present(INJECT, "mkfs.ext4")
+    place = Path("/tmp/rpcprobe-kernels")
+    place.mkdir(exist_ok=True)
+    try:
+        with loop_device() as device:
+            run("mkfs.ext4", "-q", "-F", "-b", "1024", "-J", "size=1", device)
+            run("mount", "-t", "ext4", device, place)
+            try:
+                run(INJECT, "-n", 60, "-d", place, "-l", folder / "fsync.csv", "fsync")
+            finally:
+                run("umount", place)
+    finally:
+        place.rmdir()
+    return 60
+
+
+def http1(folder: Path) -> int:
+    peers = HERE / "peers.py"
+    with served(sys.executable, peers, "serve-http", "127.0.0.1", PORT, ready="ready"):
+        run(sys.executable, peers, "ask-http", "127.0.0.1", PORT, 50)
+    return 50
+
+
+def sendfile(folder: Path) -> int:
+    """HTTP/1 whose answers are a file, larger than what a socket's buffer takes at once."""
+    peers, content = HERE / "peers.py", folder / "content"
+    content.write_bytes(bytes(300_000))
+    with served(sys.executable, peers, "serve-http", "127.0.0.1", PORT, content, ready="ready"):
+        run(sys.executable, peers, "ask-http", "127.0.0.1", PORT, 20)
+    return 20
+
+
+def sleep(folder: Path) -> int:
+    """A server that sleeps before each answer."""
+    peers = HERE / "peers.py"
+    options = ("serve-bytes", "127.0.0.1", PORT, SLEEP_MS)
+    with served(sys.executable, peers, *options, ready="ready"):
+        run(sys.executable, peers, "ask-bytes", "127.0.0.1", PORT, 50)
+    return 50
+
+
+def grpc(folder: Path) -> int:
+    server, client = TARGETS / "greeter" / "greeter_server", TARGETS / "greeter" / "greeter_client"
+    present(server, client)
+    with served(server, "--port", PORT, ready="ready"):
+        run(client, "--server", f"127.0.0.1:{PORT}", "--requests", 49)
+    return 50  # the first call, which includes the connection, and the others
+
+
+def oncrpc(transport: str) -> Callable[[Path], int]:
+    def of(folder: Path) -> int:
+        server, client = TARGETS / "flexcache" / "objserver", TARGETS / "flexcache" / "flexclient"
+        present(server, client)
+        with served(server, "--port", PORT, ready="ready"):
+            options = ("--method", "null", "--transport", transport, "--requests", 50)
+            run(client, "--server", f"127.0.0.1:{PORT}", *options)
+        return 50
+
+    return of
+
+
+def redis(folder: Path) -> int:
+    present("redis-server", "redis-benchmark")
+    options = ("--port", PORT, "--save", "", "--daemonize", "no")
+    with served("redis-server", *options, ready="Ready to accept connections"):
+        run("redis-benchmark", "-p", PORT, "-c", 1, "-n", 50, "-t", "get")
+    return 52  # it first asks for two settings
+
+
+def within(namespace: str, *argv: object) -> list[object]:
+    return ["nsenter", f"--net=/run/netns/{namespace}", "--", *argv]
+
+
+def netem(folder: Path) -> int:
+    """Messages of which each waits 5 ms in its sender's queue, both ways, between two network namespaces."""
+    present("ip", "tc", "nsenter")
+    left, right, peers = "rpk-left", "rpk-right", HERE / "peers.py"
+    try:
+        for name in (left, right):
+            run("ip", "netns", "add", name)
+        run("ip", "-n", left, "link", "add", "v0", "type", "veth", "peer", "v1", "netns", right)
+        for name, device, address in ((left, "v0", "10.78.0.1"), (right, "v1", "10.78.0.2")):
+            run("ip", "-n", name, "address", "add", f"{address}/24", "dev", device)
+            run("ip", "-n", name, "link", "set", device, "up")
+            delay = ("netem", "delay", f"{NETEM_DELAY_MS}ms")
+            try:
+                run("tc", "-n", name, "qdisc", "add", "dev", device, "root", *delay)
+            except RuntimeError as why:
+                raise Skipped(f"no netem: {why}") from why
+        serve = within(right, sys.executable, peers, "serve-bytes", "10.78.0.2", PORT)
+        with served(*serve, ready="ready"):
+            run(*within(left, sys.executable, peers, "ask-bytes", "10.78.0.2", PORT, 50))
+    finally:
+        for name in (left, right):
+            if Path("/run/netns", name).exists():
+                run("ip", "netns", "delete", name)
+    return 50
+
+
+WORKLOADS: dict[str, Callable[[Path], int]] = {
+    "frpc, pipes": frpc(3),
+    "frpc, futex": frpc(5),
+    "frpc, Unix socket": frpc(6),
+    "echo, TCP": echo("-t", "tcp"),
+    "echo, TCP, epoll": echo("-t", "tcp", "-e"),
+    "echo, TCP, a connection each": echo("-t", "tcp", "-p", requests=30),
+    "echo, IPv6": echo("-t", "tcp6"),
+    "echo, TCP, 1 MB": echo("-t", "tcp", "-b", 1_000_000, requests=5),
+    "echo, Unix": echo("-t", "unix"),
+    "echo, socket pair": echo("-t", "pair"),
+    "echo, UDP": echo("-t", "udp"),
+    "echo, UDP, IPv6": echo("-t", "udp6"),
+    "echo, Unix datagrams": echo("-t", "unixgram"),
+    "echo, Unix, SEQPACKET": echo("-t", "seqpacket"),
+    "HTTP/1": http1,
+    "HTTP/1, sendfile": sendfile,
+    "gRPC": grpc,
+    "ONC RPC, UDP": oncrpc("udp"),
+    "ONC RPC, TCP": oncrpc("tcp"),
+    "Redis": redis,
+    "computing": injected("user_spin", "unix"),
+    "a sleep, 20 ms": sleep,
+    "a mutex": injected("mutex", "pipe"),
+    "fsync, ext4": journal,
+    "netem, 5 ms": netem,
+}
+
+
+def main() -> int:
+    folder, names = Path(sys.argv[1]), sys.argv[2:] or list(WORKLOADS)
+    windows = []
+    for name in names:
+        window: dict[str, object] = {"name": name, "begin_ns": time.monotonic_ns()}
+        try:
+            window["requests"] = WORKLOADS[name](folder)
+        except Skipped as why:
+            window["skipped"] = str(why)
+        except (RuntimeError, OSError, subprocess.TimeoutExpired) as why:
+            window["failed"] = str(why)
+        window["end_ns"] = time.monotonic_ns()
+        windows.append(window)
+    (folder / "windows.json").write_text(json.dumps(windows))
+    return 0
+
+
+if __name__ == "__main__":
+    if os.geteuid() != 0:
+        sys.exit("workloads.py: needs root")
+    sys.exit(main())
