@@ -372,10 +372,10 @@ fn a_wait_whose_time_is_over_is_a_sleep() {
 #[test]
 fn a_wait_that_others_have_ended_is_perhaps_no_sleep() {
     let mut s = waits_twice(condition(0x9000), false);
-    s.sleep_in(20, 2, (21, IDLE), (FUTEX, 18), condition(0x9000));
+    s.sleep_in(25, 2, (21, IDLE), (FUTEX, 23), condition(0x9000));
     s.wake(30, 1, 20, 21, WAKING_IN_SYSCALL);
     s.call(1, 20, FUTEX, (28, 32), 1);
     s.switch(35, 2, IDLE, 21, RUNNABLE);
-    s.call(2, 21, FUTEX, (18, 37), 0);
+    s.call(2, 21, FUTEX, (23, 37), 0);
     assert_eq!(first_wait(&s), (Category::Sleep, Evidence::Modelled));
 }
