@@ -136,7 +136,11 @@ def judge(observed: Observed, case: Case) -> Verdict:
     problems = []
     if len(complete) != window["requests"]:
         problems.append(f"{len(complete)} requests instead of {window['requests']}")
-    reasons = Counter(r["reason"] for r in requests if not r["complete"])
+    reasons = Counter(
+        f"{r['reason']} ({' to '.join((r[end] or {}).get('comm', '?') for end in ('client', 'server'))})"
+        for r in requests
+        if not r["complete"]
+    )
     problems += [f"{n} incomplete: {reason}" for reason, n in reasons.items()]
     if broken := sum(
         sum(v or 0 for v in r["category_ns"].values()) != r["latency_ns"] for r in complete

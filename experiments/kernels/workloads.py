@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,12 +35,17 @@ class Skipped(Exception):
 
 
 def run(*argv: object, **more: object) -> str:
-    done = subprocess.run(
-        [str(a) for a in argv], capture_output=True, text=True, timeout=PATIENCE_S, **more
-    )
-    if done.returncode != 0:
-        raise RuntimeError(f"{argv[0]} ended with status {done.returncode}: {done.stderr.strip()}")
-    return done.stdout
+    """What a program prints. By way of a file: a pipe to here would be one more channel under the probe."""
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
+        done = subprocess.run(
+            [str(a) for a in argv], stdout=out, stderr=errors, timeout=PATIENCE_S, **more
+        )
+        out.seek(0)
+        errors.seek(0)
+        if done.returncode != 0:
+            why = errors.read().strip()
+            raise RuntimeError(f"{argv[0]} ended with status {done.returncode}: {why}")
+        return out.read()
 
 
 def present(*programs: str | Path):
