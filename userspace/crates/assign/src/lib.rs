@@ -20,6 +20,8 @@ use chain::{Chain, Model};
 
 /// So many requests are looked at together: more need more memory, and the server may have changed.
 const AT_ONCE: usize = 1 << 14;
+/// Most requests served that are kept for children that are not found yet: of a server that seldom asks others.
+const MOST_SERVED: usize = 8 * AT_ONCE;
 /// Most candidates of a child; with more nothing is told. The cost is linear in them: with 17, 9 us a child, with 130, 50 us.
 const MOST_CANDIDATES: usize = 256;
 /// Most requests that a server has in its hands, or had a moment ago, for any to be looked at.
@@ -67,25 +69,57 @@ pub struct Assigned {
     pub parent: u64,
 }
 
-/// The parents of those requests of a server whose parents are not known.
-pub fn assign(mut served: Vec<Served>, mut made: Vec<Made>) -> Vec<Assigned> {
-    served.sort_unstable_by_key(|served| (served.received_ns, served.id));
-    made.sort_unstable_by_key(|made| (made.asked_ns, made.id));
-    let (mut assigned, mut in_hand, mut next) = (Vec::new(), Vec::new(), 0);
-    for part in made.chunks(AT_ONCE) {
-        let (since_ns, until_ns) = (part[0].asked_ns, part[part.len() - 1].asked_ns);
-        in_hand.retain(|served: &Served| served.answered_ns >= since_ns);
-        let received = served[next..].partition_point(|served| served.received_ns <= until_ns);
-        in_hand.extend(&served[next..next + received]);
-        next += received;
-        assigned.extend(assign_part(&in_hand, part));
-    }
-    assigned
+/// What a server has served and made, in the order in which it is found. Of what was long ago only the parents are kept that
+/// were told: 64 bytes for each of the last requests, 16 for each parent.
+#[derive(Debug, Default)]
+pub struct Family {
+    served: Vec<Served>,
+    made: Vec<Made>,
+    assigned: Vec<Assigned>,
 }
 
-/// The same of requests that were made one after the other, and those that the server had in its hands then, in the order of
-/// their receipt.
-fn assign_part(served: &[Served], made: &[Made]) -> Vec<Assigned> {
+impl Family {
+    /// A request that it has served was found.
+    pub fn serves(&mut self, served: Served) {
+        self.served.push(served);
+        if self.served.len() >= MOST_SERVED {
+            self.settle();
+        }
+    }
+
+    /// A request that it has made was found. For whom, those tell that it has served, which are found later.
+    pub fn makes(&mut self, made: Made) {
+        self.made.push(made);
+        if self.made.len() >= 2 * AT_ONCE {
+            self.settle();
+        }
+    }
+
+    /// The parents of those requests whose parents are not known.
+    pub fn finish(mut self) -> Vec<Assigned> {
+        while !self.made.is_empty() {
+            self.settle();
+        }
+        self.assigned
+    }
+
+    /// Looks at those that were made first, and forgets them.
+    fn settle(&mut self) {
+        self.served.sort_unstable_by_key(|served| (served.received_ns, served.id));
+        self.made.sort_unstable_by_key(|made| (made.asked_ns, made.id));
+        let rest = self.made.split_off(AT_ONCE.min(self.made.len()));
+        let part = std::mem::replace(&mut self.made, rest);
+        let until_ns = part.last().map_or(0, |made| made.asked_ns);
+        let begun = self.served.partition_point(|served| served.received_ns <= until_ns);
+        self.assigned.extend(assign(&self.served[..begun], &part));
+        let since_ns = self.made.first().map_or(u64::MAX, |made| made.asked_ns);
+        self.served.retain(|served| served.answered_ns >= since_ns);
+    }
+}
+
+/// The parents of requests that were made one after the other, of those that the server had in its hands then, in the order
+/// of their receipt.
+fn assign(served: &[Served], made: &[Made]) -> Vec<Assigned> {
     if made.iter().all(|made| made.parent.is_some()) {
         return Vec::new();
     }

@@ -2,6 +2,20 @@ use super::*;
 
 const MS: u64 = 1_000_000;
 
+/// As they are found: in the order of their ends, a child before its parent.
+fn assign(served: Vec<Served>, made: Vec<Made>) -> Vec<Assigned> {
+    let mut family = Family::default();
+    let served = served.into_iter().map(|served| (served.answered_ns, Some(served), None));
+    let made = made.into_iter().map(|made| (made.heard_ns, None, Some(made)));
+    let mut found: Vec<_> = served.chain(made).collect();
+    found.sort_by_key(|(end_ns, _, _)| *end_ns);
+    for (_, served, made) in found {
+        served.into_iter().for_each(|served| family.serves(served));
+        made.into_iter().for_each(|made| family.makes(made));
+    }
+    family.finish()
+}
+
 /// A server that sleeps 3 ms, asks, and answers 1 ms after it has the answer: `in_hand` requests at any time. Returns them, its
 /// requests, and their true parents; of every fifth the parent is known.
 fn sleeper(count: u64, in_hand: u64) -> (Vec<Served>, Vec<Made>, Vec<u64>) {
@@ -104,10 +118,20 @@ fn crowds_are_left_out() {
 /// Requests are looked at so many at a time; those at the edges are told as well.
 #[test]
 fn long_captures_are_told_part_by_part() {
-    let count = 3 * AT_ONCE as u64 / 2;
+    let count = 7 * AT_ONCE as u64 / 2;
     let (served, made, truth) = sleeper(count, 4);
     let assigned = assign(served, made);
     assert!(assigned.len() as u64 * 100 >= count * 75, "{} of {count}", assigned.len());
     let right = right(&assigned, &truth);
     assert!(right * 100 >= assigned.len() * 97, "{right} of {}", assigned.len());
+}
+
+/// A server that has served many requests, and seldom asks for one, does not keep all of them.
+#[test]
+fn what_was_served_long_ago_is_forgotten() {
+    let mut family = Family::default();
+    for id in 0..3 * MOST_SERVED as u64 {
+        family.serves(Served { id, received_ns: id * MS, answered_ns: id * MS + MS / 2 });
+        assert!(family.served.len() <= MOST_SERVED);
+    }
 }

@@ -9,14 +9,7 @@ use rustc_hash::FxHasher;
 use crate::detect::causality::{Asking, Causality};
 use crate::detect::found::Found;
 use crate::timeline::{ProcessId, World};
-use rpcprobe_assign::{assign, Assigned, Made, Served};
-
-/// Of one process: 24 bytes a request that it served, 40 one that it made.
-#[derive(Debug, Default)]
-struct Family {
-    served: Vec<Served>,
-    made: Vec<Made>,
-}
+use rpcprobe_assign::{Assigned, Family, Made};
 
 /// Of all processes that ask others while they serve.
 #[derive(Debug, Default)]
@@ -28,7 +21,7 @@ impl Families {
         let id = found.request.request_id;
         let process = found.goal.server_process;
         if let Some((process, served)) = process.zip(causality.served(found)) {
-            self.0.entry(process).or_default().served.push(served);
+            self.0.entry(process).or_default().serves(served);
         }
         let Some(asking) = found.made_for.asking else { return };
         let parent = found.request.parent_request_id.filter(|_| !found.made_for.orphan);
@@ -38,13 +31,13 @@ impl Families {
         let heard_ns = found.made_for.heard.map_or(found.goal.end_ns, |heard| heard.exit_ns);
         let (asked_ns, whom) = (asking.asked_ns(), whom(world, &asking));
         let made = Made { id, whom, asked_ns, heard_ns, parent };
-        self.0.entry(asking.process()).or_default().made.push(made);
+        self.0.entry(asking.process()).or_default().makes(made);
     }
 
     /// The parents that the times of all tell.
     pub(super) fn assign(&mut self) -> Vec<Assigned> {
         let all = std::mem::take(&mut self.0).into_values();
-        all.flat_map(|family| assign(family.served, family.made)).collect()
+        all.flat_map(Family::finish).collect()
     }
 }
 

@@ -8,6 +8,10 @@ use crate::timeline::futex_roles::condition;
 use crate::timeline::gallop::count_before;
 use crate::timeline::{Off, ThreadId, Why, World};
 
+/// Waits that a series is followed through: the cost of a thread that only waits, again and again, stays linear. HotSpot's
+/// timeouts grow to a second, so that no series of its has as many.
+const MOST_WAITS: usize = 64;
+
 /// The condition that a call waits for, if it is a futex.
 fn waited_for(call: Option<&OpenCall>) -> Option<u64> {
     call.filter(|call| syscall::waits(call.nr, call.object) == Waits::Futex).and_then(condition)
@@ -20,7 +24,8 @@ pub(super) fn woken_later<'w>(world: &'w World, thread: ThreadId, off: &Off) -> 
     let condition = waited_for(off.call.as_ref())?;
     let next = count_before(&t.off, |other| other.start_ns <= off.start_ns);
     let mut since_ns = off.end_ns;
-    for later in t.off.range(next..).filter(|later| matches!(later.why, Why::Slept { .. })) {
+    let sleeps = t.off.range(next..).filter(|later| matches!(later.why, Why::Slept { .. }));
+    for later in sleeps.take(MOST_WAITS) {
         let first = count_before(&t.calls, |call| call.enter_ns < since_ns);
         let between = t.calls.range(first..).take_while(|call| call.enter_ns < later.start_ns);
         let mut others = between.filter(|call| syscall::waits(call.nr, None) != Waits::Futex);
