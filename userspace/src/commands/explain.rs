@@ -12,7 +12,7 @@ use crate::capture::manifest::Manifest;
 use crate::cli::ExplainArgs;
 use crate::invoking_user::OutputDir;
 use crate::output::{self, RequestRow};
-use crate::report::{self, escape, Contents, RequestFilter, RequestOptions};
+use crate::report::{self, escape, Contents, Explained, Relatives, RequestFilter, RequestOptions};
 
 pub fn explain(args: ExplainArgs) -> Result<i32> {
     let filter = RequestFilter::from(args.filter);
@@ -54,9 +54,11 @@ pub fn explain(args: ExplainArgs) -> Result<i32> {
             }
         },
     };
+    let requests: Vec<_> = rows.iter().map(|row| &row.request).collect();
+    let all_rows = output::stream_requests(&super::table(&dir, REQUESTS)?)?;
+    let relatives = Relatives::of(&requests, all_rows)?;
     let mut values = Vec::new();
-    for (i, row) in rows.iter().enumerate() {
-        let request = &row.request;
+    for (i, (request, relatives)) in requests.into_iter().zip(&relatives).enumerate() {
         let segments =
             output::read_segments_of(&super::table(&dir, SEGMENTS)?, request.request_id)?;
         let wanted = report::stack_ids(&segments);
@@ -64,14 +66,16 @@ pub fn explain(args: ExplainArgs) -> Result<i32> {
             true => report::ShownStacks::new(),
             false => output::read_stacks(&super::table(&dir, STACKS)?, &wanted)?,
         };
+        let (manifest, segments, stacks) = (&manifest, &segments[..], &stacks);
+        let explained = Explained { manifest, request, segments, stacks, relatives };
         if args.json {
-            values.push(report::explain_value(&manifest, request, &segments, &stacks)?);
+            values.push(report::explain_value(&explained)?);
             continue;
         }
         if i > 0 {
             writeln!(out)?;
         }
-        report::explain(&mut out, &manifest, request, &segments, &stacks, args.all, style)?;
+        report::explain(&mut out, &explained, args.all, style)?;
     }
     if args.json {
         report::explanations_json(&mut out, values)?;

@@ -31,13 +31,13 @@ impl Figures {
         for capture in &captures {
             survey.capture(rows(capture)?, &capture.facts())?;
         }
-        let plans = survey.finish();
-        let mut scan = Scan::new(&query, &plans);
+        let plan = survey.finish();
+        let mut scan = Scan::new(&query, &plan.kinds);
         for capture in &captures {
             scan.capture(rows(capture)?, &capture.facts())?;
         }
         let mut gather = Gather::new(scan.finish());
-        let mut adder = Adder::new(&query, plans).watched(&mut gather);
+        let mut adder = Adder::new(&query, plan).watched(&mut gather);
         let whole = captures.iter().map(|capture| capture.manifest.counts.requests);
         let progress = Progress::of(Work::AddingUp, whole.fold(0, u64::saturating_add), true);
         for capture in &captures {
@@ -49,7 +49,8 @@ impl Figures {
             true => super::report::accounts(&captures)?,
             false => Vec::new(),
         };
-        Ok(Figures { breakdown, gathered: gather.finish(), accounts, captures, query })
+        let gathered = gather.finish(breakdown.tree.clone());
+        Ok(Figures { breakdown, gathered, accounts, captures, query })
     }
 
     pub fn reported(&self) -> Reported<'_> {

@@ -4,6 +4,7 @@ import base64
 import gzip
 import html
 import json
+import math
 import re
 import subprocess
 import sys
@@ -46,6 +47,15 @@ class Capture:
     def figure(self, name, *options):
         done = subprocess.run(
             [self.rpcprobe, "figure", name, self.directory, *options],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        return json.loads(done.stdout)
+
+    def report(self):
+        done = subprocess.run(
+            [self.rpcprobe, "report", self.directory, "--json"],
             check=True,
             capture_output=True,
             text=True,
@@ -343,43 +353,120 @@ def check_over_time(capture, kind, band, where, condition):
     same(f"{kind}, {band}: over time", [of for of, ns in found.items() if ns > 0], [])
 
 
+def listens_at(channel, server):
+    """Whom a request asked: where that listens, or its name."""
+    if channel and " > " in channel:
+        return channel.split(" > ")[1]
+    if channel and channel.startswith(("unix /", "unix @")):
+        return channel.removeprefix("unix ")
+    return server
+
+
+def ways(capture):
+    """Complete requests by the way from the outermost one, as figures and reports have it: at each step the back end, and
+    below it the method. What they are, and of each way what it took of the requests one step above."""
+    rows = capture.rows(
+        """select request_id, parent_request_id, kind, method, start_ns, latency_ns, channel, server_comm
+           from requests where complete order by request_id"""
+    )
+    methods = {}
+    for _, _, kind, method, _, latency_ns, *_ in rows:
+        if method is not None:
+            of = methods.setdefault(kind, {})
+            of[method] = of.get(method, 0) + latency_ns
+
+    def asked_for(kind, method):
+        of = methods.get(kind, {})
+        if method is None or len(of) <= 12 or of[method] * 50 >= sum(of.values()):
+            return ("method", method)
+        return ("others",)
+
+    requests = {row[0]: row for row in rows}
+    known = {}
+
+    def way(number):
+        if number not in known:
+            _, parent, kind, method, _, _, channel, server = requests[number]
+            program = kind in ("exec", "process", "stdio")
+            back_end = None if program else listens_at(channel, server)
+            above = way(parent) if parent in requests else ()
+            known[number] = (*above, (kind, back_end), asked_for(kind, method))
+        return known[number]
+
+    latencies, windows = {}, {}
+    for number, parent, *_, start_ns, latency_ns, _, _ in rows:
+        whole = way(number)
+        for to in (whole, whole[:-1]):
+            latencies.setdefault(to, []).append(latency_ns)
+            if parent in requests:
+                _, _, _, _, from_ns, whole_ns, *_ = requests[parent]
+                end_ns = min(start_ns + latency_ns, from_ns + whole_ns)
+                windows.setdefault(to, {}).setdefault(parent, []).append(
+                    (max(start_ns, from_ns), end_ns)
+                )
+    took = {}
+    for to, of_parents in windows.items():
+        for spans in of_parents.values():
+            until = 0
+            for begin, end in sorted(spans):
+                took[to] = took.get(to, 0) + max(0, end - max(begin, until))
+                until = max(until, end)
+    below = {}
+    for to in latencies:
+        below.setdefault(to[:-1], []).append(to)
+    # A back end with one method is one row.
+    rows = [to for to in latencies if len(to) % 2 == 1 or len(below[to[:-1]]) > 1]
+    rows = [below[to][0] if len(to) % 2 and len(below[to]) == 1 else to for to in rows]
+    found = []
+    for to in rows:
+        values = sorted(latencies[to])
+        ranks = [values[max(math.ceil(len(values) * p / 100), 1) - 1] for p in (10, 50, 99)]
+        above = to[: len(to) - 2 + len(to) % 2]
+        share = shown_share(took[to], sum(latencies[above])) if above else None
+        found.append((len(values), *(max(ns, 1) for ns in ranks), share))
+    return found
+
+
 def check_tree(capture):
-    """Each row of the figure, by the way from the outermost request; parents that are there are complete ones."""
+    """Each row of the figure and of the report, by the way from the outermost request; parents that are there are complete
+    ones."""
     figure = capture.figure("tree")
     line, points = figure["data"]
-    found = capture.rows(
-        """with recursive
-             complete_ones as (select request_id, kind || coalesce(' ' || method, '') as label, latency_ns,
-                                      parent_request_id from requests where complete),
-             ways as (
-               select request_id, [label] as way, latency_ns from complete_ones c
-               where parent_request_id is null
-                  or not exists (select 1 from complete_ones p where p.request_id = c.parent_request_id)
-               union all
-               select c.request_id, list_append(w.way, c.label), c.latency_ns
-               from complete_ones c join ways w on c.parent_request_id = w.request_id where len(w.way) < 8)
-           select count(*), greatest(percentile_disc(0.1) within group (order by latency_ns), 1),
-                  greatest(percentile_disc(0.5) within group (order by latency_ns), 1),
-                  greatest(percentile_disc(0.99) within group (order by latency_ns), 1)
-           from ways group by way"""
-    )
-    told = list(
-        zip(points["customdata"], line["x"][0::3], points["x"], line["x"][1::3], strict=True)
-    )
+    found = ways(capture)
+    told = []
+    drawn = zip(points["customdata"], line["x"][0::3], points["x"], line["x"][1::3], strict=True)
     beside = figure["layout"]["yaxis"]["ticktext"]
-    for (count, p10, p50, p99), text, name in zip(told, points["hovertext"], beside, strict=True):
+    for (count, p10, p50, p99), text, name in zip(drawn, points["hovertext"], beside, strict=True):
         if min(p10, p50) > 1:  # 0 is drawn as 1
             latencies = f"p10 {format_ns(p10)}, median {format_ns(p50)}, p99 {format_ns(p99)}"
             if latencies not in text:
                 raise SystemExit(f"tree: told {text}, drawn {latencies}")
         if f"{count_of(count)}<br>" not in text or f" × {count:,}" not in name:
             raise SystemExit(f"tree: told {text} and {name}, drawn {count}")
-    if max(count for count, *_ in found) > EXACT:
+        share = re.search("under way in (.*) of its time", text)
+        share = html.unescape(share[1]) if share else None
+        if share is not None and f" × {count:,}: {html.escape(share)}" not in name:
+            raise SystemExit(f"tree: told {text}, and beside it {name}")
+        told.append((count, p10, p50, p99, share))
+    if max((count for count, *_ in found), default=0) > EXACT:
         return
+    key = str
     if len(told) == len(found):
-        same("tree", sorted(told), sorted(found))
+        same("tree", sorted(told, key=key), sorted(found, key=key))
     else:
         same("tree: ways that are shown", [way for way in told if way not in found], [])
+    report = capture.report()
+    rows = [
+        (
+            row["requests"],
+            *(max(row[f"p{p}_ns"], 1) for p in (10, 50, 99)),
+            row["above"] and shown_share(row["above"]["took_ns"], row["above"]["total_ns"]),
+        )
+        for row in report["tree"]["rows"]
+    ]
+    if report["tree"]["left_out"] == 0:
+        same("tree of the report", sorted(rows, key=key), sorted(found, key=key))
+    same("tree: rows of the figure that no report has", [r for r in told if r not in rows], [])
 
 
 def check_timeline(capture, kind, condition):

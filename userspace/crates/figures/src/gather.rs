@@ -6,12 +6,12 @@ use rustc_hash::FxHashMap;
 
 use crate::band::{Band, Bounds};
 use crate::bins::Counts;
-use crate::links::Links;
 use crate::request::{Drawn, Kept};
 use crate::scan::{GroupKey, GroupPlan, Id, Plan};
 use rpcprobe_model::{Category, Kind, Request, Segment};
 use rpcprobe_report::largest::Largest;
 use rpcprobe_report::sums::{Key, Sum};
+use rpcprobe_report::tree::Tree;
 use rpcprobe_report::{Facts, Watch};
 use rpcprobe_tables::RequestRow;
 
@@ -140,7 +140,7 @@ pub struct Gathered {
     pub groups: Vec<Group>,
     /// Requests that are drawn as points, in order of capture and id.
     pub drawn: Vec<Drawn>,
-    pub links: Links,
+    pub tree: Tree,
 }
 
 /// Watches requests being added up.
@@ -151,7 +151,6 @@ pub struct Gather {
     methods: std::collections::HashMap<Kind, std::collections::HashMap<String, usize>>,
     wanted: FxHashMap<Id, bool>,
     drawn: Vec<Drawn>,
-    links: Links,
     capture: usize,
     start_ns: u64,
     /// Of the request whose segments come.
@@ -162,7 +161,7 @@ pub struct Gather {
 impl Gather {
     /// `plan`: of the same captures with the same query.
     pub fn new(plan: Plan) -> Gather {
-        let Plan { groups, kinds, methods, drawn, links } = plan;
+        let Plan { groups, kinds, methods, drawn } = plan;
         Gather {
             bands: groups.iter().map(|_| Default::default()).collect(),
             groups,
@@ -170,7 +169,6 @@ impl Gather {
             methods,
             wanted: drawn,
             drawn: Vec::new(),
-            links,
             capture: 0,
             start_ns: 0,
             kept: Kept::default(),
@@ -178,9 +176,9 @@ impl Gather {
         }
     }
 
-    /// Both looks' result, after the last capture.
-    pub fn finish(self) -> Gathered {
-        let Gather { mut drawn, links, .. } = self;
+    /// Both looks' result, after the last capture. `tree`: of the report.
+    pub fn finish(self, tree: Tree) -> Gathered {
+        let Gather { mut drawn, .. } = self;
         drawn.sort_by_key(|of| of.id);
         let places: FxHashMap<Id, usize> =
             drawn.iter().enumerate().map(|(place, of)| (of.id, place)).collect();
@@ -194,7 +192,7 @@ impl Gather {
             Group { key, bounds, requests: complete, starts_ns, bands, slowest, typical }
         });
         let groups = groups.filter(|group| group.requests > 0).collect();
-        Gathered { groups, drawn, links }
+        Gathered { groups, drawn, tree }
     }
 }
 

@@ -17,7 +17,6 @@ mod cpu;
 mod gather;
 mod label;
 mod latency;
-mod links;
 mod over_time;
 mod request;
 mod scan;

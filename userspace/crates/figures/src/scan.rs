@@ -9,7 +9,6 @@ use rustc_hash::FxHashMap;
 use anyhow::Result;
 
 use crate::band::Bounds;
-use crate::links::Links;
 use rpcprobe_model::{Kind, Request};
 use rpcprobe_report::values::Values;
 use rpcprobe_report::{Facts, KindPlan, Passes, Query, ORDER};
@@ -58,7 +57,6 @@ pub struct Plan {
     pub methods: HashMap<Kind, HashMap<String, usize>>,
     /// Requests that are drawn as points, and whether their time line is kept.
     pub drawn: FxHashMap<Id, bool>,
-    pub links: Links,
 }
 
 /// Requests with the largest (or smallest) of something.
@@ -177,7 +175,6 @@ pub struct Scan<'q> {
     groups: Vec<GroupScan>,
     kinds: HashMap<Kind, usize>,
     methods: HashMap<Kind, HashMap<String, usize>>,
-    links: Links,
     captures: usize,
 }
 
@@ -189,7 +186,6 @@ impl<'q> Scan<'q> {
             groups: Vec::new(),
             kinds: HashMap::new(),
             methods: HashMap::new(),
-            links: Links::default(),
             captures: 0,
         };
         for (kind, plan) in ORDER.iter().filter_map(|kind| Some((*kind, plans.get(kind)?))) {
@@ -223,7 +219,6 @@ impl<'q> Scan<'q> {
             if !passes || !request.complete {
                 continue;
             }
-            self.links.add(capture, &request);
             let id = (capture, request.request_id);
             let offset_ns = request.start_ns.saturating_sub(facts.start_ns);
             let of_kind = self.kinds.get(&request.kind);
@@ -240,7 +235,7 @@ impl<'q> Scan<'q> {
     pub fn finish(self) -> Plan {
         let mut drawn = FxHashMap::default();
         let groups = self.groups.into_iter().map(|group| group.finish(&mut drawn)).collect();
-        let Scan { kinds, methods, links, .. } = self;
-        Plan { groups, kinds, methods, drawn, links }
+        let Scan { kinds, methods, .. } = self;
+        Plan { groups, kinds, methods, drawn }
     }
 }

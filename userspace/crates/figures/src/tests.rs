@@ -68,7 +68,7 @@ fn gathered(requests: &[(RequestRow, Vec<Segment>)]) -> Gathered {
     let mut survey = Survey::new(&query);
     survey.capture(rows(), &facts).expect("rows");
     let plans = survey.finish();
-    let mut scan = Scan::new(&query, &plans);
+    let mut scan = Scan::new(&query, &plans.kinds);
     scan.capture(rows(), &facts).expect("rows");
     let mut gather = Gather::new(scan.finish());
     let mut adder = Adder::new(&query, plans).watched(&mut gather);
@@ -76,8 +76,8 @@ fn gathered(requests: &[(RequestRow, Vec<Segment>)]) -> Gathered {
         segments.iter().map(|segment| Ok((row.request.request_id, segment.clone())))
     });
     adder.capture(rows(), segments, facts).expect("a capture");
-    adder.finish();
-    gather.finish()
+    let tree = adder.finish().tree;
+    gather.finish(tree)
 }
 
 /// Every text and number in a figure.

@@ -1,34 +1,35 @@
-//! Which requests were made for which: a row for each way from the outermost request, with its latencies.
+//! Which requests were made for which: a row for each back end and method on the way from the outermost request, with its
+//! latencies and how much of those above it these took.
 
 use serde_json::{json, Value};
 
 use crate::axis::log_ns;
 use crate::gather::{Gathered, Group};
 use crate::label::{label, shorter};
-use crate::links::Node;
-use rpcprobe_report::{count, format_exact, format_ns, format_rate};
+use rpcprobe_report::tree::Row;
+use rpcprobe_report::{count, format_exact, format_ns};
 
 /// Rows at most.
 const ROWS: usize = 30;
 
 pub fn figure(gathered: &Gathered, group: &Group) -> Value {
-    let (nodes, all) = gathered.links.nodes(ROWS);
-    let places: Vec<usize> = (0..nodes.len()).collect();
-    let names: Vec<String> = nodes.iter().map(name).collect();
-    let told: Vec<String> = nodes.iter().map(in_words).collect();
-    let chosen = |node: &Node| {
-        node.kind == group.key.kind
-            && (group.key.method.is_none() || node.method == group.key.method)
+    let (kept, left_out) = gathered.tree.largest(ROWS);
+    let rows: Vec<&Row> = kept.iter().map(|at| &gathered.tree.rows[*at]).collect();
+    let places: Vec<usize> = (0..rows.len()).collect();
+    let names: Vec<String> = rows.iter().map(|row| name(row)).collect();
+    let told: Vec<String> = rows.iter().map(|row| in_words(row)).collect();
+    let chosen = |row: &Row| {
+        row.kind == group.key.kind && (group.key.method.is_none() || row.method == group.key.method)
     };
     let (mut x, mut y) = (Vec::new(), Vec::new());
-    for (place, node) in nodes.iter().enumerate() {
-        x.extend([Some(node.latency_ns[0].max(1)), Some(node.latency_ns[2].max(1)), None]);
+    for (place, row) in rows.iter().enumerate() {
+        x.extend([Some(row.p10_ns.max(1)), Some(row.p99_ns.max(1)), None]);
         y.extend([Some(place), Some(place), None]);
     }
     let colors: Vec<&str> =
-        nodes.iter().map(|node| if chosen(node) { "#1f6fb4" } else { "#9aa7b2" }).collect();
-    let least = nodes.iter().map(|node| node.latency_ns[0]).min().unwrap_or(1_000);
-    let most = nodes.iter().map(|node| node.latency_ns[2]).max().unwrap_or(1_000_000);
+        rows.iter().map(|row| if chosen(row) { "#1f6fb4" } else { "#9aa7b2" }).collect();
+    let least = rows.iter().map(|row| row.p10_ns).min().unwrap_or(1_000);
+    let most = rows.iter().map(|row| row.p99_ns).max().unwrap_or(1_000_000);
     let data = json!([
         {
             "type": "scatter", "mode": "lines", "name": "p10 to p99", "x": x, "y": y, "hoverinfo": "skip",
@@ -36,18 +37,18 @@ pub fn figure(gathered: &Gathered, group: &Group) -> Value {
         },
         {
             "type": "scatter", "mode": "markers", "name": "median", "showlegend": false,
-            "x": nodes.iter().map(|node| node.latency_ns[1].max(1)).collect::<Vec<_>>(), "y": places,
-            "customdata": nodes.iter().map(|node| node.requests).collect::<Vec<_>>(),
+            "x": rows.iter().map(|row| row.p50_ns.max(1)).collect::<Vec<_>>(), "y": places,
+            "customdata": rows.iter().map(|row| row.requests).collect::<Vec<_>>(),
             "hovertext": told, "hovertemplate": "%{hovertext}<extra></extra>",
             "marker": {"color": colors, "size": 10},
         },
     ]);
-    let note = match (nodes.iter().any(|node| node.depth > 0), all > nodes.len()) {
+    let note = match (rows.iter().any(|row| row.above.is_some()), left_out) {
         (false, _) => "No request is known to have been made for another one.".to_owned(),
-        (true, true) => format!("{} of {} ways are shown", nodes.len(), format_exact(all as u64)),
-        (true, false) => String::new(),
+        (true, 0) => String::new(),
+        (true, more) => format!("{} more with less time are not shown", format_exact(more)),
     };
-    let last = nodes.len().max(1) as f64 - 0.5;
+    let last = rows.len().max(1) as f64 - 0.5;
     json!({
         "data": data,
         "layout": {
@@ -57,35 +58,48 @@ pub fn figure(gathered: &Gathered, group: &Group) -> Value {
                 "tickvals": places, "ticktext": names, "range": [last, -0.5], "automargin": true,
                 "zeroline": false,
             },
-            "meta": {"rows": nodes.len(), "note": note},
+            "meta": {"rows": rows.len(), "note": note},
         },
     })
 }
 
-/// `└ http1 × 300`, and below that `GET /a`; deeper ones further in.
-fn name(node: &Node) -> String {
-    let indent = "\u{2003}".repeat(node.depth.saturating_sub(1));
-    let branch = if node.depth > 0 { "└ " } else { "" };
-    let method =
-        node.method.as_deref().map_or(String::new(), |of| format!("<br>{indent}{}", shorter(of)));
-    format!("{indent}{branch}{} × {}{method}", node.kind, format_exact(node.requests))
+/// `└ http1 × 300: 62.0 %`, and below that whom and what for; deeper ones further in.
+fn name(row: &Row) -> String {
+    let indent = "\u{2003}".repeat(row.level.saturating_sub(1));
+    let branch = if row.level > 0 { "└ " } else { "" };
+    let took = row.took().map_or(String::new(), |took| format!(": {took}"));
+    let parts = match row.is_part {
+        true => [None, Some(row.what())],
+        false => {
+            [row.server.as_deref(), row.method.as_deref().or(row.is_others.then_some(row.what()))]
+        }
+    };
+    let parts = parts.into_iter().flatten();
+    let parts: String = parts.map(|of| format!("<br>{indent}{}", shorter(of))).collect();
+    format!("{indent}{branch}{} × {}{took}{parts}", row.kind, format_exact(row.requests))
 }
 
-fn in_words(node: &Node) -> String {
-    let method =
-        node.method.as_deref().map_or(String::new(), |method| format!(" {}", label(method)));
-    let [p10, p50, p99] = node.latency_ns.map(format_ns);
-    let each = node.of.map_or(String::new(), |of| {
-        let rate = format_rate(node.requests as f64 / of.max(1) as f64);
-        format!("<br>{} for each one above", rate.trim_end_matches("/s"))
-    });
-    let detached = match node.detached {
+fn in_words(row: &Row) -> String {
+    let what: Vec<String> = row.server.iter().chain(&row.method).map(|of| label(of)).collect();
+    let what = if what.is_empty() { String::new() } else { format!(" {}", what.join(" ")) };
+    let [p10, p50, p99] = [row.p10_ns, row.p50_ns, row.p99_ns].map(format_ns);
+    let above = match (row.for_each(), row.took()) {
+        (Some(each), Some(took)) => {
+            format!("<br>{each} for each one above, under way in {took} of its time")
+        }
+        _ => String::new(),
+    };
+    let parents = match row.parents.in_words() {
+        of if of == "-" => String::new(),
+        of => format!("<br>made for it: {of}"),
+    };
+    let detached = match row.detached {
         0 => String::new(),
         n => format!("<br>{} ended after the one above was answered", format_exact(n)),
     };
     format!(
-        "<b>{}{method}</b><br>{}{each}<br>p10 {p10}, median {p50}, p99 {p99}{detached}",
-        node.kind,
-        count(node.requests, "request")
+        "<b>{}{what}</b><br>{}{above}<br>p10 {p10}, median {p50}, p99 {p99}{parents}{detached}",
+        row.kind,
+        count(row.requests, "request")
     )
 }

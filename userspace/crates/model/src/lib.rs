@@ -236,6 +236,18 @@ pub struct Samples {
 }
 
 impl Request {
+    /// Where its server listens: an address and port, or the path of a Unix socket. `None` where the channel has no such
+    /// name.
+    pub fn listens_at(&self) -> Option<&str> {
+        let channel = self.channel.as_deref()?;
+        match channel.split_once(" > ") {
+            Some((_, to)) => Some(to),
+            None => channel
+                .strip_prefix("unix ")
+                .filter(|path| path.starts_with('/') || path.starts_with('@')),
+        }
+    }
+
     /// One that is complete, and of which nothing else is known.
     pub fn new(kind: Kind, start_ns: u64, end_ns: u64) -> Request {
         Request {

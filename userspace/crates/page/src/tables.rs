@@ -4,6 +4,7 @@ use crate::html::{entities, text, Table};
 use rpcprobe_figures::{Band, Gathered, Group};
 use rpcprobe_report::palette::hex;
 use rpcprobe_report::sums::Distribution;
+use rpcprobe_report::tree::{Tree, HEADER, NUMBERS};
 use rpcprobe_report::{
     count, format_exact, format_ns, format_rate, format_share, marks, part_name, place, slowest,
     title, Breakdown, Groups, KindBreakdown, Tail,
@@ -13,6 +14,8 @@ use rpcprobe_report::{
 const GROUPS: usize = 20;
 /// Requests listed.
 const REQUESTS: usize = 12;
+/// Rows of the tree.
+const TREE: usize = 60;
 
 /// All tables of a capture.
 pub fn all(breakdown: &Breakdown, gathered: &Gathered) -> String {
@@ -37,7 +40,19 @@ pub fn all(breakdown: &Breakdown, gathered: &Gathered) -> String {
             out += &requests(group, gathered);
         }
     }
-    out
+    out + &tree(&breakdown.tree)
+}
+
+fn tree(tree: &Tree) -> String {
+    if !tree.rows.iter().any(|row| row.level > 0 || row.parents.not_known > 0) {
+        return String::new();
+    }
+    let (places, left_out) = tree.largest(TREE);
+    let cells = |at: &usize| tree.rows[*at].cells().iter().map(|cell| entities(cell)).collect();
+    let rows = places.iter().map(cells).collect();
+    let notes: Vec<String> = tree.notes(left_out).iter().map(|note| entities(note)).collect();
+    let caption = format!("which requests were made for which ({})", notes.join("; "));
+    Table { caption, header: &HEADER, right: &NUMBERS, rows }.html()
 }
 
 fn figures(of: &Distribution, whole_ns: u64) -> Vec<String> {

@@ -10,7 +10,7 @@ use super::filter::Passes;
 use super::ids::Ids;
 use super::kind_sums::{has_phases, KindSums};
 use super::sums::{Key, Sum};
-use super::survey::{Facts, KindPlan, Query};
+use super::survey::{Facts, KindPlan, Plan, Query};
 use rpcprobe_model::{Category, Kind, Request, Segment};
 use rpcprobe_tables::RequestRow;
 
@@ -57,8 +57,8 @@ pub struct RequestSums {
 }
 
 impl<'q> Adder<'q> {
-    /// `plans` come from a survey of the same captures with the same query.
-    pub fn new(query: &'q Query, plans: HashMap<Kind, KindPlan>) -> Adder<'q> {
+    /// `plan` comes from a survey of the same captures with the same query.
+    pub fn new(query: &'q Query, plan: Plan) -> Adder<'q> {
         Adder {
             query,
             watch: None,
@@ -66,11 +66,11 @@ impl<'q> Adder<'q> {
             facts: Facts::default(),
             row: None,
             current: RequestSums::default(),
-            plans,
+            plans: plan.kinds,
             kinds: HashMap::new(),
             window_ns: 0,
             label_windows_ns: HashMap::new(),
-            told: Breakdown::default(),
+            told: Breakdown { tree: plan.tree, ..Breakdown::default() },
         }
     }
 

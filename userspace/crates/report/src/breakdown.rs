@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::groups::Groups;
 use super::sums::Distribution;
 use super::tail::Tail;
+use super::tree::Tree;
 use rpcprobe_model::{Category, Certainty, HeldBy, Kind, Side};
 
 /// Kinds in the order of reports: what speaks a protocol first, then those that contain others.
@@ -45,6 +46,8 @@ pub struct Breakdown {
     pub not_conserved_example: Option<String>,
     /// Segments of requests that are not in the capture: a defect, if not 0.
     pub orphan_segments: u64,
+    /// Which requests were made for which: those that pass the filter and all that were made for them.
+    pub tree: Tree,
 }
 
 /// The requests of one kind. Distributions are over its complete requests.

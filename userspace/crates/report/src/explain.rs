@@ -7,6 +7,7 @@ use comfy_table::Cell;
 
 use super::held_back;
 use super::layout::wrap;
+use super::relatives::Relatives;
 use super::requests::{bytes, latency};
 use super::stacks::{stack, summary, Last, ShownStacks};
 use super::text::{alarm, bold, end, escape, evidence_mark, indented, marks, table, tinted};
@@ -48,21 +49,24 @@ pub(super) fn sum(request: &Request, segments: &[Segment]) -> Sum {
     Sum { sum_ns, fault }
 }
 
+/// A request, and what there is to say of it.
+pub struct Explained<'a> {
+    pub manifest: &'a Manifest,
+    pub request: &'a Request,
+    pub segments: &'a [Segment],
+    pub stacks: &'a ShownStacks,
+    pub relatives: &'a Relatives,
+}
+
 /// Writes one request's time line. Short segments of a thread that follow each other share a line; of what still has more than 60 lines the longest are kept, and those between are put together.
 /// With `all` every segment has its own.
 ///
 /// # Errors
 /// When `out` cannot be written.
-pub fn explain(
-    out: &mut dyn Write,
-    manifest: &Manifest,
-    request: &Request,
-    segments: &[Segment],
-    stacks: &ShownStacks,
-    all: bool,
-    style: Style,
-) -> Result<()> {
-    heading(out, manifest, request, style)?;
+pub fn explain(out: &mut dyn Write, of: &Explained, all: bool, style: Style) -> Result<()> {
+    let Explained { request, segments, stacks, .. } = *of;
+    heading(out, of, style)?;
+    of.relatives.children(out, request, all, style)?;
     writeln!(out)?;
     let lines = if all { singles(segments) } else { lines(request, segments) };
     let last = Last::default();
@@ -98,12 +102,8 @@ pub fn explain(
     Ok(())
 }
 
-fn heading(
-    out: &mut dyn Write,
-    manifest: &Manifest,
-    request: &Request,
-    style: Style,
-) -> Result<()> {
+fn heading(out: &mut dyn Write, of: &Explained, style: Style) -> Result<()> {
+    let Explained { manifest, request, relatives, .. } = *of;
     let title =
         format!("request {} ({}), {}", request.request_id, request.kind, latency(request, false));
     let text = format!(
@@ -144,14 +144,7 @@ fn heading(
     if request.records_lost > 0 {
         facts.push(format!("{} lost meanwhile", count(request.records_lost, "record")));
     }
-    facts.extend(request.parent_request_id.map(|id| {
-        let certainty = request.parent_certainty.filter(|certainty| *certainty != Certainty::Sure);
-        let certainty = certainty.map(|certainty| format!("{certainty} ")).unwrap_or_default();
-        match request.detached {
-            true => format!("{certainty}begun by request {id}, which did not wait for it"),
-            false => format!("{certainty}part of request {id}"),
-        }
-    }));
+    facts.extend(relatives.parent(request));
     write!(out, "{}", wrap(&facts.join(" · "), "  ", style))?;
     let ends = [("client", request.client_moved), ("server", request.server_moved)];
     let told = ends.into_iter().filter_map(|(who, moved)| {

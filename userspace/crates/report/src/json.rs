@@ -7,7 +7,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::breakdown::Breakdown;
-use super::explain::sum;
+use super::explain::{sum, Explained};
 use super::filter::RequestFilter;
 use super::overview::Reported;
 use super::requests::{is_modelled, Marks, Selection};
@@ -97,6 +97,10 @@ struct Row<'a> {
 struct Explanation<'a> {
     request: &'a Request,
     start_offset_ns: i128,
+    /// What it was made for.
+    parent: Option<&'a Request>,
+    /// What was made for it.
+    children: super::relatives::Told<'a>,
     segments: Vec<Piece<'a>>,
     sum_ns: u64,
     /// Whether the segments tile the request exactly.
@@ -231,12 +235,8 @@ pub fn requests_json(
 ///
 /// # Errors
 /// When a value cannot be represented, which would be a defect.
-pub fn explain_value(
-    manifest: &Manifest,
-    request: &Request,
-    segments: &[Segment],
-    stacks: &ShownStacks,
-) -> Result<serde_json::Value> {
+pub fn explain_value(of: &Explained) -> Result<serde_json::Value> {
+    let Explained { manifest, request, segments, stacks, relatives } = *of;
     let sum = sum(request, segments);
     let pieces = segments.iter().enumerate().map(|(seq, segment)| Piece {
         seq,
@@ -247,6 +247,8 @@ pub fn explain_value(
     Ok(serde_json::to_value(Explanation {
         request,
         start_offset_ns: offset(request, manifest),
+        parent: relatives.parent.as_ref(),
+        children: relatives.told(request, usize::MAX),
         segments: pieces.collect(),
         sum_ns: u64::try_from(sum.sum_ns).unwrap_or(u64::MAX),
         conserved: sum.fault.is_none(),
@@ -303,7 +305,9 @@ mod tests {
     use super::super::fixtures::{
         broken_down, manifest, stream, ten, text, troubled, unfinished, START_NS,
     };
+    use super::super::relatives::Relatives;
     use super::super::requests::{modelled, select, RequestOptions, SortKey};
+    use super::super::stacks::ShownStacks;
     use super::super::survey::Query;
     use super::*;
 
@@ -368,8 +372,13 @@ mod tests {
         let (row, mut segments) = ten().remove(0);
         let explain = |segments: &[Segment]| {
             parse(&text(|out| {
-                let stacks = ShownStacks::new();
-                let value = explain_value(&manifest(), &row.request, segments, &stacks)?;
+                let value = explain_value(&Explained {
+                    manifest: &manifest(),
+                    request: &row.request,
+                    segments,
+                    stacks: &ShownStacks::new(),
+                    relatives: &Relatives::default(),
+                })?;
                 explanations_json(out, vec![value])
             }))
         };

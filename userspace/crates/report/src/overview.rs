@@ -60,6 +60,12 @@ pub fn report(out: &mut dyn Write, of: &Reported, all: bool, style: Style) -> Re
     for kind in &breakdown.kinds {
         section(out, kind, query, all, style)?;
     }
+    let tree = &breakdown.tree;
+    let told =
+        if all { !tree.rows.is_empty() } else { tree.is_worth_telling() && query.by.is_none() };
+    if told {
+        write!(out, "\n{}", super::tree::tree(tree, all, style))?;
+    }
     if !of.accounts.is_empty() && !answers.is_empty() {
         writeln!(out)?;
         ledger(out, of.accounts, all, style)?;

@@ -9,6 +9,7 @@ use super::filter::{Passes, RequestFilter};
 use super::groups::{GroupBy, GroupPlan, LISTED};
 use super::largest::Largest;
 use super::tail::{Thresholds, FEWEST};
+use super::tree::{Links, Tree};
 use super::values::Values;
 use rpcprobe_model::{Kind, Request};
 use rpcprobe_tables::RequestRow;
@@ -60,15 +61,24 @@ pub struct KindPlan {
     pub groups: Option<GroupPlan>,
 }
 
+/// What the second look needs.
+#[derive(Default)]
+pub struct Plan {
+    /// Kinds without requests are left out.
+    pub kinds: HashMap<Kind, KindPlan>,
+    pub tree: Tree,
+}
+
 /// Collects what must be known beforehand, of one or more captures.
 pub struct Survey<'q> {
     query: &'q Query,
     kinds: HashMap<Kind, KindSurvey>,
+    links: Links,
 }
 
 impl<'q> Survey<'q> {
     pub fn new(query: &'q Query) -> Survey<'q> {
-        Survey { query, kinds: HashMap::new() }
+        Survey { query, kinds: HashMap::new(), links: Links::default() }
     }
 
     /// Takes in a capture's requests.
@@ -80,9 +90,12 @@ impl<'q> Survey<'q> {
         rows: impl IntoIterator<Item = Result<RequestRow>>,
         facts: &Facts,
     ) -> Result<()> {
+        self.links.next_capture();
         for row in rows {
             let request = row?.request;
-            if self.query.filter.passes(&request, facts.start_ns) != Passes::No {
+            let passes = self.query.filter.passes(&request, facts.start_ns) != Passes::No;
+            self.links.add(&request, passes);
+            if passes {
                 self.request(&request, facts.label.as_deref());
             }
         }
@@ -105,8 +118,7 @@ impl<'q> Survey<'q> {
         }
     }
 
-    /// Kinds without requests are left out.
-    pub fn finish(self) -> HashMap<Kind, KindPlan> {
+    pub fn finish(self) -> Plan {
         let by = self.query.by;
         let plan = |mut kind: KindSurvey| KindPlan {
             thresholds: (kind.complete >= FEWEST)
@@ -116,7 +128,8 @@ impl<'q> Survey<'q> {
                 (by, groups) => Some(group_plan(by.unwrap_or(GroupBy::Method), groups)),
             },
         };
-        self.kinds.into_iter().map(|(kind, survey)| (kind, plan(survey))).collect()
+        let kinds = self.kinds.into_iter().map(|(kind, survey)| (kind, plan(survey))).collect();
+        Plan { kinds, tree: self.links.tree() }
     }
 }
 

@@ -22,25 +22,25 @@ const TAIL_ROWS: usize = 6;
 const SMALL: u64 = 100;
 
 /// Text in rows and columns, some of them in the colour of a category.
-struct Rows<'h> {
-    header: &'h [&'h str],
+pub(super) struct Rows<'h> {
+    pub header: &'h [&'h str],
     /// Columns aligned to the right.
-    right: &'h [usize],
+    pub right: &'h [usize],
     /// Columns that may be cut, and to how many characters at least.
-    shrink: &'h [(usize, usize)],
-    rows: Vec<Vec<String>>,
+    pub shrink: &'h [(usize, usize)],
+    pub rows: Vec<Vec<String>>,
     /// For each row: its category, which colours the column.
-    categories: Vec<Option<Category>>,
-    tinted: usize,
+    pub categories: Vec<Option<Category>>,
+    pub tinted: usize,
 }
 
 impl Rows<'_> {
-    fn push(&mut self, category: Option<Category>, row: Vec<String>) {
+    pub fn push(&mut self, category: Option<Category>, row: Vec<String>) {
         self.rows.push(row);
         self.categories.push(category);
     }
 
-    fn text(mut self, style: Style) -> String {
+    pub fn text(mut self, style: Style) -> String {
         const INDENT: &str = "  ";
         // Two blanks after each column but the last, where they are trimmed.
         let taken = INDENT.len() + 2 * (self.header.len() - 1);

@@ -48,7 +48,18 @@ fn stacks_stand_under_their_segments() {
 }
 
 fn of(request: &Request, segments: &[Segment], all: bool, style: Style) -> String {
-    text(|out| explain(out, &manifest(), request, segments, &stacks(), all, style))
+    with_relatives(request, segments, &Relatives::default(), (all, style))
+}
+
+fn with_relatives(
+    request: &Request,
+    segments: &[Segment],
+    relatives: &Relatives,
+    (all, style): (bool, Style),
+) -> String {
+    let (manifest, stacks) = (&manifest(), &stacks());
+    let of = Explained { manifest, request, segments, stacks, relatives };
+    text(|out| explain(out, &of, all, style))
 }
 
 #[test]

@@ -1,0 +1,273 @@
+//! Requests with the same way from the outermost, added up.
+
+use std::collections::BTreeMap;
+
+use super::links::{Link, Linked, Links, Method};
+use super::{Above, Parents, Row, Tree, ROWS};
+use crate::values::Values;
+use rpcprobe_model::Kind;
+
+/// Generations told apart.
+const DEEPEST: usize = 8;
+
+/// A step of a way. Requests of a generation are at two nodes: their back end's, and below that their method's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Step {
+    BackEnd(Kind, Option<u32>),
+    Method(Method),
+}
+
+#[derive(Default)]
+struct Node {
+    /// The node one step before; the outermost's is the first of all nodes.
+    before: usize,
+    steps: BTreeMap<Step, usize>,
+    generation: usize,
+    requests: u64,
+    detached: u64,
+    latencies: Values,
+    total_ns: u128,
+    took_ns: u128,
+    children_ns: u128,
+    parents: Parents,
+}
+
+/// Where a request is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Unknown,
+    /// On the way that is being followed.
+    Ahead,
+    /// Neither asked about nor made for one that is.
+    Nowhere,
+    TooDeep,
+    /// The node of its method.
+    At(usize),
+}
+
+/// Everything added up.
+pub(super) fn tree(links: &Links) -> Tree {
+    let mut sums = Sums { nodes: vec![Node::default()], deeper: 0 };
+    for capture in links.captures() {
+        let places = sums.places(capture);
+        for (link, place) in capture.links.iter().zip(&places) {
+            if let Place::At(at) = *place {
+                sums.count(link, capture, at);
+            }
+        }
+        sums.add_times(capture, &places);
+    }
+    sums.rows(links)
+}
+
+struct Sums {
+    nodes: Vec<Node>,
+    deeper: u64,
+}
+
+impl Sums {
+    /// The place of each request. A parent that is not there, or a circle, ends a way.
+    fn places(&mut self, capture: &Linked) -> Vec<Place> {
+        let mut places = vec![Place::Unknown; capture.links.len()];
+        let mut way = Vec::new();
+        for first in 0..capture.links.len() {
+            let mut next = Some(first);
+            let mut above = None;
+            while let Some(at) = next {
+                match places[at] {
+                    Place::Unknown => {}
+                    Place::Ahead => break,
+                    known => {
+                        above = Some(known);
+                        break;
+                    }
+                }
+                places[at] = Place::Ahead;
+                way.push(at);
+                next = capture.links[at].parent.and_then(|parent| capture.place(parent.get()));
+            }
+            for at in way.drain(..).rev() {
+                let place = self.below(above, &capture.links[at]);
+                places[at] = place;
+                above = Some(place);
+            }
+        }
+        places
+    }
+
+    /// The place of a request made for one at `above`.
+    fn below(&mut self, above: Option<Place>, link: &Link) -> Place {
+        let above = match above {
+            Some(Place::At(at)) if self.nodes[at].generation < DEEPEST => at,
+            Some(Place::At(_) | Place::TooDeep) => {
+                self.deeper += 1;
+                return Place::TooDeep;
+            }
+            _ if link.passes => 0,
+            _ => return Place::Nowhere,
+        };
+        let back_end = self.step(above, Step::BackEnd(link.kind, link.server));
+        let method = self.step(back_end, Step::Method(link.method));
+        let generation = self.nodes[above].generation + 1;
+        self.nodes[back_end].generation = generation;
+        self.nodes[method].generation = generation;
+        Place::At(method)
+    }
+
+    fn step(&mut self, from: usize, step: Step) -> usize {
+        let new = self.nodes.len();
+        let to = *self.nodes[from].steps.entry(step).or_insert(new);
+        if to == new {
+            self.nodes.push(Node { before: from, ..Node::default() });
+        }
+        to
+    }
+
+    /// A node of a method, and that of its back end.
+    fn both(&self, method: usize) -> [usize; 2] {
+        [method, self.nodes[method].before]
+    }
+
+    fn count(&mut self, link: &Link, capture: &Linked, at: usize) {
+        let parent = link.parent.and_then(|parent| capture.place(parent.get()));
+        let in_a_program = parent.is_none_or(|parent| capture.links[parent].is_a_program());
+        let by_a_server = link.client_pid.is_some_and(|pid| capture.servers.contains(&pid));
+        for at in self.both(at) {
+            let node = &mut self.nodes[at];
+            node.requests += 1;
+            node.total_ns += u128::from(link.latency_ns);
+            node.detached += u64::from(link.detached);
+            if link.latency_ns > 0 {
+                node.latencies.push(link.latency_ns);
+            }
+            match link.certainty {
+                _ if in_a_program && by_a_server => node.parents.not_known += 1,
+                Some(certainty) if node.generation > 1 => node.parents.count(certainty),
+                _ => {}
+            }
+        }
+    }
+
+    /// How much of the requests' time others were under way that were made for them: at a row's nodes those of that row,
+    /// and at the nodes above all of them. What ran at the same time counts once.
+    fn add_times(&mut self, capture: &Linked, places: &[Place]) {
+        let child = |(at, place): (usize, &Place)| {
+            let Place::At(node) = *place else { return None };
+            let link = &capture.links[at];
+            let parent = capture.place(link.parent?.get())?;
+            (self.nodes[node].generation > 1).then_some((parent, link.start_ns, at, node))
+        };
+        let mut children: Vec<_> = places.iter().enumerate().filter_map(child).collect();
+        children.sort_unstable();
+        // Until when the parent's time is told already, at each node.
+        let mut told: Vec<(usize, u64)> = vec![(usize::MAX, 0); self.nodes.len()];
+        for (parent, _, at, node) in children {
+            let (of, link) = (&capture.links[parent], &capture.links[at]);
+            let end_ns = link.end_ns().min(of.end_ns());
+            let mut new_ns = |node: usize| {
+                let (told_of, told_ns) = told[node];
+                let from_ns = if told_of == parent { told_ns } else { of.start_ns };
+                let begin_ns = link.start_ns.max(from_ns);
+                told[node] = (parent, from_ns.max(end_ns));
+                u128::from(end_ns.saturating_sub(begin_ns))
+            };
+            for at in self.both(node) {
+                self.nodes[at].took_ns += new_ns(at);
+            }
+            // At the parent's own nodes, where none of its children is.
+            let above = self.nodes[self.nodes[node].before].before;
+            let new_ns = new_ns(above);
+            for at in self.both(above) {
+                self.nodes[at].children_ns += new_ns;
+            }
+        }
+    }
+
+    /// Rows, each followed by those below it, siblings with most time first.
+    fn rows(mut self, links: &Links) -> Tree {
+        let mut rows: Vec<Row> = Vec::new();
+        // A node, and the row one level up.
+        let mut open: Vec<(usize, Option<usize>)> = vec![(0, None)];
+        let mut steps: Vec<Option<Step>> = vec![None; self.nodes.len()];
+        for node in &self.nodes {
+            node.steps.iter().for_each(|(step, to)| steps[*to] = Some(*step));
+        }
+        while let Some((mut at, up)) = open.pop() {
+            let mut row = up;
+            if at != 0 {
+                let is_part = matches!(steps[at], Some(Step::Method(_)));
+                // A back end with one method is one row.
+                if let (false, [only]) =
+                    (is_part, &Vec::from_iter(self.nodes[at].steps.values())[..])
+                {
+                    at = **only;
+                }
+                row = Some(rows.len());
+                let level = up.map_or(0, |up| rows[up].level + 1);
+                rows.push(Row { level, is_part, up, ..self.row(at, &steps, links) });
+            }
+            let mut below: Vec<usize> = self.nodes[at].steps.values().copied().collect();
+            // The last pushed is the first popped.
+            below.sort_by_key(|at| (self.nodes[*at].total_ns, std::cmp::Reverse(*at)));
+            open.extend(below.into_iter().map(|at| (at, row)));
+        }
+        let mut tree = Tree { rows, left_out: 0, deeper: self.deeper };
+        let (kept, left_out) = tree.largest(ROWS);
+        let new_place = |at: usize| kept.binary_search(&at).ok();
+        let rows = kept.iter().map(|at| {
+            let row = tree.rows[*at].clone();
+            Row { up: row.up.and_then(new_place), ..row }
+        });
+        tree.rows = rows.collect();
+        Tree { left_out, ..tree }
+    }
+
+    /// A node as a row; where it stands is for the caller to say.
+    fn row(&mut self, at: usize, steps: &[Option<Step>], links: &Links) -> Row {
+        let of_back_end = match steps[at] {
+            Some(Step::Method(_)) => self.nodes[at].before,
+            _ => at,
+        };
+        let Some(Step::BackEnd(kind, server)) = steps[of_back_end] else {
+            unreachable!("a method is a step after a back end, and nothing else is a row")
+        };
+        let method = match steps[at] {
+            Some(Step::Method(Method::Named(number))) => Some(links.method_name(number)),
+            _ => None,
+        };
+        let above = self.nodes[of_back_end].before;
+        let of_above = &self.nodes[above];
+        let took_ns = self.nodes[at].took_ns;
+        let above = (above != 0).then(|| Above {
+            requests: of_above.requests,
+            total_ns: clamp(of_above.total_ns),
+            took_ns: clamp(took_ns),
+            took_share: took_ns as f64 / (of_above.total_ns.max(1)) as f64,
+        });
+        let node = &mut self.nodes[at];
+        let [p10_ns, p50_ns, p99_ns] =
+            [10, 50, 99].map(|percent| node.latencies.nearest_rank(node.requests, percent));
+        Row {
+            level: 0,
+            is_part: false,
+            kind,
+            server: server.map(|number| links.server_name(number)),
+            method,
+            is_others: steps[at] == Some(Step::Method(Method::Other)),
+            requests: node.requests,
+            detached: node.detached,
+            p10_ns,
+            p50_ns,
+            p99_ns,
+            total_ns: clamp(node.total_ns),
+            above,
+            children_ns: clamp(node.children_ns),
+            parents: node.parents,
+            up: None,
+        }
+    }
+}
+
+fn clamp(ns: u128) -> u64 {
+    u64::try_from(ns).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,128 @@
+//! The tree as a table of a report.
+
+use super::links::is_a_program;
+use super::{Row, Tree};
+use crate::layout::wrap;
+use crate::tables::Rows;
+use crate::text::{bold, escape};
+use crate::units::{count, format_exact, format_ns, format_rate, format_share};
+use crate::Style;
+
+/// Rows at most, unless all are wanted.
+const SHOWN: usize = 14;
+
+impl Tree {
+    /// Whether a report shows it without being asked for everything: where requests have others made for them, or some were
+    /// made nobody knows for which. That a program asked in the course of its life is told by its requests themselves.
+    pub fn is_worth_telling(&self) -> bool {
+        self.rows.iter().any(|row| {
+            let for_requests =
+                row.up.is_some_and(|up| !row.is_part && !is_a_program(self.rows[up].kind));
+            for_requests || row.parents.not_known > 0
+        })
+    }
+}
+
+impl Row {
+    /// What they asked for, or that they are the others, or without a method.
+    pub fn what(&self) -> &str {
+        match (&self.method, self.is_others) {
+            (Some(method), _) => method,
+            (None, true) => "(various methods)",
+            (None, false) => "(no method)",
+        }
+    }
+
+    /// Whom they asked and what for: `http1 nginx 127.0.0.1:80 GET /a`; of a part of the row above only what for.
+    fn name(&self) -> String {
+        if self.is_part {
+            return escape(self.what());
+        }
+        let mut name = self.kind.to_string();
+        let what = (self.method.is_some() || self.is_others).then(|| self.what());
+        for part in [self.server.as_deref(), what].into_iter().flatten() {
+            name += &format!(" {}", escape(part));
+        }
+        name
+    }
+
+    /// Requests for each one above; `None` of an outermost row.
+    pub fn for_each(&self) -> Option<String> {
+        let above = self.above.as_ref()?;
+        let rate = format_rate(self.requests as f64 / above.requests.max(1) as f64);
+        Some(rate.trim_end_matches("/s").to_owned())
+    }
+
+    /// How much of the time of those above one of these was under way.
+    pub fn took(&self) -> Option<String> {
+        let above = self.above.as_ref()?;
+        Some(format_share(above.took_ns, above.total_ns))
+    }
+}
+
+/// What the columns of [`Row::cells`] are.
+pub const HEADER: [&str; 7] =
+    ["request", "count", "for each", "p50", "p99", "of its time", "how sure"];
+/// Those of numbers.
+pub const NUMBERS: [usize; 5] = [1, 2, 3, 4, 5];
+
+impl Row {
+    /// The row of a table, as text that is escaped. Each level is further in.
+    pub fn cells(&self) -> Vec<String> {
+        let indent = "\u{a0}\u{a0}".repeat(self.level.saturating_sub(1));
+        let branch = if self.level > 0 { "└\u{a0}" } else { "" };
+        vec![
+            format!("{indent}{branch}{}", self.name()),
+            format_exact(self.requests),
+            self.for_each().unwrap_or_default(),
+            format_ns(self.p50_ns),
+            format_ns(self.p99_ns),
+            self.took().unwrap_or_default(),
+            self.parents.in_words(),
+        ]
+    }
+}
+
+impl Tree {
+    /// What is to be known of the table: what a column means, what is not in it, what it cannot tell. `left_out`: rows
+    /// that are not shown.
+    pub fn notes(&self, left_out: u64) -> Vec<String> {
+        let mut notes = vec![NOTE.to_owned()];
+        let told =
+            [(left_out, "more row", "with less time"), (self.deeper, "request", "further down")];
+        let told = told.into_iter().filter(|(number, ..)| *number > 0);
+        notes.extend(told.map(|(number, noun, what)| format!("{} {what}", count(number, noun))));
+        let rows = self.rows.iter().filter(|row| !row.is_part);
+        let not_known: u64 = rows.map(|row| row.parents.not_known).sum();
+        if not_known > 0 {
+            notes.push(format!(
+                "! {} made by servers nobody knows for which of theirs, which took more than this says",
+                count(not_known, "request")
+            ));
+        }
+        notes
+    }
+}
+
+const NOTE: &str =
+    "of its time: of that of those one level up, how much at least one of these was under way";
+
+/// The rows with most time, or all.
+pub(in super::super) fn tree(tree: &Tree, all: bool, style: Style) -> String {
+    let (places, left_out) = tree.largest(if all { usize::MAX } else { SHOWN });
+    let mut rows = Rows {
+        header: &HEADER,
+        right: &NUMBERS,
+        shrink: &[(0, 24), (6, 6)],
+        rows: Vec::new(),
+        categories: Vec::new(),
+        tinted: 0,
+    };
+    places.iter().for_each(|at| rows.push(None, tree.rows[*at].cells()));
+    let mut text = format!("  {}\n", bold("which requests were made for which", style));
+    text += &rows.text(style).replace('\u{a0}', " ");
+    for note in tree.notes(left_out) {
+        text += &wrap(&format!("  {note}"), "  ", style);
+    }
+    text
+}
