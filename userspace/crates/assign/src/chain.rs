@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::density::{Density, Gap};
+use crate::density::{Density, Gap, Length};
 use crate::{Made, Served, MOST_CHILDREN};
 
 /// Children of a request, as indices, in the order in which they were asked.
@@ -32,7 +32,7 @@ impl Chain {
         served: &Served,
         made: &[Made],
         with: Option<u32>,
-        tell: impl FnMut(Gap, u64, u64),
+        tell: impl FnMut(Gap, u64, Length),
     ) {
         let at = with.map_or(self.0.len(), |child| self.0.partition_point(|of| *of < child));
         let (before, after) = self.0.split_at(at);
@@ -44,24 +44,26 @@ impl Chain {
 fn gaps<'a>(
     served: &Served,
     children: impl Iterator<Item = &'a Made>,
-    mut tell: impl FnMut(Gap, u64, u64),
+    mut tell: impl FnMut(Gap, u64, Length),
 ) {
-    let mut heard_ns = served.received_ns;
+    let mut heard = served.received;
     let mut last: Option<&Made> = None;
     for child in children {
-        let (gap, since_ns) = match last {
-            None => (Gap::First, heard_ns),
-            Some(last) if child.asked_ns < heard_ns => (Gap::Beside, last.asked_ns),
-            Some(_) => (Gap::Next, heard_ns),
+        let (gap, since) = match last {
+            None => (Gap::First, heard),
+            Some(last) if child.asked.ns < heard.ns => (Gap::Beside, last.asked),
+            Some(_) => (Gap::Next, heard),
         };
-        tell(gap, child.whom, child.asked_ns.saturating_sub(since_ns));
-        heard_ns = heard_ns.max(child.heard_ns);
+        tell(gap, child.whom, Length::between(since, child.asked));
+        if child.heard.ns > heard.ns {
+            heard = child.heard;
+        }
         last = Some(child);
     }
-    let rest_ns = served.answered_ns.saturating_sub(heard_ns);
+    let rest = Length::between(heard, served.answered);
     match last {
-        Some(last) => tell(Gap::Last, last.whom, rest_ns),
-        None => tell(Gap::Only, 0, rest_ns),
+        Some(last) => tell(Gap::Last, last.whom, rest),
+        None => tell(Gap::Only, 0, rest),
     }
 }
 
@@ -76,8 +78,8 @@ pub struct Model {
 
 impl Model {
     /// Adds a gap.
-    pub fn add(&mut self, gap: Gap, whom: u64, ns: u64) {
-        self.gaps.entry((gap, whom)).or_default().add(ns);
+    pub fn add(&mut self, gap: Gap, whom: u64, length: Length) {
+        self.gaps.entry((gap, whom)).or_default().add(length);
     }
 
     /// Adds a request with so many children.
@@ -108,8 +110,8 @@ impl Model {
     }
 
     /// The logarithm of how likely such a gap is, per nanosecond.
-    pub fn score(&self, gap: Gap, whom: u64, ns: u64) -> f64 {
-        self.gaps.get(&(gap, whom)).unwrap_or(&self.unseen).score(ns)
+    pub fn score(&self, gap: Gap, whom: u64, length: Length) -> f64 {
+        self.gaps.get(&(gap, whom)).unwrap_or(&self.unseen).score(length)
     }
 
     /// The same of all steps of a request, `with` one more child.
@@ -121,7 +123,7 @@ impl Model {
         with: Option<u32>,
     ) -> f64 {
         let mut sum = self.counted(chain.len() + usize::from(with.is_some()));
-        chain.gaps(served, made, with, |gap, whom, ns| sum += self.score(gap, whom, ns));
+        chain.gaps(served, made, with, |gap, whom, length| sum += self.score(gap, whom, length));
         sum
     }
 
@@ -129,7 +131,7 @@ impl Model {
     pub fn without(&self, served: &Served, made: &[Made], chain: &Chain, child: u32) -> f64 {
         let mut sum = self.counted(chain.len().saturating_sub(1));
         let others = chain.0.iter().filter(|of| **of != child).map(|of| &made[*of as usize]);
-        gaps(served, others, |gap, whom, ns| sum += self.score(gap, whom, ns));
+        gaps(served, others, |gap, whom, length| sum += self.score(gap, whom, length));
         sum
     }
 

@@ -1,5 +1,7 @@
 //! Distributions of gaps, as histograms.
 
+use crate::Step;
+
 /// Which steps of a request a gap lies between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Gap {
@@ -24,20 +26,71 @@ const BINS: usize = 116;
 const ANY_PART: f64 = 0.02;
 const ANY: f64 = 0.05;
 
-/// The distribution of one kind of gap.
-#[derive(Clone, Debug)]
+/// How far two steps are apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Length {
+    ns: u64,
+    /// In turns of the thread's loop, from [`LAGS`] - 2 on that; [`LAGS`] - 1: it has none, or they are of two threads.
+    lag: usize,
+}
+
+/// Lengths in turns that are told apart.
+const LAGS: usize = 6;
+
+impl Length {
+    pub fn between(from: Step, to: Step) -> Length {
+        let lag = match (from.turn, to.turn) {
+            (Some(from), Some(to)) if from.thread == to.thread => {
+                (to.number.saturating_sub(from.number) as usize).min(LAGS - 2)
+            }
+            _ => LAGS - 1,
+        };
+        Length { ns: to.ns.saturating_sub(from.ns), lag }
+    }
+}
+
+/// The distribution of one kind of gap: how many turns, and given that, how long.
+#[derive(Clone, Debug, Default)]
 pub struct Density {
+    by_lag: [Times; LAGS],
+    /// The logarithm of how likely so many turns are.
+    lag_scores: [f64; LAGS],
+}
+
+impl Density {
+    pub fn add(&mut self, length: Length) {
+        self.by_lag[length.lag].add(length.ns);
+    }
+
+    /// Makes of what was added what is looked up.
+    pub fn settle(&mut self) {
+        let total: f64 = self.by_lag.iter().map(|of| of.total).sum();
+        for (times, score) in self.by_lag.iter_mut().zip(&mut self.lag_scores) {
+            *score = ((times.total + ANY) / (total + ANY * LAGS as f64)).ln();
+            times.settle();
+        }
+    }
+
+    /// The logarithm of the density of such a gap, per nanosecond.
+    pub fn score(&self, length: Length) -> f64 {
+        self.lag_scores[length.lag] + self.by_lag[length.lag].score(length.ns)
+    }
+}
+
+/// The distribution of times.
+#[derive(Clone, Debug)]
+struct Times {
     counts: [f64; BINS],
     total: f64,
     /// The logarithm of the density per nanosecond.
     scores: [f64; BINS],
 }
 
-impl Default for Density {
-    fn default() -> Density {
-        let mut density = Density { counts: [0.0; BINS], total: 0.0, scores: [0.0; BINS] };
-        density.settle();
-        density
+impl Default for Times {
+    fn default() -> Times {
+        let mut times = Times { counts: [0.0; BINS], total: 0.0, scores: [0.0; BINS] };
+        times.settle();
+        times
     }
 }
 
@@ -46,7 +99,7 @@ fn bin(gap_ns: u64) -> usize {
     (bin as usize).min(BINS - 1)
 }
 
-impl Density {
+impl Times {
     pub fn add(&mut self, gap_ns: u64) {
         self.counts[bin(gap_ns)] += 1.0;
         self.total += 1.0;
@@ -79,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_gap_that_was_seen_is_likelier_than_others() {
-        let mut density = Density::default();
+        let mut density = Times::default();
         (0..100).for_each(|_| density.add(2_000_000));
         density.settle();
         let of = |gap_ns| density.score(gap_ns);
@@ -90,7 +143,7 @@ mod tests {
     #[test]
     fn any_length_has_a_place() {
         for gap_ns in [0, 1, 999, 1_000, 20_000_000_000, u64::MAX] {
-            assert!(Density::default().score(gap_ns).is_finite());
+            assert!(Times::default().score(gap_ns).is_finite());
         }
         assert!(bin(9_999_999_999) < BINS && bin(9_000_000_000) > BINS - 3);
     }

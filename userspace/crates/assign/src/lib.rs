@@ -9,7 +9,8 @@
 //! The model: a request's children come one after the other, or some at once. The gaps from its receipt to its first child
 //! ([`density::Gap::First`]), from an answer to the next child ([`density::Gap::Next`]), between two that are asked at once
 //! ([`density::Gap::Beside`]) and from the last answer to its own ([`density::Gap::Last`]), each by whom the child asks, have a
-//! distribution of their own ([`density`]), and so has the number of children. What is asked for nobody's sake comes at any
+//! distribution of their own ([`density`]), and so has the number of children. Where one thread makes all steps, an event loop, a
+//! gap is measured in its turns, too: how often it asked what is ready in between. What is asked for nobody's sake comes at any
 //! time. The distributions are first those of the children whose parents are known; then of those, too, that got one from
 //! these. Where hardly any parents are known, nothing is told.
 
@@ -40,13 +41,31 @@ const AGREED_PART: f64 = 0.8;
 /// Of children, the part that may have no parent although all have one.
 const PARENTLESS_PART: f64 = 0.01;
 
+/// When a step of a request was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Step {
+    /// CLOCK_MONOTONIC.
+    pub ns: u64,
+    /// In which turn of a loop, if the thread has one.
+    pub turn: Option<Turn>,
+}
+
+/// A turn of an event loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// Any number, the same for the same.
+    pub thread: u32,
+    /// How often the thread had asked what is ready.
+    pub number: u64,
+}
+
 /// A request that the server has served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Served {
     pub id: u64,
-    /// It had been read, and its answer was written: CLOCK_MONOTONIC.
-    pub received_ns: u64,
-    pub answered_ns: u64,
+    /// It had been read, and its answer was written.
+    pub received: Step,
+    pub answered: Step,
 }
 
 /// A request that the server has made.
@@ -55,9 +74,9 @@ pub struct Made {
     pub id: u64,
     /// Whom it asks: any number, the same for the same.
     pub whom: u64,
-    /// It began to be written, and its answer had been read: CLOCK_MONOTONIC.
-    pub asked_ns: u64,
-    pub heard_ns: u64,
+    /// It began to be written, and its answer had been read.
+    pub asked: Step,
+    pub heard: Step,
     /// The request for which it was made, if that is known.
     pub parent: Option<u64>,
 }
@@ -70,17 +89,40 @@ pub struct Assigned {
 }
 
 /// What a server has served and made, in the order in which it is found. Of what was long ago only the parents are kept that
-/// were told: 64 bytes for each of the last requests, 16 for each parent.
+/// were told: 96 bytes for each of the last requests, 16 for each parent.
 #[derive(Debug, Default)]
 pub struct Family {
     served: Vec<Served>,
     made: Vec<Made>,
     assigned: Vec<Assigned>,
+    threads: Threads,
+}
+
+/// Which threads make a server's steps. Where that is one, it is a loop, and its turns tell more than the time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Threads {
+    #[default]
+    None,
+    One(u32),
+    Several,
+}
+
+impl Threads {
+    fn note(&mut self, steps: [Step; 2]) {
+        for Turn { thread, .. } in steps.into_iter().filter_map(|step| step.turn) {
+            *self = match *self {
+                Threads::None => Threads::One(thread),
+                Threads::One(one) if one == thread => *self,
+                _ => Threads::Several,
+            };
+        }
+    }
 }
 
 impl Family {
     /// A request that it has served was found.
     pub fn serves(&mut self, served: Served) {
+        self.threads.note([served.received, served.answered]);
         self.served.push(served);
         if self.served.len() >= MOST_SERVED {
             self.settle();
@@ -89,6 +131,7 @@ impl Family {
 
     /// A request that it has made was found. For whom, those tell that it has served, which are found later.
     pub fn makes(&mut self, made: Made) {
+        self.threads.note([made.asked, made.heard]);
         self.made.push(made);
         if self.made.len() >= 2 * AT_ONCE {
             self.settle();
@@ -105,15 +148,21 @@ impl Family {
 
     /// Looks at those that were made first, and forgets them.
     fn settle(&mut self) {
-        self.served.sort_unstable_by_key(|served| (served.received_ns, served.id));
-        self.made.sort_unstable_by_key(|made| (made.asked_ns, made.id));
+        self.served.sort_unstable_by_key(|served| (served.received.ns, served.id));
+        self.made.sort_unstable_by_key(|made| (made.asked.ns, made.id));
         let rest = self.made.split_off(AT_ONCE.min(self.made.len()));
-        let part = std::mem::replace(&mut self.made, rest);
-        let until_ns = part.last().map_or(0, |made| made.asked_ns);
-        let begun = self.served.partition_point(|served| served.received_ns <= until_ns);
+        let mut part = std::mem::replace(&mut self.made, rest);
+        if self.threads == Threads::Several {
+            let served = self.served.iter_mut();
+            let steps = served.flat_map(|of| [&mut of.received, &mut of.answered]);
+            let made = part.iter_mut().flat_map(|of| [&mut of.asked, &mut of.heard]);
+            steps.chain(made).for_each(|step| step.turn = None);
+        }
+        let until_ns = part.last().map_or(0, |made| made.asked.ns);
+        let begun = self.served.partition_point(|served| served.received.ns <= until_ns);
         self.assigned.extend(assign(&self.served[..begun], &part));
-        let since_ns = self.made.first().map_or(u64::MAX, |made| made.asked_ns);
-        self.served.retain(|served| served.answered_ns >= since_ns);
+        let since_ns = self.made.first().map_or(u64::MAX, |made| made.asked.ns);
+        self.served.retain(|served| served.answered.ns >= since_ns);
     }
 }
 
@@ -150,17 +199,17 @@ impl Candidates {
         let mut next = 0;
         let mut tidied = 0;
         for child in made {
-            while next < served.len() && served[next].received_ns <= child.asked_ns {
+            while next < served.len() && served[next].received.ns <= child.asked.ns {
                 in_hand.push(next as u32);
                 next += 1;
             }
             if in_hand.len() > 2 * tidied + 16 {
-                in_hand.retain(|at| served[*at as usize].answered_ns >= child.asked_ns);
+                in_hand.retain(|at| served[*at as usize].answered.ns >= child.asked.ns);
                 tidied = in_hand.len();
             }
             let begin = all.len();
             if in_hand.len() <= MOST_IN_HAND {
-                let may_be = |at: &&u32| served[**at as usize].answered_ns >= child.heard_ns;
+                let may_be = |at: &&u32| served[**at as usize].answered.ns >= child.heard.ns;
                 all.extend(in_hand.iter().filter(may_be).take(MOST_CANDIDATES + 1));
             }
             if all.len() - begin > MOST_CANDIDATES {
@@ -213,13 +262,15 @@ impl<'a> State<'a> {
         let mut model = Model::default();
         for (served, chain) in self.served.iter().zip(&self.chains) {
             if chain.len() <= MOST_CHILDREN {
-                chain.gaps(served, self.made, None, |gap, whom, ns| model.add(gap, whom, ns));
+                chain.gaps(served, self.made, None, |gap, whom, length| {
+                    model.add(gap, whom, length)
+                });
                 model.count(chain.len());
             }
         }
         let parentless = self.parents.iter().filter(|parent| parent.is_none()).count() as f64;
-        let since_ns = self.made.first().map_or(0, |made| made.asked_ns);
-        let until_ns = self.made.last().map_or(0, |made| made.asked_ns);
+        let since_ns = self.made.first().map_or(0, |made| made.asked.ns);
+        let until_ns = self.made.last().map_or(0, |made| made.asked.ns);
         let some = PARENTLESS_PART * self.made.len() as f64;
         model.parentless((parentless + some) / (1 + until_ns - since_ns) as f64);
         model.settle();

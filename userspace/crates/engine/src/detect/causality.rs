@@ -27,7 +27,7 @@ use crate::timeline::gallop::last_before;
 use crate::timeline::{ProcessId, ThreadId, Transfer, World};
 pub(super) use evidence::{Asking, Heard, Judged};
 use evidence::{Evidence, Taken};
-use rpcprobe_assign::Served;
+use rpcprobe_assign::{Served, Step, Turn};
 use rpcprobe_model::Certainty;
 use services::{Belongs, Services};
 
@@ -258,12 +258,13 @@ impl Causality {
     }
 
     /// When a request that was found was served, if it may be named as a parent.
-    pub(super) fn served(&self, found: &Found) -> Option<Served> {
+    pub(super) fn served(&self, world: &World, found: &Found) -> Option<Served> {
         let first = found.goal.messages.first()?;
         let named = self.services.named(&(first.object, first.from))?;
         let id = found.request.request_id;
         let answered_ns = named.answered_ns.filter(|_| named.id == id)?;
-        Some(Served { id, received_ns: named.received_ns, answered_ns })
+        let step = |ns| step(world, named.reader, ns);
+        Some(Served { id, received: step(named.received_ns), answered: step(answered_ns) })
     }
 
     /// The id of a request that has been found.
@@ -273,6 +274,12 @@ impl Causality {
             None => self.ids.next(),
         }
     }
+}
+
+/// A step of a thread, by a call that began or ended just then.
+pub(super) fn step(world: &World, thread: ThreadId, ns: u64) -> Step {
+    let turn = world.polls_at(thread, ns).map(|number| Turn { thread, number });
+    Step { ns, turn }
 }
 
 /// What a thread does next may still tell for whom it asked.

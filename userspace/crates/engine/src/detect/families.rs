@@ -6,10 +6,10 @@ use std::hash::{Hash, Hasher};
 
 use rustc_hash::FxHasher;
 
-use crate::detect::causality::{Asking, Causality};
+use crate::detect::causality::{step, Asking, Causality};
 use crate::detect::found::Found;
 use crate::timeline::{ProcessId, World};
-use rpcprobe_assign::{Assigned, Family, Made};
+use rpcprobe_assign::{Assigned, Family, Made, Step};
 
 /// Of all processes that ask others while they serve.
 #[derive(Debug, Default)]
@@ -20,7 +20,7 @@ impl Families {
     pub(super) fn note(&mut self, world: &World, found: &Found, causality: &Causality) {
         let id = found.request.request_id;
         let process = found.goal.server_process;
-        if let Some((process, served)) = process.zip(causality.served(found)) {
+        if let Some((process, served)) = process.zip(causality.served(world, found)) {
             self.0.entry(process).or_default().serves(served);
         }
         let Some(asking) = found.made_for.asking else { return };
@@ -28,9 +28,10 @@ impl Families {
         if parent.is_none() && !found.made_for.orphan {
             return;
         }
-        let heard_ns = found.made_for.heard.map_or(found.goal.end_ns, |heard| heard.exit_ns);
-        let (asked_ns, whom) = (asking.asked_ns(), whom(world, &asking));
-        let made = Made { id, whom, asked_ns, heard_ns, parent };
+        let heard = found.made_for.heard.map(|heard| step(world, heard.thread, heard.exit_ns));
+        let heard = heard.unwrap_or(Step { ns: found.goal.end_ns, turn: None });
+        let asked = step(world, asking.thread(), asking.asked_ns());
+        let made = Made { id, whom: whom(world, &asking), asked, heard, parent };
         self.0.entry(asking.process()).or_default().makes(made);
     }
 

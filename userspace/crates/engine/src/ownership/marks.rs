@@ -49,6 +49,8 @@ pub struct Mark {
     pub turns: u64,
     /// Number of rests (see [`is_rest`]) of the thread before this mark.
     pub rests: u64,
+    /// How often the thread had asked what is ready before this mark: the number of its turn, if it is an event loop.
+    pub polls: u64,
     /// Number of the thread's marks up to and including this one that take something in.
     pub taken: u64,
     /// Number of those that give something out, and of connections that it has opened.
@@ -145,7 +147,7 @@ impl World {
             sakes.push_back(Sake { of, thread, exit_ns: call.exit_ns });
         }
         let thread = &mut self.threads[thread as usize];
-        let rests = thread.rests;
+        let (rests, polls) = (thread.rests, thread.polls);
         let marks = &mut thread.marks;
         marks.turns += u64::from(kind != MarkKind::Takes);
         let takes_in = matches!(kind, MarkKind::Takes | MarkKind::Hears);
@@ -160,6 +162,7 @@ impl World {
             sure,
             turns: marks.turns,
             rests,
+            polls,
             taken: marks.taken,
             given: marks.given,
         });
@@ -179,6 +182,15 @@ impl World {
                 handed().or_else(|| mark.of.map(|question| (question, mark.sure)))
             }
         }
+    }
+
+    /// How often a thread had asked what is ready, when it moved a message by a call that began or ended just then.
+    pub(crate) fn polls_at(&self, id: ThreadId, at_ns: u64) -> Option<u64> {
+        let marks = &self.thread(id).marks.list;
+        let next = count_before(marks, |mark| mark.exit_ns < at_ns);
+        marks.range(next..).take_while(|mark| mark.enter_ns <= at_ns).find_map(|mark| {
+            (mark.enter_ns == at_ns || mark.exit_ns == at_ns).then_some(mark.polls)
+        })
     }
 
     /// The last mark of a thread, if it has not rested since.

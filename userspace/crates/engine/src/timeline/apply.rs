@@ -1,5 +1,6 @@
 //! Applies events to the time lines: [`World::apply`].
 
+use crate::classify::syscall::{waits, Waits};
 use crate::event::{Event, Exec, What};
 use crate::timeline::*;
 use rpcprobe_record::{
@@ -363,6 +364,7 @@ impl World {
         self.record_opening(id, &call);
         self.record_transfers(id, &call);
         let thread = &mut self.threads[id as usize];
+        thread.polls += u64::from(waits(call.nr, None) == Waits::Readiness);
         let process = &mut self.processes[thread.process as usize];
         if call.unfinished && call.nr == syscall::NR_EXIT_GROUP {
             // The others end inside whatever they were doing; the earliest call did it.

@@ -151,6 +151,8 @@ pub struct Thread {
     pub marks: Marks,
     /// Number of its rests (sleeps until something was ready).
     pub rests: u64,
+    /// How often it has asked what is ready.
+    pub polls: u64,
     /// CPUs by time, to say where a segment ran: from when, which.
     pub cpus: VecDeque<(u64, u32)>,
 }

@@ -58,6 +58,11 @@ impl Asking {
         self.process
     }
 
+    /// Its thread that did.
+    pub(in crate::detect) fn thread(&self) -> ThreadId {
+        self.thread
+    }
+
     pub(in crate::detect) fn asked_ns(&self) -> u64 {
         self.asked_ns
     }

@@ -31,6 +31,7 @@ struct Service {
 pub(super) struct Named {
     pub(super) id: u64,
     process: ProcessId,
+    pub(super) reader: ThreadId,
     pub(super) received_ns: u64,
     /// When its last byte so far was written, once any was.
     pub(super) answered_ns: Option<u64>,
@@ -92,7 +93,7 @@ impl Services {
         self.by_received.insert((process, service.received_ns, asked));
         self.by_reader.entry(taken.thread).or_default().insert(asked);
         if self.askers.contains(&process) {
-            self.name(process, asked, service.received_ns, ids);
+            self.name(process, asked, service, ids);
         }
     }
 
@@ -173,8 +174,9 @@ impl Services {
         all.map(|((_, asked), _)| *asked)
     }
 
-    fn name(&mut self, process: ProcessId, asked: Asked, received_ns: u64, ids: &mut Ids) {
-        let named = || Named { id: ids.ahead(), process, received_ns, answered_ns: None };
+    fn name(&mut self, process: ProcessId, asked: Asked, service: Service, ids: &mut Ids) {
+        let Service { reader, received_ns } = service;
+        let named = || Named { id: ids.ahead(), process, reader, received_ns, answered_ns: None };
         self.named.entry(asked).or_insert_with(named);
     }
 
@@ -187,8 +189,8 @@ impl Services {
     pub(super) fn asks(&mut self, process: ProcessId, ids: &mut Ids) {
         if self.askers.insert(process) {
             for asked in self.of_process(process) {
-                let received_ns = self.open[&(process, asked)].received_ns;
-                self.name(process, asked, received_ns, ids);
+                let service = self.open[&(process, asked)];
+                self.name(process, asked, service, ids);
             }
         }
     }
