@@ -17,6 +17,7 @@ mod golden_parents;
 mod golden_requests;
 mod golden_rules;
 mod golden_shared;
+mod golden_signals;
 mod golden_sockets;
 mod golden_timers;
 mod golden_turns;

@@ -1,6 +1,7 @@
 //! Classifies off-CPU intervals that the walk does not follow: the category of the wait, and what the thread
 //! or device that ended it did meanwhile.
 
+mod handed;
 mod journal;
 mod series;
 
@@ -20,6 +21,8 @@ pub struct Part {
     pub from_ns: u64,
     pub to_ns: u64,
     pub category: Category,
+    /// The category is told by circumstances, not by what was waited for.
+    pub is_inferred: bool,
     pub detail: String,
     pub cause: Option<String>,
     pub by: Option<ThreadId>,
@@ -85,7 +88,12 @@ impl Wait<'_> {
         by: Option<ThreadId>,
     ) -> Vec<Part> {
         let (from_ns, to_ns) = (self.from_ns, self.to_ns);
-        vec![Part { from_ns, to_ns, category, detail, cause, by }]
+        vec![Part { from_ns, to_ns, category, is_inferred: false, detail, cause, by }]
+    }
+
+    /// A lock, or something like it, ended by the waker: nothing says that it is one.
+    fn perhaps_a_lock(&self, detail: String) -> Vec<Part> {
+        inferred(self.by_its_waker(Category::Lock, detail))
     }
 
     /// The same, ended by the waker.
@@ -193,7 +201,8 @@ impl Wait<'_> {
         match series::woken_later(self.world, self.thread, self.off) {
             Some(last) => {
                 let detail = format!("{detail}, and then again for the same");
-                self.whole(Category::Lock, detail, None, last.wake.map(|wake| wake.waker))
+                let by = last.wake.map(|wake| wake.waker);
+                inferred(self.whole(Category::Lock, detail, None, by))
             }
             None => self.whole(Category::Sleep, detail, None, None),
         }
@@ -211,19 +220,20 @@ impl Wait<'_> {
         };
         let traced = waker.is_some_and(|waker| world.thread(waker).traced);
         let detail = format!("asleep in {name}");
+        if let Some(how) = self.handed_over() {
+            return self.perhaps_a_lock(format!("{detail} until {how}: what for is not seen"));
+        }
         match syscall::waits(nr, object) {
             Waits::Timer => self.whole(Category::Sleep, detail, None, None),
             // Nobody woke it: FUTEX_WAIT with a timeout is a way to sleep.
             Waits::Futex if !by_waker => self.ran_out(detail),
-            Waits::Futex => {
-                let detail = match off.call.and_then(|call| call.lock()) {
-                    Some(lock) => {
-                        format!("{lock} {}", object.map_or(String::new(), |o| o.to_string()))
-                    }
-                    None => detail,
-                };
-                self.by_its_waker(Category::Lock, detail)
-            }
+            Waits::Futex => match off.call.and_then(|call| call.lock()) {
+                Some(lock) => {
+                    let object = object.map_or(String::new(), |object| object.to_string());
+                    self.by_its_waker(Category::Lock, format!("{lock} {object}"))
+                }
+                None => self.perhaps_a_lock(detail),
+            },
             Waits::Readiness if !by_waker => match became_ready(world, thread, off) {
                 // A packet, seen by whoever the interrupt hit.
                 Some(ready) if ready.object.is_socket() => {
@@ -274,6 +284,11 @@ impl Wait<'_> {
             }
         }
     }
+}
+
+fn inferred(mut parts: Vec<Part>) -> Vec<Part> {
+    parts.iter_mut().for_each(|part| part.is_inferred = true);
+    parts
 }
 
 fn waits_for_timer(call: &OpenCall) -> bool {
@@ -392,6 +407,7 @@ fn block_parts(
                 from_ns: at_ns,
                 to_ns: end_ns,
                 category,
+                is_inferred: false,
                 detail: format!("{block}, in {name}"),
                 cause: Some(cause.into()),
                 by: None,

@@ -226,6 +226,22 @@ pub fn is_write(nr: u16) -> bool {
     matches!(nr, 1 | 18 | 20 | 40 | 44 | 46 | 296 | 307 | 328)
 }
 
+/// Calls that send a signal to a process or a thread.
+pub fn sends_signal(nr: u16) -> bool {
+    use syscalls::x86_64::Sysno as S;
+    matches!(
+        S::new(usize::from(nr)),
+        Some(
+            S::kill
+                | S::tkill
+                | S::tgkill
+                | S::rt_sigqueueinfo
+                | S::rt_tgsigqueueinfo
+                | S::pidfd_send_signal
+        )
+    )
+}
+
 /// Calls that hand over pages instead of copying what is in them.
 pub fn moves_pages(nr: u16) -> bool {
     use syscalls::x86_64::Sysno as S;

@@ -266,15 +266,13 @@ impl<'w> Walk<'w> {
             if part.category == Category::IdlePeer && part.cause.is_none() {
                 part.cause = self.held_back(thread, off).map(|why| format!("at first {why}"));
             }
-            // That a futex is a lock is inferred, unless it says so by its convention.
             let futex = off.call.filter(|call| waits(call.nr, call.object) == Waits::Futex);
-            let inferred = futex.is_some_and(|call| call.lock().is_none());
             // Nor does a rest that ended for another request tell that this one's peer was waited for.
             let idle = part.category == Category::IdlePeer && self.rested_for_another(thread, off);
             let woken = |call: &OpenCall| self.world.process_of(thread).futexes.is_woken(call);
             let shaky = part.category == Category::Sleep
                 && (self.may_rest_for_others(thread, off) || futex.as_ref().is_some_and(woken));
-            let evidence = match idle || shaky || part.category == Category::Lock && inferred {
+            let evidence = match idle || shaky || part.is_inferred {
                 true => Evidence::Modelled,
                 false => Evidence::Measured,
             };

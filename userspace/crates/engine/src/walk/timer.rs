@@ -114,23 +114,36 @@ impl Walk<'_> {
                 || self.others_had_it(thread, off, |id| self.moves_messages(id)))
     }
 
-    /// Whether the thread had taken in another question that it had not answered.
+    /// Whether the thread had not answered the last other question that it had taken in. Those before that it may have given
+    /// to other threads.
     fn has_others_open(&self, thread: ThreadId, at_ns: u64) -> bool {
+        self.others_taken(thread, at_ns).next() == Some(true)
+    }
+
+    /// How many other questions the only thread of a process had taken in and not answered.
+    pub(super) fn others_open(&self, thread: ThreadId, at_ns: u64) -> usize {
+        self.others_taken(thread, at_ns).filter(|open| *open).count()
+    }
+
+    /// Whether the other questions that the thread had taken in were still open, the last one first.
+    fn others_taken(&self, thread: ThreadId, at_ns: u64) -> impl Iterator<Item = bool> + '_ {
         let marks = &self.world.thread(thread).marks.list;
         let before = marks.range(..count_before(marks, |mark| mark.exit_ns <= at_ns));
         let mut answered: Vec<Question> = Vec::new();
-        before.rev().take(MOST_MARKS).any(|mark| {
-            match mark.kind {
-                MarkKind::Answers => answered.extend(mark.of),
-                MarkKind::Takes if !self.of_goal(mark) => {
-                    let is = |of: &Question| {
-                        of.object == mark.moved.object && of.from >= mark.moved.from
-                    };
-                    return !answered.iter().any(is);
-                }
-                _ => {}
+        before.rev().take(MOST_MARKS).filter_map(move |mark| match mark.kind {
+            MarkKind::Answers => {
+                answered.extend(mark.of);
+                None
             }
-            false
+            MarkKind::Takes if !self.of_goal(mark) => {
+                let is =
+                    |of: &Question| of.object == mark.moved.object && of.from >= mark.moved.from;
+                let open = !answered.iter().any(is);
+                // Of a question that came in pieces each has a mark.
+                answered.extend(open.then_some(mark.moved));
+                Some(open)
+            }
+            _ => None,
         })
     }
 
@@ -156,7 +169,8 @@ impl Walk<'_> {
     }
 
     /// Whether a thread, since it last worked for the request and until that rest, did nothing for others as far as that
-    /// shows: all that it rested ran out. These rests are its own, and what it did between them was for the request.
+    /// shows: all that it rested ran out, or it is its process's only thread and has no other request. These rests are its
+    /// own, and what it did between them was for the request.
     fn only_slept(&self, thread: ThreadId, worked_ns: u64, off: &Off) -> bool {
         let t = self.world.thread(thread);
         let next = t.marks.list.get(count_before(&t.marks.list, |mark| mark.exit_ns <= worked_ns));
@@ -165,7 +179,10 @@ impl Walk<'_> {
         let mut rests = before
             .take_while(|before| before.start_ns >= worked_ns)
             .filter(|before| is_rest(before));
-        !turned && rests.all(|rest| classify::off_cpu::timed_out(self.world, thread, rest))
+        let alone = self.world.process_of(thread).threads.len() == 1
+            && self.others_open(thread, off.start_ns) == 0;
+        !turned
+            && (alone || rests.all(|rest| classify::off_cpu::timed_out(self.world, thread, rest)))
     }
 
     /// When a thread that moved a message of the request, up to `worked_ns`, stopped working for it, as far as that shows:

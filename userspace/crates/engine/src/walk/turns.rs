@@ -112,16 +112,41 @@ impl Walk<'_> {
     /// another request: what the one let go of, the other had waited for.
     pub(super) fn serves_another(&self, thread: ThreadId, off: &Off, wake: &Wake) -> bool {
         let process = |thread: ThreadId| self.world.thread(thread).process;
-        let serves_it = self
-            .world
-            .last_unless_rested(thread, off.start_ns)
-            .is_some_and(|(_, mark)| mark.kind != MarkKind::Answers && self.of_goal(mark));
-        process(thread) == process(wake.waker)
-            && serves_it
-            && self
-                .world
-                .last_unless_rested(wake.waker, wake.at_ns)
-                .is_some_and(|(_, mark)| mark.kind == MarkKind::Takes && !self.of_goal(mark))
+        let serves_it =
+            self.served_by(thread, off.start_ns, 0).is_some_and(|mark| self.of_goal(mark));
+        let serves_another = |mark: &Mark| mark.kind == MarkKind::Takes && !self.of_goal(mark);
+        let waker = self.served_by(wake.waker, wake.at_ns, 1);
+        let others = waker.filter(|mark| serves_another(mark));
+        serves_it
+            && others.is_some_and(|mark| {
+                process(thread) == process(wake.waker) || self.is_no_child(thread, mark)
+            })
+    }
+
+    /// What a thread has taken in, or has asked or heard for that, that it serves at that time, as far as its messages tell: it
+    /// has not rested since, or is its process's only thread and has only so many questions of others.
+    fn served_by(&self, thread: ThreadId, at_ns: u64, others: usize) -> Option<&Mark> {
+        let unless_rested = self.world.last_unless_rested(thread, at_ns).map(|(_, mark)| mark);
+        let mark = unless_rested.or_else(|| {
+            let marks = &self.world.thread(thread).marks.list;
+            let last = count_before(marks, |mark| mark.exit_ns <= at_ns).checked_sub(1)?;
+            let alone = self.world.process_of(thread).threads.len() == 1
+                && self.others_open(thread, at_ns) == others;
+            alone.then(|| &marks[last])
+        });
+        mark.filter(|mark| mark.kind != MarkKind::Answers)
+    }
+
+    /// Whether a question was asked neither by the process of that thread nor by the request's client, so that it is not for
+    /// the request's sake.
+    fn is_no_child(&self, thread: ThreadId, taken: &Mark) -> bool {
+        let channel = self.world.channels.get(&taken.moved.object);
+        let asked = channel.and_then(|channel| Channel::find(&channel.writes, taken.moved.from));
+        let process = |thread: ThreadId| self.world.thread(thread).process;
+        asked.is_none_or(|asked| {
+            let by = process(asked.thread);
+            by != process(thread) && by != self.goal.client_process
+        })
     }
 
     /// Whether the thread, after a rest, went on with a message that is not the request's.

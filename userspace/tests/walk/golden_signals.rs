@@ -1,0 +1,117 @@
+//! Small traces of servers whose processes tell each other by signals, as PostgreSQL's do, with answers derived by hand. The
+//! client (thread 10, CPU 0) asks a process (40, CPU 1); another client (30, CPU 2) asks a second one (50, CPU 3).
+
+use rpcprobe::engine::event::TYPE_UNIX;
+use rpcprobe::records::{WAKING_HARDIRQ, WAKING_IN_SYSCALL};
+
+use super::connection::Connection;
+use super::story::*;
+
+const KILL: u16 = 62;
+
+/// Both have taken a question in, the second one first. `tells`: the first tells the second something before it rests from
+/// 120; that one has a rest of its own from 122 to 140. `helper`: its process has another thread.
+fn begun(tells: bool, helper: bool) -> (Story, Connection, Connection) {
+    let mut s = Story::new();
+    for (tid, comm) in [(30, "other"), (40, "first"), (50, "second")] {
+        s.task(tid, tid, comm);
+    }
+    if helper {
+        s.task(51, 50, "helper");
+    }
+    for (cpu, tid) in [(0, 10), (1, 40), (2, 30), (3, 50)] {
+        s.switch(10, cpu, IDLE, tid, RUNNABLE);
+    }
+    let (c, other) = (Connection::new(TYPE_UNIX), Connection::numbered(2, TYPE_UNIX));
+    s.moved(2, 30, (SENDTO, other.there, other.back), (0, 4), (80, 85));
+    s.sleep_in(87, 2, (30, IDLE), (RECVFROM, 86), other.sockets[0]);
+    other.hears(&mut s, 3, 50, (0, 4), (90, 95));
+    s.switch_in(98, 3, 50, IDLE, ASLEEP, (POLL, 97), None);
+    c.asks(&mut s, 10, (0, 4), (100, 105));
+    s.sleep_in(107, 0, (10, IDLE), (RECVFROM, 106), c.sockets[0]);
+    c.hears(&mut s, 1, 40, (0, 4), (110, 113));
+    match tells {
+        true => {
+            s.wake(115, 1, 40, 50, WAKING_IN_SYSCALL);
+            s.call(1, 40, KILL, (114, 116), 0);
+        }
+        false => s.wake(115, 3, IDLE, 50, WAKING_HARDIRQ),
+    }
+    s.switch(117, 3, IDLE, 50, RUNNABLE);
+    s.timed(3, 50, (97, 119), i64::from(tells));
+    s.switch_in(120, 1, 40, IDLE, ASLEEP, (POLL, 118), None);
+    rests(&mut s, (3, 50), 122, 140);
+    (s, c, other)
+}
+
+/// A thread rests until its time is over.
+fn rests(s: &mut Story, (cpu, tid): (u32, u32), from_ns: u64, to_ns: u64) {
+    s.switch_in(from_ns, cpu, tid, IDLE, ASLEEP, (POLL, from_ns - 1), None);
+    s.wake(to_ns, cpu, IDLE, tid, WAKING_HARDIRQ);
+    s.switch(to_ns + 1, cpu, IDLE, tid, RUNNABLE);
+    s.timed(cpu, tid, (from_ns - 1, to_ns + 2), 0);
+}
+
+/// The second tells the first at 147, and then answers its own client.
+fn told(s: &mut Story, other: &Connection) {
+    s.wake(147, 3, 50, 40, WAKING_IN_SYSCALL);
+    s.call(3, 50, KILL, (145, 148), 0);
+    s.switch(149, 1, IDLE, 40, RUNNABLE);
+    s.timed(1, 40, (118, 151), 1);
+    s.wake(154, 3, 50, 30, WAKING_IN_SYSCALL);
+    other.answers(s, 3, 50, (0, 4), (150, 155));
+    s.switch(156, 2, IDLE, 30, RUNNABLE);
+    s.moved(2, 30, (RECVFROM, other.back, other.there), (0, 4), (86, 160));
+}
+
+/// The first rests from 160 to 170, and answers.
+fn answered(s: &mut Story, c: &Connection) {
+    rests(s, (1, 40), 160, 170);
+    s.wake(185, 1, 40, 10, WAKING_IN_SYSCALL);
+    c.answers(s, 1, 40, (0, 4), (180, 186));
+    s.switch(188, 0, IDLE, 10, RUNNABLE);
+    c.gets(s, 10, (0, 4), (106, 195));
+}
+
+fn ours(s: &Story) -> Vec<String> {
+    let requests = s.requests();
+    let is_ours = |tid: u32| move |end: &rpcprobe::model::End| end.tid == tid;
+    let found = requests.iter().find(|(of, _)| of.client.as_ref().is_some_and(is_ours(10)));
+    let segments = found.expect("a request").1.iter();
+    let waits = segments.filter(|segment| segment.tid != 10 && !segment.category.is_on_cpu());
+    let shown = waits.map(|segment| {
+        let by = segment.by.as_ref().map_or(String::new(), |by| format!(" by {by}"));
+        let span = format!("{}-{}", segment.start_ns, segment.end_ns());
+        format!("{span} {} {} {}{by}", segment.comm, segment.category, segment.evidence)
+    });
+    shown.filter(|line| !line.contains("runqueue") && !line.contains("queue.socket")).collect()
+}
+
+/// What another process tells by a signal while it serves somebody else is no work for this request: a lock, a latch or
+/// another hand-over. The rest after that ran out: nobody else is served by this process, so it is its own.
+#[test]
+fn who_is_told_by_a_signal_waited_for_no_peer() {
+    let (mut s, c, other) = begun(false, false);
+    told(&mut s, &other);
+    answered(&mut s, &c);
+    let expected = ["120-147 first lock modelled by second/50", "160-170 first sleep measured"];
+    assert_eq!(ours(&s), expected);
+    let (_, segments) = s.requests().into_iter().find(|(of, _)| of.start_ns == 100).expect("ours");
+    let lock = segments.iter().find(|segment| segment.start_ns == 120).expect("the wait");
+    let detail = "asleep in poll until a signal: what for is not seen";
+    assert_eq!(lock.detail.as_deref(), Some(detail));
+}
+
+/// Before, the one had told the other something, which looks as if it had asked for what comes back. It serves another all the
+/// same, and its own rest is none of this request's. Where its process has threads, it may have given its question to
+/// another one, and be this request's helper.
+#[test]
+fn who_serves_another_is_no_helper_though_it_was_told_something() {
+    for helper in [false, true] {
+        let (mut s, c, other) = begun(true, helper);
+        told(&mut s, &other);
+        answered(&mut s, &c);
+        let expected = ["120-147 first lock modelled by second/50", "160-170 first sleep measured"];
+        assert_eq!(ours(&s) == expected, !helper, "{:?}", ours(&s));
+    }
+}
