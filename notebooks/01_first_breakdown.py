@@ -4,7 +4,7 @@ __generated_with = "0.25.2"
 app = marimo.App(width="medium", app_title="A first breakdown")
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(mo):
     mo.md(r"""
     # A first breakdown: where does the time of a round trip go?
@@ -23,7 +23,7 @@ def _(mo):
     return
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _():
     import captures
     import marimo as mo
@@ -43,7 +43,7 @@ def _(captures, mo):
     return (runs,)
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(mo, runs):
     mode = mo.ui.dropdown(list(runs), value=next(iter(runs)), label="Run, by how the two talk")
     mode
@@ -58,7 +58,7 @@ def _(captures, mode, runs):
     return cap, kind, told
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(mo):
     mo.md(r"""
     ## One number is not enough
@@ -70,7 +70,7 @@ def _(mo):
     return
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(shown, told):
     shown.table(
         [told["latency"] | {"requests": told["requests"], "kind": told["kind"]}],
@@ -87,7 +87,7 @@ def _(shown, told):
     return
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(mo, told):
     bands = {"all requests": "all"}
     if told["requests"] - told["incomplete"] >= 100:
@@ -108,7 +108,7 @@ def _(band, cap, kind):
     return
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(mo):
     mo.md(r"""
     Above is the share of requests that take less than a latency, below how many there are at each. The axis is
@@ -132,7 +132,7 @@ def _(band, cap, kind):
     return
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(mo, told):
     found = list(dict.fromkeys(part["category"] for part in told["parts"] if part["total_ns"] > 0))
     category = mo.ui.dropdown(found, value=found[0], label="Category")
@@ -140,7 +140,7 @@ def _(mo, told):
     return (category,)
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(mo):
     mo.md(r"""
     How long do single requests spend in the category that you chose? Is it a little in each, or much in a few?
@@ -154,7 +154,7 @@ def _(band, cap, category, kind):
     return
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(mo):
     mo.md(r"""
     ## Check it yourself
@@ -177,7 +177,7 @@ def _(cap):
     return
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(mo):
     mo.md(r"""
     Then the breakdown by hand: the query adds up the segments by category and side, and the cell fails if the report has
@@ -232,7 +232,7 @@ def _(cap, kind, shown, told):
     return
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(mo):
     mo.md(r"""
     ## To think about

@@ -4,7 +4,7 @@ __generated_with = "0.25.2"
 app = marimo.App(width="medium", app_title="One slow request")
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(mo):
     mo.md(r"""
     # One slow request: who was it waiting for?
@@ -16,7 +16,7 @@ def _(mo):
     return
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _():
     import os
 
@@ -36,7 +36,7 @@ def _(captures, mo, os):
     return cap, kind, told
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(mo):
     mo.md(r"""
     ## All of them
@@ -53,7 +53,7 @@ def _(cap, kind):
     return
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(mo, shown, told):
     tail = told["tail"]
     mo.md(
@@ -69,7 +69,7 @@ def _(mo, shown, told):
     return (tail,)
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(shown, tail):
     shown.table(
         sorted(tail["parts"] if tail else [], key=lambda part: -part["difference_ns"])[:6],
@@ -101,7 +101,7 @@ def _(cap, kind, mo, shown):
     return (request,)
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(mo):
     mo.md(r"""
     ## Its time line
@@ -156,7 +156,7 @@ def _(cap, category, request, shown):
     return
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(mo):
     mo.md(r"""
     ## Who had the CPU meanwhile
@@ -173,7 +173,7 @@ def _(cap, kind):
     return
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(mo):
     mo.md(r"""
     ## To think about
