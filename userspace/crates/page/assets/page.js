@@ -10,6 +10,8 @@
   const state = {kind: null, method: null, band: "all", category: null, request: null};
   const unpacked = new Map();
   let index;
+  // The promise of the library that draws: what is chosen can be, before it is there.
+  let library;
 
   // A function for each byte would take a tenth of a second for the library that draws.
   const fromBase64 = (text) => {
@@ -19,15 +21,21 @@
     return bytes;
   };
   // Base64 and gzip, as the page holds its parts.
+  const inflated = (id) => {
+    const packed = new Blob([fromBase64($("data-" + id).textContent)]).stream();
+    return new Response(packed.pipeThrough(new DecompressionStream("gzip")), {headers: {"content-type": "text/javascript"}});
+  };
   const unpack = (id) => {
-    if (!unpacked.has(id)) {
-      const bytes = fromBase64($("data-" + id).textContent);
-      const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-      unpacked.set(id, new Response(stream).text());
-    }
+    if (!unpacked.has(id)) unpacked.set(id, inflated(id).text());
     return unpacked.get(id);
   };
   const read = async (id) => JSON.parse(await unpack(id));
+  // A script with an address of its own is compiled beside everything else; as text in the page it would hold it up.
+  const load = async (id) => {
+    const src = URL.createObjectURL(await inflated(id).blob());
+    await new Promise((loaded, failed) => document.head.append(make("script", {src, onload: loaded, onerror: () => failed(new Error("a script did not load"))})));
+    URL.revokeObjectURL(src);
+  };
 
   // A kind of A may be compared with another one of B.
   const kindOn = (side) => (side === 1 && index.pairs[state.kind]) || state.kind;
@@ -70,6 +78,7 @@
     const axis = (of) => ({
       ...of, gridcolor: color("--grid"), linecolor: color("--line"), zerolinecolor: color("--line"),
       title: {...of.title, font: {size: 12}, standoff: 8}, tickfont: {size: isNarrow() ? 10 : 11}, automargin: !isFixed,
+      ticklabeloverflow: "allow",
     });
     const layout = {
       ...figure.layout, height: height(name, figure), autosize: true,
@@ -207,6 +216,7 @@
   const drawAll = async () => {
     const mine = ++turn;
     $("card-methods").hidden = methodsOn().length === 0;
+    await library;
     await drawCompared(mine);
     for (const name of NAMES) if (seen.has(name)) await drawCard(name, mine);
     if (mine === turn) document.documentElement.dataset.drawn = String(mine);
@@ -223,6 +233,7 @@
   };
   const drawRequest = async () => {
     const mine = ++asked;
+    await library;
     const {side, id, name, requests, chunk} = held();
     const plot = $("plot-timeline");
     if (chunk === undefined) {
@@ -402,13 +413,9 @@
   };
 
   const begin = async () => {
-    const library = $("controls") ? unpack("plotly") : null;
+    if (!$("controls")) return;
+    library = load("plotly");
     index = await read("index");
-    if (!library) return;
-    const code = make("script", {textContent: await library});
-    document.head.append(code);
-    unpacked.delete("plotly");
-    if (!window.Plotly) throw new Error("the figures' library did not load");
     document.documentElement.classList.toggle("two", index.sides.length > 1);
     for (const id of ["controls", "figures", "compared", "timeline"]) if ($(id)) $(id).hidden = false;
     $("controls").onsubmit = (event) => event.preventDefault();
