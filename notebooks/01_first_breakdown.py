@@ -118,10 +118,15 @@ def _(mo):
 
     A bar for each band, split by category. Read it from left to right: what grows is what makes requests slow.
 
-    * `user` is the program's own code; `kernel.*` is the kernel's, on behalf of the program.
-    * `runqueue.wakeup` is a thread that could run, has been woken for that, and has no CPU yet.
+    * `user` is the program's own code; `kernel.*` is the kernel's, on behalf of the program: `kernel.pipe` moves bytes through
+      a pipe, `kernel.unix` through a Unix socket, `kernel.futex` wakes the other one where they share memory.
+    * `runqueue.wakeup` is a thread that has been woken, could run, and has no CPU yet. `runqueue.preempted` is one that ran,
+      and had to give its CPU to another thread.
     * `queue.*` is a message that is there and not yet read.
-    * `lock` (in shared memory: the hand-over from one to the other) is waiting for another thread to let go.
+    * `fault` is the kernel getting a page of memory that the program touches for the first time; `interrupt` is the kernel
+      serving a device or a timer meanwhile.
+
+    (All of them: `docs/categories.md`.)
     """)
     return
 
@@ -237,7 +242,7 @@ def _(mo):
     mo.md(r"""
     ## To think about
 
-    1. Choose the other ways to talk. Which categories change, and which do not? Why is the evaluator's `user` time the same?
+    1. Choose the other ways to talk. Which categories change, and which do not? Should the server's `user` time be the same, and is it?
     2. Two threads that take turns need a wake-up for each message. What is its share, and could it be saved?
     3. Where would a faster evaluator help, and how much at most?
     """)

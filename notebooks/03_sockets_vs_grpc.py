@@ -203,7 +203,8 @@ def _(mo):
 
     ## To think about
 
-    1. A request by sockets begins when the client has connected. Where is the time for connecting, and is the comparison fair?
+    1. Each request by sockets has a connection of its own, and lasts from `connect()` to `close()`; the calls by gRPC share one that
+       was opened before. Which categories does connecting add to, and is the comparison fair?
     2. Which of the categories would be smaller in another language, and which would not?
     3. Two threads of a pool serve five clients: which category grows?
     """)

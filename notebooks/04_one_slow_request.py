@@ -63,7 +63,7 @@ def _(mo, shown, told):
     ## The slowest beside typical ones
 
     The slowest 1 % take {shown.duration(tail["difference_ns"])} more than typical ones (those around the
-    median). What of it is which category:
+    median). What of it is which category, and in most of it, which thread was waited for, or why:
     """
     )
     return (tail,)
@@ -72,14 +72,19 @@ def _(mo, shown, told):
 @app.cell(hide_code=True)
 def _(shown, tail):
     shown.table(
-        sorted(tail["parts"] if tail else [], key=lambda part: -part["difference_ns"])[:6],
+        [
+            part | {"mostly": part["by"] or part["cause"]}
+            for part in sorted(
+                tail["parts"] if tail else [], key=lambda part: -part["difference_ns"]
+            )[:6]
+        ],
         {
             "category": "category",
             "side": "side",
             "typical_ns": "typical",
             "tail_ns": "slowest",
             "difference_ns": "more",
-            "by": "mostly behind",
+            "mostly": "mostly behind, or because",
         },
     )
     return

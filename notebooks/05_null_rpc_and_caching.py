@@ -142,8 +142,8 @@ def _(mo):
 
 
 @app.cell
-def _(cap):
-    cap.figure("tree")
+def _(cap, kind):
+    cap.figure("tree", kind=kind)
     return
 
 

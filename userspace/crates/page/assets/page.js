@@ -78,7 +78,6 @@
     const axis = (of) => ({
       ...of, gridcolor: color("--grid"), linecolor: color("--line"), zerolinecolor: color("--line"),
       title: {...of.title, font: {size: 12}, standoff: 8}, tickfont: {size: isNarrow() ? 10 : 11}, automargin: !isFixed,
-      ticklabeloverflow: "allow",
     });
     const layout = {
       ...figure.layout, height: height(name, figure), autosize: true,
