@@ -411,6 +411,16 @@
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { name(); redraw(); });
   };
 
+  // What is out of sight, when there is nothing else to do: who scrolls fast, or takes a picture of the page, finds it drawn.
+  const whileIdle = async () => {
+    for (const name of [...NAMES, "timeline"]) {
+      await new Promise((done) => (window.requestIdleCallback ?? setTimeout)(done));
+      if (seen.has(name) || $("card-" + name)?.hidden) continue;
+      seen.add(name);
+      await (name === "timeline" ? drawRequest() : drawCard(name, turn));
+    }
+  };
+
   const begin = async () => {
     if (!$("controls")) return;
     library = load("plotly");
@@ -434,7 +444,7 @@
     for (const name of NAMES) watcher.observe($("card-" + name));
     watcher.observe($("timeline"));
     addEventListener("hashchange", () => { fromHash(); choose({}); });
-    if (held().chunk !== undefined) unpack(held().chunk);
+    whileIdle();
     // Browsers print what is there when this returns and its promises are kept: nothing may have to be unpacked then.
     const wasOpen = {};
     const printed = (is) => {
