@@ -41,8 +41,8 @@ def _(mo):
     mo.md(r"""
     ## All of them
 
-    Each point is a request, at the time it began and as high as it took, in the colour of its largest category. Slow ones in
-    one colour have one cause; slow ones in groups, at one time, have a cause outside of them.
+    Each point is a request, at the time it began and as high as it took, in the colour of its largest category. Slow ones of
+    one colour spent most of their time on the same; slow ones that come together hint at a cause outside of them.
     """)
     return
 
