@@ -1,5 +1,6 @@
 # make help    what there is to make
 PREFIX ?= /usr/local
+TO = $(DESTDIR)$(PREFIX)
 CARGO ?= cargo
 RPCPROBE := userspace/target/release/rpcprobe
 # What is installed: the program without its debug data, and these beside it, where debuggers, profilers
@@ -23,7 +24,7 @@ all: build
 # A target's line is what stands after `##` beside it.
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r target what; do \
-		printf 'make %-14s %s\n' "$$target" "$$what"; \
+		printf 'make %-16s %s\n' "$$target" "$$what"; \
 	done
 
 deps-build deps-test deps-lint deps-vmtest: deps-%:
@@ -33,21 +34,21 @@ build: deps-build ## build rpcprobe and the evaluator that the main job runs
 	$(CARGO) build --release --locked --manifest-path userspace/Cargo.toml
 	$(MAKE) --no-print-directory -C targets/frpc
 
-install: build ## install rpcprobe with its man pages and shell completions (PREFIX=/usr/local)
+install: build ## install rpcprobe with its man pages and shell completions (PREFIX=/usr/local; DESTDIR= for a package)
 	@if ! [ $(STRIPPED) -nt $(RPCPROBE) ]; then \
 		mkdir -p $(dir $(STRIPPED)) && rm -f $(STRIPPED) && \
 		objcopy --only-keep-debug --compress-debug-sections=zlib $(RPCPROBE) $(STRIPPED).debug && \
 		objcopy --strip-all --add-gnu-debuglink=$(STRIPPED).debug $(RPCPROBE) $(STRIPPED); \
 	fi
-	@test -w $(PREFIX)/bin && as_root= || as_root=sudo; \
-	cmp -s $(STRIPPED) $(PREFIX)/bin/rpcprobe && cmp -s $(STRIPPED).debug $(PREFIX)/bin/$(DEBUG) || { \
-		$$as_root install -D -m 755 $(STRIPPED) $(PREFIX)/bin/rpcprobe && \
-		$$as_root install -D -m 644 $(STRIPPED).debug $(PREFIX)/bin/$(DEBUG); \
+	@mkdir -p $(TO)/bin 2> /dev/null; test -w $(TO)/bin && as_root= || as_root=sudo; \
+	cmp -s $(STRIPPED) $(TO)/bin/rpcprobe && cmp -s $(STRIPPED).debug $(TO)/bin/$(DEBUG) || { \
+		$$as_root install -D -m 755 $(STRIPPED) $(TO)/bin/rpcprobe && \
+		$$as_root install -D -m 644 $(STRIPPED).debug $(TO)/bin/$(DEBUG); \
 	} || exit; \
 	rm -rf $(SHARE) && $(RPCPROBE) generate $(SHARE) || exit; \
 	for file in $$(cd $(SHARE) && find * -type f); do \
-		cmp -s $(SHARE)/$$file $(PREFIX)/share/$$file || \
-			$$as_root install -D -m 644 $(SHARE)/$$file $(PREFIX)/share/$$file || exit; \
+		cmp -s $(SHARE)/$$file $(TO)/share/$$file || \
+			$$as_root install -D -m 644 $(SHARE)/$$file $(TO)/share/$$file || exit; \
 	done
 
 demo: install ## build all and run the main job on real input
@@ -170,7 +171,11 @@ $(TEST_VENV)/ready: Makefile | deps-test
 $(PACKAGE_VENV)/ready: userspace/python/requirements.txt | deps-test
 	python3 -m venv $(PACKAGE_VENV)
 	$(PACKAGE_VENV)/bin/pip install --quiet -r userspace/python/requirements.txt
+	@grep -l '$(MATHJAX)' $(MARIMO_ASSETS) | xargs -r sed -i 's|$(MATHJAX)|data:text/javascript,|'
 	@touch $@
+# marimo's component for figures asks a network for it, and none of our figures has a formula: nothing takes its place.
+MATHJAX := https://cdn.jsdelivr.net/npm/mathjax-full@[0-9.]*/es5/tex-mml-svg.min.js
+MARIMO_ASSETS = $(PACKAGE_VENV)/lib/python3*/site-packages/marimo/_static/assets/*.js
 
 clean: ## remove everything that was built
 	$(CARGO) clean --manifest-path userspace/Cargo.toml

@@ -4,7 +4,7 @@ __generated_with = "0.25.2"
 app = marimo.App(width="medium", app_title="A first breakdown")
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(mo):
     mo.md(r"""
     # A first breakdown: where does the time of a round trip go?
@@ -23,7 +23,7 @@ def _(mo):
     return
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _():
     import captures
     import marimo as mo
@@ -43,7 +43,7 @@ def _(captures, mo):
     return (runs,)
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(mo, runs):
     mode = mo.ui.dropdown(list(runs), value=next(iter(runs)), label="Run, by how the two talk")
     mode
@@ -58,7 +58,7 @@ def _(captures, mode, runs):
     return cap, kind, told
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(mo):
     mo.md(r"""
     ## One number is not enough
@@ -70,7 +70,7 @@ def _(mo):
     return
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(shown, told):
     shown.table(
         [told["latency"] | {"requests": told["requests"], "kind": told["kind"]}],
@@ -87,7 +87,7 @@ def _(shown, told):
     return
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(mo, told):
     bands = {"all requests": "all"}
     if told["requests"] - told["incomplete"] >= 100:
@@ -108,7 +108,7 @@ def _(band, cap, kind):
     return
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(mo):
     mo.md(r"""
     Above is the share of requests that take less than a latency, below how many there are at each. The axis is
@@ -118,10 +118,15 @@ def _(mo):
 
     A bar for each band, split by category. Read it from left to right: what grows is what makes requests slow.
 
-    * `user` is the program's own code; `kernel.*` is the kernel's, on behalf of the program.
-    * `runqueue.wakeup` is a thread that could run, has been woken for that, and has no CPU yet.
+    * `user` is the program's own code; `kernel.*` is the kernel's, on behalf of the program: `kernel.pipe` moves bytes through
+      a pipe, `kernel.unix` through a Unix socket, `kernel.futex` wakes the other one where they share memory.
+    * `runqueue.wakeup` is a thread that has been woken, could run, and has no CPU yet. `runqueue.preempted` is one that ran,
+      and had to give its CPU to another thread.
     * `queue.*` is a message that is there and not yet read.
-    * `lock` (in shared memory: the hand-over from one to the other) is waiting for another thread to let go.
+    * `fault` is the kernel getting a page of memory that the program touches for the first time; `interrupt` is the kernel
+      serving a device or a timer meanwhile.
+
+    (All of them: `docs/categories.md`.)
     """)
     return
 
@@ -132,7 +137,7 @@ def _(band, cap, kind):
     return
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(mo, told):
     found = list(dict.fromkeys(part["category"] for part in told["parts"] if part["total_ns"] > 0))
     category = mo.ui.dropdown(found, value=found[0], label="Category")
@@ -140,7 +145,7 @@ def _(mo, told):
     return (category,)
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(mo):
     mo.md(r"""
     How long do single requests spend in the category that you chose? Is it a little in each, or much in a few?
@@ -154,7 +159,7 @@ def _(band, cap, category, kind):
     return
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(mo):
     mo.md(r"""
     ## Check it yourself
@@ -177,7 +182,7 @@ def _(cap):
     return
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(mo):
     mo.md(r"""
     Then the breakdown by hand: the query adds up the segments by category and side, and the cell fails if the report has
@@ -232,12 +237,12 @@ def _(cap, kind, shown, told):
     return
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(mo):
     mo.md(r"""
     ## To think about
 
-    1. Choose the other ways to talk. Which categories change, and which do not? Why is the evaluator's `user` time the same?
+    1. Choose the other ways to talk. Which categories change, and which do not? Should the server's `user` time be the same, and is it?
     2. Two threads that take turns need a wake-up for each message. What is its share, and could it be saved?
     3. Where would a faster evaluator help, and how much at most?
     """)

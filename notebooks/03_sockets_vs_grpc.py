@@ -4,7 +4,7 @@ __generated_with = "0.25.2"
 app = marimo.App(width="medium", app_title="Sockets against gRPC")
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(mo):
     mo.md(r"""
     # Sockets against gRPC: what does a framework cost?
@@ -19,7 +19,7 @@ def _(mo):
     return
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _():
     import captures
     import marimo as mo
@@ -39,7 +39,7 @@ def _(captures, mo):
     return (runs,)
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(captures, runs, shown):
     kinds = {name: captures.asked(cap) for name, cap in runs.items()}
     shown.table(
@@ -59,7 +59,7 @@ def _(captures, runs, shown):
     return (kinds,)
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(mo, runs):
     run = mo.ui.dropdown(list(runs), value="gRPC", label="Run")
     run
@@ -73,7 +73,7 @@ def _(kinds, run, runs):
     return cap, kind
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(mo):
     mo.md(r"""
     ## Threads behind threads
@@ -108,7 +108,7 @@ def _(cap, request):
     return
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(mo):
     mo.md(r"""
     How often does the path of a request change from one thread to another, and of how many segments is it made?
@@ -139,7 +139,7 @@ def _(kinds, runs, shown):
     return
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(mo):
     mo.md(r"""
     ## The difference, category by category
@@ -152,7 +152,7 @@ def _(mo):
     return
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(kinds, shown):
     def by_category(kind):
         """Mean of a request, on both sides together."""
@@ -179,7 +179,7 @@ def _(kinds, shown):
     return
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(mo):
     mo.md(r"""
     ## A report, repeated
@@ -190,20 +190,21 @@ def _(mo):
     return
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(shown):
     shown.results("s2_stockbazaar")
     return
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(mo):
     mo.md(r"""
     These are two captures, so this *describes* them; `rpcprobe ab` would say what of it holds beyond them.
 
     ## To think about
 
-    1. A request by sockets begins when the client has connected. Where is the time for connecting, and is the comparison fair?
+    1. Each request by sockets has a connection of its own, and lasts from `connect()` to `close()`; the calls by gRPC share one that
+       was opened before. Which categories does connecting add to, and is the comparison fair?
     2. Which of the categories would be smaller in another language, and which would not?
     3. Two threads of a pool serve five clients: which category grows?
     """)

@@ -4,7 +4,7 @@ __generated_with = "0.25.2"
 app = marimo.App(width="medium", app_title="One slow request")
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(mo):
     mo.md(r"""
     # One slow request: who was it waiting for?
@@ -16,7 +16,7 @@ def _(mo):
     return
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _():
     import os
 
@@ -36,13 +36,13 @@ def _(captures, mo, os):
     return cap, kind, told
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(mo):
     mo.md(r"""
     ## All of them
 
-    Each point is a request, at the time it began and as high as it took, in the colour of its largest category. Slow ones in
-    one colour have one cause; slow ones in groups, at one time, have a cause outside of them.
+    Each point is a request, at the time it began and as high as it took, in the colour of its largest category. Slow ones of
+    one colour spent most of their time on the same; slow ones that come together hint at a cause outside of them.
     """)
     return
 
@@ -53,7 +53,7 @@ def _(cap, kind):
     return
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(mo, shown, told):
     tail = told["tail"]
     mo.md(
@@ -63,23 +63,28 @@ def _(mo, shown, told):
     ## The slowest beside typical ones
 
     The slowest 1 % take {shown.duration(tail["difference_ns"])} more than typical ones (those around the
-    median). What of it is which category:
+    median). What of it is which category, and in most of it, which thread was waited for, or why:
     """
     )
     return (tail,)
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(shown, tail):
     shown.table(
-        sorted(tail["parts"] if tail else [], key=lambda part: -part["difference_ns"])[:6],
+        [
+            part | {"mostly": part["by"] or part["cause"]}
+            for part in sorted(
+                tail["parts"] if tail else [], key=lambda part: -part["difference_ns"]
+            )[:6]
+        ],
         {
             "category": "category",
             "side": "side",
             "typical_ns": "typical",
             "tail_ns": "slowest",
             "difference_ns": "more",
-            "by": "mostly behind",
+            "mostly": "mostly behind, or because",
         },
     )
     return
@@ -101,7 +106,7 @@ def _(cap, kind, mo, shown):
     return (request,)
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(mo):
     mo.md(r"""
     ## Its time line
@@ -156,7 +161,7 @@ def _(cap, category, request, shown):
     return
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(mo):
     mo.md(r"""
     ## Who had the CPU meanwhile
@@ -173,7 +178,7 @@ def _(cap, kind):
     return
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(mo):
     mo.md(r"""
     ## To think about

@@ -4,7 +4,7 @@ __generated_with = "0.25.2"
 app = marimo.App(width="medium", app_title="A null RPC, and caching")
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(mo):
     mo.md(r"""
     # A null RPC, and what a cache saves
@@ -24,7 +24,7 @@ def _(mo):
     return
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _():
     import captures
     import marimo as mo
@@ -40,7 +40,7 @@ def _(captures, mo):
     return cap, log
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(mo):
     mo.md(r"""
     ## What the client sees
@@ -51,7 +51,7 @@ def _(mo):
     return
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(log, shown):
     def middle(values):
         return sorted(values)[(len(values) - 1) // 2]
@@ -67,7 +67,7 @@ def _(log, shown):
     return
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(mo):
     mo.md(r"""
     ## What happened in between
@@ -127,7 +127,7 @@ def _(cap, kind):
     return
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(mo):
     mo.md(r"""
     Look at the shares, not the lengths: how much of a null call is the procedure itself (`user`, on the server's side), how much
@@ -142,12 +142,12 @@ def _(mo):
 
 
 @app.cell
-def _(cap):
-    cap.figure("tree")
+def _(cap, kind):
+    cap.figure("tree", kind=kind)
     return
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(methods, mo):
     names = {row["name"]: row["method"] for row in methods}
     method = mo.ui.dropdown(names, value=next(iter(names)), label="Procedure")
@@ -167,7 +167,7 @@ def _(cap, kind, method):
     return (selected,)
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(mo, selected):
     rows = selected.rows()
     places = {"the fastest": 0, "a typical one": (len(rows) - 1) // 2, "the slowest": len(rows) - 1}
@@ -186,7 +186,7 @@ def _(cap, request):
     return
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(mo):
     mo.md(r"""
     ## A report, repeated
@@ -197,13 +197,13 @@ def _(mo):
     return
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(shown):
     shown.results("s3_flexcache")
     return
 
 
-@app.cell
+@app.cell(hide_code=True)
 def _(mo):
     mo.md(r"""
     ## To think about

@@ -49,20 +49,10 @@ def frpc(mode: int, times: int = 1, beside: int = 0) -> rpcprobe.Capture:
 def files(on_disk: bool, expressions: int = 60) -> rpcprobe.Capture:
     """The evaluator as a process of its own for each expression, which reads one file and writes another: in memory
     (tmpfs), or in an ext4 of its own, if there are loop devices for it (else on the disk of the temporary directory)."""
-    mount = "mount -t tmpfs tmpfs $d"
-    if on_disk:
-        mount = (
-            "truncate -s 64M $d.image; mkfs.ext4 -q -F $d.image && mount -o loop $d.image $d || :"
-        )
-    script = f"""
-    d=$(mktemp -d); trap 'umount $d 2> /dev/null; rm -rf $d $d.image' EXIT
-    {mount}
-    head -n {expressions} expressions.txt > $d/expressions
-    ./measure -m 2 -e $d/expressions --dir $d --results /dev/null --errors /dev/null 2> /dev/null
-    """
+    system = "ext4" if on_disk else "tmpfs"
     # Mounts of a namespace of its own are nobody else's.
     return _taken(
-        ["unshare", "--mount", "sh", "-c", script],
+        ["unshare", "--mount", "sh", "../../notebooks/evaluate_on.sh", system, str(expressions)],
         cwd=TARGETS / "frpc",
         user=None if IS_ROOT else "root",
     )

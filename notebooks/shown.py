@@ -3,6 +3,7 @@
 import html
 import itertools
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import marimo as mo
 
 EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments"
+SHARE = re.compile(r"[<+-]?[\d.,]+ %")
 UNITS = ((10**3, "us"), (10**6, "ms"), (10**9, "s"))
 
 
@@ -59,7 +61,7 @@ def table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> mo.H
             return (
                 f'<td style="text-align: right; white-space: nowrap; padding: 2px 8px">{shown}</td>'
             )
-        side = "right" if str(value).endswith(" %") else "left"
+        side = "right" if SHARE.fullmatch(str(value)) else "left"
         return f'<td style="text-align: {side}; padding: 2px 8px">{html.escape(str(value))}</td>'
 
     head = "".join(

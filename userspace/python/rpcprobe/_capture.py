@@ -41,7 +41,8 @@ class Capture:
 
     @functools.cached_property
     def requests(self) -> Table:
-        """One row a request: its kind, method, ends, begin, latency, and a column with the time in each category.
+        """One row a request: `request_id`, `kind`, `method`, both ends, `complete`,
+        `start_ns` and `latency_ns`, and for each category a column with the nanoseconds in it (int64; together the latency).
 
         Raises:
             Error: the file is damaged.
@@ -50,7 +51,8 @@ class Capture:
 
     @functools.cached_property
     def segments(self) -> Table:
-        """One row a segment: by request and time. Those of a complete request add up to its latency exactly.
+        """One row a segment, by request and time: `request_id`, `seq`, `start_ns` and `duration_ns` (int64), `category`, `side`,
+        `tid`, `by`, `evidence`. The durations of a complete request add up to its latency exactly.
 
         Raises:
             Error: the file is damaged.
@@ -59,7 +61,7 @@ class Capture:
 
     @functools.cached_property
     def threads(self) -> Table:
-        """One row a traced thread: what its CPU time was for.
+        """One row a traced thread: its CPU time in nanoseconds (int64), and how much of it was for requests.
 
         Raises:
             Error: the file is damaged or missing (it is, in captures of early versions).
@@ -68,7 +70,7 @@ class Capture:
 
     @functools.cached_property
     def stacks(self) -> Table:
-        """One row a function of a stack.
+        """One row a function of a stack: `stack_id` as segments name it, the innermost function first.
 
         Raises:
             Error: the file is damaged, or the capture was taken without stacks.
@@ -126,7 +128,7 @@ class Capture:
         if requests is not None:
             options.append("--ids=-")
             given = "\n".join(map(str, _request_ids.numbers(requests)))
-        return _figure.drawn(name, str(self.path), *options, given=given)
+        return _figure.drawn(name, str(self.path), *options, given=given, of=category)
 
     def report(self, *, by: str | None = None, **filters: Unpack[Filter]) -> dict[str, Any]:
         """The report as a dict, as `rpcprobe report --json` gives it (docs/schema.md): counts, latencies in

@@ -42,8 +42,10 @@ def name_of(name: str, by: str | None, of_two: bool) -> str:
     return BREAKDOWN_BY[by]
 
 
-def drawn(name: str, *arguments: str, given: str | None = None) -> "plotly.graph_objects.Figure":
-    """A figure as the program computes it, with a title, notes below that, and a height that fits.
+def drawn(
+    name: str, *arguments: str, given: str | None = None, of: str | None = None
+) -> "plotly.graph_objects.Figure":
+    """A figure as the program computes it, with a title, notes below that, and a height that fits; `of`: of this category.
 
     Raises:
         Error: as the program says.
@@ -55,7 +57,8 @@ def drawn(name: str, *arguments: str, given: str | None = None) -> "plotly.graph
     layout = figure["layout"]
     meta = layout.get("meta") or {}
     notes = [said.replace("--kind selects", "`kind` selects"), str(meta.get("note") or "")]
-    title = lines(_program.figures()[name], OF_TITLE)
+    shows = _program.figures()[name] if of is None else f"How long requests spend in {of}"
+    title = lines(shows, OF_TITLE)
     below = [line for note in notes for line in lines(note, OF_NOTE)]
     if "rows" in meta:
         height = max(int(meta["rows"]) * ROW.get(name, 34) + 80, 140)

@@ -551,7 +551,7 @@ def test_04_one_slow_request(directory: Path, show: Callable[..., Outputs]) -> N
     difference_ns = sum(row[3] - row[2] for row in tail)
     assert f"The slowest 1 % take {ns(difference_ns)} more than typical ones" in seen.words()
     head, *rows = seen.table()
-    assert head == ["category", "side", "typical", "slowest", "more", "mostly behind"]
+    assert head == ["category", "side", "typical", "slowest", "more", "mostly behind, or because"]
     expected = [
         [category, side, ns(typical), ns(slow), ns(slow - typical)]
         for category, side, typical, slow in tail[:6]

@@ -10,6 +10,8 @@
   const state = {kind: null, method: null, band: "all", category: null, request: null};
   const unpacked = new Map();
   let index;
+  // The promise of the library that draws: what is chosen can be, before it is there.
+  let library;
 
   // A function for each byte would take a tenth of a second for the library that draws.
   const fromBase64 = (text) => {
@@ -19,15 +21,21 @@
     return bytes;
   };
   // Base64 and gzip, as the page holds its parts.
+  const inflated = (id) => {
+    const packed = new Blob([fromBase64($("data-" + id).textContent)]).stream();
+    return new Response(packed.pipeThrough(new DecompressionStream("gzip")), {headers: {"content-type": "text/javascript"}});
+  };
   const unpack = (id) => {
-    if (!unpacked.has(id)) {
-      const bytes = fromBase64($("data-" + id).textContent);
-      const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-      unpacked.set(id, new Response(stream).text());
-    }
+    if (!unpacked.has(id)) unpacked.set(id, inflated(id).text());
     return unpacked.get(id);
   };
   const read = async (id) => JSON.parse(await unpack(id));
+  // A script with an address of its own is compiled beside everything else; as text in the page it would hold it up.
+  const load = async (id) => {
+    const src = URL.createObjectURL(await inflated(id).blob());
+    await new Promise((loaded, failed) => document.head.append(make("script", {src, onload: loaded, onerror: () => failed(new Error("a script did not load"))})));
+    URL.revokeObjectURL(src);
+  };
 
   // A kind of A may be compared with another one of B.
   const kindOn = (side) => (side === 1 && index.pairs[state.kind]) || state.kind;
@@ -207,6 +215,7 @@
   const drawAll = async () => {
     const mine = ++turn;
     $("card-methods").hidden = methodsOn().length === 0;
+    await library;
     await drawCompared(mine);
     for (const name of NAMES) if (seen.has(name)) await drawCard(name, mine);
     if (mine === turn) document.documentElement.dataset.drawn = String(mine);
@@ -223,6 +232,7 @@
   };
   const drawRequest = async () => {
     const mine = ++asked;
+    await library;
     const {side, id, name, requests, chunk} = held();
     const plot = $("plot-timeline");
     if (chunk === undefined) {
@@ -401,14 +411,20 @@
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { name(); redraw(); });
   };
 
+  // What is out of sight, when there is nothing else to do: who scrolls fast, or takes a picture of the page, finds it drawn.
+  const whileIdle = async () => {
+    for (const name of [...NAMES, "timeline"]) {
+      await new Promise((done) => (window.requestIdleCallback ?? setTimeout)(done));
+      if (seen.has(name) || $("card-" + name)?.hidden) continue;
+      seen.add(name);
+      await (name === "timeline" ? drawRequest() : drawCard(name, turn));
+    }
+  };
+
   const begin = async () => {
-    const library = $("controls") ? unpack("plotly") : null;
+    if (!$("controls")) return;
+    library = load("plotly");
     index = await read("index");
-    if (!library) return;
-    const code = make("script", {textContent: await library});
-    document.head.append(code);
-    unpacked.delete("plotly");
-    if (!window.Plotly) throw new Error("the figures' library did not load");
     document.documentElement.classList.toggle("two", index.sides.length > 1);
     for (const id of ["controls", "figures", "compared", "timeline"]) if ($(id)) $(id).hidden = false;
     $("controls").onsubmit = (event) => event.preventDefault();
@@ -428,7 +444,7 @@
     for (const name of NAMES) watcher.observe($("card-" + name));
     watcher.observe($("timeline"));
     addEventListener("hashchange", () => { fromHash(); choose({}); });
-    if (held().chunk !== undefined) unpack(held().chunk);
+    whileIdle();
     // Browsers print what is there when this returns and its promises are kept: nothing may have to be unpacked then.
     const wasOpen = {};
     const printed = (is) => {

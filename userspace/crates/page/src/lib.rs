@@ -90,7 +90,7 @@ pub fn write(out: &mut dyn Write, page: &Page) -> Result<()> {
     write!(
         out,
         "<!doctype html>\n<html lang=en>\n<head>\n<meta charset=utf-8>\n\
-         <meta http-equiv=Content-Security-Policy content=\"default-src 'none'; script-src 'unsafe-inline'; \
+         <meta http-equiv=Content-Security-Policy content=\"default-src 'none'; script-src 'unsafe-inline' blob:; \
          style-src 'unsafe-inline'; img-src data: blob:\">\n\
          <meta name=viewport content=\"width=device-width, initial-scale=1\">\n\
          <meta name=color-scheme content=\"light dark\">\n\

@@ -19,6 +19,9 @@ const LISTED: usize = 8;
 /// # Errors
 /// When `out` cannot be written.
 pub fn contents(out: &mut dyn Write, contents: &Contents, style: Style) -> Result<()> {
+    if contents.kinds.is_empty() {
+        return Ok(writeln!(out, "There are no requests in this capture.")?);
+    }
     writeln!(out, "No request passes the filter. There are:")?;
     let kinds: Vec<_> =
         contents.kinds.iter().map(|(kind, n)| (kind.name(), u128::from(*n))).collect();
