@@ -8,7 +8,8 @@ use std::net::SocketAddr;
 
 use crate::classify::on_cpu::{self, InCall};
 use crate::classify::syscall::{self, Waits, ETIMEDOUT};
-use crate::event::{Block, Io, OpenCall, TYPE_FIFO, TYPE_UNIX};
+use crate::event::{Block, Io, KernelWait, OpenCall, TYPE_FIFO, TYPE_UNIX};
+use crate::timeline::functions::Run;
 use crate::timeline::gallop::{count_before, last_before};
 use crate::timeline::{Off, ThreadId, Why, World, IDLE};
 use journal::{commit, is_jbd2};
@@ -111,8 +112,43 @@ impl Wait<'_> {
             };
             return Some(self.by_its_waker(Category::Lock, detail));
         }
+        if let Some(parts) = self.in_function() {
+            return Some(parts);
+        }
         let detail = format!("throttled for dirtying pages in {name}");
         throttled(world, thread, off).then(|| self.whole(Category::Writeback, detail, None, None))
+    }
+
+    /// In a function that sleeps for one thing only, and is hooked itself.
+    fn in_function(&self) -> Option<Vec<Part>> {
+        let Wait { world, thread, off, from_ns, to_ns, ref name, waker, .. } = *self;
+        let run = waited_in(world, thread, off)?;
+        let journal = waker.filter(|waker| world.journals.contains_key(waker));
+        let (detail, cause) = match journal {
+            Some(journal) => commit(world, journal, from_ns, to_ns),
+            None => ("the journal".to_owned(), None),
+        };
+        Some(match run.what {
+            KernelWait::Socket => {
+                self.by_its_waker(Category::Lock, format!("the socket's lock in {name}"))
+            }
+            KernelWait::Commit => {
+                let device =
+                    detail.split_once(" on ").map_or(String::new(), |(_, on)| format!(" on {on}"));
+                let detail = format!("commit of transaction {}{device}, in {name}", run.number);
+                self.whole(Category::Journal, detail, cause, waker)
+            }
+            KernelWait::Handle => match self.block() {
+                Some(block) => {
+                    let name = format!("{name}, to make room in the full journal");
+                    self.block_parts(Category::Journal, block, &name)
+                }
+                None => {
+                    let detail = format!("to start a handle: {detail}, in {name}");
+                    self.whole(Category::Journal, detail, cause, waker)
+                }
+            },
+        })
     }
 
     /// The block request whose completion ended it.
@@ -338,6 +374,15 @@ fn place(world: &World, thread: ThreadId, off: &Off) -> String {
         (InCall::Closed(call), None) => on_cpu::describe_call(call),
         _ => syscall::name(call.nr).into_owned(),
     }
+}
+
+/// The function, hooked itself, that sleeps for one thing only, and in which the sleep lies.
+pub(crate) fn waited_in<'w>(
+    world: &'w World,
+    thread: ThreadId,
+    off: &Off,
+) -> Option<&'w Run<KernelWait>> {
+    world.thread(thread).functions.wait_around(off)
 }
 
 /// The kernel lock the sleep was for: it lies within a contention.
