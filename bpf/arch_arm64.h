@@ -21,6 +21,7 @@ struct pt_regs {
 
 /* Of registers with which a function of the kernel begins, and ends. */
 #define FUNCTION_ARG_2(at) ((at)->regs[1])
+#define FUNCTION_ARG_4(at) ((at)->regs[3])
 #define FUNCTION_RESULT(at) ((at)->regs[0])
 
 #define PAGE_SHIFT 12 /* kernels with pages of 16 or 64 KiB exist, too: there it would be wrong */

@@ -7,6 +7,7 @@ struct pt_regs {
     unsigned long r10;
     unsigned long r8;
     unsigned long ax;
+    unsigned long cx;
     unsigned long orig_ax; /* number of the system call; negative outside of one */
     unsigned long dx;
     unsigned long si;
@@ -25,6 +26,7 @@ struct pt_regs {
 
 /* Of registers with which a function of the kernel begins, and ends. */
 #define FUNCTION_ARG_2(at) ((at)->si)
+#define FUNCTION_ARG_4(at) ((at)->cx)
 #define FUNCTION_RESULT(at) ((at)->ax)
 
 #define PAGE_SHIFT 12

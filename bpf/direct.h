@@ -34,7 +34,7 @@ extern struct direct_tasks_map {
 static __always_inline struct direct_run *
 direct_run(struct task_struct *task, struct task_state *state, enum direct_sort sort, u64 flags)
 {
-    if (irqs[this_cpu()].context || !state || !state->enter_ns || state->fault_ns)
+    if (irqs[this_cpu()].context || !state || !state->enter_ns)
         return 0;
     struct direct_runs *runs = bpf_task_storage_get(&direct_tasks, task, 0, flags);
     return runs ? &runs->of[sort] : 0;
@@ -105,6 +105,9 @@ static __always_inline u64 result_of_function(void *ctx)
 #define DIRECT_ARG_2(how) DIRECT_ARG_2_##how
 #define DIRECT_ARG_2_TRAMPOLINE ctx[1]
 #define DIRECT_ARG_2_BREAKPOINT FUNCTION_ARG_2((struct pt_regs *)ctx)
+#define DIRECT_ARG_4(how) DIRECT_ARG_4_##how
+#define DIRECT_ARG_4_TRAMPOLINE (u32) ctx[3]
+#define DIRECT_ARG_4_BREAKPOINT (u32) FUNCTION_ARG_4((struct pt_regs *)ctx)
 #define DIRECT_RESULT(how) DIRECT_RESULT_##how
 #define DIRECT_RESULT_TRAMPOLINE result_of_function(ctx)
 #define DIRECT_RESULT_BREAKPOINT FUNCTION_RESULT((struct pt_regs *)ctx)

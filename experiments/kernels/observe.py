@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""What runs on each kernel: the workloads under rpcprobe, in one capture, and what `rpcprobe doctor` says.
+"""What runs on each kernel: the workloads under rpcprobe, in a capture for each way of hooking, and what
+`rpcprobe doctor` says.
 
-observe.py RPCPROBE FOLDER [NAME...]     names of workloads (default: all)
+observe.py RPCPROBE FOLDER PLAN     PLAN: a JSON file, {way: {"options": [...], "names": [workload...]}}
 
-Leaves in FOLDER: doctor.json, capture/, what workloads.py leaves there, and facts.json, what the kernel is. Judges
-nothing. Runs in guests, so it needs nothing but Python's own modules.
+Leaves in FOLDER: doctor.json, facts.json, what the kernel is, and for each way a folder with capture/, what
+workloads.py leaves there, or refused, what rpcprobe said instead. Judges nothing. Runs in guests, so it needs nothing
+but Python's own modules.
 """
 
 import json
@@ -21,8 +23,25 @@ def securityfs_mounted() -> bool:
     return any(words[1:3] == ["/sys/kernel/security", "securityfs"] for words in mounts)
 
 
+def captured(rpcprobe: str, folder: Path, options: list[str], names: list[str]) -> int:
+    """Runs the workloads; rpcprobe's status, or 0 if it refused to begin, which `refused` then tells."""
+    folder.mkdir()
+    argv = [rpcprobe, "run", "--quiet", "--share", *options, "-o", str(folder / "capture"), "--"]
+    # Not Path(sys.executable): on the host that may be of a virtual environment.
+    argv += ["/usr/bin/python3", str(HERE / "workloads.py"), str(folder), *names]
+    with (folder / "said").open("w") as said:
+        status = subprocess.run(argv, stderr=said).returncode
+    said = (folder / "said").read_text()
+    print(said, end="", file=sys.stderr)
+    if status != 0 and not (folder / "windows.json").exists():
+        (folder / "refused").write_text(said)
+        return 0
+    return status
+
+
 def main() -> int:
-    rpcprobe, folder, names = sys.argv[1], Path(sys.argv[2]), sys.argv[3:]
+    rpcprobe, folder = sys.argv[1], Path(sys.argv[2])
+    plan = json.loads(Path(sys.argv[3]).read_text())
     facts = {"release": os.uname().release, "securityfs_mounted": securityfs_mounted()}
     (folder / "facts.json").write_text(json.dumps(facts))
     with (folder / "doctor.json").open("wb") as out:
@@ -30,10 +49,11 @@ def main() -> int:
     if status != 0:
         print(f"observe.py: rpcprobe doctor ended with status {status}", file=sys.stderr)
         return status
-    argv = [rpcprobe, "run", "--quiet", "--share", "-o", str(folder / "capture"), "--"]
-    # Not Path(sys.executable): on the host that may be of a virtual environment.
-    argv += ["/usr/bin/python3", str(HERE / "workloads.py"), str(folder), *names]
-    return subprocess.run(argv).returncode
+    for way, what in plan.items():
+        status = captured(rpcprobe, folder / way, what["options"], what["names"])
+        if status != 0:
+            return status
+    return 0
 
 
 if __name__ == "__main__":

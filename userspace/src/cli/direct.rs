@@ -9,7 +9,7 @@ use crate::probe::hooks::Sort;
 #[derive(Debug, Args)]
 pub struct DirectArgs {
     /// Also hook functions of the kernel themselves, from begin to end, of these sorts; without SORT all that
-    /// this kernel allows. They measure what is modelled else (copies) and say what some waits are for. Costs
+    /// this kernel allows. They measure what is modelled else (copies at sockets) and say what some waits are for. Costs
     /// more. Without fentry and kprobes it is an error
     #[arg(long, value_name = "SORT", num_args = 0.., require_equals = true, value_delimiter = ',')]
     pub direct_hooks: Option<Vec<Sort>>,

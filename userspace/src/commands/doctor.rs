@@ -192,7 +192,7 @@ fn categories(hooks: &[Hook]) -> Vec<CategoryEvidence> {
         CategoryEvidence {
             category: "copy",
             evidence: "modelled",
-            how: "pipes: bytes x the calibrated rate; measured with --direct-hooks=copy".into(),
+            how: "bytes x the calibrated rate; sockets: measured with --direct-hooks=copy".into(),
         },
         if has("page_fault_user") && has("sw:minor-faults") {
             measured("fault", "page_fault_user/kernel to the software fault event")

@@ -240,8 +240,8 @@ mod tests {
 
     #[test]
     fn programs_are_told_from_those_of_other_hooks() {
-        assert!(is_direct("fexit_copy_to") && is_direct("kretprobe_socket_lock"));
-        assert!(!is_direct("on_sys_enter") && !is_direct("fentry_") && !is_direct("copy_to"));
+        assert!(is_direct("fexit_receive_copy") && is_direct("kretprobe_socket_lock"));
+        assert!(!is_direct("on_sys_enter") && !is_direct("fentry_") && !is_direct("receive_copy"));
     }
 
     #[test]

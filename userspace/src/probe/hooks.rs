@@ -149,7 +149,7 @@ pub const HOOKS: &[HookSpec] = &[
 /// What direct hooks are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Sort {
-    /// Copies between user memory and the kernel's
+    /// Copies of payload out of sockets, and into Unix and UDP sockets
     Copy,
     /// Waits for a commit, and to start a handle
     Journal,
@@ -186,9 +186,9 @@ macro_rules! direct {
 
 #[rustfmt::skip]
 pub const DIRECT_HOOKS: &[DirectSpec] = &[
-    direct!(Copy, "copy_to", ["_copy_to_iter"], "copies to user memory, measured"),
-    direct!(Copy, "copy_from", ["_copy_from_iter"], "copies from user memory, measured"),
-    direct!(Copy, "copy_from_atomic", ["copy_folio_from_iter_atomic", "copy_page_from_iter_atomic"], "copies into files, measured"),
+    direct!(Copy, "receive_copy", ["simple_copy_to_iter"], "copies out of sockets, measured"),
+    direct!(Copy, "send_copy", ["skb_copy_datagram_from_iter"], "copies into Unix sockets, measured"),
+    direct!(Copy, "udp_copy", ["ip_generic_getfrag"], "copies into UDP sockets, with their checksums, measured"),
     direct!(Journal, "commit_wait", ["jbd2_log_wait_commit"], "for which commit a thread waits"),
     direct!(Journal, "handle_start", ["start_this_handle"], "waits until a journal lets a change in, whoever ends them"),
     direct!(Open, "open", ["do_sys_openat2"], "which part of an open is the kernel's work on it"),

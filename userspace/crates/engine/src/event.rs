@@ -320,6 +320,17 @@ pub enum KernelWait {
     Socket,
 }
 
+impl KernelWait {
+    /// What Linux calls the function.
+    pub fn name(self) -> &'static str {
+        match self {
+            KernelWait::Commit => "jbd2_log_wait_commit",
+            KernelWait::Handle => "start_this_handle",
+            KernelWait::Socket => "__lock_sock",
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     Open,
