@@ -10,6 +10,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,6 +121,28 @@ def module_files(folder: Path, release: str) -> list[Path]:
     lines = tool(*argv).decode().splitlines()
     files = [Path(line.split()[1]) for line in lines if line.startswith("insmod ")]
     return list(dict.fromkeys(files))
+
+
+def headers(series: str) -> Path:
+    """The kernel's headers, in one tree, for what compiles in the guest; downloads their packages the first time."""
+    release = release_of(unpack(series))
+    tree = CACHE / series / "headers"
+    if tree.exists():
+        return tree
+    common = f"linux-headers-{release.removesuffix('-amd64')}-common"
+    packages = [common, f"linux-headers-{release}"]
+    with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
+        folder = Path(scratch)
+        tool("apt-get", "-qq", "download", *packages, cwd=folder)
+        for archive in folder.glob("*.deb"):
+            tool("dpkg", "-x", archive, folder)
+        merged = folder / "merged"
+        merged.mkdir()
+        # What is made for the processor goes over what all have.
+        for package in packages:
+            tool("cp", "-a", f"{folder}/usr/src/{package}/.", merged)
+        merged.rename(tree)
+    return tree
 
 
 def make_initramfs(folder: Path, release: str) -> Path:
