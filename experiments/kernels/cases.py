@@ -43,8 +43,9 @@ class Case:
     # With functions hooked themselves: the function that the detail of a segment of such a category must name, in at
     # least half of the requests.
     function: tuple[str, str] | None = None
-    # All copying is seen where functions are hooked themselves.
+    # All copying is seen where functions are hooked themselves; it is `long` where it takes most of a request.
     copies_seen: bool = False
+    long: bool = False
     # Also in the short form: ways.
     quick: tuple[str, ...] = ()
 
@@ -59,7 +60,7 @@ CASES = (
     Case("echo, IPv6", "tcp"),
     Case("echo, TCP, 1 MB", "tcp"),
     Case("echo, Unix", "unix", copies_seen=True, quick=("none",)),
-    Case("echo, Unix, 1 MB", "unix", copies_seen=True, quick=tuple(WAYS)),
+    Case("echo, Unix, 1 MB", "unix", copies_seen=True, long=True, quick=tuple(WAYS)),
     Case("echo, socket pair", "unix"),
     Case("echo, UDP", "udp", quick=("none",)),
     Case("echo, UDP, IPv6", "udp"),

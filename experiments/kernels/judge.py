@@ -52,7 +52,8 @@ class Observed:
 
 
 def read_segments(capture: Path) -> dict[int, list[dict]]:
-    columns = ["request_id", "seq", "start_ns", "duration_ns", "category", "detail", "evidence"]
+    columns = ["request_id", "seq", "start_ns", "duration_ns"]
+    columns += ["category", "detail", "evidence", "rule"]
     table = pyarrow.parquet.read_table(capture / "segments.parquet", columns=columns)
     of: dict[int, list[dict]] = defaultdict(list)
     for segment in table.to_pylist():
@@ -171,7 +172,9 @@ def judge_functions(observed: Observed, case: Case, complete: list[dict]) -> tup
     if case.copies_seen:
         copied_ns = Counter()
         for segment in (s for segments in of for s in segments if s["category"] == "copy"):
-            copied_ns[segment["evidence"]] += segment["duration_ns"]
+            # What a helper does is modelled whatever it is.
+            if segment["rule"] != "helper":
+                copied_ns[segment["evidence"]] += segment["duration_ns"]
         expected = "modelled" if observed.way == "none" else "measured"
         us = copied_ns[expected] / 1000 / max(1, len(complete))
         notes.append(f"copy {us:,.1f} us {expected}")
@@ -194,17 +197,40 @@ def judge_functions(observed: Observed, case: Case, complete: list[dict]) -> tup
     return notes, problems
 
 
+def judge_crosscheck(folder: Path) -> Verdict:
+    """What the cross-check beside bcc printed: all rows good, or why it could not be made."""
+    said = (folder / "crosscheck").read_text()
+    status = int((folder / "crosscheck.status").read_text())
+    lines = said.strip().splitlines()
+    refusals = [line for line in lines if "SKIPPED" in line and "perf" not in line]
+    if status == 0 and refusals:
+        return Verdict("bcc cross-check", True, "; ".join(refusals), skipped=True)
+    bad = [line for line in lines if line.endswith("NO") or " NO: " in line or " failed: " in line]
+    rows = [line for line in lines if " bcc " in line or " kernel " in line]
+    explained = sum("explained" in row for row in rows)
+    note = f"{len(rows)} rows, {explained} with differences that are explained"
+    return Verdict("bcc cross-check", status == 0 and len(rows) > 1, "; ".join(bad) or note)
+
+
+def requests_of(observed: Observed, case: Case) -> list[dict]:
+    """Those of its kind that began while it ran."""
+    window = observed.windows[case.name]
+    begin_ns, end_ns = window["begin_ns"], window["end_ns"]
+    of_kind = (r for r in observed.requests if r["kind"] == case.kind)
+    return [r for r in of_kind if begin_ns <= r["start_ns"] < end_ns]
+
+
+def complete_requests(observed: Observed, case: Case) -> list[dict]:
+    return [r for r in requests_of(observed, case) if r["complete"]]
+
+
 def judge(observed: Observed, case: Case) -> Verdict:
     window = observed.windows[case.name]
     if why := window.get("skipped"):
         return Verdict(case.name, True, why, skipped=True)
     if why := window.get("failed"):
         return Verdict(case.name, False, f"the workload: {why}")
-    requests = [
-        r
-        for r in observed.requests
-        if r["kind"] == case.kind and window["begin_ns"] <= r["start_ns"] < window["end_ns"]
-    ]
+    requests = requests_of(observed, case)
     complete = [r for r in requests if r["complete"]]
     notes = [f"{len(complete)} of {window['requests']}"]
     problems = []

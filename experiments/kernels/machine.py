@@ -180,6 +180,26 @@ def prepare(series: str) -> Kernel:
     return Kernel(series, release, image, make_initramfs(folder, release))
 
 
+def last_words(console: Path) -> str:
+    """The first line with which the kernel reports a failure of its own; empty: none."""
+    said = console.read_text(errors="replace").splitlines()
+    return next((line for line in said if any(d in line for d in DIED)), "").strip()
+
+
+def wait_for(guest: subprocess.Popen, console: Path, timeout_s: float):
+    """Until the guest has ended; ends it when its time is over, or some seconds after its kernel has failed."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        try:
+            guest.wait(5)
+            return
+        except subprocess.TimeoutExpired:
+            if last_words(console):
+                deadline = min(deadline, time.monotonic() + 10)
+    guest.kill()
+    guest.wait()
+
+
 def boot(kernel: Kernel, command: str, folder: Path, results: Path, timeout_s: float) -> int:
     """Runs a shell command in `folder` on the kernel; the guest writes to `results` only. Its exit status.
 
@@ -209,21 +229,14 @@ def boot(kernel: Kernel, command: str, folder: Path, results: Path, timeout_s: f
     console = results / "console"
     begun = time.monotonic()
     with console.open("wb") as out:
-        try:
-            subprocess.run(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                timeout=timeout_s,
-            )
-        except subprocess.TimeoutExpired:
-            pass
+        guest = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
+        )
+        wait_for(guest, console, timeout_s)
     disk.unlink()
     status = results / "status"
     text = status.read_text().strip() if status.exists() else ""
-    said = console.read_text(errors="replace")
-    died = next((line for line in said.splitlines() if any(d in line for d in DIED)), "").strip()
+    died = last_words(console)
     if died and STRAY_BREAKPOINT not in died:
         raise KernelDied(f"{died}; see {console}")
     if died or not text.isdigit():

@@ -2,11 +2,12 @@
 """What runs on each kernel: the workloads under rpcprobe, in a capture for each way of hooking, and what
 `rpcprobe doctor` says.
 
-observe.py RPCPROBE FOLDER PLAN     PLAN: a JSON file, {way: {"options": [...], "names": [workload...]}}
+observe.py RPCPROBE FOLDER PLAN     PLAN: a JSON file, {"ways": {way: {"options": [...], "names": [workload...]}},
+                                    "crosscheck": a command or null}
 
 Leaves in FOLDER: doctor.json, facts.json, what the kernel is, and for each way a folder with capture/, what
-workloads.py leaves there, or refused, what rpcprobe said instead. Judges nothing. Runs in guests, so it needs nothing
-but Python's own modules.
+workloads.py leaves there, or refused, what rpcprobe said instead; crosscheck, what that command printed, and
+crosscheck.status. Judges nothing. Runs in guests, so it needs nothing but Python's own modules.
 """
 
 import json
@@ -49,10 +50,14 @@ def main() -> int:
     if status != 0:
         print(f"observe.py: rpcprobe doctor ended with status {status}", file=sys.stderr)
         return status
-    for way, what in plan.items():
+    for way, what in plan["ways"].items():
         status = captured(rpcprobe, folder / way, what["options"], what["names"])
         if status != 0:
             return status
+    if plan["crosscheck"]:
+        with (folder / "crosscheck").open("w") as out:
+            done = subprocess.run(plan["crosscheck"], stdout=out, stderr=subprocess.STDOUT)
+        (folder / "crosscheck.status").write_text(str(done.returncode))
     return 0
 
 

@@ -23,6 +23,7 @@ from cases import CASES, WAYS, Case
 from judge import (
     Verdict,
     judge,
+    judge_crosscheck,
     judge_doctor,
     judge_hooks,
     judge_refusal,
@@ -32,6 +33,7 @@ from judge import (
 
 HERE = Path(__file__).resolve().parent
 TOP = HERE.parents[1]
+CROSSCHECK = TOP / "experiments" / "crosscheck" / "crosscheck.py"
 GUEST_TIMEOUT_S = 900
 # How functions were hooked, and what came of a case.
 Line = tuple[str, Verdict]
@@ -44,6 +46,14 @@ def command(rpcprobe: Path, folder: Path, plan: dict) -> list[str]:
     (folder / "plan.json").write_text(json.dumps(plan))
     python, plan = "/usr/bin/python3", folder / "plan.json"
     return [python, str(HERE / "observe.py"), str(rpcprobe), str(folder), str(plan)]
+
+
+def crosscheck(series: str, rpcprobe: Path) -> list[str]:
+    """The account of threads beside bcc's, which compiles with the guest's own headers."""
+    environment = {"BCC_KERNEL_SOURCE": machine.headers(series), "RPCPROBE": rpcprobe}
+    argv = ["env", *(f"{name}={value}" for name, value in environment.items()), sys.executable]
+    argv += [str(CROSSCHECK), "--no-perf", "--part", "20", "--slower", "15", "pipe", "disk"]
+    return argv
 
 
 def on_host(argv: list[str], folder: Path) -> int:
@@ -59,7 +69,7 @@ def in_guest(series: str, argv: list[str], folder: Path, plan: dict) -> int:
             print(f"{series}: {why}" + ("; booted again" if left else ""), flush=True)
             if not left:
                 raise
-            for way in plan:
+            for way in plan["ways"]:
                 shutil.rmtree(folder / way, ignore_errors=True)
     raise AssertionError("there is at least one boot")
 
@@ -76,6 +86,8 @@ def judged(options: argparse.Namespace, folder: Path, selection: dict) -> list[L
         first = judge_doctor if way == "none" else judge_hooks
         lines.append((way, first(kernel, observed)))
         lines += [(way, judge(observed, case)) for case in cases]
+    if (folder / "crosscheck").exists():
+        lines.append(("none", judge_crosscheck(folder)))
     return lines + [("all", verdict) for verdict in compare(by_way)]
 
 
@@ -85,10 +97,13 @@ def observe(kernel: str, options: argparse.Namespace) -> list[Line]:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     selection = selected(options)
-    plan = {
+    ways = {
         way: {"options": list(WAYS[way]), "names": [case.name for case in cases]}
         for way, cases in selection.items()
     }
+    whole = not (options.quick or options.case)
+    beside_bcc = crosscheck(kernel, options.rpcprobe) if whole and kernel != "host" else None
+    plan = {"ways": ways, "crosscheck": beside_bcc}
     argv = command(options.rpcprobe, folder, plan)
     status = on_host(argv, folder) if kernel == "host" else in_guest(kernel, argv, folder, plan)
     if status != 0:
