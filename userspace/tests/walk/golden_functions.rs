@@ -167,7 +167,7 @@ fn a_wait_to_start_a_handle_is_for_the_journal_whoever_ends_it() {
     let told = waited(MKDIR, Some((KernelWait::Handle, 0)), 21);
     let detail = "the journal, in start_this_handle, in mkdir";
     assert_eq!((told.category, told.detail.as_deref()), (Category::Journal, Some(detail)));
-    assert_eq!(told.by.as_deref(), Some("helper/21"));
+    assert_eq!(told.by.map(|by| by.to_string()), Some("helper/21".into()));
     assert_ne!(waited(MKDIR, None, 21).category, Category::Journal);
     let by_the_journal = waited(MKDIR, Some((KernelWait::Handle, 0)), JBD2);
     let detail = "commit of transaction 8 on 0:7, in start_this_handle, in mkdir";
@@ -195,7 +195,10 @@ fn a_wait_for_a_socket_that_another_call_holds_is_a_lock() {
         at(&s.requests()[0].1, 119).clone()
     };
     let told = lock(Some(KernelWait::Socket));
-    assert_eq!((told.category, told.by.as_deref()), (Category::Lock, Some("helper/21")));
+    assert_eq!(
+        (told.category, told.by.map(|by| by.to_string())),
+        (Category::Lock, Some("helper/21".into()))
+    );
     assert_eq!((told.evidence, told.duration_ns), (Evidence::Measured, 11));
     assert_ne!(lock(None).category, Category::Lock);
 }
