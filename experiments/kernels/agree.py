@@ -47,9 +47,10 @@ def compare_shares(case: Case, plain: Observed, direct: list[Observed]) -> Verdi
 
 
 def compare(by_way: dict[str, Observed]) -> list[Verdict]:
-    plain, *direct = by_way.values()
-    if plain.way != "none" or not direct:
+    direct = [observed for way, observed in by_way.items() if way != "none"]
+    if "none" not in by_way or not direct:
         return []
+    plain = by_way["none"]
     verdicts = []
     for case in CASES:
         with_it = [observed for observed in direct if ran(observed, case)]

@@ -128,9 +128,9 @@ def judge_refusal(kernel: Kernel, way: str, said: str) -> Verdict:
     allowed = hookable(kernel, way)
     if allowed:
         return Verdict("hooks", False, f"doctor says {len(allowed)} can be hooked; {said.strip()}")
-    why = said.strip().splitlines()[-1] if said.strip() else "nothing"
+    why = said.strip().removeprefix("rpcprobe: ") or "nothing was said"
     told = "does not allow them" in why
-    return Verdict("hooks", told, f"rpcprobe said: {why}", skipped=told)
+    return Verdict("hooks", told, f"refused, as doctor says: {why}" if told else why, skipped=told)
 
 
 def judge_hooks(kernel: Kernel, observed: Observed) -> Verdict:

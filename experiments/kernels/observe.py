@@ -33,10 +33,10 @@ def captured(rpcprobe: str, folder: Path, options: list[str], names: list[str]) 
     with (folder / "said").open("w") as said:
         status = subprocess.run(argv, stderr=said).returncode
     said = (folder / "said").read_text()
-    print(said, end="", file=sys.stderr)
     if status != 0 and not (folder / "windows.json").exists():
         (folder / "refused").write_text(said)
         return 0
+    print(said, end="", file=sys.stderr)
     return status
 
 

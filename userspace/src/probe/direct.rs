@@ -79,7 +79,12 @@ pub struct Chosen {
 }
 
 impl Chosen {
-    fn present(by: By, types: &KernelTypes, wanted: impl Fn(&DirectSpec) -> bool) -> Chosen {
+    /// Those that are wanted, as far as this kernel has them.
+    pub(super) fn present(
+        by: By,
+        types: &KernelTypes,
+        wanted: impl Fn(&DirectSpec) -> bool,
+    ) -> Chosen {
         let named = |spec: &'static DirectSpec| {
             let found = spec.functions.iter().find(|name| types.function(name).is_some());
             let absent = || {
