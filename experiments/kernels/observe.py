@@ -2,8 +2,8 @@
 """What runs on each kernel: the workloads under rpcprobe, in a capture for each way of hooking, and what
 `rpcprobe doctor` says.
 
-observe.py RPCPROBE FOLDER PLAN     PLAN: a JSON file, {"ways": {way: {"options": [...], "names": [workload...]}},
-                                    "crosscheck": a command or null}
+observe.py RPCPROBE FOLDER PLAN     PLAN: a JSON file, {"doctor": true or false,
+                                    "ways": {way: {"options": [...], "names": [workload...]}}, "crosscheck": a command}
 
 Leaves in FOLDER: doctor.json, facts.json, what the kernel is, and for each way a folder with capture/, what
 workloads.py leaves there, or refused, what rpcprobe said instead; crosscheck, what that command printed, and
@@ -22,6 +22,14 @@ HERE = Path(__file__).resolve().parent
 def securityfs_mounted() -> bool:
     mounts = (line.split() for line in Path("/proc/self/mounts").read_text().splitlines())
     return any(words[1:3] == ["/sys/kernel/security", "securityfs"] for words in mounts)
+
+
+def examined(rpcprobe: str, folder: Path) -> int:
+    """What the kernel is, and what doctor says of it; doctor's status."""
+    facts = {"release": os.uname().release, "securityfs_mounted": securityfs_mounted()}
+    (folder / "facts.json").write_text(json.dumps(facts))
+    with (folder / "doctor.json").open("wb") as out:
+        return subprocess.run([rpcprobe, "doctor", "--json"], stdout=out).returncode
 
 
 def captured(rpcprobe: str, folder: Path, options: list[str], names: list[str]) -> int:
@@ -43,18 +51,15 @@ def captured(rpcprobe: str, folder: Path, options: list[str], names: list[str]) 
 def main() -> int:
     rpcprobe, folder = sys.argv[1], Path(sys.argv[2])
     plan = json.loads(Path(sys.argv[3]).read_text())
-    facts = {"release": os.uname().release, "securityfs_mounted": securityfs_mounted()}
-    (folder / "facts.json").write_text(json.dumps(facts))
-    with (folder / "doctor.json").open("wb") as out:
-        status = subprocess.run([rpcprobe, "doctor", "--json"], stdout=out).returncode
+    status = examined(rpcprobe, folder) if plan["doctor"] else 0
     if status != 0:
         print(f"observe.py: rpcprobe doctor ended with status {status}", file=sys.stderr)
         return status
-    for way, what in plan["ways"].items():
+    for way, what in plan.get("ways", {}).items():
         status = captured(rpcprobe, folder / way, what["options"], what["names"])
         if status != 0:
             return status
-    if plan["crosscheck"]:
+    if "crosscheck" in plan:
         with (folder / "crosscheck").open("w") as out:
             done = subprocess.run(plan["crosscheck"], stdout=out, stderr=subprocess.STDOUT)
         (folder / "crosscheck.status").write_text(str(done.returncode))

@@ -69,7 +69,7 @@ def in_guest(series: str, argv: list[str], folder: Path, plan: dict) -> int:
             print(f"{series}: {why}" + ("; booted again" if left else ""), flush=True)
             if not left:
                 raise
-            for way in plan["ways"]:
+            for way in plan.get("ways", ()):
                 shutil.rmtree(folder / way, ignore_errors=True)
     raise AssertionError("there is at least one boot")
 
@@ -91,23 +91,30 @@ def judged(options: argparse.Namespace, folder: Path, selection: dict) -> list[L
     return lines + [("all", verdict) for verdict in compare(by_way)]
 
 
+def plans(selection: dict, beside_bcc: list[str] | None) -> list[dict]:
+    """What observe.py is to do, in parts: each is a boot in guests, so that one that has to be done again is short."""
+    parts = [
+        {"ways": {way: {"options": list(WAYS[way]), "names": [case.name for case in cases]}}}
+        for way, cases in selection.items()
+    ]
+    if beside_bcc:
+        parts.append({"crosscheck": beside_bcc})
+    return [{"doctor": part is parts[0], **part} for part in parts]
+
+
 def observe(kernel: str, options: argparse.Namespace) -> list[Line]:
     """Runs all cases on a kernel; what comes of each."""
     folder = options.to / kernel
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     selection = selected(options)
-    ways = {
-        way: {"options": list(WAYS[way]), "names": [case.name for case in cases]}
-        for way, cases in selection.items()
-    }
     whole = not (options.quick or options.case)
     beside_bcc = crosscheck(kernel, options.rpcprobe) if whole and kernel != "host" else None
-    plan = {"ways": ways, "crosscheck": beside_bcc}
-    argv = command(options.rpcprobe, folder, plan)
-    status = on_host(argv, folder) if kernel == "host" else in_guest(kernel, argv, folder, plan)
-    if status != 0:
-        return [("", Verdict("capture", False, f"ended with status {status}; see {folder}"))]
+    for plan in plans(selection, beside_bcc):
+        argv = command(options.rpcprobe, folder, plan)
+        status = on_host(argv, folder) if kernel == "host" else in_guest(kernel, argv, folder, plan)
+        if status != 0:
+            return [("", Verdict("capture", False, f"ended with status {status}; see {folder}"))]
     return judged(options, folder, selection)
 
 
