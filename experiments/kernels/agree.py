@@ -2,7 +2,7 @@
 
 from statistics import median
 
-from cases import CASES, Case
+from cases import ATTACHED_AS, CASES, Case
 from judge import Observed, Verdict, complete_requests, share_found
 
 # Copying as measured, over what is modelled of it. The model gives a long copy all of its call but what any call takes,
@@ -47,7 +47,7 @@ def compare_shares(case: Case, plain: Observed, direct: list[Observed]) -> Verdi
 
 
 def compare(by_way: dict[str, Observed]) -> list[Verdict]:
-    direct = [observed for way, observed in by_way.items() if way != "none"]
+    direct = [observed for way, observed in by_way.items() if way in ATTACHED_AS]
     if "none" not in by_way or not direct:
         return []
     plain = by_way["none"]

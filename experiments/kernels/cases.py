@@ -22,13 +22,14 @@ class Cause:
     each_ns: int | None = None
 
 
-# Ways of hooking: what rpcprobe always does, and beside that functions of the kernel themselves.
+# Ways of hooking: what rpcprobe always does, and beside that functions of the kernel themselves, or stacks.
 WAYS = {
     "none": (),
     "fentry": ("--direct-hooks", "--direct-by=fentry"),
     "kprobe": ("--direct-hooks", "--direct-by=kprobe"),
+    "stacks": ("--stacks",),
 }
-# How `doctor` and a capture name the second and third.
+# How `doctor` and a capture name those that hook functions.
 ATTACHED_AS = {"fentry": "fentry+fexit", "kprobe": "kprobe+kretprobe"}
 
 
@@ -46,12 +47,16 @@ class Case:
     # All copying is seen where functions are hooked themselves; it is `long` where it takes most of a request.
     copies_seen: bool = False
     long: bool = False
+    # Also with stacks.
+    stacks: bool = False
     # Also in the short form: ways.
     quick: tuple[str, ...] = ()
 
 
 CASES = (
-    Case("frpc, pipes", "pipe", function=("kernel.pipe", "pipe_write"), quick=("none",)),
+    Case(
+        "frpc, pipes", "pipe", function=("kernel.pipe", "pipe_write"), stacks=True, quick=("none",)
+    ),
     Case("frpc, futex", "shm", quick=("none",)),
     Case("frpc, Unix socket", "unix"),
     Case("echo, TCP", "tcp", function=("kernel.tcp", "tcp_sendmsg"), quick=("none",)),
@@ -72,7 +77,7 @@ CASES = (
     Case("ONC RPC, UDP", "oncrpc"),
     Case("ONC RPC, TCP", "oncrpc"),
     Case("Redis", "resp"),
-    Case("computing", "unix", cause=Cause(("user",), "user_spin.csv", "cpu_ns")),
+    Case("computing", "unix", cause=Cause(("user",), "user_spin.csv", "cpu_ns"), stacks=True),
     Case("a sleep, 20 ms", "tcp", cause=Cause(("sleep",), each_ns=20_000_000), quick=("none",)),
     Case("a mutex", "pipe", cause=Cause(("lock",), "mutex.csv", "lock_ns")),
     Case(
@@ -82,6 +87,7 @@ CASES = (
         # Only with jbd2's tracepoints is it known which commit.
         told=("journal", "commit of transaction "),
         function=("journal", "jbd2_log_wait_commit"),
+        stacks=True,
         quick=("none", "fentry"),
     ),
     Case("netem, 5 ms", "tcp", cause=Cause(("wire.qdisc", "wire.link"), each_ns=10_000_000)),

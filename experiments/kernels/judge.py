@@ -50,8 +50,9 @@ class Observed:
     # By request, in order.
     segments: dict[int, list[dict]]
     hooks: dict[str, str | None]
-    # Runs of rpcprobe's programs in the workloads' threads.
-    program_runs: int
+    # Stacks that were taken, of sleeps and by the clock.
+    sleep_stacks: int
+    samples: int
 
 
 def read_segments(capture: Path) -> dict[int, list[dict]]:
@@ -93,7 +94,8 @@ def load(rpcprobe: Path, way: str, folder: Path) -> Observed:
         requests=json.loads(said)["requests"],
         segments=read_segments(capture),
         hooks={hook["name"]: hook["attached_as"] for hook in manifest["hooks"]},
-        program_runs=manifest["programs"]["runs"],
+        sleep_stacks=manifest["counts"]["sleep_stacks"],
+        samples=manifest["counts"]["samples"],
     )
 
 
@@ -134,6 +136,15 @@ def judge_refusal(kernel: Kernel, way: str, said: str) -> Verdict:
     why = said.strip().removeprefix("rpcprobe: ") or "nothing was said"
     told = "does not allow them" in why
     return Verdict("hooks", told, f"refused, as doctor says: {why}" if told else why, skipped=told)
+
+
+def judge_stacks(kernel: Kernel, observed: Observed) -> Verdict:
+    """Stacks of sleeps and samples were taken, as doctor says they can be."""
+    note = f"{observed.sleep_stacks} stacks of sleeps, {observed.samples} samples"
+    taken = observed.sleep_stacks > 0 and observed.samples > 0
+    if "Ok" not in kernel.doctor["stacks"]:
+        return Verdict("stacks", False, f"doctor says none can be taken; {note}")
+    return Verdict("stacks", taken, note)
 
 
 def judge_hooks(kernel: Kernel, observed: Observed) -> Verdict:
@@ -178,14 +189,14 @@ def judge_functions(observed: Observed, case: Case, complete: list[dict]) -> tup
             # What a helper does is modelled whatever it is.
             if segment["rule"] != "helper":
                 copied_ns[segment["evidence"]] += segment["duration_ns"]
-        expected = "modelled" if observed.way == "none" else "measured"
+        expected = "measured" if observed.way in ATTACHED_AS else "modelled"
         us = copied_ns[expected] / 1000 / max(1, len(complete))
         notes.append(f"copy {us:,.1f} us {expected}")
         if not us:
             problems.append(f"no copy is {expected}")
         if others := sum(copied_ns.values()) - copied_ns[expected]:
             problems.append(f"{others / 1000:,.1f} us of copying are not {expected}")
-    if case.function and observed.way != "none":
+    if case.function and observed.way in ATTACHED_AS:
         category, function = case.function
         told = sum(
             any(

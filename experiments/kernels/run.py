@@ -27,6 +27,7 @@ from judge import (
     judge_doctor,
     judge_hooks,
     judge_refusal,
+    judge_stacks,
     load,
     load_kernel,
 )
@@ -83,7 +84,7 @@ def judged(options: argparse.Namespace, folder: Path, selection: dict) -> list[L
             lines.append((way, judge_refusal(kernel, way, refused.read_text())))
             continue
         by_way[way] = observed = load(options.rpcprobe, way, folder / way)
-        first = judge_doctor if way == "none" else judge_hooks
+        first = {"none": judge_doctor, "stacks": judge_stacks}.get(way, judge_hooks)
         lines.append((way, first(kernel, observed)))
         lines += [(way, judge(observed, case)) for case in cases]
     if (folder / "crosscheck").exists():
@@ -158,6 +159,8 @@ def selected(options: argparse.Namespace) -> dict[str, list[Case]]:
     """The cases, by way of hooking."""
 
     def wanted(case: Case, way: str) -> bool:
+        if way == "stacks" and not case.stacks:
+            return False
         if options.case:
             return case.name in options.case
         return way in case.quick or not options.quick
