@@ -102,7 +102,8 @@ def matched(ledgers, ours, bcc, perf, windows):
     def near(among, thread):
         same = (one for one in among if one.tid == thread.tid)
         return next(
-            (one for one in same if abs(one.born_ns - thread.born_ns) < SAME_EVENT_NS), None
+            (one for one in same if abs(one.born_ns - thread.born_ns) < slower * SAME_EVENT_NS),
+            None,
         )
 
     found, missing = [], 0
@@ -114,7 +115,8 @@ def matched(ledgers, ours, bcc, perf, windows):
             (
                 one
                 for one in ledgers
-                if one.tid == thread.tid and abs(one.start_ns - records.born_ns) < SAME_EVENT_NS
+                if one.tid == thread.tid
+                and abs(one.start_ns - records.born_ns) < slower * SAME_EVENT_NS
             ),
             None,
         )
@@ -126,7 +128,7 @@ def matched(ledgers, ours, bcc, perf, windows):
             found[-1].stolen_ns = sum(
                 ns
                 for at_ns, ns in ours.steals
-                if thread.born_ns <= at_ns <= thread.gone_ns + SAME_EVENT_NS
+                if thread.born_ns <= at_ns <= thread.gone_ns + slower * SAME_EVENT_NS
             )
         else:
             missing += 1
@@ -273,7 +275,7 @@ def interval_row(quantity, ours, theirs, window):
         rest = inside(theirs.get(key, []))
         for start_ns, end_ns in inside(ours.get(key, [])):
             same = min(rest, key=lambda one: apart_ns(one, (start_ns, end_ns)), default=None)
-            if not same or apart_ns(same, (start_ns, end_ns)) > SAME_EVENT_NS:
+            if not same or apart_ns(same, (start_ns, end_ns)) > slower * SAME_EVENT_NS:
                 only_ours += 1
                 continue
             rest.remove(same)
