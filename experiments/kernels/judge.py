@@ -18,8 +18,8 @@ from truth import UNKNOWN, load_log  # noqa: E402
 # Attached only when they are asked for, so not in every capture.
 ON_REQUEST = ("sw:cpu-clock", "task:", "task_file:")
 
-# Of the cross-check beside bcc, of both its workloads.
-LEAST_ROWS = 15
+# Of the cross-check beside bcc.
+LEAST_ROWS = 10
 
 
 @dataclass(frozen=True)
