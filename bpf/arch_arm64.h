@@ -19,6 +19,11 @@ struct pt_regs {
 #define CALL_ARG_5(regs) ((regs)->regs[4])
 #define USER_ADDRESS(regs) ((regs)->pc)
 
+/* Of registers with which a function of the kernel begins, and ends. */
+#define FUNCTION_ARG_2(at) ((at)->regs[1])
+#define FUNCTION_ARG_4(at) ((at)->regs[3])
+#define FUNCTION_RESULT(at) ((at)->regs[0])
+
 #define PAGE_SHIFT 12 /* kernels with pages of 16 or 64 KiB exist, too: there it would be wrong */
 
 /* A store that other CPUs see after all that come before it: an exchange orders both ways

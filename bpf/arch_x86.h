@@ -6,6 +6,8 @@
 struct pt_regs {
     unsigned long r10;
     unsigned long r8;
+    unsigned long ax;
+    unsigned long cx;
     unsigned long orig_ax; /* number of the system call; negative outside of one */
     unsigned long dx;
     unsigned long si;
@@ -21,6 +23,11 @@ struct pt_regs {
 #define CALL_ARG_4(regs) ((regs)->r10)
 #define CALL_ARG_5(regs) ((regs)->r8)
 #define USER_ADDRESS(regs) ((regs)->ip)
+
+/* Of registers with which a function of the kernel begins, and ends. */
+#define FUNCTION_ARG_2(at) ((at)->si)
+#define FUNCTION_ARG_4(at) ((at)->cx)
+#define FUNCTION_RESULT(at) ((at)->ax)
 
 #define PAGE_SHIFT 12
 

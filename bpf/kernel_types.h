@@ -288,6 +288,7 @@ struct task_struct {
     struct sched_entity se;
     struct sched_info sched_info;
     void *stack;
+    unsigned long nvcsw; /* how often it went to sleep */
     u64 start_time;
     unsigned int flags;
     unsigned int __state;

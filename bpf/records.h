@@ -60,6 +60,7 @@ enum record_kind {
     REC_UNSEEN_SWITCH = 41, /* a context switch had passed unseen */
     REC_MIGRATE = 42,       /* a traced thread was moved from one run queue to another */
     REC_GAP = 43,           /* where messages begin on a channel is not known any more */
+    REC_FUNCTION = 44,      /* a traced thread has run through a function of the kernel's */
 };
 
 /* Every record: when, who was current, what. The CPU is that of the ring. */
@@ -554,4 +555,23 @@ struct rec_packet { /* hdr.ts_ns: sent or, if received_ns is not 0, received */
     /* Tells those apart that it passes, as a router hands it to another: the low halves of its
      * index and of its network namespace's number, index first. */
     u32 device;
+};
+
+/* Functions that are hooked themselves, on request. */
+enum function {
+    FUNCTION_COPY = 1,         /* between user memory and the kernel's */
+    FUNCTION_COMMIT_WAIT = 2,  /* until a transaction is on the disk */
+    FUNCTION_HANDLE_START = 3, /* until a transaction lets a change in; told if it slept there */
+    FUNCTION_SOCKET_LOCK = 4,  /* until another call lets go of a socket */
+    FUNCTION_OPEN = 5,
+    FUNCTION_PIPE_READ = 6,
+    FUNCTION_PIPE_WRITE = 7,
+    FUNCTION_TCP_RECEIVE = 8,
+    FUNCTION_TCP_SEND = 9,
+};
+
+struct rec_function { /* hdr.ts_ns: its end; hdr.aux: enum function */
+    struct rec_hdr hdr;
+    u64 enter_ns;
+    u64 number; /* bytes copied; the transaction whose commit is waited for; else 0 */
 };

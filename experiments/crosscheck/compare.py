@@ -9,6 +9,9 @@ LEAST_NS = 1000
 # Between two observers' looks at the clock at the same event: on average, and once, after idleness.
 HOOKS_NS = 500
 COLD_HOOKS_NS = 2000
+# How many times slower than a machine the one is that runs this, if it is emulated (`--slower`): that many times as long
+# are a look at a clock and all that these figures allow for.
+slower = 1
 # Two observers' clocks are read this close to each other at the same event.
 SAME_EVENT_NS = 1_000_000
 
@@ -42,7 +45,7 @@ class Item:
         relative = self.relative / LEAST_RELATIVE
         if not self.times:
             return relative
-        least_ns = LEAST_NS if self.whole else LEAST_NS * self.times
+        least_ns = slower * LEAST_NS * (1 if self.whole else self.times)
         return min(relative, abs(self.ours - self.theirs) / least_ns)
 
 
@@ -99,7 +102,8 @@ def matched(ledgers, ours, bcc, perf, windows):
     def near(among, thread):
         same = (one for one in among if one.tid == thread.tid)
         return next(
-            (one for one in same if abs(one.born_ns - thread.born_ns) < SAME_EVENT_NS), None
+            (one for one in same if abs(one.born_ns - thread.born_ns) < slower * SAME_EVENT_NS),
+            None,
         )
 
     found, missing = [], 0
@@ -111,7 +115,8 @@ def matched(ledgers, ours, bcc, perf, windows):
             (
                 one
                 for one in ledgers
-                if one.tid == thread.tid and abs(one.start_ns - records.born_ns) < SAME_EVENT_NS
+                if one.tid == thread.tid
+                and abs(one.start_ns - records.born_ns) < slower * SAME_EVENT_NS
             ),
             None,
         )
@@ -123,7 +128,7 @@ def matched(ledgers, ours, bcc, perf, windows):
             found[-1].stolen_ns = sum(
                 ns
                 for at_ns, ns in ours.steals
-                if thread.born_ns <= at_ns <= thread.gone_ns + SAME_EVENT_NS
+                if thread.born_ns <= at_ns <= thread.gone_ns + slower * SAME_EVENT_NS
             )
         else:
             missing += 1
@@ -153,7 +158,7 @@ def times(one, state):
 
 
 def hooks_ns(stints):
-    return HOOKS_NS * stints + 2 * COLD_HOOKS_NS
+    return slower * (HOOKS_NS * stints + 2 * COLD_HOOKS_NS)
 
 
 def row_beside(quantity, beside, threads, item_of, note=""):
@@ -183,7 +188,7 @@ def ledger_rows(threads):
 
     def by_kernel(one, other):
         ran_ns, stints = other.runtime_ns, times(one, ON_CPU)
-        explained_ns = other.total_ns(RUN_QUEUE) + LEAST_NS * stints + one.stolen_ns
+        explained_ns = other.total_ns(RUN_QUEUE) + slower * LEAST_NS * stints + one.stolen_ns
         return Item(one.name, one.ledger.cpu_ns, ran_ns, stints, True, explained_ns)
 
     def of_requests(one, other):
@@ -203,7 +208,7 @@ def in_windows(one, other, state, ours_ns):
         return None
     theirs_ns = overlap_ns(windows, other.intervals[state])
     # A window has two edges.
-    explained_ns = 2 * COLD_HOOKS_NS * len(windows)
+    explained_ns = slower * 2 * COLD_HOOKS_NS * len(windows)
     return Item(one.name, ours_ns, theirs_ns, len(windows), explained_ns=explained_ns)
 
 
@@ -270,7 +275,7 @@ def interval_row(quantity, ours, theirs, window):
         rest = inside(theirs.get(key, []))
         for start_ns, end_ns in inside(ours.get(key, [])):
             same = min(rest, key=lambda one: apart_ns(one, (start_ns, end_ns)), default=None)
-            if not same or apart_ns(same, (start_ns, end_ns)) > SAME_EVENT_NS:
+            if not same or apart_ns(same, (start_ns, end_ns)) > slower * SAME_EVENT_NS:
                 only_ours += 1
                 continue
             rest.remove(same)

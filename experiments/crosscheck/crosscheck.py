@@ -5,7 +5,7 @@ All three observe the same run of each workload. A row compares one quantity of 
 commits, block requests) with one other observer: README.md says what is compared with what. Needs
 root; where bcc cannot work it says why and skips.
 
-Usage: crosscheck.py [--no-perf] [work|pipe|redis|disk ...]; rpcprobe from $RPCPROBE, the headers for bcc from
+Usage: crosscheck.py [--no-perf] [--part N] [--slower N] [work|pipe|redis|disk ...]; rpcprobe from $RPCPROBE, the headers for bcc from
 $BCC_KERNEL_SOURCE. Exit status: 0 if everything agrees, is explained or is skipped, else 1.
 """
 
@@ -47,21 +47,21 @@ def shown(load, row, verdict):
     )
 
 
-def observed(workload, with_perf):
+def observed(workload, with_perf, part):
     """A run in which nobody lost records, if there is one in a few."""
     for _ in range(TRIES):
         with tempfile.TemporaryDirectory(prefix="crosscheck.") as folder:
             folder = Path(folder)
-            with prepared(workload, folder) as script:
+            with prepared(workload, folder, part) as script:
                 seen = run(script, folder, with_perf)
         if not seen.lost:
             break
     return seen
 
 
-def check(workload, with_perf, verbose):
+def check(workload, with_perf, options):
     """Prints the rows of one workload; whether all is as it should be."""
-    seen = observed(workload, with_perf)
+    seen = observed(workload, with_perf, options.part)
     good = not seen.missing
     if seen.missing:
         print(f"{workload.name:6} {seen.missing} threads of bcc are not in rpcprobe's ledger: NO")
@@ -78,7 +78,7 @@ def check(workload, with_perf, verbose):
         verdict, row_good = explained.verdict(row)
         good &= row_good
         print(shown(workload.name, row, verdict), flush=True)
-        if verbose:
+        if options.verbose:
             for item in row.ranked[-5:]:
                 print(
                     f"       {item.name}: {item.ours:,} beside {item.theirs:,}, {item.times:,} times"
@@ -90,6 +90,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help=", ".join(WORKLOADS))
     parser.add_argument("--no-perf", action="store_true", help="without perf sched")
+    parser.add_argument("--part", type=int, default=1, metavar="N", help="an Nth of each workload")
+    parser.add_argument(
+        "--slower", type=int, default=1, metavar="N", help="allow for a machine as slow (emulated)"
+    )
     parser.add_argument("--verbose", action="store_true", help="name those that differ most")
     options = parser.parse_args()
     for name in options.workloads:
@@ -99,19 +103,21 @@ def main():
         sys.exit("crosscheck.py needs root")
     if not shutil.which(RPCPROBE):
         sys.exit(f"{RPCPROBE} is not there: make build")
+    compare.slower = options.slower
     with_perf = not options.no_perf
     if with_perf and not shutil.which("perf"):
         print("SKIPPED: perf sched (perf is not installed: Debian's linux-perf)")
         with_perf = False
     try:
         with tracefs():
-            return 0 if check_all(options.workloads or WORKLOADS, with_perf, options.verbose) else 1
+            good = check_all(options.workloads or WORKLOADS, with_perf, options)
+            return 0 if good else 1
     except CannotObserve as reason:
         print(f"SKIPPED, nothing is compared: {reason}")
         return 0
 
 
-def check_all(names, with_perf, verbose):
+def check_all(names, with_perf, options):
     print(HEADER, flush=True)
     good = True
     for name in names:
@@ -119,7 +125,7 @@ def check_all(names, with_perf, verbose):
             print(f"{name:6} SKIPPED: {reason}")
             continue
         try:
-            good &= check(WORKLOADS[name], with_perf, verbose)
+            good &= check(WORKLOADS[name], with_perf, options)
         except (Failed, OSError, ValueError, subprocess.SubprocessError) as reason:
             print(f"{name:6} failed: {reason}")
             good = False

@@ -118,6 +118,9 @@ def run(script, folder, with_perf):
         )
     if done.returncode != 0:
         raise Failed(f"the run ended with {done.returncode}: {done.stderr.strip()[-300:]}")
+    # Where pieces that were added up lay is not told.
+    again = [RPCPROBE, "attribute", "-q", "--every-piece", str(capture)]
+    subprocess.run(again, check=True, capture_output=True, timeout=SECONDS)
     bcc = bcc_records.read(folder / "bcc", collector.lost)
     if not bcc.threads:
         raise Failed("bcc saw no thread of the run")

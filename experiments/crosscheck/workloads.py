@@ -39,10 +39,10 @@ wait $workers
 
 @dataclass(frozen=True)
 class Workload:
-    """`script` is given the folder it may write into."""
+    """`script` is given the folder it may write into, and of how many parts it is to do one."""
 
     name: str
-    script: Callable[[Path], str]
+    script: Callable[[Path, int], str]
     needs: tuple = ()
 
     def missing(self):
@@ -57,30 +57,30 @@ def expressions(path, count):
     return path
 
 
-def pipe(folder):
+def pipe(folder, part):
     """10,000 round trips over two pipes, one client."""
-    questions = expressions(folder / "expressions", 10_000)
+    questions = expressions(folder / "expressions", 10_000 // part)
     return f"{TARGETS}/frpc/frpc -m 3 < {shlex.quote(str(questions))} > /dev/null; exit $?"
 
 
-def work(folder):
+def work(folder, part):
     file = folder / "zeros"
     with file.open("wb") as zeros:
-        zeros.truncate(WORK_BYTES)
+        zeros.truncate(WORK_BYTES // part)
     return WORK.format(file=shlex.quote(str(file)))
 
 
-def redis(folder):
-    return REDIS.format(port=PORT, folder=shlex.quote(str(folder)), requests=20_000)
+def redis(folder, part):
+    return REDIS.format(port=PORT, folder=shlex.quote(str(folder)), requests=20_000 // part)
 
 
-def disk(folder):
-    expressions(folder / "expressions", 40)
+def disk(folder, part):
+    expressions(folder / "expressions", 40 // part)
     return DISK.format(
         disk=shlex.quote(str(folder / "disk")),
         folder=shlex.quote(str(folder)),
         measure=f"{TARGETS}/frpc/measure",
-        writes=300,
+        writes=300 // part,
     )
 
 
@@ -111,7 +111,7 @@ WORKLOADS = {
 
 
 @contextlib.contextmanager
-def prepared(workload, folder):
+def prepared(workload, folder, part):
     """The script, with what it needs in place while this lasts."""
     with ext4(folder) if workload.name == "disk" else contextlib.nullcontext():
-        yield workload.script(folder)
+        yield workload.script(folder, part)

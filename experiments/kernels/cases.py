@@ -22,6 +22,17 @@ class Cause:
     each_ns: int | None = None
 
 
+# Ways of hooking: what rpcprobe always does, and beside that functions of the kernel themselves, or stacks.
+WAYS = {
+    "none": (),
+    "fentry": ("--direct-hooks", "--direct-by=fentry"),
+    "kprobe": ("--direct-hooks", "--direct-by=kprobe"),
+    "stacks": ("--stacks",),
+}
+# How `doctor` and a capture name those that hook functions.
+ATTACHED_AS = {"fentry": "fentry+fexit", "kprobe": "kprobe+kretprobe"}
+
+
 @dataclass(frozen=True)
 class Case:
     name: str
@@ -30,33 +41,44 @@ class Case:
     cause: Cause | None = None
     # A category, and how the detail of its segments begins: at least half of the requests must have such a one.
     told: tuple[str, str] | None = None
-    # Also in the short form.
-    quick: bool = False
+    # With functions hooked themselves: the function that the detail of a segment of such a category must name, in at
+    # least half of the requests.
+    function: tuple[str, str] | None = None
+    # All copying is seen where functions are hooked themselves; it is `long` where it takes most of a request.
+    copies_seen: bool = False
+    long: bool = False
+    # Also with stacks.
+    stacks: bool = False
+    # Also in the short form: ways.
+    quick: tuple[str, ...] = ()
 
 
 CASES = (
-    Case("frpc, pipes", "pipe", quick=True),
-    Case("frpc, futex", "shm", quick=True),
+    Case(
+        "frpc, pipes", "pipe", function=("kernel.pipe", "pipe_write"), stacks=True, quick=("none",)
+    ),
+    Case("frpc, futex", "shm", quick=("none",)),
     Case("frpc, Unix socket", "unix"),
-    Case("echo, TCP", "tcp", quick=True),
+    Case("echo, TCP", "tcp", function=("kernel.tcp", "tcp_sendmsg"), quick=("none",)),
     Case("echo, TCP, epoll", "tcp"),
     Case("echo, TCP, a connection each", "tcp"),
     Case("echo, IPv6", "tcp"),
     Case("echo, TCP, 1 MB", "tcp"),
-    Case("echo, Unix", "unix", quick=True),
+    Case("echo, Unix", "unix", copies_seen=True, quick=("none",)),
+    Case("echo, Unix, 1 MB", "unix", copies_seen=True, long=True, quick=("none", "fentry")),
     Case("echo, socket pair", "unix"),
-    Case("echo, UDP", "udp", quick=True),
+    Case("echo, UDP", "udp", quick=("none",)),
     Case("echo, UDP, IPv6", "udp"),
     Case("echo, Unix datagrams", "unix"),
     Case("echo, Unix, SEQPACKET", "unix"),
-    Case("HTTP/1", "http1", method="GET /asked", quick=True),
+    Case("HTTP/1", "http1", method="GET /asked", quick=("none",)),
     Case("HTTP/1, sendfile", "http1", method="GET /asked"),
     Case("gRPC", "http2", method="/greeter.Greeter/SayHello"),
     Case("ONC RPC, UDP", "oncrpc"),
     Case("ONC RPC, TCP", "oncrpc"),
     Case("Redis", "resp"),
-    Case("computing", "unix", cause=Cause(("user",), "user_spin.csv", "cpu_ns")),
-    Case("a sleep, 20 ms", "tcp", cause=Cause(("sleep",), each_ns=20_000_000), quick=True),
+    Case("computing", "unix", cause=Cause(("user",), "user_spin.csv", "cpu_ns"), stacks=True),
+    Case("a sleep, 20 ms", "tcp", cause=Cause(("sleep",), each_ns=20_000_000), quick=("none",)),
     Case("a mutex", "pipe", cause=Cause(("lock",), "mutex.csv", "lock_ns")),
     Case(
         "fsync, ext4",
@@ -64,7 +86,9 @@ CASES = (
         cause=Cause(KERNEL_WAITS, "fsync.csv", "asleep_ns"),
         # Only with jbd2's tracepoints is it known which commit.
         told=("journal", "commit of transaction "),
-        quick=True,
+        function=("journal", "jbd2_log_wait_commit"),
+        stacks=True,
+        quick=("none", "fentry"),
     ),
     Case("netem, 5 ms", "tcp", cause=Cause(("wire.qdisc", "wire.link"), each_ns=10_000_000)),
 )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow.parquet
-from cases import SHARE_HIGH, SHARE_LOW, Case, Cause
+from cases import ATTACHED_AS, SHARE_HIGH, SHARE_LOW, Case, Cause
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "ground_truth"))
@@ -17,6 +17,9 @@ from truth import UNKNOWN, load_log  # noqa: E402
 
 # Attached only when they are asked for, so not in every capture.
 ON_REQUEST = ("sw:cpu-clock", "task:", "task_file:")
+
+# Of the cross-check beside bcc.
+LEAST_ROWS = 10
 
 
 @dataclass(frozen=True)
@@ -29,21 +32,32 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Observed:
-    """What observe.py left."""
+class Kernel:
+    """What observe.py left of a kernel."""
 
+    doctor: dict
+    facts: dict
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What observe.py left of a way of hooking."""
+
+    way: str
     folder: Path
     windows: dict[str, dict]
     requests: list[dict]
     # By request, in order.
     segments: dict[int, list[dict]]
     hooks: dict[str, str | None]
-    doctor: dict
-    facts: dict
+    # Stacks that were taken, of sleeps and by the clock.
+    sleep_stacks: int
+    samples: int
 
 
 def read_segments(capture: Path) -> dict[int, list[dict]]:
-    columns = ["request_id", "seq", "start_ns", "duration_ns", "category", "detail"]
+    columns = ["request_id", "seq", "start_ns", "duration_ns"]
+    columns += ["category", "detail", "evidence", "rule"]
     table = pyarrow.parquet.read_table(capture / "segments.parquet", columns=columns)
     of: dict[int, list[dict]] = defaultdict(list)
     for segment in table.to_pylist():
@@ -63,44 +77,89 @@ def tiles(request: dict, segments: list[dict]) -> bool:
     return reached_ns == request["start_ns"] + request["latency_ns"]
 
 
-def load(rpcprobe: Path, folder: Path) -> Observed:
+def load_kernel(folder: Path) -> Kernel:
+    read = {name: json.loads((folder / f"{name}.json").read_text()) for name in ("doctor", "facts")}
+    return Kernel(**read)
+
+
+def load(rpcprobe: Path, way: str, folder: Path) -> Observed:
     capture = folder / "capture"
     argv = [str(rpcprobe), "requests", str(capture), "-n", "0", "--sort", "start", "--json"]
     said = subprocess.run(argv, check=True, capture_output=True).stdout
     manifest = json.loads((capture / "manifest.json").read_text())
     return Observed(
+        way=way,
         folder=folder,
         windows={w["name"]: w for w in json.loads((folder / "windows.json").read_text())},
         requests=json.loads(said)["requests"],
         segments=read_segments(capture),
         hooks={hook["name"]: hook["attached_as"] for hook in manifest["hooks"]},
-        doctor=json.loads((folder / "doctor.json").read_text()),
-        facts=json.loads((folder / "facts.json").read_text()),
+        sleep_stacks=manifest["counts"]["sleep_stacks"],
+        samples=manifest["counts"]["samples"],
     )
 
 
-def judge_doctor(observed: Observed) -> Verdict:
+def judge_doctor(kernel: Kernel, observed: Observed) -> Verdict:
     """What doctor says is attached must be what a capture had attached."""
 
     def always(name: str) -> bool:
         return not name.startswith(ON_REQUEST)
 
-    said = {h["name"]: h["attached_as"] for h in observed.doctor["hooks"] if always(h["name"])}
+    said = {h["name"]: h["attached_as"] for h in kernel.doctor["hooks"] if always(h["name"])}
     had = {name: means for name, means in observed.hooks.items() if always(name)}
     problems = [
         f"{name}: doctor says {said.get(name)}, the capture had {had.get(name)}"
         for name in sorted(said.keys() | had.keys())
         if name not in said or name not in had or said[name] != had[name]
     ]
-    if not observed.facts["securityfs_mounted"] and "unknown" not in (
-        observed.doctor["lockdown"] or ()
+    if not kernel.facts["securityfs_mounted"] and "unknown" not in (
+        kernel.doctor["lockdown"] or ()
     ):
-        problems.append(f"cannot see lockdown, says {observed.doctor['lockdown']}")
+        problems.append(f"cannot see lockdown, says {kernel.doctor['lockdown']}")
     means = Counter(means for means in had.values() if means)
     absent = sorted(name for name, means in had.items() if not means)
     note = ", ".join(f"{n} {name}" for name, n in sorted(means.items()))
     note += f"; absent: {', '.join(absent)}" if absent else ""
     return Verdict("doctor", not problems, "; ".join(problems) or note)
+
+
+def hookable(kernel: Kernel, way: str) -> set[str]:
+    """The functions that doctor says can be hooked themselves that way."""
+    return {each["function"] for each in kernel.doctor["direct"] if "Ok" in each[way]}
+
+
+def judge_refusal(kernel: Kernel, way: str, said: str) -> Verdict:
+    """A kernel that allows none: doctor says so, and who asks for them is told, and has no capture."""
+    allowed = hookable(kernel, way)
+    if allowed:
+        return Verdict("hooks", False, f"doctor says {len(allowed)} can be hooked; {said.strip()}")
+    why = said.strip().removeprefix("rpcprobe: ") or "nothing was said"
+    told = "does not allow them" in why
+    return Verdict("hooks", told, f"refused, as doctor says: {why}" if told else why, skipped=told)
+
+
+def judge_stacks(kernel: Kernel, observed: Observed) -> Verdict:
+    """Stacks of sleeps and samples were taken, as doctor says they can be."""
+    note = f"{observed.sleep_stacks} stacks of sleeps, {observed.samples} samples"
+    taken = observed.sleep_stacks > 0 and observed.samples > 0
+    if "Ok" not in kernel.doctor["stacks"]:
+        return Verdict("stacks", False, f"doctor says none can be taken; {note}")
+    return Verdict("stacks", taken, note)
+
+
+def judge_hooks(kernel: Kernel, observed: Observed) -> Verdict:
+    """What doctor says can be hooked is what the capture had hooked."""
+    said, means = hookable(kernel, observed.way), ATTACHED_AS[observed.way]
+    functions = {each["function"] for each in kernel.doctor["direct"]}
+    had = {name for name, attached_as in observed.hooks.items() if attached_as == means}
+    problems = [f"{name}: doctor says otherwise" for name in sorted(said ^ had)]
+    problems += [f"{name} is not told of" for name in sorted(functions - observed.hooks.keys())]
+    if not said:
+        problems.append("doctor says none can be hooked, and still there is a capture")
+    note = f"{len(had)} {means}"
+    absent = sorted(functions - had)
+    note += f"; absent: {', '.join(absent)}" if absent else ""
+    return Verdict("hooks", not problems, "; ".join(problems) or note)
 
 
 def share_found(observed: Observed, cause: Cause, requests: list[dict]) -> float:
@@ -120,17 +179,75 @@ def share_found(observed: Observed, cause: Cause, requests: list[dict]) -> float
     return attributed_ns / injected_ns
 
 
+def judge_functions(observed: Observed, case: Case, complete: list[dict]) -> tuple[list, list]:
+    """Of what functions tell that are hooked themselves: notes, and problems."""
+    notes, problems = [], []
+    of = [observed.segments[r["request_id"]] for r in complete]
+    if case.copies_seen:
+        copied_ns = Counter()
+        for segment in (s for segments in of for s in segments if s["category"] == "copy"):
+            # What a helper does is modelled whatever it is.
+            if segment["rule"] != "helper":
+                copied_ns[segment["evidence"]] += segment["duration_ns"]
+        expected = "measured" if observed.way in ATTACHED_AS else "modelled"
+        us = copied_ns[expected] / 1000 / max(1, len(complete))
+        notes.append(f"copy {us:,.1f} us {expected}")
+        if not us:
+            problems.append(f"no copy is {expected}")
+        if others := sum(copied_ns.values()) - copied_ns[expected]:
+            problems.append(f"{others / 1000:,.1f} us of copying are not {expected}")
+    if case.function and observed.way in ATTACHED_AS:
+        category, function = case.function
+        told = sum(
+            any(
+                s["category"] == category and f", in {function}" in (s["detail"] or "")
+                for s in each
+            )
+            for each in of
+        )
+        notes.append(f"{function} told in {told}")
+        if 2 * told < len(complete):
+            problems.append(f"{function} told in {told} of {len(complete)} only")
+    return notes, problems
+
+
+def judge_crosscheck(folder: Path) -> Verdict:
+    """What the cross-check beside bcc printed: all rows good, or why it could not be made."""
+    said = (folder / "crosscheck").read_text()
+    lines = said.strip().splitlines()
+    refusals = [line for line in lines if "SKIPPED" in line and "perf" not in line]
+    if refusals:
+        return Verdict("bcc cross-check", True, "; ".join(refusals), skipped=True)
+    rows = [line for line in lines if " bcc " in line or " kernel " in line]
+    apart = [
+        line for line in lines if line.endswith(": NO") or " NO: " in line or "failed:" in line
+    ]
+    bad = [" ".join(line.split()) for line in apart]
+    if len(rows) < LEAST_ROWS:
+        bad.append(f"{len(rows)} rows only: {' '.join(lines[-1:])}")
+    note = f"{len(rows)} rows agree, {sum('explained' in row for row in rows)} of them as explained"
+    return Verdict("bcc cross-check", not bad, "; ".join(bad) or note)
+
+
+def requests_of(observed: Observed, case: Case) -> list[dict]:
+    """Those of its kind that began while it ran."""
+    window = observed.windows[case.name]
+    begin_ns, end_ns = window["begin_ns"], window["end_ns"]
+    of_kind = (r for r in observed.requests if r["kind"] == case.kind)
+    return [r for r in of_kind if begin_ns <= r["start_ns"] < end_ns]
+
+
+def complete_requests(observed: Observed, case: Case) -> list[dict]:
+    return [r for r in requests_of(observed, case) if r["complete"]]
+
+
 def judge(observed: Observed, case: Case) -> Verdict:
     window = observed.windows[case.name]
     if why := window.get("skipped"):
         return Verdict(case.name, True, why, skipped=True)
     if why := window.get("failed"):
         return Verdict(case.name, False, f"the workload: {why}")
-    requests = [
-        r
-        for r in observed.requests
-        if r["kind"] == case.kind and window["begin_ns"] <= r["start_ns"] < window["end_ns"]
-    ]
+    requests = requests_of(observed, case)
     complete = [r for r in requests if r["complete"]]
     notes = [f"{len(complete)} of {window['requests']}"]
     problems = []
@@ -159,6 +276,9 @@ def judge(observed: Observed, case: Case) -> Verdict:
         notes.append(f"{category} told in {told}")
         if 2 * told < len(complete):
             problems.append(f"{category}: {begin.strip()} told in {told} of {len(complete)} only")
+    of_functions = judge_functions(observed, case, complete)
+    notes += of_functions[0]
+    problems += of_functions[1]
     if case.cause:
         share = share_found(observed, case.cause, complete)
         notes.append(f"{'+'.join(case.cause.categories)} {share:.2f} of injected")

@@ -241,6 +241,7 @@ WORKLOADS: dict[str, Callable[[Path], int]] = {
     "echo, IPv6": echo("-t", "tcp6"),
     "echo, TCP, 1 MB": echo("-t", "tcp", "-b", 1_000_000, requests=5),
     "echo, Unix": echo("-t", "unix"),
+    "echo, Unix, 1 MB": echo("-t", "unix", "-b", 1_000_000, requests=20),
     "echo, socket pair": echo("-t", "pair"),
     "echo, UDP": echo("-t", "udp"),
     "echo, UDP, IPv6": echo("-t", "udp6"),

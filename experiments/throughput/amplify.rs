@@ -225,6 +225,9 @@ impl Round<'_> {
                 change!(RecContention, |round, r| r.enter_ns =
                     round.time(r.enter_ns));
             }
+            REC_FUNCTION => {
+                change!(RecFunction, |round, r| r.enter_ns = round.time(r.enter_ns));
+            }
             REC_WORK => change!(RecWork, |round, r| {
                 (r.queued_ns, r.started_ns) = (round.time(r.queued_ns), round.time(r.started_ns));
                 r.queuer_tid = round.tid(r.queuer_tid);

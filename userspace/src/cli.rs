@@ -1,6 +1,7 @@
 //! The command line.
 
 mod comparing;
+mod direct;
 mod export;
 mod filter;
 
@@ -18,6 +19,7 @@ use crate::report::{parse_ns, GroupBy, SortKey};
 use crate::request_filter::Rule;
 
 pub use comparing::{AbArgs, DiffArgs, Keep, WhatifArgs};
+pub use direct::DirectArgs;
 pub use export::{ExportArgs, GenerateArgs};
 pub use filter::FilterArgs;
 
@@ -162,6 +164,8 @@ pub struct CaptureArgs {
     /// Of which sleeps to take the stack
     #[arg(long, value_enum, default_value_t = Sleeps::All, requires = "stacks")]
     pub sleep_stacks: Sleeps,
+    #[command(flatten)]
+    pub direct: DirectArgs,
     #[command(flatten)]
     pub wanted: WantedArgs,
     /// Attach a label to the capture; may be given several times

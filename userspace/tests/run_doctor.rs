@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Stdio;
 
@@ -46,5 +46,39 @@ fn lockdown_is_not_denied_where_it_cannot_be_seen() {
         assert!(lockdown["mode"].is_string(), "{lockdown}");
     } else if std::fs::read_dir("/sys/kernel/security").is_ok_and(|mut of| of.next().is_none()) {
         assert!(lockdown["unknown"].is_string(), "{lockdown}");
+    }
+}
+
+/// What `doctor` tried is what a capture gets; where nothing can be attached, who asks for it is told, and nothing is run.
+#[test]
+fn functions_are_hooked_as_doctor_says() {
+    let Some(_turn) = needs_kernel() else { return };
+    let direct = doctor()["direct"].as_array().expect("a list").clone();
+    assert!(!direct.is_empty());
+    for means in ["fentry", "kprobe"] {
+        let allowed = |each: &&Value| each[means].get("Ok").is_some();
+        let said: BTreeSet<&str> =
+            direct.iter().filter(allowed).filter_map(|each| each["function"].as_str()).collect();
+        let option = format!("--direct-by={means}");
+        if said.is_empty() {
+            println!("no function can be hooked by {means}");
+            let folder = tempfile::tempdir().expect("a temporary directory");
+            let output = folder.path().join("capture");
+            let command = ["run", "--direct-hooks", &option, "-o"];
+            let mut refused = rpcprobe(command);
+            let refused = refused.arg(&output).args(["--", "true"]).output().expect("it runs");
+            let told = String::from_utf8_lossy(&refused.stderr);
+            assert_eq!(refused.status.code(), Some(1), "{told}");
+            assert!(told.contains("does not allow them"), "{told}");
+            assert!(!output.exists());
+            continue;
+        }
+        let options = ["--direct-hooks", &option];
+        let capture = Capture::of(&options, &["true"], Stdio::null()).succeeded();
+        let hooks = capture.manifest().hooks;
+        let had = hooks.iter().filter(|hook| {
+            hook.attached_as.as_deref().is_some_and(|of| of.starts_with(means) && of.contains('+'))
+        });
+        assert_eq!(had.map(|hook| hook.name.as_str()).collect::<BTreeSet<_>>(), said);
     }
 }

@@ -4,10 +4,13 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Result;
+use clap::ValueEnum;
 use serde::Serialize;
 
 use crate::capture::manifest::{Hook, Sleeps, Stacks};
 use crate::cli::DoctorArgs;
+use crate::probe::direct::By;
+use crate::probe::hooks::DIRECT_HOOKS;
 use crate::probe::{self, Config};
 use crate::report::escape;
 
@@ -27,7 +30,19 @@ struct Findings {
     loads: Result<(), String>,
     /// Likewise with what `--stacks` adds.
     stacks: Result<(), String>,
+    /// Functions that `--direct-hooks` hooks, by each means, tried just now.
+    direct: Vec<Direct>,
     categories: Vec<CategoryEvidence>,
+}
+
+/// A function that can be hooked itself, or why not.
+#[derive(Debug, Serialize)]
+struct Direct {
+    function: String,
+    sort: String,
+    purpose: &'static str,
+    fentry: Result<(), String>,
+    kprobe: Result<(), String>,
 }
 
 /// The kernel's lockdown (kernel_lockdown(7)), which at `confidentiality` refuses what reads kernel memory.
@@ -99,10 +114,10 @@ pub fn doctor(args: DoctorArgs) -> Result<i32> {
 fn examine(btf_file: Option<PathBuf>) -> Findings {
     let read = |path: &str| std::fs::read_to_string(path).ok().map(|text| text.trim().to_string());
     let types = probe::kernel_types();
-    let loads = |stacks| {
+    let config = |stacks| {
         let (scope_target, keep_paths, ring_bytes_per_cpu) = (false, true, 64 << 10);
         let (keep_methods, attaching) = (true, true); // needs more
-        let config = Config {
+        Config {
             scope_target,
             keep_paths,
             keep_methods,
@@ -111,8 +126,11 @@ fn examine(btf_file: Option<PathBuf>) -> Findings {
             attaching,
             requests: Vec::new(),
             btf: btf_file.clone(),
-        };
-        let probe = probe::Probe::attach(&config);
+            direct: None,
+        }
+    };
+    let loads = |stacks| {
+        let probe = probe::Probe::attach(&config(stacks));
         probe.map(|probe| probe.hooks.clone()).map_err(|error| format!("{error:#}"))
     };
     let stacks = loads(Some(Stacks { sample_hz: 1, sleeps: Sleeps::All }));
@@ -131,7 +149,7 @@ fn examine(btf_file: Option<PathBuf>) -> Findings {
         machine: std::env::consts::ARCH.into(),
         root: probe::check_privilege().is_ok(),
         btf: types.err().map(|error| format!("{error:#}")),
-        btf_file,
+        btf_file: btf_file.clone(),
         lockdown: lockdown(
             &read("/proc/self/mounts").unwrap_or_default(),
             std::fs::read_to_string(format!("{SECURITY}/lockdown")),
@@ -139,8 +157,27 @@ fn examine(btf_file: Option<PathBuf>) -> Findings {
         hooks,
         loads: loads.map(drop),
         stacks: stacks.map(drop),
+        direct: direct(&config(None)),
         categories,
     }
+}
+
+/// Each function by each means, tried; of kernels that we know nothing of, none.
+fn direct(config: &Config) -> Vec<Direct> {
+    let tried = |by| probe::direct::try_all(config, by).unwrap_or_default();
+    let means = |hook: Hook| match (hook.attached_as, hook.why_not) {
+        (Some(_), _) => Ok(()),
+        (None, why_not) => Err(why_not.unwrap_or_default()),
+    };
+    let both = tried(By::Fentry).into_iter().zip(tried(By::Kprobe));
+    let each = DIRECT_HOOKS.iter().zip(both).map(|(spec, (fentry, kprobe))| Direct {
+        function: fentry.name.clone(),
+        sort: spec.sort.to_possible_value().map_or(String::new(), |value| value.get_name().into()),
+        purpose: spec.purpose,
+        fentry: means(fentry),
+        kprobe: means(kprobe),
+    });
+    each.collect()
 }
 
 fn categories(hooks: &[Hook]) -> Vec<CategoryEvidence> {
@@ -155,7 +192,7 @@ fn categories(hooks: &[Hook]) -> Vec<CategoryEvidence> {
         CategoryEvidence {
             category: "copy",
             evidence: "modelled",
-            how: "pipes: bytes x the calibrated rate".into(),
+            how: "bytes x the calibrated rate; sockets: measured with --direct-hooks=copy".into(),
         },
         if has("page_fault_user") && has("sw:minor-faults") {
             measured("fault", "page_fault_user/kernel to the software fault event")
@@ -224,11 +261,45 @@ fn print(out: &mut dyn Write, findings: &Findings) -> Result<()> {
             };
             writeln!(out, "  {:width$}  {means:10}  {note}", hook.name)?;
         }
+        print_direct(out, &findings.direct)?;
         writeln!(out, "\nCategories")?;
         let width = findings.categories.iter().map(|c| c.category.len()).max().unwrap_or(0);
         for c in &findings.categories {
             writeln!(out, "  {:width$}  {:10}  {}", c.category, c.evidence, c.how)?;
         }
+    }
+    Ok(())
+}
+
+/// A line for each function; where a means does not work for any, why, once.
+fn print_direct(out: &mut dyn Write, direct: &[Direct]) -> Result<()> {
+    let all_refused = |of: fn(&Direct) -> &Result<(), String>| {
+        let mut refusals = direct.iter().map(|each| of(each).as_ref().err());
+        let first = refusals.next()??;
+        refusals.all(|why| why == Some(first)).then_some(first)
+    };
+    writeln!(out, "\nDirect hooks (--direct-hooks)")?;
+    let (fentry, kprobe) = (all_refused(|each| &each.fentry), all_refused(|each| &each.kprobe));
+    for (means, refused) in [("fentry", fentry), ("kprobe", kprobe)] {
+        if let Some(why) = refused {
+            writeln!(out, "  none by {means}: {}", escape(why))?;
+        }
+    }
+    if fentry.is_some() && kprobe.is_some() {
+        return Ok(());
+    }
+    let width = direct.iter().map(|each| each.function.len()).max().unwrap_or(0);
+    for Direct { function, sort, purpose, fentry, kprobe } in direct {
+        let by: Vec<_> = [("fentry", fentry), ("kprobe", kprobe)]
+            .iter()
+            .filter_map(|(means, tried)| tried.is_ok().then_some(*means))
+            .collect();
+        let note = match fentry.as_ref().err().filter(|_| by.is_empty()) {
+            Some(why) => format!("{purpose}: {}", escape(why)),
+            None => (*purpose).to_owned(),
+        };
+        let by = if by.is_empty() { "no".to_owned() } else { by.join(", ") };
+        writeln!(out, "  {sort:7}  {function:width$}  {by:14}  {note}")?;
     }
     Ok(())
 }

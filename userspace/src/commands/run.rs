@@ -61,6 +61,7 @@ pub(super) fn config(args: &CaptureArgs, attaching: bool) -> Result<Config> {
         attaching,
         requests: args.wanted.request.clone(),
         btf: args.types.btf.clone(),
+        direct: args.direct.asked(),
     })
 }
 

@@ -1,5 +1,7 @@
 //! Every hook of the probe: one line each. A new hook is a program in `bpf/` and a line here.
 
+use clap::ValueEnum;
+
 /// How a hook is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Means {
@@ -142,4 +144,57 @@ pub const HOOKS: &[HookSpec] = &[
     HookSpec { program: "mark", means: Means::Iterator("task"), required: true, purpose: "threads that run already", instead_of: None },
     HookSpec { program: "learn_files", means: Means::Iterator("task_file"), required: true, purpose: "channels that are open already", instead_of: None },
     HookSpec { program: "look_at_files", means: Means::Iterator("task_file"), required: true, purpose: "bytes under way in channels that are open already", instead_of: None },
+];
+
+/// What direct hooks are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Sort {
+    /// Copies of payload out of sockets, and into Unix and UDP sockets
+    Copy,
+    /// Waits for a commit, and to start a handle
+    Journal,
+    /// Opening a file
+    Open,
+    /// What reads and writes do in a pipe
+    Pipe,
+    /// What calls do in TCP, and waits for a socket that another call holds
+    Tcp,
+}
+
+/// A function of the kernel that is hooked itself from begin to end, if that is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct DirectSpec {
+    pub sort: Sort,
+    /// The name of its programs in the BPF object, after `fentry_`, `fexit_`, `kprobe_` and `kretprobe_`.
+    pub program: &'static str,
+    /// What it is called, on newer kernels first.
+    pub functions: &'static [&'static str],
+    /// What it tells that is not told without it.
+    pub purpose: &'static str,
+}
+
+macro_rules! direct {
+    ($sort:ident, $program:literal, $functions:expr, $purpose:literal) => {
+        DirectSpec {
+            sort: Sort::$sort,
+            program: $program,
+            functions: &$functions,
+            purpose: $purpose,
+        }
+    };
+}
+
+#[rustfmt::skip]
+pub const DIRECT_HOOKS: &[DirectSpec] = &[
+    direct!(Copy, "receive_copy", ["simple_copy_to_iter"], "copies out of sockets, measured"),
+    direct!(Copy, "send_copy", ["skb_copy_datagram_from_iter"], "copies into Unix sockets, measured"),
+    direct!(Copy, "udp_copy", ["ip_generic_getfrag"], "copies into UDP sockets, with their checksums, measured"),
+    direct!(Journal, "commit_wait", ["jbd2_log_wait_commit"], "for which commit a thread waits"),
+    direct!(Journal, "handle_start", ["start_this_handle"], "waits until a journal lets a change in, whoever ends them"),
+    direct!(Open, "open", ["do_sys_openat2"], "which part of an open is the kernel's work on it"),
+    direct!(Pipe, "pipe_read", ["anon_pipe_read", "pipe_read"], "which part of a read is the pipe's"),
+    direct!(Pipe, "pipe_write", ["anon_pipe_write", "pipe_write"], "which part of a write is the pipe's"),
+    direct!(Tcp, "tcp_receive", ["tcp_recvmsg"], "which part of a call is TCP's"),
+    direct!(Tcp, "tcp_send", ["tcp_sendmsg"], "which part of a call is TCP's"),
+    direct!(Tcp, "socket_lock", ["__lock_sock"], "waits for a socket that another call holds"),
 ];

@@ -52,8 +52,20 @@ impl KernelTypes {
         if self.kernel.type_by_name::<Typedef<'_>>(&name).is_some() {
             return Some(Place::Kernel);
         }
+        self.in_module(&name)
+    }
+
+    /// Where a function is; `None`: neither in the kernel nor in a module that is loaded.
+    pub fn function(&self, name: &str) -> Option<Place> {
+        match self.has_function(name) {
+            true => Some(Place::Kernel),
+            false => self.in_module(name),
+        }
+    }
+
+    fn in_module(&self, name: &str) -> Option<Place> {
         let modules = self.modules.get_or_init(modules);
-        let found = modules.iter().find(|module| has_string(&module.strings, &name));
+        let found = modules.iter().find(|module| has_string(&module.strings, name));
         found.map(|module| Place::Module(module.name.clone()))
     }
 

@@ -1,6 +1,7 @@
 //! The kernel side, loaded and attached: [`Probe`]. What it sends arrives through [`rings`].
 
 pub mod calibrate;
+pub mod direct;
 pub mod files;
 pub mod hooks;
 pub mod kernel_types;
@@ -53,6 +54,8 @@ pub struct Config {
     pub requests: Vec<Rule>,
     /// A file that tells the layout of the kernel's structures instead of the kernel.
     pub btf: Option<PathBuf>,
+    /// Functions to hook themselves, if any.
+    pub direct: Option<direct::Asked>,
 }
 
 impl Config {
@@ -96,11 +99,8 @@ impl Probe {
     /// # Errors
     /// Missing privilege or BTF, a refused program, or a required hook this kernel lacks.
     pub fn attach(config: &Config) -> Result<Probe> {
-        let Opened { open, layout, specs, absent } = Opened::new(config)?;
-        if let Ok(mut last) = LAST_MESSAGE.lock() {
-            last.clear();
-        }
-        let object = open.load().map_err(|error| {
+        let Opened { open, layout, specs, absent, direct } = Opened::new(config)?;
+        let object = load(open).map_err(|error| {
             anyhow!("the kernel refused the programs: {error}\n{}", last_libbpf_message())
         })?;
 
@@ -117,6 +117,11 @@ impl Probe {
                 bail!("cannot attach {} ({}): {why}", spec.program, spec.purpose);
             }
             probe.hooks.push(describe(spec, why_not));
+        }
+        if let Some(direct) = direct {
+            let (links, hooks) = direct.attach(&probe.object);
+            probe.links.extend(links);
+            probe.hooks.extend(hooks);
         }
         Ok(probe)
     }
@@ -251,18 +256,41 @@ struct Opened {
     specs: Vec<&'static HookSpec>,
     /// Those of them that this kernel does not have, and why they cannot be had.
     absent: Vec<(String, String)>,
+    /// Functions that are to be hooked themselves.
+    direct: Option<direct::Chosen>,
 }
 
 impl Opened {
     fn new(config: &Config) -> Result<Opened> {
+        let types = Opened::types(config)?;
+        let direct = config.direct.as_ref();
+        let direct = direct.map(|asked| direct::choose(asked, config, &types)).transpose()?;
+        let specs = chosen(&types).into_iter().filter(|of| config.wants(of)).collect();
+        Opened::with(config, &types, specs, direct)
+    }
+
+    /// With nothing but functions that are hooked themselves: to see whether they can be.
+    fn only(config: &Config, direct: &direct::Chosen) -> Result<OpenObject> {
+        let types = Opened::types(config)?;
+        Ok(Opened::with(config, &types, Vec::new(), Some(direct.clone()))?.open)
+    }
+
+    fn types(config: &Config) -> Result<KernelTypes> {
         check_privilege()?;
+        kernel_types().map_err(|error| layouts::not_replaced(error, config))
+    }
+
+    fn with(
+        config: &Config,
+        types: &KernelTypes,
+        specs: Vec<&'static HookSpec>,
+        direct: Option<direct::Chosen>,
+    ) -> Result<Opened> {
         let cpus = possible_cpus()?;
         if cpus > MAX_CPUS {
             bail!("this machine has {cpus} possible CPUs; at most {MAX_CPUS} are supported");
         }
         open_files::allow(cpus as u32)?;
-        let types = kernel_types().map_err(|error| layouts::not_replaced(error, config))?;
-        let specs: Vec<_> = chosen(&types).into_iter().filter(|of| config.wants(of)).collect();
         let mut builder = ObjectBuilder::default();
         builder.name("rpcprobe")?;
         if let Some(file) = &config.btf {
@@ -271,14 +299,25 @@ impl Opened {
         }
         let mut open =
             builder.open_memory(OBJECT).context("the built-in BPF object does not open")?;
-        let absent = disable_absent_hooks(&mut open, &types)?;
-        disable_all_but(&mut open, &specs);
+        let absent = disable_absent_hooks(&mut open, types)?;
+        let programs = direct.as_ref().map_or(Vec::new(), direct::Chosen::programs);
+        disable_all_but(&mut open, &specs, &programs);
+        if let Some(direct) = &direct {
+            direct.aim(&mut open)?;
+        }
         let layout = Layout::new(cpus, config.ring_bytes_per_cpu, random()?);
-        set_options(&mut open, config, layout, &types)?;
+        set_options(&mut open, config, layout, types)?;
         make_rings(&mut open, layout)?;
         tables::make(&mut open, memory_bytes())?;
-        Ok(Opened { open, layout, specs, absent })
+        Ok(Opened { open, layout, specs, absent, direct })
     }
+}
+
+fn load(open: OpenObject) -> libbpf_rs::Result<Object> {
+    if let Ok(mut last) = LAST_MESSAGE.lock() {
+        last.clear();
+    }
+    open.load()
 }
 
 /// Fails with a hint when the process may not load tracing programs.
@@ -362,8 +401,11 @@ fn openable(event: Result<OwnedFd>) -> Result<(), String> {
 }
 
 /// What is not to be attached is not even loaded.
-fn disable_all_but(open: &mut OpenObject, specs: &[&HookSpec]) {
-    let unwanted = |name: &std::ffi::OsStr| !specs.iter().any(|spec| name == spec.program);
+fn disable_all_but(open: &mut OpenObject, specs: &[&HookSpec], direct: &[String]) {
+    let unwanted = |name: &std::ffi::OsStr| {
+        !specs.iter().any(|spec| name == spec.program)
+            && !direct.iter().any(|program| name == program.as_str())
+    };
     for mut program in open.progs_mut().filter(|program| unwanted(program.name())) {
         program.set_autoload(false);
     }
@@ -396,6 +438,9 @@ fn disable_absent_hooks(
     let mut absent = Vec::new();
     for mut program in open.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
+        if direct::is_direct(&name) {
+            continue;
+        }
         let Some(spec) = HOOKS.iter().find(|spec| spec.program == name) else {
             bail!("program {name} of the BPF object is in no table");
         };
@@ -612,6 +657,7 @@ mod tests {
             attaching,
             requests,
             btf: None,
+            direct: None,
         }
     }
 

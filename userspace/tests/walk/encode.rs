@@ -1,11 +1,26 @@
 //! Events as the records the kernel side would have sent: the reverse of `decode::decode`.
 
 use rpcprobe::engine::event::{
-    Call, Event, FileId, Io, Method, Object, Packet, Unit, What, TYPE_EVENTFD, TYPE_UDP,
+    Call, Event, FileId, Function, Io, KernelWait, Method, Object, Packet, Transport, Unit, What,
+    TYPE_EVENTFD, TYPE_UDP,
 };
 use rpcprobe::engine::send_limit::SendLimit;
 use rpcprobe::records::*;
 use zerocopy::IntoBytes;
+
+fn function_number(function: Function) -> u16 {
+    match function {
+        Function::Copy => FUNCTION_COPY,
+        Function::Wait(KernelWait::Commit) => FUNCTION_COMMIT_WAIT,
+        Function::Wait(KernelWait::Handle) => FUNCTION_HANDLE_START,
+        Function::Wait(KernelWait::Socket) => FUNCTION_SOCKET_LOCK,
+        Function::Transport(Transport::Open) => FUNCTION_OPEN,
+        Function::Transport(Transport::PipeRead) => FUNCTION_PIPE_READ,
+        Function::Transport(Transport::PipeWrite) => FUNCTION_PIPE_WRITE,
+        Function::Transport(Transport::TcpReceive) => FUNCTION_TCP_RECEIVE,
+        Function::Transport(Transport::TcpSend) => FUNCTION_TCP_SEND,
+    }
+}
 
 /// The record of an event.
 pub fn record(event: &Event) -> Vec<u8> {
@@ -138,6 +153,10 @@ pub fn record(event: &Event) -> Vec<u8> {
         What::Contention { tid, enter_ns, flags } => {
             let hdr = hdr(*tid, REC_CONTENTION, 0, *flags);
             RecContention { hdr, enter_ns: *enter_ns }.as_bytes().to_vec()
+        }
+        What::Function { tid, enter_ns, function, number } => {
+            let hdr = hdr(*tid, REC_FUNCTION, 0, function_number(*function));
+            RecFunction { hdr, enter_ns: *enter_ns, number: *number }.as_bytes().to_vec()
         }
         What::Throttle { tid } => {
             RecThrottle { hdr: hdr(*tid, REC_THROTTLE, 0, 0) }.as_bytes().to_vec()

@@ -7,6 +7,7 @@ mod golden_arrivals;
 mod golden_attach;
 mod golden_few;
 mod golden_found;
+mod golden_functions;
 mod golden_handoffs;
 mod golden_helpers;
 mod golden_kernel;

@@ -1,8 +1,8 @@
 //! Traces written by hand, and the engine's answers in a form that is easy to write down.
 
 use rpcprobe::engine::event::{
-    Call, Event, Exec, FileId, Io, Object, OpenCall, What, TYPE_EVENTFD, TYPE_FIFO, TYPE_FUTEX,
-    TYPE_SHARED_WORD, TYPE_TCP,
+    Call, Event, Exec, FileId, Function, Io, Object, OpenCall, What, TYPE_EVENTFD, TYPE_FIFO,
+    TYPE_FUTEX, TYPE_SHARED_WORD, TYPE_TCP,
 };
 use rpcprobe::engine::send_limit::SendLimit;
 use rpcprobe::engine::{Engine, Rates};
@@ -336,6 +336,17 @@ impl Story {
     ) {
         let call = Call { io, ..Call::new(nr, (enter_ns, exit_ns), ret) };
         self.at(exit_ns, cpu, What::Call { tid, call: Box::new(call) });
+    }
+
+    /// The thread has run through a function that is hooked itself.
+    pub fn function(
+        &mut self,
+        cpu: u32,
+        tid: u32,
+        (function, number): (Function, u64),
+        (enter_ns, end_ns): (u64, u64),
+    ) {
+        self.at(end_ns, cpu, What::Function { tid, enter_ns, function, number });
     }
 
     pub fn irq(&mut self, cpu: u32, tid: u32, hard: bool, number: u16, span: (u64, u64)) {

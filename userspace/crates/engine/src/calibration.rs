@@ -22,7 +22,8 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// The part of a call in which it copied its payload, as modelled; see [`on_cpu::modelled_copy`].
+    /// The part of a call in which it copied its payload, as far as that was not seen, as modelled; see
+    /// [`on_cpu::modelled_copy`].
     pub fn copied(&self, thread: &Thread, call: &Call) -> Option<(u64, u64)> {
         let kept_cpu =
             thread.off_before(call.exit_ns).is_none_or(|off| off.end_ns <= call.enter_ns);
@@ -34,7 +35,8 @@ impl Rates {
             }
             _ => (self.copy_ns_per_byte, self.transfer_ns, kept_cpu),
         };
-        on_cpu::modelled_copy(call, ns_per_byte, fixed_ns, kept_cpu)
+        let seen_bytes = thread.functions.copied_bytes(call.enter_ns, call.exit_ns);
+        on_cpu::modelled_copy(call, seen_bytes, ns_per_byte, fixed_ns, kept_cpu)
     }
 
     /// Time outside the recorded begin and end of a fault that took `inside_ns` between them. A slower one than in

@@ -171,6 +171,12 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
             let r: RecContention = whole(record)?;
             What::Contention { tid: hdr.tid, enter_ns: r.enter_ns, flags: hdr.aux }
         }
+        REC_FUNCTION => {
+            let r: RecFunction = whole(record)?;
+            let Some(function) = function(hdr.aux) else { return Ok(None) };
+            let enter_ns = r.enter_ns.min(hdr.ts_ns);
+            What::Function { tid: hdr.tid, enter_ns, function, number: r.number }
+        }
         REC_THROTTLE => What::Throttle { tid: hdr.tid },
         REC_WORK => {
             let r: RecWork = whole(record)?;
@@ -386,6 +392,21 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
         _ => return Ok(None),
     };
     Ok(Some(Event { ts_ns: hdr.ts_ns, cpu, what }))
+}
+
+fn function(number: u16) -> Option<Function> {
+    Some(match number {
+        FUNCTION_COPY => Function::Copy,
+        FUNCTION_COMMIT_WAIT => Function::Wait(KernelWait::Commit),
+        FUNCTION_HANDLE_START => Function::Wait(KernelWait::Handle),
+        FUNCTION_SOCKET_LOCK => Function::Wait(KernelWait::Socket),
+        FUNCTION_OPEN => Function::Transport(Transport::Open),
+        FUNCTION_PIPE_READ => Function::Transport(Transport::PipeRead),
+        FUNCTION_PIPE_WRITE => Function::Transport(Transport::PipeWrite),
+        FUNCTION_TCP_RECEIVE => Function::Transport(Transport::TcpReceive),
+        FUNCTION_TCP_SEND => Function::Transport(Transport::TcpSend),
+        _ => return None,
+    })
 }
 
 fn unit(hdr: &RecHdr, r: &RecUnit) -> Result<Option<Unit>> {

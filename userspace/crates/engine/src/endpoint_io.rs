@@ -43,7 +43,10 @@ fn part_of(world: &World, transfer: &Transfer, bytes: u64, rates: &Rates) -> Mov
     let all = call.transfers().map(|io| io.bytes).fold(0, u64::saturating_add);
     let cpu_ns = cpu_ns(thread, call);
     // What interrupts and faults took lies within it.
-    let copied = rates.copied(thread, call).map_or(0, |(from_ns, to_ns)| to_ns - from_ns);
+    let modelled_ns = rates.copied(thread, call).map_or(0, |(from_ns, to_ns)| to_ns - from_ns);
+    let seen = thread.functions.copies_in(call.enter_ns, call.exit_ns);
+    let copied =
+        seen.map(|copy| copy.end_ns - copy.start_ns).fold(modelled_ns, u64::saturating_add);
     let share = |ns: u64| {
         if bytes == all && all > 0 {
             return ns;

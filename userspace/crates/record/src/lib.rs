@@ -51,6 +51,7 @@ pub const REC_STEAL: u8 = 40;
 pub const REC_UNSEEN_SWITCH: u8 = 41;
 pub const REC_MIGRATE: u8 = 42;
 pub const REC_GAP: u8 = 43;
+pub const REC_FUNCTION: u8 = 44;
 
 pub const NOT_KNOWN_NS: u32 = u32::MAX;
 pub const SWITCH_PREEMPT: u8 = 1;
@@ -122,6 +123,16 @@ pub const METHOD_STATUS: u8 = 4;
 pub const METHOD_RESULT: u8 = 8;
 
 pub const IRQ_HARD: u8 = 1;
+/// `enum function` of `bpf/records.h`.
+pub const FUNCTION_COPY: u16 = 1;
+pub const FUNCTION_COMMIT_WAIT: u16 = 2;
+pub const FUNCTION_HANDLE_START: u16 = 3;
+pub const FUNCTION_SOCKET_LOCK: u16 = 4;
+pub const FUNCTION_OPEN: u16 = 5;
+pub const FUNCTION_PIPE_READ: u16 = 6;
+pub const FUNCTION_PIPE_WRITE: u16 = 7;
+pub const FUNCTION_TCP_RECEIVE: u16 = 8;
+pub const FUNCTION_TCP_SEND: u16 = 9;
 /// `enum journal_phase`: a thread found a journal full; the phases of commits come before.
 pub const JOURNAL_CHECKPOINT: u16 = 6;
 /// `hdr.aux` of hard interrupts that have a vector but no IRQ number.
@@ -399,6 +410,8 @@ records! {
         bytes: u32,
         device: u32,
     }
+    /// A traced thread has run through a function of the kernel's. `hdr.ts_ns`: its end; `hdr.aux`: `FUNCTION_*`.
+    struct RecFunction { hdr: RecHdr, enter_ns: u64, number: u64 }
 }
 
 /// Reads the record struct at the front of `bytes`, and what follows it.

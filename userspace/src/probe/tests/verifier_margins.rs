@@ -84,7 +84,11 @@ fn map_bytes_of(program: &libbpf_rs::Program<'_>) -> Result<u64> {
 /// What is known of each program once it is loaded.
 fn verified(config: &Config) -> Result<Vec<Verified>> {
     const STATISTICS: u32 = 4; // BPF_LOG_STATS, include/linux/bpf_verifier.h
-    let mut opened = Opened::new(config)?;
+    let types = Opened::types(config)?;
+    let specs = chosen(&types).into_iter().filter(|of| config.wants(of)).collect();
+    // Those by fentry are the same functions; not every kernel loads them.
+    let direct = direct::Chosen::present(direct::By::Kprobe, &types, |_| true);
+    let mut opened = Opened::with(config, &types, specs, Some(direct))?;
     for mut program in opened.open.progs_mut() {
         program.set_log_level(STATISTICS);
     }

@@ -9,10 +9,11 @@ use std::net::SocketAddr;
 
 use crate::classify::on_cpu::{self, InCall};
 use crate::classify::syscall::{self, Waits, ETIMEDOUT};
-use crate::event::{Block, Io, OpenCall, TYPE_FIFO, TYPE_UNIX};
+use crate::event::{Block, Io, KernelWait, OpenCall, TYPE_FIFO, TYPE_UNIX};
+use crate::timeline::functions::Run;
 use crate::timeline::gallop::{count_before, last_before};
 use crate::timeline::{Off, ThreadId, Why, World, IDLE};
-use journal::{commit, is_jbd2};
+use journal::{commit, is_jbd2, Commit};
 use rpcprobe_model::Category;
 
 /// Part of a wait: `[from_ns, to_ns)`.
@@ -119,8 +120,45 @@ impl Wait<'_> {
             };
             return Some(self.by_its_waker(Category::Lock, detail));
         }
+        if let Some(parts) = self.in_function() {
+            return Some(parts);
+        }
         let detail = format!("throttled for dirtying pages in {name}");
         throttled(world, thread, off).then(|| self.whole(Category::Writeback, detail, None, None))
+    }
+
+    /// In a function that sleeps for one thing only, and is hooked itself.
+    fn in_function(&self) -> Option<Vec<Part>> {
+        let Wait { world, thread, off, from_ns, to_ns, ref name, waker, .. } = *self;
+        let run = waited_in(world, thread, off)?;
+        let function = run.what.name();
+        let journal = waker.filter(|waker| world.journals.contains_key(waker));
+        let committing = journal.map(|journal| commit(world, journal, from_ns, to_ns));
+        let (what, cause) = match (run.what, committing) {
+            (KernelWait::Socket, _) => {
+                let detail = format!("the socket's lock, in {function}, in {name}");
+                return Some(self.by_its_waker(Category::Lock, detail));
+            }
+            (KernelWait::Commit, committing) => {
+                let number = run.number;
+                match committing {
+                    Some(Commit { device, cause, .. }) => {
+                        (format!("commit of transaction {number} on {device}"), Some(cause))
+                    }
+                    None => (format!("commit of transaction {number}"), None),
+                }
+            }
+            (KernelWait::Handle, Some(commit)) => (commit.to_string(), Some(commit.cause)),
+            (KernelWait::Handle, None) => match self.block() {
+                Some(block) => {
+                    let name = format!("{name}, to make room in the full journal");
+                    return Some(self.block_parts(Category::Journal, block, &name));
+                }
+                None => ("the journal".to_owned(), None),
+            },
+        };
+        let detail = format!("{what}, in {function}, in {name}");
+        Some(self.whole(Category::Journal, detail, cause, waker))
     }
 
     /// The block request whose completion ended it.
@@ -141,9 +179,9 @@ impl Wait<'_> {
     fn uninterruptible(&self, reason: Option<&str>) -> Option<Vec<Part>> {
         let Wait { world, off, from_ns, to_ns, ref name, waker, .. } = *self;
         if let Some(waker) = waker.filter(|waker| world.journals.contains_key(waker)) {
-            let (detail, cause) = commit(world, waker, from_ns, to_ns);
-            let detail = format!("{detail}, in {name}");
-            return Some(self.whole(Category::Journal, detail, cause, Some(waker)));
+            let commit = commit(world, waker, from_ns, to_ns);
+            let detail = format!("{commit}, in {name}");
+            return Some(self.whole(Category::Journal, detail, Some(commit.cause), Some(waker)));
         }
         if let Some(block) = self.block() {
             return Some(self.for_block(block));
@@ -176,9 +214,10 @@ impl Wait<'_> {
         match journal.filter(|_| !own) {
             Some((&journal, _)) => {
                 // It wants a buffer that a commit is writing to the log.
-                let (detail, cause) = commit(world, journal, from_ns, to_ns);
-                let cause = cause.map(|cause| format!("{cause}; woken by the {block}"));
-                self.whole(Category::Journal, format!("{detail}, in {name}"), cause, Some(journal))
+                let commit = commit(world, journal, from_ns, to_ns);
+                let cause = format!("{}; woken by the {block}", commit.cause);
+                let detail = format!("{commit}, in {name}");
+                self.whole(Category::Journal, detail, Some(cause), Some(journal))
             }
             None => self.block_parts(Category::BlockIo, block, name),
         }
@@ -353,6 +392,15 @@ fn place(world: &World, thread: ThreadId, off: &Off) -> String {
         (InCall::Closed(call), None) => on_cpu::describe_call(call),
         _ => syscall::name(call.nr).into_owned(),
     }
+}
+
+/// The function, hooked itself, that sleeps for one thing only, and in which the sleep lies.
+pub(crate) fn waited_in<'w>(
+    world: &'w World,
+    thread: ThreadId,
+    off: &Off,
+) -> Option<&'w Run<KernelWait>> {
+    world.thread(thread).functions.wait_around(off)
 }
 
 /// The kernel lock the sleep was for: it lies within a contention.

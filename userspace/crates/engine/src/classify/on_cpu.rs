@@ -18,6 +18,8 @@ pub enum Level<'w> {
         nr: u16,
         object: Option<Object>,
     },
+    /// Copies between user memory and the kernel's, in this call if its record is there.
+    Copy(Option<&'w Call>),
     Fault(Span),
     Softirq(Span),
     Hardirq(Span),
@@ -115,7 +117,19 @@ pub fn piece_before(
         }
         start_ns = start_ns.max(span.end_ns);
     }
-    let (since_ns, level) = match call_at(thread, at_ns) {
+    let in_call = call_at(thread, at_ns);
+    match thread.functions.copy_before(at_ns) {
+        Some(copy) if copy.end_ns >= at_ns => {
+            let call = match in_call {
+                InCall::Closed(call) => Some(call),
+                _ => None,
+            };
+            return Some(Piece { start_ns: start_ns.max(copy.start_ns), level: Level::Copy(call) });
+        }
+        copy => start_ns = start_ns.max(copy.map_or(0, |copy| copy.end_ns)),
+    }
+    start_ns = start_ns.max(thread.functions.transport_border_before(at_ns));
+    let (since_ns, level) = match in_call {
         InCall::Closed(call) => (call.enter_ns, Level::Call(call)),
         InCall::Open { nr, enter_ns, object } => (enter_ns, Level::OpenCall { nr, object }),
         InCall::No { since_ns } => (since_ns, Level::User),
@@ -132,6 +146,7 @@ pub fn category(level: &Level<'_>) -> Category {
         Level::User => Category::User,
         Level::Call(call) => syscall::category(call.nr, call.io.map(|io| io.object)),
         Level::OpenCall { nr, object } => syscall::category(*nr, *object),
+        Level::Copy(_) => Category::Copy,
         Level::Fault(_) => Category::Fault,
         Level::Softirq(_) | Level::Hardirq(_) => Category::Interrupt,
         Level::Steal(_) => Category::Steal,
@@ -145,6 +160,7 @@ pub fn describe(level: &Level<'_>) -> (Category, Option<String>) {
         Level::User => None,
         Level::Call(call) => Some(describe_call(call)),
         Level::OpenCall { nr, object } => Some(named(*nr, object.as_ref(), None)),
+        Level::Copy(call) => Some(call.map_or("copying".into(), describe_call)),
         Level::Fault(span) => {
             let major = span.number & u16::from(FAULT_MAJOR) != 0;
             Some(if major { "major fault" } else { "minor fault" }.into())
@@ -189,13 +205,15 @@ pub fn name_into(text: &mut String, nr: u16, object: Option<&Object>, path: Opti
 const LONG_COPY_NS: u64 = 10_000;
 
 /// Part of a call in which its payload is copied, as modelled: a write copies when it begins, a
-/// read just before it ends. `None` when it moved nothing through a channel.
+/// read just before it ends. `None` when it moved nothing through a channel, or nothing but what was
+/// seen to be copied.
 ///
 /// The time is bytes x rate. Where that is long and the call kept its CPU, it is all of the call but
 /// what one takes that moves a byte (`fixed_ns`): caches and the memory the kernel must find make the
 /// rates of two transfers differ several times.
 pub fn modelled_copy(
     call: &Call,
+    seen_bytes: u64,
     ns_per_byte: f64,
     fixed_ns: u64,
     kept_cpu: bool,
@@ -204,7 +222,9 @@ pub fn modelled_copy(
         return None;
     }
     let is_write = call.transfers().last()?.is_write;
-    let bytes = call.transfers().map(|io| io.bytes).fold(0, u64::saturating_add);
+    let all_bytes = call.transfers().map(|io| io.bytes).fold(0, u64::saturating_add);
+    let bytes = all_bytes.saturating_sub(seen_bytes);
+    let kept_cpu = kept_cpu && seen_bytes == 0;
     let call_ns = call.exit_ns.saturating_sub(call.enter_ns);
     let by_rate_ns = (bytes as f64 * ns_per_byte).round() as u64;
     let length_ns = match by_rate_ns >= LONG_COPY_NS && kept_cpu {

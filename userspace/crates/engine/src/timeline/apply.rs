@@ -126,6 +126,12 @@ impl World {
                 });
                 None
             }
+            What::Function { tid, enter_ns, function, number } => {
+                let id = self.thread_of_tid(*tid);
+                let functions = &mut self.threads[id as usize].functions;
+                functions.add((*enter_ns, ts_ns), *function, *number);
+                None
+            }
             What::Throttle { tid } => {
                 let id = self.thread_of_tid(*tid);
                 self.threads[id as usize].throttles.push_back(ts_ns);

@@ -16,7 +16,7 @@ pub struct Held {
 }
 
 /// Drops items from the front, oldest first, but for the last `keep`; whether there were any.
-fn trim<T>(list: &mut VecDeque<T>, keep: usize, gone: impl Fn(&T) -> bool) -> bool {
+pub(super) fn trim<T>(list: &mut VecDeque<T>, keep: usize, gone: impl Fn(&T) -> bool) -> bool {
     let before = list.len();
     while list.len() > keep && list.front().is_some_and(&gone) {
         list.pop_front();
@@ -56,6 +56,7 @@ impl World {
             trim(&mut thread.steals, 1, |span| span.end_ns < horizon_ns);
             trim(&mut thread.hardirqs, 1, |span| span.end_ns < horizon_ns);
             trim(&mut thread.contentions, 0, |span| span.end_ns < horizon_ns);
+            thread.functions.forget_before(horizon_ns);
             trim(&mut thread.throttles, 0, |at_ns| *at_ns < horizon_ns);
             trim(&mut thread.checkpoints, 0, |at_ns| *at_ns < horizon_ns);
             trim(&mut thread.moves, 0, |queue| queue.at_ns < horizon_ns);

@@ -130,6 +130,8 @@ pub struct Thread {
     pub works: VecDeque<Work>,
     /// Between run queues, while it was runnable.
     pub moves: VecDeque<Move>,
+    /// Functions that are hooked themselves.
+    pub functions: Functions,
     /// When it was told to pause for dirtying too many pages.
     pub throttles: VecDeque<u64>,
     /// When it found a journal full and went to make room itself.

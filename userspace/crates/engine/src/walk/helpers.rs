@@ -54,7 +54,9 @@ impl Walk<'_> {
     fn waited_for_lock(&self, who: ThreadId, off: &Off) -> bool {
         let futex =
             || off.call.zip(off.wake).is_some_and(|(call, wake)| self.is_lock(who, &call, &wake));
-        futex() || classify::off_cpu::kernel_lock(self.world, who, off).is_some()
+        futex()
+            || classify::off_cpu::kernel_lock(self.world, who, off).is_some()
+            || classify::off_cpu::waited_in(self.world, who, off).is_some()
     }
 
     /// Whether the thread's messages show that it worked for another request then.

@@ -10,7 +10,7 @@ const AT_HAND: usize = 8;
 pub(super) struct Names {
     pub(super) texts: Texts,
     /// Of system calls on objects.
-    calls: AtHand<(u16, Option<Object>)>,
+    calls: AtHand<(u16, Option<Object>, Option<Transport>)>,
     /// Of threads, by where the name itself lies: that, and with their numbers.
     own: AtHand<*const u8>,
     threads: AtHand<(ThreadId, *const u8)>,
@@ -54,22 +54,34 @@ impl Names {
         self.threads.known.clear();
     }
 
-    /// What a thread on a CPU did.
-    pub(super) fn describe(&mut self, level: &Level<'_>) -> Option<TextId> {
+    /// What a thread on a CPU did; in a call, within what function of those that are hooked themselves.
+    pub(super) fn describe(
+        &mut self,
+        level: &Level<'_>,
+        within: Option<Transport>,
+    ) -> Option<TextId> {
         let key = match level {
             Level::User => return None,
-            Level::Call(call) if call.path.is_none() => (call.nr, call.io.map(|io| io.object)),
+            Level::Call(call) if call.path.is_none() => {
+                (call.nr, call.io.map(|io| io.object), within)
+            }
             _ => {
                 let (_, detail) = classify::on_cpu::describe(level);
-                return detail.map(|detail| self.texts.add(&detail));
+                let within = within.filter(|_| matches!(level, Level::Call(_)));
+                return detail.map(|mut detail| {
+                    push_within(&mut detail, within);
+                    self.texts.add(&detail)
+                });
             }
         };
         if let Some(known) = self.calls.get(&key) {
             return Some(known);
         }
-        let (nr, object) = key;
-        let id =
-            self.texts.add_with(|to| classify::on_cpu::name_into(to, nr, object.as_ref(), None));
+        let (nr, object, within) = key;
+        let id = self.texts.add_with(|to| {
+            classify::on_cpu::name_into(to, nr, object.as_ref(), None);
+            push_within(to, within);
+        });
         self.calls.put(key, id);
         Some(id)
     }
@@ -94,6 +106,13 @@ impl Names {
         let text = self.texts.add_with(|to| push_thread(to, id, name, thread.tid));
         self.threads.put(key, text);
         text
+    }
+}
+
+fn push_within(to: &mut String, within: Option<Transport>) {
+    if let Some(within) = within {
+        to.push_str(", in ");
+        to.push_str(within.name());
     }
 }
 

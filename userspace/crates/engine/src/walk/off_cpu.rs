@@ -140,6 +140,7 @@ impl<'w> Walk<'w> {
         // A lock convoy is contention, not delegation, even if we woke the holder earlier.
         let lock = off.call.is_some_and(|call| !answered && self.is_lock(thread, &call, &wake))
             || classify::off_cpu::kernel_lock(self.world, thread, off).is_some()
+            || classify::off_cpu::waited_in(self.world, thread, off).is_some()
             || classify::off_cpu::throttled(self.world, thread, off);
         let asked = !self.before_asked(wake.waker, edge_ns);
         let refused = self.attempts.refused.contains(&(thread, edge_ns));

@@ -12,7 +12,8 @@ impl Walk<'_> {
     ) {
         let t = self.world.thread(thread);
         let wire = self.applies(Rule::Wire);
-        let of_piece = self.output.names.describe(&piece.level);
+        let within = t.functions.transport_at(end_ns);
+        let of_piece = self.output.names.describe(&piece.level, within);
         let [parts @ .., around] = parts(t, piece, end_ns, &self.settings.rates, wire);
         for Part { start_ns, end_ns, category, evidence } in parts {
             if start_ns < end_ns {

@@ -4,13 +4,27 @@ use crate::classify::off_cpu::percent;
 use crate::timeline::gallop::{count_before, latest_before};
 use crate::timeline::{ThreadId, Why, World};
 
-/// What a journal's thread did in `[from_ns, to_ns)`: the transaction; phases and device time.
-pub(super) fn commit(
-    world: &World,
-    journal_thread: ThreadId,
-    from_ns: u64,
-    to_ns: u64,
-) -> (String, Option<String>) {
+/// What a journal's thread did.
+pub(super) struct Commit {
+    /// The last transaction that it committed, if any.
+    transaction: Option<u32>,
+    /// `MAJOR:MINOR`
+    pub device: String,
+    /// Its phases and its device's time.
+    pub cause: String,
+}
+
+impl std::fmt::Display for Commit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.transaction {
+            Some(number) => write!(f, "commit of transaction {number} on {}", self.device),
+            None => write!(f, "commit on {}", self.device),
+        }
+    }
+}
+
+/// What a journal's thread did in `[from_ns, to_ns)`.
+pub(super) fn commit(world: &World, journal_thread: ThreadId, from_ns: u64, to_ns: u64) -> Commit {
     let journal = &world.journals[&journal_thread];
     let mut spent: Vec<(&'static str, u64)> = Vec::new();
     let mut transaction = None;
@@ -52,11 +66,7 @@ pub(super) fn commit(
         phrases.push(format!("asked for by {by}"));
     }
     let (major, minor) = (journal.dev >> 20, journal.dev & 0xf_ffff);
-    let detail = match transaction {
-        Some(number) => format!("commit of transaction {number} on {major}:{minor}"),
-        None => format!("commit on {major}:{minor}"),
-    };
-    (detail, Some(phrases.join(", ")))
+    Commit { transaction, device: format!("{major}:{minor}"), cause: phrases.join(", ") }
 }
 
 /// How long a journal's thread waited for its device, and who last woke it to commit.

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What a call does below the layers that all files have in common (fs/open.c, fs/pipe.c,
+ * net/ipv4/tcp.c), and waits for a socket that another call holds (net/core/sock.c). */
+#include "direct.h"
+
+DIRECT(open, DIRECT_TRANSPORT, FUNCTION_OPEN, DIRECT_NOTHING, DIRECT_NOTHING)
+DIRECT(pipe_read, DIRECT_TRANSPORT, FUNCTION_PIPE_READ, DIRECT_NOTHING, DIRECT_NOTHING)
+DIRECT(pipe_write, DIRECT_TRANSPORT, FUNCTION_PIPE_WRITE, DIRECT_NOTHING, DIRECT_NOTHING)
+DIRECT(tcp_receive, DIRECT_TRANSPORT, FUNCTION_TCP_RECEIVE, DIRECT_NOTHING, DIRECT_NOTHING)
+DIRECT(tcp_send, DIRECT_TRANSPORT, FUNCTION_TCP_SEND, DIRECT_NOTHING, DIRECT_NOTHING)
+DIRECT(socket_lock, DIRECT_WAIT, FUNCTION_SOCKET_LOCK, DIRECT_NOTHING, DIRECT_NOTHING)

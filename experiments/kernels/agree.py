@@ -1,0 +1,63 @@
+"""Whether a workload looks the same without and with functions hooked themselves."""
+
+from statistics import median
+
+from cases import ATTACHED_AS, CASES, Case
+from judge import Observed, Verdict, complete_requests, share_found
+
+# Copying as measured, over what is modelled of it. The model gives a long copy all of its call but what any call takes,
+# with the pages and buffers that the kernel finds meanwhile; a function that only copies takes less than that.
+COPY_LOW, COPY_HIGH = 0.4, 1.25
+# Shares of the same cause that are found in the same categories, from each other.
+SHARES_APART = 0.1
+
+
+def copied_us(observed: Observed, case: Case) -> float:
+    """Copying in the request in the middle."""
+    sums = [
+        sum(s["duration_ns"] for s in observed.segments[r["request_id"]] if s["category"] == "copy")
+        for r in complete_requests(observed, case)
+    ]
+    return median(sums) / 1000 if sums else float("nan")
+
+
+def ran(observed: Observed, case: Case) -> bool:
+    return "requests" in observed.windows.get(case.name, {})
+
+
+def compare_copies(case: Case, plain: Observed, direct: list[Observed]) -> Verdict:
+    modelled_us = copied_us(plain, case)
+    notes, good = [f"copy {modelled_us:,.0f} us modelled"], True
+    for observed in direct:
+        measured_us = copied_us(observed, case)
+        good &= COPY_LOW <= measured_us / modelled_us <= COPY_HIGH
+        notes.append(f"{measured_us:,.0f} us by {observed.way} ({measured_us / modelled_us:.2f})")
+    bounds = "" if good else f"; not within {COPY_LOW} to {COPY_HIGH}"
+    return Verdict(case.name, good, ", ".join(notes) + bounds)
+
+
+def compare_shares(case: Case, plain: Observed, direct: list[Observed]) -> Verdict:
+    shares = {
+        observed.way: share_found(observed, case.cause, complete_requests(observed, case))
+        for observed in (plain, *direct)
+    }
+    apart = max(shares.values()) - min(shares.values())
+    note = ", ".join(f"{share:.2f} by {way}" for way, share in shares.items())
+    return Verdict(case.name, apart <= SHARES_APART, f"of injected {note}")
+
+
+def compare(by_way: dict[str, Observed]) -> list[Verdict]:
+    direct = [observed for way, observed in by_way.items() if way in ATTACHED_AS]
+    if "none" not in by_way or not direct:
+        return []
+    plain = by_way["none"]
+    verdicts = []
+    for case in CASES:
+        with_it = [observed for observed in direct if ran(observed, case)]
+        if not with_it or not ran(plain, case):
+            continue
+        if case.copies_seen and case.long:
+            verdicts.append(compare_copies(case, plain, with_it))
+        if case.function and case.cause:
+            verdicts.append(compare_shares(case, plain, with_it))
+    return verdicts

@@ -1,0 +1,27 @@
+//! Options of direct hooks.
+
+use clap::Args;
+
+use crate::probe::direct::{Asked, By};
+use crate::probe::hooks::Sort;
+
+/// Functions of the kernel that are hooked themselves.
+#[derive(Debug, Args)]
+pub struct DirectArgs {
+    /// Also hook functions of the kernel themselves, from begin to end, of these sorts; without SORT all that
+    /// this kernel allows. They measure what is modelled else (copies at sockets) and say what some waits are for. Costs
+    /// more. Without fentry and kprobes it is an error
+    #[arg(long, value_name = "SORT", num_args = 0.., require_equals = true, value_delimiter = ',')]
+    pub direct_hooks: Option<Vec<Sort>>,
+    /// Hook them by this and by nothing else [default: fentry or, where it cannot be, kprobe]
+    #[arg(long, value_name = "MEANS", requires = "direct_hooks")]
+    pub direct_by: Option<By>,
+}
+
+impl DirectArgs {
+    /// What is asked for, if anything is.
+    pub fn asked(&self) -> Option<Asked> {
+        let sorts = self.direct_hooks.clone()?;
+        Some(Asked { sorts, by: self.direct_by })
+    }
+}
