@@ -12,6 +12,23 @@ const KILL: u16 = 62;
 /// Both have taken a question in, the second one first. `tells`: the first tells the second something before it rests from
 /// 120; that one has a rest of its own from 122 to 140. `helper`: its process has another thread.
 fn begun(tells: bool, helper: bool) -> (Story, Connection, Connection) {
+    let (mut s, c, other) = begun_until_asked(helper);
+    match tells {
+        true => {
+            s.wake(115, 1, 40, 50, WAKING_IN_SYSCALL);
+            s.call(1, 40, KILL, (114, 116), 0);
+        }
+        false => s.wake(115, 3, IDLE, 50, WAKING_HARDIRQ),
+    }
+    s.switch(117, 3, IDLE, 50, RUNNABLE);
+    s.timed(3, 50, (97, 119), i64::from(tells));
+    s.switch_in(120, 1, 40, IDLE, ASLEEP, (POLL, 118), None);
+    rests(&mut s, (3, 50), 122, 140);
+    (s, c, other)
+}
+
+/// Both have taken a question in, and the second one rests, since 98.
+fn begun_until_asked(helper: bool) -> (Story, Connection, Connection) {
     let mut s = Story::new();
     for (tid, comm) in [(30, "other"), (40, "first"), (50, "second")] {
         s.task(tid, tid, comm);
@@ -30,17 +47,6 @@ fn begun(tells: bool, helper: bool) -> (Story, Connection, Connection) {
     c.asks(&mut s, 10, (0, 4), (100, 105));
     s.sleep_in(107, 0, (10, IDLE), (RECVFROM, 106), c.sockets[0]);
     c.hears(&mut s, 1, 40, (0, 4), (110, 113));
-    match tells {
-        true => {
-            s.wake(115, 1, 40, 50, WAKING_IN_SYSCALL);
-            s.call(1, 40, KILL, (114, 116), 0);
-        }
-        false => s.wake(115, 3, IDLE, 50, WAKING_HARDIRQ),
-    }
-    s.switch(117, 3, IDLE, 50, RUNNABLE);
-    s.timed(3, 50, (97, 119), i64::from(tells));
-    s.switch_in(120, 1, 40, IDLE, ASLEEP, (POLL, 118), None);
-    rests(&mut s, (3, 50), 122, 140);
     (s, c, other)
 }
 
@@ -113,5 +119,34 @@ fn who_serves_another_is_no_helper_though_it_was_told_something() {
         answered(&mut s, &c);
         let expected = ["120-147 first lock modelled by second/50", "160-170 first sleep measured"];
         assert_eq!(ours(&s) == expected, !helper, "{:?}", ours(&s));
+    }
+}
+
+/// Who is told takes the CPU of who told it at once: a thread that has lost its CPU to another one's work waits in the run queue,
+/// though it woke that one.
+#[test]
+fn who_is_told_and_preempts_works_for_whom_it_serves() {
+    for helper in [false, true] {
+        let (mut s, c, other) = begun_until_asked(helper);
+        s.wake(115, 1, 40, 50, WAKING_IN_SYSCALL);
+        s.call(1, 40, KILL, (114, 116), 0);
+        s.switch(118, 1, 40, 50, RUNNABLE);
+        s.timed(1, 50, (97, 120), 1);
+        s.switch_in(143, 1, 50, 40, ASLEEP, (POLL, 142), None);
+        s.wake(185, 1, 40, 10, WAKING_IN_SYSCALL);
+        c.answers(&mut s, 1, 40, (0, 4), (180, 186));
+        s.switch(188, 0, IDLE, 10, RUNNABLE);
+        c.gets(&mut s, 10, (0, 4), (106, 195));
+        s.wake(200, 1, IDLE, 50, WAKING_HARDIRQ);
+        s.switch(202, 1, 40, 50, RUNNABLE);
+        s.timed(1, 50, (142, 205), 0);
+        s.wake(215, 1, 50, 30, WAKING_IN_SYSCALL);
+        other.answers(&mut s, 1, 50, (0, 4), (210, 216));
+        s.switch(218, 2, IDLE, 30, RUNNABLE);
+        s.moved(2, 30, (RECVFROM, other.back, other.there), (0, 4), (86, 220));
+        let requests = s.requests();
+        let (_, segments) = requests.iter().find(|(of, _)| of.start_ns == 100).expect("ours");
+        let helped = segments.iter().any(|segment| segment.tid == 50);
+        assert_eq!(helped, helper, "{segments:?}");
     }
 }

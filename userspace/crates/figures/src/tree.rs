@@ -63,20 +63,23 @@ pub fn figure(gathered: &Gathered, group: &Group) -> Value {
     })
 }
 
-/// `└ http1 × 300: 62.0 %`, and below that whom and what for; deeper ones further in.
+/// `└ http1 × 300: 62.0 %`, and below that what for and whom; deeper ones further in.
 fn name(row: &Row) -> String {
     let indent = "\u{2003}".repeat(row.level.saturating_sub(1));
     let branch = if row.level > 0 { "└ " } else { "" };
     let took = row.took().map_or(String::new(), |took| format!(": {took}"));
-    let parts = match row.is_part {
-        true => [None, Some(row.what())],
+    let parts: Vec<&str> = match row.is_part {
+        true => vec![row.what()],
         false => {
-            [row.server.as_deref(), row.method.as_deref().or(row.is_others.then_some(row.what()))]
+            let what = row.method.as_deref().or(row.is_others.then_some(row.what()));
+            what.into_iter().chain(row.server.as_deref()).collect()
         }
     };
-    let parts = parts.into_iter().flatten();
-    let parts: String = parts.map(|of| format!("<br>{indent}{}", shorter(of))).collect();
-    format!("{indent}{branch}{} × {}{took}{parts}", row.kind, format_exact(row.requests))
+    let below = match parts.is_empty() {
+        true => String::new(),
+        false => format!("<br>{indent}{}", shorter(&parts.join(" "))),
+    };
+    format!("{indent}{branch}{} × {}{took}{below}", row.kind, format_exact(row.requests))
 }
 
 fn in_words(row: &Row) -> String {

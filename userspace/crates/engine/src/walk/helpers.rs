@@ -67,5 +67,6 @@ impl Walk<'_> {
         let t = self.world.thread(thread);
         let last = last_before(&t.marks.list, |mark| mark.exit_ns <= at_ns);
         last.is_some_and(|mark| rested_ns(t, mark.exit_ns, at_ns).is_none() && !self.of_goal(mark))
+            || self.serves_a_stranger(thread, at_ns)
     }
 }

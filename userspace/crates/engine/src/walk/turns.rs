@@ -114,13 +114,21 @@ impl Walk<'_> {
         let process = |thread: ThreadId| self.world.thread(thread).process;
         let serves_it =
             self.served_by(thread, off.start_ns, 0).is_some_and(|mark| self.of_goal(mark));
-        let serves_another = |mark: &Mark| mark.kind == MarkKind::Takes && !self.of_goal(mark);
-        let waker = self.served_by(wake.waker, wake.at_ns, 1);
-        let others = waker.filter(|mark| serves_another(mark));
+        let others = || {
+            let (_, mark) = self.world.last_unless_rested(wake.waker, wake.at_ns)?;
+            (mark.kind == MarkKind::Takes && !self.of_goal(mark)).then_some(())
+        };
         serves_it
-            && others.is_some_and(|mark| {
-                process(thread) == process(wake.waker) || self.is_no_child(thread, mark)
-            })
+            && (process(thread) == process(wake.waker) && others().is_some()
+                || self.serves_a_stranger(wake.waker, wake.at_ns))
+    }
+
+    /// Whether a thread serves a question that is neither the request nor made for it.
+    pub(super) fn serves_a_stranger(&self, thread: ThreadId, at_ns: u64) -> bool {
+        let mark = self.served_by(thread, at_ns, 1);
+        mark.is_some_and(|mark| {
+            mark.kind == MarkKind::Takes && !self.of_goal(mark) && self.is_no_child(mark)
+        })
     }
 
     /// What a thread has taken in, or has asked or heard for that, that it serves at that time, as far as its messages tell: it
@@ -137,15 +145,13 @@ impl Walk<'_> {
         mark.filter(|mark| mark.kind != MarkKind::Answers)
     }
 
-    /// Whether a question was asked neither by the process of that thread nor by the request's client, so that it is not for
-    /// the request's sake.
-    fn is_no_child(&self, thread: ThreadId, taken: &Mark) -> bool {
+    /// Whether a question was asked neither by the request's server nor by its client, so that it is not for the request's sake.
+    fn is_no_child(&self, taken: &Mark) -> bool {
         let channel = self.world.channels.get(&taken.moved.object);
         let asked = channel.and_then(|channel| Channel::find(&channel.writes, taken.moved.from));
-        let process = |thread: ThreadId| self.world.thread(thread).process;
         asked.is_none_or(|asked| {
-            let by = process(asked.thread);
-            by != process(thread) && by != self.goal.client_process
+            let by = self.world.thread(asked.thread).process;
+            Some(by) != self.goal.server_process && by != self.goal.client_process
         })
     }
 
