@@ -150,3 +150,41 @@ fn who_is_told_and_preempts_works_for_whom_it_serves() {
         assert_eq!(helped, helper, "{segments:?}");
     }
 }
+
+/// A timer's signal interrupts the wait, as PostgreSQL's does to look for deadlocks: the wait was not for that.
+#[test]
+fn a_timer_that_interrupts_a_wait_is_not_what_it_was_for() {
+    for told_at_last in [true, false] {
+        let (mut s, c, other) = begun(false, false);
+        s.wake(124, 1, IDLE, 40, WAKING_HARDIRQ);
+        s.switch(125, 1, IDLE, 40, RUNNABLE);
+        s.call(1, 40, POLL, (118, 127), -4);
+        s.switch_in(131, 1, 40, IDLE, ASLEEP, (POLL, 130), None);
+        if told_at_last {
+            s.wake(147, 3, 50, 40, WAKING_IN_SYSCALL);
+            s.call(3, 50, KILL, (145, 148), 0);
+        } else {
+            s.wake(147, 1, IDLE, 40, WAKING_HARDIRQ);
+        }
+        s.switch(149, 1, IDLE, 40, RUNNABLE);
+        s.timed(1, 40, (130, 151), i64::from(told_at_last));
+        s.wake(154, 3, 50, 30, WAKING_IN_SYSCALL);
+        other.answers(&mut s, 3, 50, (0, 4), (150, 155));
+        s.switch(156, 2, IDLE, 30, RUNNABLE);
+        s.moved(2, 30, (RECVFROM, other.back, other.there), (0, 4), (86, 160));
+        answered(&mut s, &c);
+        let expected = match told_at_last {
+            true => [
+                "120-124 first lock modelled by second/50",
+                "131-147 first lock modelled by second/50",
+                "160-170 first sleep measured",
+            ],
+            false => [
+                "120-124 first sleep modelled",
+                "131-147 first sleep measured",
+                "160-170 first sleep measured",
+            ],
+        };
+        assert_eq!(ours(&s), expected);
+    }
+}

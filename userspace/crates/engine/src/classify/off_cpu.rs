@@ -280,6 +280,7 @@ impl Wait<'_> {
                         format!("{detail} until {} was ready", peer_or_object(world, ready));
                     self.whole(Category::IdlePeer, detail, None, None)
                 }
+                _ if self.was_interrupted() => self.taken_up_again(detail),
                 // Not woken by a task: a timeout, or a timer's descriptor.
                 _ => self.whole(Category::Sleep, detail, None, None),
             },

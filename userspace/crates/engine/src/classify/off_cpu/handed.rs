@@ -1,9 +1,17 @@
 //! Rests that end without bytes: somebody handed over what the thread waited for, and says so by a signal or through an
 //! object that only counts.
 
-use super::{became_ready, Wait};
+use super::{became_ready, inferred, Part, Wait};
 use crate::classify::on_cpu::{call_at, InCall};
 use crate::classify::syscall::{self, Waits};
+use crate::timeline::gallop::count_before;
+use crate::timeline::Off;
+use rpcprobe_model::Category;
+
+/// What an interrupted call returns: EINTR, or that it is to be begun again (include/linux/errno.h).
+const INTERRUPTED: [i64; 5] = [-4, -512, -513, -514, -516];
+/// Limit of the rests that are looked at for one that tells what those before were for.
+const MOST_RESTS: usize = 8;
 
 impl Wait<'_> {
     /// How a thread that waited until something was ready was told, if that was not by bytes. PostgreSQL's latches, for its locks
@@ -26,4 +34,36 @@ impl Wait<'_> {
         let counts = ready.object.type_bits == 0;
         counts.then(|| format!("{} was ready", ready.object))
     }
+
+    /// Whether a signal ended it that no thread sent: a timer's (setitimer, timer_create). That is not what it waited for.
+    pub(super) fn was_interrupted(&self) -> bool {
+        let call = call_at(self.world.thread(self.thread), self.off.end_ns);
+        matches!(call, InCall::Closed(call) if INTERRUPTED.contains(&call.ret))
+    }
+
+    /// A rest that a timer's signal interrupted: it was for what ends the next ones, if that is seen. PostgreSQL's processes look
+    /// for deadlocks so while they wait for a lock.
+    pub(super) fn taken_up_again(&self, detail: String) -> Vec<Part> {
+        let t = self.world.thread(self.thread);
+        let next = count_before(&t.off, |other| other.start_ns <= self.off.start_ns);
+        for off in t.off.range(next..).filter(|off| is_readiness(off)).take(MOST_RESTS) {
+            let by_waker = off.wake.is_some_and(|wake| wake.by_waker());
+            let waker = off.wake.map(|wake| wake.waker).filter(|_| by_waker);
+            let later = Wait { off, waker, by_waker, name: String::new(), ..*self };
+            if let Some(how) = later.handed_over() {
+                let detail =
+                    format!("{detail}, interrupted by a timer, until {how}: what for is not seen");
+                return inferred(self.whole(Category::Lock, detail, None, waker));
+            }
+            if !later.was_interrupted() {
+                break;
+            }
+        }
+        let detail = format!("{detail} until a timer interrupted it: what for is not seen");
+        inferred(self.whole(Category::Sleep, detail, None, None))
+    }
+}
+
+fn is_readiness(off: &Off) -> bool {
+    off.call.is_some_and(|call| syscall::waits(call.nr, call.object) == Waits::Readiness)
 }
