@@ -355,10 +355,11 @@ def check_over_time(capture, kind, band, where, condition):
 
 def listens_at(channel, server):
     """Whom a request asked: where that listens, or its name."""
+    if channel and channel.startswith("unix "):
+        path = channel.removeprefix("unix ")
+        return server if path.startswith("unix:[") else path
     if channel and " > " in channel:
         return channel.split(" > ")[1]
-    if channel and channel.startswith(("unix /", "unix @")):
-        return channel.removeprefix("unix ")
     return server
 
 

@@ -11,8 +11,9 @@ const KILL: u16 = 62;
 
 /// Both have taken a question in, the second one first. `tells`: the first tells the second something before it rests from
 /// 120; that one has a rest of its own from 122 to 140. `helper`: its process has another thread.
-fn begun(tells: bool, helper: bool) -> (Story, Connection, Connection) {
-    let (mut s, c, other) = begun_until_asked(helper);
+/// `asker`: who asks it.
+fn begun(tells: bool, helper: bool, asker: u32) -> (Story, Connection, Connection) {
+    let (mut s, c, other) = begun_until_asked(helper, asker);
     match tells {
         true => {
             s.wake(115, 1, 40, 50, WAKING_IN_SYSCALL);
@@ -28,7 +29,7 @@ fn begun(tells: bool, helper: bool) -> (Story, Connection, Connection) {
 }
 
 /// Both have taken a question in, and the second one rests, since 98.
-fn begun_until_asked(helper: bool) -> (Story, Connection, Connection) {
+fn begun_until_asked(helper: bool, asker: u32) -> (Story, Connection, Connection) {
     let mut s = Story::new();
     for (tid, comm) in [(30, "other"), (40, "first"), (50, "second")] {
         s.task(tid, tid, comm);
@@ -36,12 +37,12 @@ fn begun_until_asked(helper: bool) -> (Story, Connection, Connection) {
     if helper {
         s.task(51, 50, "helper");
     }
-    for (cpu, tid) in [(0, 10), (1, 40), (2, 30), (3, 50)] {
+    for (cpu, tid) in [(0, 10), (1, 40), (2, asker), (3, 50)] {
         s.switch(10, cpu, IDLE, tid, RUNNABLE);
     }
     let (c, other) = (Connection::new(TYPE_UNIX), Connection::numbered(2, TYPE_UNIX));
-    s.moved(2, 30, (SENDTO, other.there, other.back), (0, 4), (80, 85));
-    s.sleep_in(87, 2, (30, IDLE), (RECVFROM, 86), other.sockets[0]);
+    s.moved(2, asker, (SENDTO, other.there, other.back), (0, 4), (80, 85));
+    s.sleep_in(87, 2, (asker, IDLE), (RECVFROM, 86), other.sockets[0]);
     other.hears(&mut s, 3, 50, (0, 4), (90, 95));
     s.switch_in(98, 3, 50, IDLE, ASLEEP, (POLL, 97), None);
     c.asks(&mut s, 10, (0, 4), (100, 105));
@@ -59,15 +60,15 @@ fn rests(s: &mut Story, (cpu, tid): (u32, u32), from_ns: u64, to_ns: u64) {
 }
 
 /// The second tells the first at 147, and then answers its own client.
-fn told(s: &mut Story, other: &Connection) {
+fn told(s: &mut Story, other: &Connection, asker: u32) {
     s.wake(147, 3, 50, 40, WAKING_IN_SYSCALL);
     s.call(3, 50, KILL, (145, 148), 0);
     s.switch(149, 1, IDLE, 40, RUNNABLE);
     s.timed(1, 40, (118, 151), 1);
-    s.wake(154, 3, 50, 30, WAKING_IN_SYSCALL);
+    s.wake(154, 3, 50, asker, WAKING_IN_SYSCALL);
     other.answers(s, 3, 50, (0, 4), (150, 155));
-    s.switch(156, 2, IDLE, 30, RUNNABLE);
-    s.moved(2, 30, (RECVFROM, other.back, other.there), (0, 4), (86, 160));
+    s.switch(156, 2, IDLE, asker, RUNNABLE);
+    s.moved(2, asker, (RECVFROM, other.back, other.there), (0, 4), (86, 160));
 }
 
 /// The first rests from 160 to 170, and answers.
@@ -97,8 +98,8 @@ fn ours(s: &Story) -> Vec<String> {
 /// another hand-over. The rest after that ran out: nobody else is served by this process, so it is its own.
 #[test]
 fn who_is_told_by_a_signal_waited_for_no_peer() {
-    let (mut s, c, other) = begun(false, false);
-    told(&mut s, &other);
+    let (mut s, c, other) = begun(false, false, 30);
+    told(&mut s, &other, 30);
     answered(&mut s, &c);
     let expected = ["120-147 first lock modelled by second/50", "160-170 first sleep measured"];
     assert_eq!(ours(&s), expected);
@@ -113,12 +114,13 @@ fn who_is_told_by_a_signal_waited_for_no_peer() {
 /// another one, and be this request's helper.
 #[test]
 fn who_serves_another_is_no_helper_though_it_was_told_something() {
-    for helper in [false, true] {
-        let (mut s, c, other) = begun(true, helper);
-        told(&mut s, &other);
+    // The second's client is another process, or the same that asks the first.
+    for (helper, asker) in [(false, 30), (true, 30), (false, 11), (true, 11)] {
+        let (mut s, c, other) = begun(true, helper, asker);
+        told(&mut s, &other, asker);
         answered(&mut s, &c);
         let expected = ["120-147 first lock modelled by second/50", "160-170 first sleep measured"];
-        assert_eq!(ours(&s) == expected, !helper, "{:?}", ours(&s));
+        assert_eq!(ours(&s) == expected, !helper, "{asker}: {:?}", ours(&s));
     }
 }
 
@@ -127,7 +129,7 @@ fn who_serves_another_is_no_helper_though_it_was_told_something() {
 #[test]
 fn who_is_told_and_preempts_works_for_whom_it_serves() {
     for helper in [false, true] {
-        let (mut s, c, other) = begun_until_asked(helper);
+        let (mut s, c, other) = begun_until_asked(helper, 30);
         s.wake(115, 1, 40, 50, WAKING_IN_SYSCALL);
         s.call(1, 40, KILL, (114, 116), 0);
         s.switch(118, 1, 40, 50, RUNNABLE);
@@ -155,7 +157,7 @@ fn who_is_told_and_preempts_works_for_whom_it_serves() {
 #[test]
 fn a_timer_that_interrupts_a_wait_is_not_what_it_was_for() {
     for told_at_last in [true, false] {
-        let (mut s, c, other) = begun(false, false);
+        let (mut s, c, other) = begun(false, false, 30);
         s.wake(124, 1, IDLE, 40, WAKING_HARDIRQ);
         s.switch(125, 1, IDLE, 40, RUNNABLE);
         s.call(1, 40, POLL, (118, 127), -4);
@@ -187,4 +189,20 @@ fn a_timer_that_interrupts_a_wait_is_not_what_it_was_for() {
         };
         assert_eq!(ours(&s), expected);
     }
+}
+
+/// The signal of a process that is not traced: no peer's bytes either.
+#[test]
+fn who_is_interrupted_by_a_signal_waited_for_no_peer() {
+    let (mut s, c, other) = begun(false, false, 30);
+    s.wake(147, 2, 90, 40, WAKING_IN_SYSCALL);
+    s.switch(149, 1, IDLE, 40, RUNNABLE);
+    s.call(1, 40, POLL, (118, 151), -4);
+    s.wake(154, 3, 50, 30, WAKING_IN_SYSCALL);
+    other.answers(&mut s, 3, 50, (0, 4), (150, 155));
+    s.switch(156, 2, IDLE, 30, RUNNABLE);
+    s.moved(2, 30, (RECVFROM, other.back, other.there), (0, 4), (86, 160));
+    answered(&mut s, &c);
+    let expected = ["120-147 first lock modelled by noise/90", "160-170 first sleep measured"];
+    assert_eq!(ours(&s), expected);
 }

@@ -30,7 +30,7 @@ const ANY: f64 = 0.05;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Length {
     ns: u64,
-    /// In turns of the thread's loop, from [`LAGS`] - 2 on that; [`LAGS`] - 1: it has none, or they are of two threads.
+    /// In turns of the loop, from [`LAGS`] - 2 on that; [`LAGS`] - 1: not known.
     lag: usize,
 }
 
@@ -40,7 +40,7 @@ const LAGS: usize = 6;
 impl Length {
     pub fn between(from: Step, to: Step) -> Length {
         let lag = match (from.turn, to.turn) {
-            (Some(from), Some(to)) if from.thread == to.thread => {
+            (Some(from), Some(to)) => {
                 (to.number.saturating_sub(from.number) as usize).min(LAGS - 2)
             }
             _ => LAGS - 1,
@@ -50,11 +50,19 @@ impl Length {
 }
 
 /// The distribution of one kind of gap: how many turns, and given that, how long.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Density {
     by_lag: [Times; LAGS],
     /// The logarithm of how likely so many turns are.
     lag_scores: [f64; LAGS],
+}
+
+impl Default for Density {
+    fn default() -> Density {
+        let mut density = Density { by_lag: Default::default(), lag_scores: [0.0; LAGS] };
+        density.settle();
+        density
+    }
 }
 
 impl Density {
@@ -138,6 +146,18 @@ mod tests {
         let of = |gap_ns| density.score(gap_ns);
         assert!(of(2_100_000) > of(1_500_000) + 3.0);
         assert!(of(2_100_000) > of(20_000_000) + 3.0);
+    }
+
+    #[test]
+    fn of_what_was_never_seen_no_length_in_turns_is_likelier_than_another() {
+        let turn = |number| Some(crate::Turn { thread: 1, number });
+        let of = |number| {
+            Length::between(Step { ns: 0, turn: turn(0) }, Step { ns: 9, turn: turn(number) })
+        };
+        let likely: Vec<f64> = (0..5).map(|number| Density::default().score(of(number))).collect();
+        assert!(likely.iter().all(|score| (score - likely[0]).abs() < 1e-9), "{likely:?}");
+        let one_of_all = Times::default().score(9) - (LAGS as f64).ln();
+        assert!((likely[0] - one_of_all).abs() < 1e-9);
     }
 
     #[test]

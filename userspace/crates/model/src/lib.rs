@@ -240,12 +240,15 @@ impl Request {
     /// name.
     pub fn listens_at(&self) -> Option<&str> {
         let channel = self.channel.as_deref()?;
-        match channel.split_once(" > ") {
-            Some((_, to)) => Some(to),
-            None => channel
-                .strip_prefix("unix ")
-                .filter(|path| path.starts_with('/') || path.starts_with('@')),
+        match channel.strip_prefix("unix ") {
+            Some(path) => Some(path).filter(|path| !path.starts_with("unix:[")),
+            None => channel.split_once(" > ").map(|(_, to)| to),
         }
+    }
+
+    /// Whom it asked: where that listens, or else the name of the thread that served it.
+    pub fn back_end(&self) -> Option<&str> {
+        self.listens_at().or(self.server.as_ref().map(|end| &*end.comm))
     }
 
     /// One that is complete, and of which nothing else is known.
@@ -340,5 +343,27 @@ impl Loss {
         // Something was lost at last_ns, which is since the start.
         let count = self.count.saturating_sub(begun.map_or(0, |begun| begun.count)).max(1);
         Some(Loss { count, first_ns: self.first_ns.max(start_ns), ..self })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whom_a_request_asks_is_told_by_its_channel_or_else_by_its_server() {
+        let asked = |channel: &str| {
+            let end = End { pid: 1, tid: 2, comm: "nginx".into() };
+            let request = Request::new(Kind::Http1, 0, 1);
+            Request { channel: Some(channel.into()), server: Some(end), ..request }
+        };
+        let whom = |channel| asked(channel).back_end().map(str::to_owned);
+        assert_eq!(whom("tcp 10.0.0.1:999 > [::1]:80").as_deref(), Some("[::1]:80"));
+        assert_eq!(whom("unix /run/a > b").as_deref(), Some("/run/a > b"));
+        assert_eq!(whom("unix @hidden").as_deref(), Some("@hidden"));
+        for channel in ["unix unix:[7]", "unix", "pipe:[7]", ""] {
+            assert_eq!(asked(channel).listens_at(), None, "{channel}");
+            assert_eq!(whom(channel).as_deref(), Some("nginx"), "{channel}");
+        }
     }
 }

@@ -44,7 +44,7 @@ pub fn all(breakdown: &Breakdown, gathered: &Gathered) -> String {
 }
 
 fn tree(tree: &Tree) -> String {
-    if !tree.rows.iter().any(|row| row.level > 0 || row.parents.not_known > 0) {
+    if !tree.tells_anything() {
         return String::new();
     }
     let (places, left_out) = tree.largest(TREE);

@@ -6,6 +6,7 @@
 mod adder;
 mod breakdown;
 mod contents;
+mod covered;
 mod explain;
 mod filter;
 pub mod fit;

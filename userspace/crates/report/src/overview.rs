@@ -61,8 +61,10 @@ pub fn report(out: &mut dyn Write, of: &Reported, all: bool, style: Style) -> Re
         section(out, kind, query, all, style)?;
     }
     let tree = &breakdown.tree;
-    let told =
-        if all { !tree.rows.is_empty() } else { tree.is_worth_telling() && query.by.is_none() };
+    let told = match all {
+        true => tree.tells_anything(),
+        false => tree.is_worth_telling() && query.by.is_none(),
+    };
     if told {
         write!(out, "\n{}", super::tree::tree(tree, all, style))?;
     }

@@ -6,10 +6,11 @@ use std::io::Write;
 use anyhow::Result;
 use serde::Serialize;
 
+use super::covered::Covered;
 use super::layout::wrap;
-use super::text::{bold, escape, indented, table};
+use super::text::{bold, indented, table};
 use super::units::{count, format_at, format_exact, format_ns, format_share};
-use super::Style;
+use super::{words, Style};
 use rpcprobe_model::{Certainty, Request};
 use rpcprobe_tables::RequestRow;
 
@@ -93,13 +94,11 @@ impl Relatives {
         longest.sort_by_key(|child| (child.start_ns, child.request_id));
         let mut windows_ns = self.windows_ns.clone();
         windows_ns.sort_unstable();
-        let whole_ns = request.start_ns.saturating_add(request.latency_ns);
-        let (mut told_ns, mut took_ns) = (request.start_ns, 0);
-        for (start_ns, end_ns) in windows_ns {
-            let end_ns = end_ns.min(whole_ns);
-            took_ns += end_ns.saturating_sub(start_ns.max(told_ns));
-            told_ns = told_ns.max(end_ns);
-        }
+        let end_ns = request.start_ns.saturating_add(request.latency_ns);
+        let mut covered = Covered::of(request.start_ns, end_ns);
+        let took_ns =
+            windows_ns.into_iter().map(|(start_ns, end_ns)| covered.add(start_ns, end_ns));
+        let took_ns = took_ns.sum();
         Told { requests: self.children, took_ns, longest }
     }
 
@@ -145,7 +144,7 @@ impl Relatives {
             let at = format_at(child.start_ns.saturating_sub(request.start_ns), request.latency_ns);
             let lasts = format_ns(child.latency_ns);
             let lasts = if child.complete { lasts } else { format!("≥ {lasts}") };
-            let certainty = child.parent_certainty.unwrap_or(Certainty::Sure);
+            let certainty = child.parent_certainty.map_or("-", Certainty::name);
             let detached = if child.detached { ", not waited for" } else { "" };
             table.add_row([
                 at,
@@ -169,14 +168,8 @@ fn not_sure(request: &Request) -> Option<Certainty> {
     request.parent_certainty.filter(|certainty| *certainty != Certainty::Sure)
 }
 
-/// `http1 127.0.0.1:80 GET /a`
 fn name(request: &Request) -> String {
-    let server = request.listens_at().or(request.server.as_ref().map(|end| &*end.comm));
-    let mut name = request.kind.to_string();
-    for part in [server, request.method.as_deref()].into_iter().flatten() {
-        name += &format!(" {}", escape(part));
-    }
-    name
+    words::asked(request.kind, request.back_end(), request.method.as_deref())
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! The first look at a capture, at its requests only: what the second, which adds up segments, has to
-//! know beforehand.
+//! know beforehand. Of each request 64 bytes are kept, to tell which were made for which.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -19,6 +19,15 @@ pub fn place(side: Side, comm: Option<&str>) -> String {
     }
 }
 
+/// Whom requests ask, and what for: `http1 nginx 127.0.0.1:80 GET /a`.
+pub(super) fn asked(kind: Kind, whom: Option<&str>, what: Option<&str>) -> String {
+    let mut words = kind.to_string();
+    for part in [whom, what].into_iter().flatten() {
+        words += &format!(" {}", escape(part));
+    }
+    words
+}
+
 /// Why a request is incomplete.
 pub(super) fn reason(reason: Option<&Reason>) -> String {
     reason.map_or("no reason given".to_owned(), Reason::to_string)

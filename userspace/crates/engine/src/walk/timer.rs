@@ -179,8 +179,7 @@ impl Walk<'_> {
         let mut rests = before
             .take_while(|before| before.start_ns >= worked_ns)
             .filter(|before| is_rest(before));
-        let alone = self.world.process_of(thread).threads.len() == 1
-            && self.others_open(thread, off.start_ns) == 0;
+        let alone = self.serves_alone(thread, off.start_ns, 0);
         !turned
             && (alone || rests.all(|rest| classify::off_cpu::timed_out(self.world, thread, rest)))
     }

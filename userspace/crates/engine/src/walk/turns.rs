@@ -17,6 +17,9 @@ use std::collections::VecDeque;
 use crate::ownership::marks::{batch_begin, is_rest, rested_ns, Mark, MarkKind, Question};
 use crate::walk::*;
 
+/// Servers between a request's and the one that is asked, that are followed.
+const MOST_TIERS: usize = 8;
+
 /// For which requests a thread works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
@@ -112,22 +115,19 @@ impl Walk<'_> {
     /// another request: what the one let go of, the other had waited for.
     pub(super) fn serves_another(&self, thread: ThreadId, off: &Off, wake: &Wake) -> bool {
         let process = |thread: ThreadId| self.world.thread(thread).process;
+        let last = self.world.last_unless_rested(wake.waker, wake.at_ns);
         let serves_it =
             self.served_by(thread, off.start_ns, 0).is_some_and(|mark| self.of_goal(mark));
-        let others = || {
-            let (_, mark) = self.world.last_unless_rested(wake.waker, wake.at_ns)?;
-            (mark.kind == MarkKind::Takes && !self.of_goal(mark)).then_some(())
-        };
-        serves_it
-            && (process(thread) == process(wake.waker) && others().is_some()
-                || self.serves_a_stranger(wake.waker, wake.at_ns))
+        let within = process(thread) == process(wake.waker)
+            && last.is_some_and(|(_, mark)| mark.kind == MarkKind::Takes && !self.of_goal(mark));
+        serves_it && (within || self.serves_a_stranger(wake.waker, wake.at_ns))
     }
 
     /// Whether a thread serves a question that is neither the request nor made for it.
     pub(super) fn serves_a_stranger(&self, thread: ThreadId, at_ns: u64) -> bool {
         let mark = self.served_by(thread, at_ns, 1);
         mark.is_some_and(|mark| {
-            mark.kind == MarkKind::Takes && !self.of_goal(mark) && self.is_no_child(mark)
+            mark.kind == MarkKind::Takes && !self.of_goal(mark) && !self.may_be_for_it(mark.moved)
         })
     }
 
@@ -138,21 +138,41 @@ impl Walk<'_> {
         let mark = unless_rested.or_else(|| {
             let marks = &self.world.thread(thread).marks.list;
             let last = count_before(marks, |mark| mark.exit_ns <= at_ns).checked_sub(1)?;
-            let alone = self.world.process_of(thread).threads.len() == 1
-                && self.others_open(thread, at_ns) == others;
-            alone.then(|| &marks[last])
+            self.serves_alone(thread, at_ns, others).then(|| &marks[last])
         });
         mark.filter(|mark| mark.kind != MarkKind::Answers)
     }
 
-    /// Whether a question was asked neither by the request's server nor by its client, so that it is not for the request's sake.
-    fn is_no_child(&self, taken: &Mark) -> bool {
-        let channel = self.world.channels.get(&taken.moved.object);
-        let asked = channel.and_then(|channel| Channel::find(&channel.writes, taken.moved.from));
-        asked.is_none_or(|asked| {
-            let by = self.world.thread(asked.thread).process;
-            Some(by) != self.goal.server_process && by != self.goal.client_process
-        })
+    /// Whether a thread is its process's only one, and had taken in so many other questions that it had not answered.
+    pub(super) fn serves_alone(&self, thread: ThreadId, at_ns: u64, others: usize) -> bool {
+        self.world.process_of(thread).threads.len() == 1
+            && self.others_open(thread, at_ns) == others
+    }
+
+    /// Whether a question may be asked for the request's sake: by its server, or by one that serves a question that may be. What
+    /// a client asks besides is for itself, unless the request is its life.
+    fn may_be_for_it(&self, mut question: Question) -> bool {
+        for _ in 0..MOST_TIERS {
+            let channel = self.world.channels.get(&question.object);
+            let asked = channel.and_then(|channel| Channel::find(&channel.writes, question.from));
+            let Some(asked) = asked else { return false };
+            let asker = self.world.thread(asked.thread);
+            if Some(asker.process) == self.goal.server_process {
+                return true;
+            }
+            if asker.process == self.goal.client_process {
+                return self.goal.messages.is_empty();
+            }
+            let marks = &asker.marks.list;
+            let first = count_before(marks, |mark| mark.enter_ns < asked.enter_ns);
+            let asks = |mark: &&Mark| mark.moved.object == question.object;
+            match same_call(marks, first).find(asks).map(|mark| mark.of) {
+                Some(Some(of)) => question = of,
+                // A client, or a server of which nothing tells for whom it asks.
+                _ => return marks.iter().any(|mark| mark.kind == MarkKind::Takes),
+            }
+        }
+        true
     }
 
     /// Whether the thread, after a rest, went on with a message that is not the request's.
@@ -295,8 +315,8 @@ impl Walk<'_> {
 
 /// The marks of one call, from that one on.
 fn same_call(marks: &VecDeque<Mark>, first: usize) -> impl Iterator<Item = &Mark> {
-    let enter_ns = marks[first].enter_ns;
-    marks.range(first..).take_while(move |mark| mark.enter_ns == enter_ns)
+    let enter_ns = marks.get(first).map(|mark| mark.enter_ns);
+    marks.range(first..).take_while(move |mark| Some(mark.enter_ns) == enter_ns)
 }
 
 fn number(count: usize) -> u32 {

@@ -157,19 +157,14 @@ impl Links {
         if is_a_program(request.kind) {
             return None;
         }
-        let comm = request.server.as_ref().map(|end| &*end.comm);
-        let Some(address) = request.listens_at() else {
-            return self.servers.number(comm?);
-        };
-        let number = self.servers.number(address)?;
-        match (comm, self.comms.get(&number)) {
-            (None, _) | (_, Some(Same::Several)) => {}
-            (Some(comm), Some(Same::One(same))) if comm == same => {}
-            (Some(_), Some(Same::One(_))) => {
-                self.comms.insert(number, Same::Several);
-            }
-            (Some(comm), None) => {
-                self.comms.insert(number, Same::One(comm.to_owned()));
+        let number = self.servers.number(request.back_end()?)?;
+        if let (Some(_), Some(end)) = (request.listens_at(), &request.server) {
+            match self.comms.get_mut(&number) {
+                Some(Same::One(comm)) if *comm == end.comm => {}
+                Some(same) => *same = Same::Several,
+                None => {
+                    self.comms.insert(number, Same::One(end.comm.clone()));
+                }
             }
         }
         Some(number)

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::links::{Link, Linked, Links, Method};
 use super::{Above, Parents, Row, Tree, ROWS};
+use crate::covered::Covered;
 use crate::values::Values;
 use rpcprobe_model::Kind;
 
@@ -159,17 +160,15 @@ impl Sums {
         };
         let mut children: Vec<_> = places.iter().enumerate().filter_map(child).collect();
         children.sort_unstable();
-        // Until when the parent's time is told already, at each node.
-        let mut told: Vec<(usize, u64)> = vec![(usize::MAX, 0); self.nodes.len()];
+        // The parent whose time is told of last at each node, and how much of it is.
+        let mut told = vec![(usize::MAX, Covered::of(0, 0)); self.nodes.len()];
         for (parent, _, at, node) in children {
             let (of, link) = (&capture.links[parent], &capture.links[at]);
-            let end_ns = link.end_ns().min(of.end_ns());
             let mut new_ns = |node: usize| {
-                let (told_of, told_ns) = told[node];
-                let from_ns = if told_of == parent { told_ns } else { of.start_ns };
-                let begin_ns = link.start_ns.max(from_ns);
-                told[node] = (parent, from_ns.max(end_ns));
-                u128::from(end_ns.saturating_sub(begin_ns))
+                if told[node].0 != parent {
+                    told[node] = (parent, Covered::of(of.start_ns, of.end_ns()));
+                }
+                u128::from(told[node].1.add(link.start_ns, link.end_ns()))
             };
             for at in self.both(node) {
                 self.nodes[at].took_ns += new_ns(at);

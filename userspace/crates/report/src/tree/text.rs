@@ -6,7 +6,7 @@ use crate::layout::wrap;
 use crate::tables::Rows;
 use crate::text::{bold, escape};
 use crate::units::{count, format_exact, format_ns, format_rate, format_share};
-use crate::Style;
+use crate::{words, Style};
 
 /// Rows at most, unless all are wanted.
 const SHOWN: usize = 14;
@@ -38,12 +38,8 @@ impl Row {
         if self.is_part {
             return escape(self.what());
         }
-        let mut name = self.kind.to_string();
         let what = (self.method.is_some() || self.is_others).then(|| self.what());
-        for part in [self.server.as_deref(), what].into_iter().flatten() {
-            name += &format!(" {}", escape(part));
-        }
-        name
+        words::asked(self.kind, self.server.as_deref(), what)
     }
 
     /// Requests for each one above; `None` of an outermost row.
@@ -84,6 +80,11 @@ impl Row {
 }
 
 impl Tree {
+    /// Whether there is anything to tell: a request that was made for another, or may have been.
+    pub fn tells_anything(&self) -> bool {
+        self.rows.iter().any(|row| row.above.is_some() || row.parents.not_known > 0)
+    }
+
     /// What is to be known of the table: what a column means, what is not in it, what it cannot tell. `left_out`: rows
     /// that are not shown.
     pub fn notes(&self, left_out: u64) -> Vec<String> {

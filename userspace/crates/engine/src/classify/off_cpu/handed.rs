@@ -21,6 +21,9 @@ impl Wait<'_> {
         if syscall::waits(call.nr, call.object) != Waits::Readiness {
             return None;
         }
+        if self.was_interrupted() {
+            return Some("a signal".to_owned());
+        }
         let (at_ns, waker) = (self.off.wake?.at_ns, self.world.thread(self.waker?));
         let woke_in = match call_at(waker, at_ns) {
             InCall::Closed(call) => Some(call.nr),
@@ -35,7 +38,8 @@ impl Wait<'_> {
         counts.then(|| format!("{} was ready", ready.object))
     }
 
-    /// Whether a signal ended it that no thread sent: a timer's (setitimer, timer_create). That is not what it waited for.
+    /// Whether a signal ended it: of a thread or, where none woke it, a timer's (setitimer, timer_create), which is not what it
+    /// waited for.
     pub(super) fn was_interrupted(&self) -> bool {
         let call = call_at(self.world.thread(self.thread), self.off.end_ns);
         matches!(call, InCall::Closed(call) if INTERRUPTED.contains(&call.ret))
