@@ -26,9 +26,7 @@ DIED = ("Kernel panic", "kernel BUG at", "BUG: ", "Oops: ")
 # A breakpoint that nobody has set. The kernel sets them while it patches its code, and waits until all CPUs have seen the code
 # as it was (smp_text_poke_bp_batch(), arch/x86/kernel/alternative.c). Once in about ten boots of 6.12 a CPU met one too late; that
 # the emulation of several CPUs by threads is at fault is supposed and not shown.
-# A CPU that does not answer another's interrupt: once, on 6.1, both were in a kernel worker for minutes as kprobes were
-# taken out, which patches code as well.
-EMULATOR = ("Oops: int3", "BUG: soft lockup")
+EMULATOR = ("Oops: int3",)
 
 # What the guest needs to reach the host's files, and what the cases need; with what these depend on.
 MODULES = (

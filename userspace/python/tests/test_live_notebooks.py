@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -35,14 +36,17 @@ window.choose = (select) => {
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """marimo's address, of notebooks that are given two pairs of captures."""
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """marimo's address and password, of notebooks that are given two pairs of captures."""
     folder = tmp_path_factory.mktemp("captures")
     captures = [made_up.make(folder / f"run{number}", 200, seed=number) for number in range(4)]
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "marimo", "edit", "--headless", "--no-token", "-p", str(port)]
+    # Who can open a notebook can run code, and this may be root.
+    token = secrets.token_hex(16)
+    command = [sys.executable, "-m", "marimo", "edit", "--headless", "-p", str(port)]
+    command += ["--token", "--token-password", token]
     environment = os.environ | {
         "PYTHONPATH": str(ROOT / "userspace/python"),
         "RPCPROBE_CAPTURE": os.pathsep.join(map(str, captures)),
@@ -58,7 +62,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                 said.seek(0)
                 assert marimo.poll() is None and time.monotonic() < end, said.read()
                 time.sleep(0.2)
-            yield address
+            yield address, token
         finally:
             marimo.terminate()
             marimo.wait()
@@ -73,11 +77,12 @@ def answers(address: str) -> bool:
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda of: of.stem)
-def test_widgets_work_and_no_network_is_asked(server: str, notebook: Path) -> None:
+def test_widgets_work_and_no_network_is_asked(server: tuple[str, str], notebook: Path) -> None:
+    address, token = server
     if (path := browser.find()) is None:
         pytest.skip("no Chromium (apt-get install chromium-headless-shell)")
     with browser.Browser(path) as opened:
-        page = browser.Page(opened, f"{server}/?file={notebook.name}", 1280)
+        page = browser.Page(opened, f"{address}/?file={notebook.name}&access_token={token}", 1280)
         page.until("document.readyState === 'complete'", SECONDS)
         page.run(FIND)
         before = settled(page)
@@ -89,7 +94,7 @@ def test_widgets_work_and_no_network_is_asked(server: str, notebook: Path) -> No
                 page.run(f"choose(found('select')[{number}])")
                 page.until(f"shown() !== {before!r}", SECONDS)
                 before = settled(page)
-        assert not faults(page, server), faults(page, server)
+        assert not faults(page, address), faults(page, address)
 
 
 def settled(page: Any) -> str:

@@ -1,7 +1,7 @@
 //! Small traces of servers whose processes tell each other by signals, as PostgreSQL's do, with answers derived by hand. The
 //! client (thread 10, CPU 0) asks a process (40, CPU 1); another client (30, CPU 2) asks a second one (50, CPU 3).
 
-use rpcprobe::engine::event::TYPE_UNIX;
+use rpcprobe::engine::event::{Call, Object, What, TYPE_UNIX};
 use rpcprobe::records::{WAKING_HARDIRQ, WAKING_IN_SYSCALL};
 
 use super::connection::Connection;
@@ -205,4 +205,23 @@ fn who_is_interrupted_by_a_signal_waited_for_no_peer() {
     answered(&mut s, &c);
     let expected = ["120-147 first lock modelled by noise/90", "160-170 first sleep measured"];
     assert_eq!(ours(&s), expected);
+}
+
+/// Nobody woke it, and it reads what only counts: a timer's descriptor, as it seems.
+#[test]
+fn a_descriptor_that_only_counts_is_a_timers_as_it_seems() {
+    let (mut s, c, other) = begun(false, false, 30);
+    s.wake(124, 1, IDLE, 40, WAKING_HARDIRQ);
+    s.switch(125, 1, IDLE, 40, RUNNABLE);
+    s.call(1, 40, POLL, (118, 127), 1);
+    let anonymous = Object { dev: 0, ino: 20, type_bits: 0 };
+    let read =
+        Call { io: Some(io(anonymous, 20, false, (0, 8))), ..Call::new(READ, (128, 130), 8) };
+    s.at(130, 1, What::Call { tid: 40, call: Box::new(read) });
+    s.wake(154, 3, 50, 30, WAKING_IN_SYSCALL);
+    other.answers(&mut s, 3, 50, (0, 4), (150, 155));
+    s.switch(156, 2, IDLE, 30, RUNNABLE);
+    s.moved(2, 30, (RECVFROM, other.back, other.there), (0, 4), (86, 160));
+    answered(&mut s, &c);
+    assert_eq!(ours(&s), ["120-124 first sleep modelled", "160-170 first sleep measured"]);
 }

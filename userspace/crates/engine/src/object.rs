@@ -61,6 +61,11 @@ impl Object {
         matches!(self.type_bits, TYPE_UDP | TYPE_UNIX_DGRAM)
     }
 
+    /// Whether it is an inode without a name: a signalfd, a timerfd, or another that carries no bytes of anybody.
+    pub fn only_counts(&self) -> bool {
+        self.type_bits == 0
+    }
+
     /// Whether bytes take their way through the network stack.
     pub fn is_network(&self) -> bool {
         matches!(self.type_bits, TYPE_TCP | TYPE_UDP)

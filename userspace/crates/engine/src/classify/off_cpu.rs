@@ -281,7 +281,10 @@ impl Wait<'_> {
                     self.whole(Category::IdlePeer, detail, None, None)
                 }
                 _ if self.was_interrupted() => self.taken_up_again(detail),
-                // Not woken by a task: a timeout, or a timer's descriptor.
+                // Woken by no task, and it reads what only counts: a timer's descriptor, as it seems.
+                Some(ready) if ready.object.only_counts() && !ready.is_write => {
+                    inferred(self.whole(Category::Sleep, detail, None, None))
+                }
                 _ => self.whole(Category::Sleep, detail, None, None),
             },
             Waits::Readiness | Waits::Peer if !traced => {

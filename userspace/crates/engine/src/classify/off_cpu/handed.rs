@@ -34,8 +34,7 @@ impl Wait<'_> {
             return woke_in.filter(|nr| syscall::sends_signal(*nr)).map(|_| "a signal".to_owned());
         }
         let ready = became_ready(self.world, self.thread, self.off)?;
-        let counts = ready.object.type_bits == 0;
-        counts.then(|| format!("{} was ready", ready.object))
+        ready.object.only_counts().then(|| format!("{} was ready", ready.object))
     }
 
     /// Whether a signal ended it: of a thread or, where none woke it, a timer's (setitimer, timer_create), which is not what it
