@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* arm64. Nothing of this has been loaded on such a machine yet (docs/limits.md). */
+/* arm64. Captures were taken on emulated ones only (docs/kernels.md). */
 #pragma once
 
 /* arch/arm64/include/asm/ptrace.h */

@@ -14,6 +14,7 @@
  * a read.
  */
 #pragma once
+#include "look.h"
 #include "probe.h"
 
 #define S_IFIFO_TYPE 1 /* S_IFIFO >> 12 */

@@ -445,7 +445,7 @@ __hidden __noinline void datagram_received(struct task_state *state, struct sock
         .bytes = d.bytes,
         .object_type = d.object_type,
         .flags = d.flags,
-        .framed = d.object_type == OBJECT_UDP && look_at_frames(counted, false),
+        .framed = d.object_type == OBJECT_UDP ? look_at_frames(counted, false) : LOOK_AWAY,
         .arrived_ns = d.has_offset ? 0 : d.arrived_ns,
     };
     note(state, &moved);

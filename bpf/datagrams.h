@@ -185,7 +185,7 @@ static __always_inline void number(struct task_state *state, struct datagram *d,
         .bytes = d->bytes,
         .object_type = d->object_type,
         .flags = d->flags | SYSCALL_WRITE,
-        .framed = d->object_type == OBJECT_UDP && look_at_frames(counted, true),
+        .framed = d->object_type == OBJECT_UDP ? look_at_frames(counted, true) : LOOK_AWAY,
     };
     note(state, &moved);
 }

@@ -477,6 +477,14 @@ static __always_inline void take_away(struct framer *f)
     f->channel = 0;
 }
 
+/* Its next byte is the first of a stream. */
+static __always_inline void start(struct framer *f, u64 side)
+{
+    __builtin_memset(&f->at, 0, sizeof(*f) - __builtin_offsetof(struct framer, at));
+    f->stream.side = side;
+    f->stream.fresh = 1;
+}
+
 /* A new framer for a stream; 0: there is none. */
 static __noinline struct framer *make_framer(u64 channel, u64 side)
 {
@@ -491,12 +499,10 @@ static __noinline struct framer *make_framer(u64 channel, u64 side)
     if (!f)
         return 0;
     take_away(f);
-    __builtin_memset(&f->at, 0, sizeof(*f) - __builtin_offsetof(struct framer, at));
-    f->stream.side = side;
-    f->stream.fresh = 1;
+    start(f, side);
     struct channel_bytes *bytes = bpf_map_lookup_elem(&channels, &channel);
     u16 framed = bytes ? bytes->framed[side & 1] : 0;
-    if (framed) { /* in the middle of its life */
+    if (framed && framed != FRAMED_ANEW) { /* in the middle of its life */
         f->stream.protocol = FRAMED_PROTOCOL(framed);
         f->stream.role = FRAMED_ROLE(framed);
         f->stream.noted = f->stream.tries = f->stream.piece_gap = 1;
@@ -797,6 +803,8 @@ __hidden __noinline void follow_frames(struct task_state *state, struct pt_regs 
     }
     if (!f->used)
         f->used = 1;
+    if (t->framed == LOOK_ANEW)
+        start(f, side);
     f->call.reverse = t->reverse;
     f->call.object_type = t->object_type;
     f->call.now_ns = sys->hdr.ts_ns;

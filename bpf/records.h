@@ -294,7 +294,7 @@ struct rec_channel {
     u16 from_port;
     u16 to_port;
     u16 object_type; /* 0: TCP */
-    u16 pad;
+    u16 is_anew;     /* another connection than the last between these ends */
 };
 
 #define UNIX_NAME_BYTES 108
@@ -539,7 +539,7 @@ struct rec_arrival { /* hdr.ts_ns: when it is told; tid: nobody's; aux: type of 
     u64 arrived_ns;
 };
 
-#define PACKET_AGAIN 1 /* sent before */
+#define PACKET_AGAIN 1 /* given to that device before */
 #define PACKET_UDP 2
 #define PACKET_FORWARDED 4 /* by a router on this machine */
 #define PACKET_LOOPBACK 8  /* never received: told only of bytes that had been held back */

@@ -199,13 +199,50 @@ struct {
     __type(value, struct unaccepted);
 } unaccepted SEC(".maps");
 
+/* What one end may have sent before the other one's connection has come to be: more than its buffer
+ * holds. */
+#define MOST_SENT_EARLY (16 << 20)
+
+/*
+ * A connection has come to be between ends that another one of the capture was between: a client
+ * that opens one for each request comes to the same port again. Its bytes are numbered after all of
+ * that one's, and its framing begins anew. `sequence`: of its next byte. The end at which it comes
+ * to be first does this; the other one finds its numbers there.
+ */
+static __noinline void begin_anew(u64 channel, const struct endpoint *from,
+                                  const struct endpoint *to, u32 sequence)
+{
+    struct channel_bytes *counted = bpf_map_lookup_elem(&channels, &channel);
+    if (!counted || (u32)counted->sent - sequence < MOST_SENT_EARLY)
+        return;
+    counted->sent = ((counted->sent >> 32) + 1) << 32 | sequence;
+    counted->written = counted->unreadable = counted->has_writer = 0;
+    counted->framed[0] = counted->framed[1] = FRAMED_ANEW;
+    tell_endpoints(channel, from, to, OBJECT_TCP, true);
+}
+
+static __always_inline void established(const struct sock *sk)
+{
+    struct tcp_sock *tcp = bpf_skc_to_tcp_sock((struct sock *)sk);
+    if (!tcp)
+        return;
+    struct endpoint local, remote;
+    u64 out, in;
+    tcp_directions((struct sock *)sk, &local, &remote, &out, &in);
+    begin_anew(out, &local, &remote, tcp->write_seq);
+    begin_anew(in, &remote, &local, tcp->rcv_nxt);
+}
+
 SEC("tp_btf/inet_sock_set_state")
 int HOOK(on_inet_sock_set_state, const struct sock *sk, const int oldstate, const int newstate)
 {
     u64 key = (u64)sk;
     if (newstate == TCP_CLOSE && sockets_holding)
         let_go(key);
-    if (oldstate != TCP_SYN_RECV || newstate != TCP_ESTABLISHED)
+    if (newstate != TCP_ESTABLISHED)
+        return 0;
+    established(sk);
+    if (oldstate != TCP_SYN_RECV)
         return 0;
     struct unaccepted new = {.established_ns = bpf_ktime_get_ns()};
     PUT(TABLE_UNACCEPTED, &unaccepted, &key, &new);

@@ -119,8 +119,8 @@ static __always_inline void read_ends(struct sock *sk, struct endpoint *local,
     local->address[1] = words[1];
 }
 
-static __always_inline void name_endpoints(u64 channel, const struct endpoint *from,
-                                           const struct endpoint *to, u16 object_type)
+static __always_inline void tell_endpoints(u64 channel, const struct endpoint *from,
+                                           const struct endpoint *to, u16 object_type, bool is_anew)
 {
     u64 now_ns = bpf_ktime_get_ns();
     emit (rec_channel, r, now_ns) {
@@ -131,8 +131,14 @@ static __always_inline void name_endpoints(u64 channel, const struct endpoint *f
         r->from_port = from->port;
         r->to_port = to->port;
         r->object_type = object_type;
-        r->pad = 0;
+        r->is_anew = is_anew;
     }
+}
+
+static __always_inline void name_endpoints(u64 channel, const struct endpoint *from,
+                                           const struct endpoint *to, u16 object_type)
+{
+    tell_endpoints(channel, from, to, object_type, false);
 }
 
 static __always_inline void name_unix(u64 channel, struct unix_sock *from, struct unix_sock *to,
@@ -202,12 +208,17 @@ static __always_inline u64 extend(u64 *last, u32 sequence)
     return extended;
 }
 
-/* Whether the bytes are looked at for the frames in them. */
-static __always_inline bool look_at_frames(struct channel_bytes *counted, bool is_write)
+static __always_inline enum look look_at_frames(struct channel_bytes *counted, bool is_write)
 {
     if (!is_write && counted->written)
-        return false;
-    return !(counted->unreadable & (1U << !is_write));
+        return LOOK_AWAY;
+    if (counted->unreadable & (1U << !is_write))
+        return LOOK_AWAY;
+    u16 *framed = is_write ? &counted->framed[0] : &counted->framed[1];
+    if (*framed != FRAMED_ANEW)
+        return LOOK;
+    *framed = 0;
+    return LOOK_ANEW;
 }
 
 static __always_inline void tell_arrival(u64 channel, u16 object_type, u64 end, u64 arrived_ns,

@@ -31,7 +31,7 @@ struct socket_transfer {
     u32 bytes; /* 0: nothing */
     u16 object_type;
     u16 flags;      /* SYSCALL_WRITE, SYSCALL_EMPTY */
-    u32 framed;     /* its bytes are looked at for framing */
+    u32 framed;     /* enum look: whether its bytes are looked at for framing */
     u32 held;       /* HELD() */
     u64 arrived_ns; /* a datagram of an untraced sender: since when it was there; 0: not known */
 };

@@ -146,7 +146,8 @@ static __always_inline void tcp_queued(struct sk_buff *skb, u64 channel,
     struct channel_bytes *counted = bpf_map_lookup_elem(&channels, &channel);
     u64 last = counted ? counted->sent : 0;
     u32 device = device_of(skb);
-    bool again = before && before->sent_ns && before->device == device;
+    /* Whether the device sent it, or its queue dropped it. */
+    bool again = before && before->device == device;
     struct packet p = {
         .end = extend(&last, h->end),
         .bytes = h->bytes,

@@ -19,6 +19,7 @@ use crate::engine::classify::syscall;
 use crate::engine::decode::decode;
 use crate::engine::event::{Event, What};
 use crate::engine::ownership::ledger::Account;
+use crate::engine::processor::Processor;
 use crate::engine::stacks::Stacks;
 use crate::engine::{Engine, FallbackGiven, Rates};
 use crate::interrupt::{self, Interrupted};
@@ -261,6 +262,8 @@ pub struct Given<'a> {
     /// Losses already known: a loss is told of by a later record, when the requests it touches may
     /// have been judged.
     pub losses: &'a [Loss],
+    /// The processor, as the manifest calls it.
+    pub machine: &'a str,
     /// All context switches were recorded, not only those of traced threads.
     pub whole_machine: bool,
     /// The target, which was released when the capture began; needed if its first records are lost.
@@ -278,7 +281,9 @@ pub struct Given<'a> {
     pub requests: &'a [Rule],
     /// Requests of many pieces are told piece by piece.
     pub every_piece: bool,
-    /// A rule of the walk to do without; for experiments and tests.
+    /// Each request's way is walked by itself; for experiments and tests.
+    pub alone: bool,
+    /// A rule of the walk to do without; likewise.
     pub without: Option<crate::model::Rule>,
 }
 
@@ -297,6 +302,7 @@ impl<'a> Given<'a> {
                 call_outside_ns: calibration.call_outside_ns as u64,
             },
             losses: &manifest.losses,
+            machine: &manifest.host.machine,
             whole_machine: manifest.options.scope == Scope::Machine,
             target_pid: Some(manifest.command.pid).filter(|pid| *pid != 0),
             attached_ns: manifest.command.attached.as_ref().map(|_| manifest.start_ns),
@@ -372,9 +378,12 @@ fn pass_with(
     if given.every_piece {
         engine.tell_every_piece();
     }
+    if given.alone {
+        engine.walk_alone();
+    }
     let mut tally = Tally::default();
     let end = thread::scope(|scope| -> Result<decoder::End> {
-        let mut ahead = Decoder::start(scope, reader);
+        let mut ahead = Decoder::start(scope, reader, Processor::named(given.machine));
         while let Some(events) = ahead.next_batch() {
             interrupt::check()?;
             for event in &events {
@@ -382,13 +391,15 @@ fn pass_with(
                 engine.push(event, sink)?;
             }
             book(engine.take_accounts())?;
+            ahead.give_back(events);
         }
         ahead.end()
     })?;
     engine.finish(end.end_ns, sink)?;
     book(engine.take_accounts())?;
     // A traced thread's absence from the CPU is two switches, out and in.
-    tally.switches /= 2;
+    tally.switches = engine.world.traced_switches / 2;
+    tally.wakings = engine.world.traced_wakings;
     tally.records = end.records;
     tally.late = end.late;
     tally.switches_missed = engine.world.missed_switches;
@@ -407,7 +418,6 @@ fn pass_with(
 impl Tally {
     /// Counts an event the engine has yet to see.
     fn count(&mut self, event: &Event, engine: &Engine) {
-        let traced = |tid| u64::from(engine.world.is_traced_tid(tid));
         match &event.what {
             What::Call { tid, call } => {
                 self.syscalls += 1;
@@ -425,8 +435,6 @@ impl Tally {
                 self.samples += 1;
                 self.sampling.begun.insert(event.cpu, *interrupted_ns);
             }
-            What::Switch { prev, next, .. } => self.switches += traced(*prev) + traced(*next),
-            What::Waking { waker, .. } => self.wakings += traced(*waker),
             What::Lost { count, first_ns, last_ns } => self.losses.push(Loss {
                 cpu: event.cpu,
                 count: *count,

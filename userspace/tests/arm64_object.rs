@@ -1,5 +1,5 @@
-//! The kernel side compiles for arm64, too. There is no such machine here to load it on: what is checked is that it
-//! has the same programs and maps as what is loaded.
+//! The kernel side compiles for arm64, too, and has the same programs and maps as what is loaded here. That kernels for
+//! arm64 load it, `make vmtest` shows (experiments/kernels).
 
 mod common;
 

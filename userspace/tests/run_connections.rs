@@ -70,6 +70,50 @@ fn so_does_one_that_is_opened_without_waiting() {
     }
 }
 
+/// A client that comes from the same port every time, to a server that closes first, so that the port is free again at once.
+const SAME_PORT: &str = "
+import os, socket, sys
+question, answer, rounds = sys.argv[1].encode(), sys.argv[2].encode(), 30
+s = socket.create_server(('127.0.0.1', 0))
+to = s.getsockname()
+if os.fork() == 0:
+    for i in range(rounds):
+        c, _ = s.accept()
+        c.recv(100); c.sendall(answer); c.close()
+    os._exit(0)
+port = 0
+for i in range(rounds):
+    c = socket.socket()
+    c.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    c.bind(('127.0.0.1', port))
+    c.connect(to)
+    port = c.getsockname()[1]
+    c.sendall(question); c.recv(100); c.recv(100); c.close()
+os.wait()
+";
+
+/// Their bytes are numbered anew, anywhere, each time.
+#[test]
+fn connections_between_the_same_ports_are_told_apart() {
+    let Some(_turn) = needs_kernel() else { return };
+    let ping = "*1\r\n$4\r\nPING\r\n";
+    for (question, answer, kind) in [("what", "that", Kind::Tcp), (ping, "+PONG\r\n", Kind::Resp)] {
+        let command = ["python3", "-c", SAME_PORT, question, answer];
+        let capture = Capture::of(&[], &command, Stdio::null()).succeeded();
+        let requests = complete_of(&capture, kind);
+        assert_eq!(kinds(&requests), [(kind, 30)].into());
+        for (request, segments) in &requests {
+            let sizes = (request.request_bytes, request.response_bytes);
+            assert_eq!(sizes, (Some(question.len() as u64), Some(answer.len() as u64)));
+            // A turn begins as its connection is opened.
+            let opens = kind == Kind::Tcp;
+            assert_eq!(mentions(segments, "connect tcp"), opens, "{segments:#?}");
+        }
+        let counts = &capture.manifest().counts;
+        assert_eq!((counts.channels_forgotten, counts.framing_lost.len()), (0, 0));
+    }
+}
+
 /// Client and server in one script; the client prints when each of its requests began and ended.
 const STAMPED: &str = "
 import os, socket, time

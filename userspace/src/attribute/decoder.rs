@@ -1,7 +1,7 @@
 //! Reads ahead: unpacks, checks, sorts and decodes events while the engine works on former ones.
 
 use std::io::Read;
-use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
+use std::sync::mpsc::{channel, sync_channel, Receiver, Sender, SyncSender};
 use std::thread::{Scope, ScopedJoinHandle};
 
 use anyhow::Result;
@@ -9,10 +9,12 @@ use anyhow::Result;
 use crate::capture::reader::Reader;
 use crate::engine::decode::decode;
 use crate::engine::event::Event;
+use crate::engine::processor::Processor;
 
-/// Events handed over at once, and how many such batches may lie ready.
-const BATCH_EVENTS: usize = 1024;
-const BATCHES_AHEAD: usize = 8;
+/// Events handed over at once, and how many such batches may lie ready: few hand-overs, each of which may have to wake
+/// a thread.
+const BATCH_EVENTS: usize = 4096;
+const BATCHES_AHEAD: usize = 2;
 
 /// What is known once all events have been read.
 pub struct End {
@@ -25,6 +27,7 @@ pub struct End {
 /// Events in order of time, from a thread of their own.
 pub struct Decoder<'scope> {
     batches: Receiver<Vec<Event>>,
+    used: Sender<Vec<Event>>,
     thread: ScopedJoinHandle<'scope, Result<End>>,
 }
 
@@ -33,14 +36,22 @@ impl<'scope> Decoder<'scope> {
     pub fn start<R: Read + Send + 'scope>(
         scope: &'scope Scope<'scope, '_>,
         reader: Reader<R>,
+        processor: Processor,
     ) -> Decoder<'scope> {
         let (sender, batches) = sync_channel(BATCHES_AHEAD);
-        Decoder { batches, thread: scope.spawn(move || read(reader, &sender)) }
+        let (used, back) = channel();
+        let thread = scope.spawn(move || read(reader, &processor, &sender, &back));
+        Decoder { batches, used, thread }
     }
 
     /// The next events, `None` at the end or at damage: [`Decoder::end`] tells which.
     pub fn next_batch(&mut self) -> Option<Vec<Event>> {
         self.batches.recv().ok()
+    }
+
+    /// Gives back a batch: what its events take is freed by the thread that allocated it, and used again.
+    pub fn give_back(&self, batch: Vec<Event>) {
+        let _ = self.used.send(batch); // at the end nobody wants it
     }
 
     /// What came of it.
@@ -53,8 +64,18 @@ impl<'scope> Decoder<'scope> {
     }
 }
 
-fn read<R: Read>(mut reader: Reader<R>, sender: &SyncSender<Vec<Event>>) -> Result<End> {
-    let mut batch = Vec::with_capacity(BATCH_EVENTS);
+fn read<R: Read>(
+    mut reader: Reader<R>,
+    processor: &Processor,
+    sender: &SyncSender<Vec<Event>>,
+    back: &Receiver<Vec<Event>>,
+) -> Result<End> {
+    let empty = || {
+        let mut batch = back.try_recv().unwrap_or_else(|_| Vec::with_capacity(BATCH_EVENTS));
+        batch.clear();
+        batch
+    };
+    let mut batch = empty();
     let mut listening = true;
     let mut outcome = Ok(());
     while listening {
@@ -64,14 +85,18 @@ fn read<R: Read>(mut reader: Reader<R>, sender: &SyncSender<Vec<Event>>) -> Resu
             Err(error) => Err(error),
         };
         match event {
-            Ok(event) => batch.extend(event),
+            Ok(None) => {}
+            Ok(Some(mut event)) => {
+                processor.renumber(&mut event);
+                batch.push(event);
+            }
             Err(error) => {
                 outcome = Err(error);
                 break;
             }
         }
         if batch.len() == BATCH_EVENTS {
-            let full = std::mem::replace(&mut batch, Vec::with_capacity(BATCH_EVENTS));
+            let full = std::mem::replace(&mut batch, empty());
             listening = sender.send(full).is_ok();
         }
     }

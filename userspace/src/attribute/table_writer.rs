@@ -11,8 +11,8 @@ use crate::model::{check_conservation, Request, Segments};
 use crate::output::Writer;
 
 /// Segments handed over at once, and how many such batches may wait to be written.
-const BATCH_SEGMENTS: usize = 2048;
-const BATCHES_BEHIND: usize = 4;
+const BATCH_SEGMENTS: usize = 8192;
+const BATCHES_BEHIND: usize = 2;
 
 type Batch = Vec<(Request, Segments)>;
 

@@ -203,6 +203,12 @@ fn categories(hooks: &[Hook]) -> Vec<CategoryEvidence> {
         measured("runqueue.preempted", "sched_switch out while runnable to sched_switch in"),
         if has("softirq_entry") && has("local_timer_entry") {
             measured("interrupt", "entry and exit of soft, device and timer interrupts")
+        } else if has("softirq_entry") && has("irq_handler_entry") {
+            // arm64: its timers are devices (handle_percpu_devid_irq(), kernel/irq/chip.c).
+            measured(
+                "interrupt",
+                "of soft and device interrupts; others count as the interrupted work",
+            )
         } else {
             without("interrupt", "interrupts count as the interrupted work here")
         },

@@ -9,7 +9,9 @@ use libbpf_rs::{Link, Object, OpenObject};
 
 use super::hooks::{DirectSpec, Sort, DIRECT_HOOKS};
 use super::kernel_types::KernelTypes;
-use super::{last_libbpf_message, load, Config, Opened, VERDICT};
+use super::messages::{last_libbpf_message, load, VERDICT};
+use super::opened::Opened;
+use super::Config;
 use crate::capture::manifest::Hook;
 
 /// What a kernel with kprobes has (kernel/events/core.c).

@@ -7,8 +7,10 @@ pub mod hooks;
 pub mod kernel_types;
 mod layouts;
 pub mod mappings;
+mod messages;
 mod misses;
 mod open_files;
+mod opened;
 mod perf_event;
 pub mod rings;
 pub mod running;
@@ -22,13 +24,15 @@ use std::sync::atomic::Ordering;
 use anyhow::{anyhow, bail, Context, Result};
 use libbpf_rs::btf::types::{MemberAttr, Struct};
 use libbpf_rs::btf::Btf;
-use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, OpenObject, PrintLevel};
+use libbpf_rs::{Link, MapCore, MapFlags, Object};
 
 use crate::capture::manifest::{Hook, ProgramRuns, Sleeps, Stacks};
 use crate::report::escape;
 use crate::request_filter::Rule;
 use hooks::{HookSpec, Means, HOOKS};
 use kernel_types::KernelTypes;
+use messages::{last_libbpf_message, load, quiet_libbpf};
+use opened::Opened;
 use rings::{Layout, Mapping, Rings};
 
 /// The compiled kernel side (`bpf/`).
@@ -248,78 +252,6 @@ impl Probe {
     }
 }
 
-/// The BPF object as it will be loaded.
-struct Opened {
-    open: OpenObject,
-    layout: Layout,
-    /// Hooks that are to be attached.
-    specs: Vec<&'static HookSpec>,
-    /// Those of them that this kernel does not have, and why they cannot be had.
-    absent: Vec<(String, String)>,
-    /// Functions that are to be hooked themselves.
-    direct: Option<direct::Chosen>,
-}
-
-impl Opened {
-    fn new(config: &Config) -> Result<Opened> {
-        let types = Opened::types(config)?;
-        let direct = config.direct.as_ref();
-        let direct = direct.map(|asked| direct::choose(asked, config, &types)).transpose()?;
-        let specs = chosen(&types).into_iter().filter(|of| config.wants(of)).collect();
-        Opened::with(config, &types, specs, direct)
-    }
-
-    /// With nothing but functions that are hooked themselves: to see whether they can be.
-    fn only(config: &Config, direct: &direct::Chosen) -> Result<OpenObject> {
-        let types = Opened::types(config)?;
-        Ok(Opened::with(config, &types, Vec::new(), Some(direct.clone()))?.open)
-    }
-
-    fn types(config: &Config) -> Result<KernelTypes> {
-        check_privilege()?;
-        kernel_types().map_err(|error| layouts::not_replaced(error, config))
-    }
-
-    fn with(
-        config: &Config,
-        types: &KernelTypes,
-        specs: Vec<&'static HookSpec>,
-        direct: Option<direct::Chosen>,
-    ) -> Result<Opened> {
-        let cpus = possible_cpus()?;
-        if cpus > MAX_CPUS {
-            bail!("this machine has {cpus} possible CPUs; at most {MAX_CPUS} are supported");
-        }
-        open_files::allow(cpus as u32)?;
-        let mut builder = ObjectBuilder::default();
-        builder.name("rpcprobe")?;
-        if let Some(file) = &config.btf {
-            layouts::check(file, types.kernel())?;
-            builder.btf_custom_path(file)?;
-        }
-        let mut open =
-            builder.open_memory(OBJECT).context("the built-in BPF object does not open")?;
-        let absent = disable_absent_hooks(&mut open, types)?;
-        let programs = direct.as_ref().map_or(Vec::new(), direct::Chosen::programs);
-        disable_all_but(&mut open, &specs, &programs);
-        if let Some(direct) = &direct {
-            direct.aim(&mut open)?;
-        }
-        let layout = Layout::new(cpus, config.ring_bytes_per_cpu, random()?);
-        set_options(&mut open, config, layout, types)?;
-        make_rings(&mut open, layout)?;
-        tables::make(&mut open, memory_bytes())?;
-        Ok(Opened { open, layout, specs, absent, direct })
-    }
-}
-
-fn load(open: OpenObject) -> libbpf_rs::Result<Object> {
-    if let Ok(mut last) = LAST_MESSAGE.lock() {
-        last.clear();
-    }
-    open.load()
-}
-
 /// Fails with a hint when the process may not load tracing programs.
 pub fn check_privilege() -> Result<()> {
     // SAFETY: no arguments, cannot fail.
@@ -400,17 +332,6 @@ fn openable(event: Result<OwnedFd>) -> Result<(), String> {
     event.map(drop).map_err(|error| format!("{error:#}"))
 }
 
-/// What is not to be attached is not even loaded.
-fn disable_all_but(open: &mut OpenObject, specs: &[&HookSpec], direct: &[String]) {
-    let unwanted = |name: &std::ffi::OsStr| {
-        !specs.iter().any(|spec| name == spec.program)
-            && !direct.iter().any(|program| name == program.as_str())
-    };
-    for mut program in open.progs_mut().filter(|program| unwanted(program.name())) {
-        program.set_autoload(false);
-    }
-}
-
 /// The manifest's line for a hook.
 pub fn describe(spec: &HookSpec, why_not: Option<String>) -> Hook {
     let (name, means) = match spec.means {
@@ -429,63 +350,6 @@ pub fn describe(spec: &HookSpec, why_not: Option<String>) -> Hook {
         why_not,
         purpose: spec.purpose.to_string(),
     }
-}
-
-fn disable_absent_hooks(
-    open: &mut OpenObject,
-    types: &KernelTypes,
-) -> Result<Vec<(String, String)>> {
-    let mut absent = Vec::new();
-    for mut program in open.progs_mut() {
-        let name = program.name().to_string_lossy().into_owned();
-        if direct::is_direct(&name) {
-            continue;
-        }
-        let Some(spec) = HOOKS.iter().find(|spec| spec.program == name) else {
-            bail!("program {name} of the BPF object is in no table");
-        };
-        if let Err(why) = hook_present(spec, types) {
-            if !matches!(spec.means, Means::SoftwareEvent(_) | Means::CpuClock) {
-                program.set_autoload(false);
-            }
-            absent.push((name, why));
-        }
-    }
-    Ok(absent)
-}
-
-fn set_options(
-    open: &mut OpenObject,
-    config: &Config,
-    layout: Layout,
-    types: &KernelTypes,
-) -> Result<()> {
-    // It takes the number of a type, which in a file is another.
-    let can_cast = config.btf.is_none() && types.has_function("bpf_rdonly_cast");
-    let byte = |value: u8| vec![value];
-    let options = [
-        ("scope_target", byte(u8::from(config.scope_target))),
-        ("keep_paths", byte(u8::from(config.keep_paths))),
-        ("keep_methods", byte(u8::from(config.keep_methods))),
-        ("attaching", byte(u8::from(config.attaching))),
-        ("can_cast", byte(u8::from(can_cast))),
-        ("stack_states", byte(config.stacks.map_or(0, |stacks| states(stacks.sleeps)))),
-        ("ring_pieces", layout.pieces.to_ne_bytes().to_vec()),
-        ("ring_bytes", layout.bytes.to_ne_bytes().to_vec()),
-        ("ring_secret", layout.secret.to_ne_bytes().to_vec()),
-        ("most_framers", tables::most_framers(memory_bytes()).to_ne_bytes().to_vec()),
-    ];
-    let mut rodata = open
-        .maps_mut()
-        .find(|map| map.name().to_string_lossy().ends_with(".rodata"))
-        .context("the BPF object has no .rodata")?;
-    let bytes = rodata.initial_value_mut().context("the BPF object has no options")?;
-    for (name, value) in options {
-        let offset = section_offset(".rodata", name)
-            .with_context(|| format!("the BPF object has no option {name}"))?;
-        bytes[offset..offset + value.len()].copy_from_slice(&value);
-    }
-    Ok(())
 }
 
 fn bss_offset(variable: &str) -> Option<usize> {
@@ -526,30 +390,6 @@ pub fn pidfd_open(pid: u32) -> std::io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-fn make_rings(open: &mut OpenObject, layout: Layout) -> Result<()> {
-    let mut rings = open
-        .maps_mut()
-        .find(|map| map.name() == "rings")
-        .context("the BPF object has no map `rings`")?;
-    rings.set_max_entries(layout.entries()).context("the rings are too large")
-}
-
-/// What there is for tables; where nobody says, they are as small as they may be.
-fn memory_bytes() -> u64 {
-    static BYTES: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
-    *BYTES.get_or_init(|| crate::memory::limit_bytes().unwrap_or(0))
-}
-
-fn random() -> Result<u32> {
-    let mut bytes = [0; 4];
-    // SAFETY: writes at most as many bytes as there are.
-    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-    if got != 4 {
-        return Err(std::io::Error::last_os_error()).context("getrandom");
-    }
-    Ok(u32::from_ne_bytes(bytes))
-}
-
 fn possible_cpus() -> Result<u32> {
     libbpf_rs::num_possible_cpus().map(|n| n as u32).context("cannot count the CPUs")
 }
@@ -565,39 +405,6 @@ fn online_cpus() -> Result<Vec<u32>> {
         cpus.extend(parse(first)?..=parse(last)?);
     }
     Ok(cpus)
-}
-
-static LAST_MESSAGE: std::sync::Mutex<String> = std::sync::Mutex::new(String::new());
-
-/// libbpf prints whole verifier logs to stderr by default; keep only what says why for our own error.
-fn quiet_libbpf() {
-    fn keep(_: PrintLevel, message: String) {
-        let Ok(mut last) = LAST_MESSAGE.lock() else { return };
-        // What libbpf says after that is only that it failed.
-        if let Some(why) = verdict(&message) {
-            *last = why;
-        } else if !message.trim().is_empty() && !last.starts_with(VERDICT) {
-            *last = message;
-        }
-    }
-    libbpf_rs::set_print(Some((PrintLevel::Warn, keep)));
-}
-
-const VERDICT: &str = "verifier: ";
-
-/// Of a verifier's log, which libbpf passes on as one message: about which program, and why.
-fn verdict(message: &str) -> Option<String> {
-    let (about, log) = message.split_once("-- BEGIN PROG LOAD LOG --")?;
-    let program = about.split('\'').nth(1).unwrap_or("?");
-    let told = |line: &&str| {
-        !line.is_empty() && !line.starts_with("processed ") && !line.starts_with("--")
-    };
-    let why = log.lines().map(str::trim).rfind(told).unwrap_or("nothing said");
-    Some(format!("{VERDICT}{program}: {why}"))
-}
-
-fn last_libbpf_message() -> String {
-    LAST_MESSAGE.lock().map(|m| m.trim().to_string()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -630,16 +437,6 @@ mod tests {
         assert_eq!(chosen_without(&["sock_send_length", "inet_sendmsg"]), functions);
         let none = [&["sock_send_length"], &functions[..]].concat();
         assert_eq!(chosen_without(&none), none);
-    }
-
-    #[test]
-    fn a_refusal_says_which_program_and_why() {
-        let log = "libbpf: prog 'mark': -- BEGIN PROG LOAD LOG --\n\
-                   0: R1=ctx()\ncombined stack size of 2 calls is 528. Too large\n\
-                   processed 35944 insns (limit 1000000)\n-- END PROG LOAD LOG --\n";
-        let why = "verifier: mark: combined stack size of 2 calls is 528. Too large";
-        assert_eq!(verdict(log).as_deref(), Some(why));
-        assert_eq!(verdict("libbpf: failed to load object 'rpcprobe'"), None);
     }
 
     /// libbpf has one place for its messages.

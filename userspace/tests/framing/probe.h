@@ -150,6 +150,7 @@ struct socket_transfer {
     u32 bytes;
     u16 object_type;
     u16 flags;
+    u32 framed;
 };
 
 struct task_state {

@@ -114,11 +114,8 @@ fn what_stays_behind_of_an_answer_is_told_with_it() {
     s.arrives(c.there, 4, 100);
     c.hears(&mut s, 1, 20, (0, 4), (110, 115));
     c.answers(&mut s, 1, 20, (0, 4), (120, 125));
-    let (queued_ns, sent_ns, received_ns) = (40_000_125, 40_000_126, None);
-    let (again, forwarded, device) = (false, false, 1);
-    let packet =
-        Packet { from: 3, end: 4, queued_ns, sent_ns, received_ns, again, forwarded, device };
-    s.at(sent_ns, 2, What::Packet { object: c.back, packet });
+    let packet = Packet::new((3, 4), (40_000_125, 40_000_126));
+    s.at(packet.sent_ns, 2, What::Packet { object: c.back, packet });
     s.arrives(c.there, 8, 50_000_000);
     let mut events = s.events();
     for event in &mut events {

@@ -9,16 +9,7 @@ use super::story::*;
 /// Bytes `[from, end)` on their way from the client through a device that is idle.
 fn packet(s: &mut Story, c: &Connection, (from, end): (u64, u64), sent_ns: u64, received_ns: u64) {
     for (at_ns, received_ns) in [(sent_ns, None), (received_ns, Some(received_ns))] {
-        let packet = Packet {
-            from,
-            end,
-            queued_ns: sent_ns,
-            sent_ns,
-            received_ns,
-            again: false,
-            forwarded: false,
-            device: 1,
-        };
+        let packet = Packet { received_ns, ..Packet::new((from, end), (sent_ns, sent_ns)) };
         s.at(at_ns, 2, What::Packet { object: c.there, packet });
     }
 }
@@ -67,6 +58,50 @@ fn what_is_on_its_way_does_not_wait_to_be_accepted() {
         150-160 server queue.socket (user)
     ";
     assert_eq!(through_devices_to_be_accepted(150), expected(after));
+}
+
+/// A request that the device's queue drops at 108, as netem does with loss, and that TCP gives the device again at 140. A
+/// device that drops it later has told of it by then, when it sent it.
+#[test]
+fn what_is_taken_for_lost_says_so_until_it_is_sent_again() {
+    for first_sent_ns in [None, Some(109)] {
+        let mut s = Story::new();
+        let c = Connection::new(TYPE_TCP);
+        s.switch(10, 0, IDLE, 10, RUNNABLE);
+        s.switch(20, 1, IDLE, 20, RUNNABLE);
+        s.sleep_in(45, 1, (20, IDLE), (RECVFROM, 40), c.sockets[1]);
+        c.asks(&mut s, 10, (0, 4), (100, 110));
+        s.sleep_in(116, 0, (10, IDLE), (RECVFROM, 115), c.sockets[0]);
+        let mut packet = |queued_ns, sent_ns, received_ns: Option<u64>, again| {
+            let first = Packet::new((0, 4), (queued_ns, sent_ns));
+            let packet = Packet { received_ns, again, ..first };
+            s.at(received_ns.unwrap_or(sent_ns), 0, What::Packet { object: c.there, packet });
+        };
+        if let Some(sent_ns) = first_sent_ns {
+            packet(108, sent_ns, None, false);
+        }
+        packet(140, 142, None, true);
+        packet(140, 142, Some(145), true);
+        s.wake(150, 1, IDLE, 20, WAKING_SOFTIRQ);
+        s.switch(152, 1, IDLE, 20, RUNNABLE);
+        c.hears(&mut s, 1, 20, (0, 4), (40, 156));
+        s.wake(165, 1, 20, 10, WAKING_SOFTIRQ | WAKING_IN_SYSCALL);
+        c.answers(&mut s, 1, 20, (0, 2), (160, 170));
+        s.switch(168, 0, IDLE, 10, RUNNABLE);
+        c.gets(&mut s, 10, (0, 2), (115, 175));
+        let requests = s.requests();
+        let of_wire = requests[0].1.iter().filter(|s| s.category.name().starts_with("wire."));
+        let told: Vec<_> = of_wire
+            .map(|s| (s.start_ns, s.category.name(), s.detail.as_deref().unwrap_or("")))
+            .collect();
+        let expected = [
+            (110, "wire.stack", "taken for lost: TCP sends it again after this"),
+            (140, "wire.qdisc", "queued at the sender's device"),
+            (142, "wire.link", "under way, sent again"),
+            (145, "wire.stack", "receive stack"),
+        ];
+        assert_eq!(told, expected);
+    }
 }
 
 /// The client sleeps in its send until there is room. What it had sent before was received at 140.

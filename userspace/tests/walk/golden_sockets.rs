@@ -717,16 +717,7 @@ fn in_two_packets(first: [u64; 3], second: [u64; 3], woken_ns: u64) -> String {
     for ([queued_ns, sent_ns, received_ns], from) in [(first, 0), (second, 4)] {
         let packet = |received_ns| What::Packet {
             object: c.there,
-            packet: Packet {
-                from,
-                end: from + 4,
-                queued_ns,
-                sent_ns,
-                received_ns,
-                again: false,
-                forwarded: false,
-                device: 1,
-            },
+            packet: Packet { received_ns, ..Packet::new((from, from + 4), (queued_ns, sent_ns)) },
         };
         s.at(sent_ns, 0, packet(None));
         s.at(received_ns, 0, packet(Some(received_ns)));

@@ -305,11 +305,8 @@ pub fn through_a_device() -> Story {
     s.switch(10, 0, IDLE, 10, RUNNABLE);
     s.switch(20, 1, IDLE, 20, RUNNABLE);
     for received_ns in [None, Some(140)] {
-        let (from, end, queued_ns, sent_ns) = (0, 4, 106, 120);
-        let (again, forwarded, device) = (false, false, 1);
-        let packet =
-            Packet { from, end, queued_ns, sent_ns, received_ns, again, forwarded, device };
-        s.at(received_ns.unwrap_or(sent_ns), 2, What::Packet { object: c.there, packet });
+        let packet = Packet { received_ns, ..Packet::new((0, 4), (106, 120)) };
+        s.at(received_ns.unwrap_or(packet.sent_ns), 2, What::Packet { object: c.there, packet });
     }
     c.asks(&mut s, 10, (0, 4), (100, 110));
     s.sleep_in(125, 0, (10, IDLE), (RECVFROM, 115), c.sockets[0]);

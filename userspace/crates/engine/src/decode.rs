@@ -324,7 +324,8 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
             let name = format!("{} > {}", ends[0], ends[1]);
             let object_type = if r.object_type == 0 { TYPE_TCP } else { r.object_type };
             let object = connection(r.channel, object_type);
-            What::Channel { object, name: name.into(), ends: Some(ends) }
+            let is_anew = r.is_anew != 0;
+            What::Channel { object, name: name.into(), ends: Some(ends), is_anew }
         }
         REC_UNIX_CHANNEL => {
             let (r, rest) = read::<RecUnixChannel>(record).context("a short channel record")?;
@@ -338,7 +339,7 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
             };
             let object_type = if r.object_type == 0 { TYPE_UNIX } else { r.object_type };
             let object = connection(r.channel, object_type);
-            What::Channel { object, name: name.into(), ends: None }
+            What::Channel { object, name: name.into(), ends: None, is_anew: false }
         }
         REC_MARKED => {
             let r: RecMarked = whole(record)?;

@@ -235,6 +235,8 @@ pub enum What {
         name: Box<str>,
         /// Of the network: from where to where it leads.
         ends: Option<[SocketAddr; 2]>,
+        /// It is of another connection than the last between those ends, and its bytes have later numbers.
+        is_anew: bool,
     },
     /// A thread that runs already is traced from now on. It sleeps, in that state, maybe in a call.
     Marked {
@@ -393,6 +395,14 @@ pub struct Packet {
     pub forwarded: bool,
     /// Tells the devices apart that hand it on.
     pub device: u32,
+}
+
+impl Packet {
+    /// Bytes `[from, end)`, sent for the first time, of whose receipt nothing is known.
+    pub fn new((from, end): (u64, u64), (queued_ns, sent_ns): (u64, u64)) -> Packet {
+        let (received_ns, again, forwarded, device) = (None, false, false, 1);
+        Packet { from, end, queued_ns, sent_ns, received_ns, again, forwarded, device }
+    }
 }
 
 /// A block request, told at its completion.

@@ -4,6 +4,7 @@ use crate::event::{Call, Io, Object, What, TYPE_FIFO};
 use crate::send_limit::SendLimit;
 use crate::*;
 use rpcprobe_model::check_conservation;
+use rpcprobe_model::Kind;
 
 const INPUT: u64 = 1;
 const OUTPUT: u64 = 2;

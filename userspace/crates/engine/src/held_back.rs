@@ -187,17 +187,7 @@ mod tests {
     }
 
     fn packet(from: u64, end: u64, queued_ns: u64) -> Packet {
-        let (again, forwarded) = (false, false);
-        Packet {
-            from,
-            end,
-            queued_ns,
-            sent_ns: queued_ns,
-            received_ns: None,
-            again,
-            forwarded,
-            device: 1,
-        }
+        Packet::new((from, end), (queued_ns, queued_ns))
     }
 
     fn told(explained: &[Explained]) -> Vec<(Option<u64>, Option<HeldBy>)> {

@@ -9,17 +9,20 @@ mod condense;
 mod confidence;
 pub mod decode;
 pub mod detect;
+mod effort;
 mod endpoint_io;
 pub mod event;
 mod fallback;
 mod held_back;
 pub mod object;
 pub mod ownership;
+pub mod processor;
 pub mod protocols;
 pub mod send_limit;
 pub mod stacks;
 pub mod symbols;
 pub mod timeline;
+mod told_again;
 pub mod walk;
 
 use std::collections::VecDeque;
@@ -29,6 +32,7 @@ use anyhow::Result;
 pub use calibration::Rates;
 use condense::{condense, condense_life};
 use detect::{Detector, Found, KnownTarget};
+use effort::Effort;
 use event::{Event, What};
 pub use fallback::FallbackGiven;
 use fallback::{Fallback, HeldBack};
@@ -38,10 +42,11 @@ use ownership::ledger::{Account, Ledger};
 use ownership::marks::is_rest;
 use rpcprobe_assign::Assigned;
 use rpcprobe_model::request_filter::Wanted;
-use rpcprobe_model::{Category, Kind, Reason, Request, Rule, Segments, Told};
+use rpcprobe_model::{Category, Reason, Request, Rule, Segments, Told};
 use timeline::retention::Held;
 use timeline::{Channel, ThreadId, World};
-use walk::{Goal, NotYet, Settings, Worker};
+use told_again::ToldAgain;
+use walk::{Astray, Goal, NotYet, Settings, Worker};
 
 /// Events between two rounds of forgetting.
 const FORGET_EVERY: u64 = 1 << 16;
@@ -70,10 +75,13 @@ pub struct Engine {
     waiting: Vec<Waiting>,
     unsent: Unsent,
     claims: Claims,
+    told_again: ToldAgain,
+    astray: Astray,
     ledger: Ledger,
     /// Those that were closed and not taken yet.
     accounts: Vec<Account>,
     settings: Settings,
+    effort: Effort,
     events: u64,
     most_history_events: u64,
     /// How many events there had been, and when, at each round of forgetting that still counts.
@@ -94,9 +102,12 @@ impl Engine {
             waiting: Vec::new(),
             unsent: Unsent::default(),
             claims: Claims::default(),
+            told_again: ToldAgain::default(),
+            astray: Astray::default(),
             ledger: Ledger::default(),
             accounts: Vec::new(),
-            settings: Settings { rates, no_more_records: false, without: None, every_piece: false },
+            settings: Settings::new(rates),
+            effort: Effort::default(),
             events: 0,
             most_history_events: MOST_HISTORY_EVENTS,
             rounds: VecDeque::new(),
@@ -137,6 +148,11 @@ impl Engine {
         self.settings.every_piece = true;
     }
 
+    /// Walks each request's way by itself, whatever is known of those of others: it must not make a difference.
+    pub fn walk_alone(&mut self) {
+        self.settings.alone = true;
+    }
+
     /// Finds no turns on standard input and output and no life of the target, because there are other requests: for
     /// a pass after one that ended in [`FallbackGiven`].
     pub fn leave_out_fallback(&mut self) {
@@ -163,6 +179,8 @@ impl Engine {
         event: &Event,
         sink: &mut impl FnMut(Request, Segments) -> Result<()>,
     ) -> Result<()> {
+        self.effort.earn();
+        self.told_again.forget();
         let settled = self.world.apply(event);
         self.detector.observe(&self.world, event);
         self.refuse_fallback()?;
@@ -177,13 +195,19 @@ impl Engine {
                 }
             }
         }
-        self.explain_found(sink)?;
+        // Few events find a request.
+        let found = self.detector.has_found();
+        if found {
+            self.explain_found(sink)?;
+        }
         if let What::Packet { object, packet } = &event.what {
             for (request, segments) in self.unsent.left(*object, packet) {
                 sink(request, segments)?;
             }
         }
-        self.explain_fallback(sink)?;
+        if found {
+            self.explain_fallback(sink)?;
+        }
         self.events += 1;
         if self.events.is_multiple_of(FORGET_EVERY) {
             self.forget();
@@ -203,6 +227,7 @@ impl Engine {
         end_ns: Option<u64>,
         sink: &mut impl FnMut(Request, Segments) -> Result<()>,
     ) -> Result<()> {
+        self.told_again.forget();
         self.settings.no_more_records = true;
         if let Some(end_ns) = end_ns {
             self.world.now_ns = self.world.now_ns.max(end_ns);
@@ -259,9 +284,16 @@ impl Engine {
         found: Found,
         sink: &mut impl FnMut(Request, Segments) -> Result<()>,
     ) -> Result<()> {
+        if !self.settings.alone {
+            let of = (&found.goal, found.request.complete);
+            let again = self.told_again.of(&self.world, &mut self.claims, of, found.claimant());
+            if let Some(segments) = again {
+                return self.give(found, segments, sink);
+            }
+        }
         match self.walked(&found) {
             Ok((segments, workers)) if found.request.kind.is_fallback() => {
-                let claimant = claimant(&found);
+                let claimant = found.claimant();
                 let request = self.completed(found);
                 match self.fallback.hold(HeldBack { request, segments, workers, claimant }) {
                     true => self.give_fallback(sink),
@@ -269,18 +301,29 @@ impl Engine {
                 }
             }
             Ok((segments, workers)) => {
-                let segments = self.claimed(claimant(&found), segments, &workers);
-                let left = held_back::of(&self.world, &found.goal);
-                let request = self.completed(found);
-                match self.unsent.take((request, segments), left) {
-                    Some((request, segments)) => sink(request, segments),
-                    None => Ok(()),
-                }
+                let segments = self.claimed(found.claimant(), segments, &workers);
+                let of = (&found.goal, found.request.complete);
+                self.told_again.keep(of, &segments, self.claims.kept_by());
+                self.give(found, segments, sink)
             }
             Err(NotYet(on)) => {
                 self.waiting.push(Waiting { found, on });
                 Ok(())
             }
+        }
+    }
+
+    fn give(
+        &mut self,
+        found: Found,
+        segments: Segments,
+        sink: &mut impl FnMut(Request, Segments) -> Result<()>,
+    ) -> Result<()> {
+        let left = held_back::of(&self.world, &found.goal);
+        let request = self.completed(found);
+        match self.unsent.take((request, segments), left) {
+            Some((request, segments)) => sink(request, segments),
+            None => Ok(()),
         }
     }
 
@@ -320,14 +363,18 @@ impl Engine {
         Ok(())
     }
 
-    fn walked(&self, found: &Found) -> Result<(Segments, Vec<Worker>), NotYet> {
+    fn walked(&mut self, found: &Found) -> Result<(Segments, Vec<Worker>), NotYet> {
         if found.goal.end_ns <= found.goal.start_ns {
             return Ok(Default::default());
         }
         let mut settings = self.settings;
         // An incomplete request is explained as far as it is known.
         settings.no_more_records |= !found.request.complete;
-        walk::walk(&self.world, &found.goal, settings)
+        settings.most_steps = self.effort.for_request(&found.request);
+        let (segments, workers, steps) =
+            walk::walk(&self.world, &found.goal, settings, &mut self.astray)?;
+        self.effort.spend(&found.request, steps);
+        Ok((segments, workers))
     }
 
     /// The segments without work that is another request's own, and few of them.
@@ -436,19 +483,6 @@ impl Engine {
         self.world.forget_before(horizon_ns, held);
         self.ledger.forget(&self.world);
         self.detector.forget(&self.world, horizon_ns);
-    }
-}
-
-fn claimant(Found { request, goal, .. }: &Found) -> Claimant {
-    Claimant {
-        id: request.request_id,
-        parent: request.parent_request_id,
-        start_ns: goal.start_ns,
-        end_ns: goal.end_ns,
-        client: request.client.as_ref().map(|_| goal.client_process),
-        server: goal.server_process,
-        encloses: matches!(request.kind, Kind::Exec | Kind::Process | Kind::Stdio),
-        program: goal.child,
     }
 }
 

@@ -112,3 +112,60 @@ fn a_forked_worker_does_not_keep_what_is_past() {
     }
     assert!(most as u64 <= KEEP_EVENTS + 2 * FORGET_EVERY, "{most}");
 }
+
+/// Questions on many connections that nobody answers, and what their client does meanwhile: to tell each of them whole would take as many
+/// pieces as there are of both, multiplied.
+#[test]
+fn requests_that_are_cut_off_at_once_cost_no_more_than_events() {
+    const CONNECTIONS: u64 = 300;
+    const CALLS: u64 = 3_000;
+    let mut engine = Engine::new(1, 0, Rates::default());
+    engine.tell_every_piece();
+    let (mut cut, mut given_up) = (0, 0);
+    let mut sink = |request: Request, segments: Segments| {
+        if request.kind == Kind::Unix && !request.complete {
+            cut += 1;
+            let is_told = |of: &Told| of.detail.map(|id| segments.texts.get(id));
+            let too_many = segments.list.iter().any(|of| is_told(of) == Some(walk::TOO_MANY_STEPS));
+            given_up += u64::from(too_many);
+        }
+        Ok(())
+    };
+    let mut push = |ts_ns: u64, what: What| {
+        engine.push(&Event { ts_ns, cpu: 0, what }, &mut sink).unwrap();
+    };
+    for tid in [10, 20] {
+        push(0, What::Task { tid, tgid: tid, kthread: false, comm: "x".into() });
+    }
+    let pairs = (0..CONNECTIONS).map(|pair| (2 * pair + 1, 2 * pair + 2));
+    let answered = pairs.clone().flat_map(|(question, answer)| {
+        [(10, 1, question, 0), (20, 0, question, 0), (20, 1, answer, 0), (10, 0, answer, 0)]
+    });
+    let asked = pairs.flat_map(|(question, _)| [(10, 1, question, 10), (20, 0, question, 10)]);
+    let channel = |ino| Object { dev: 0, ino, type_bits: event::TYPE_UNIX };
+    let moves = answered.chain(asked).map(|(tid, nr, ino, offset)| {
+        let io = Io {
+            object: channel(ino),
+            fd: 3,
+            is_write: nr == 1,
+            offset,
+            bytes: 10,
+            reverse: Some(channel(if ino % 2 == 1 { ino + 1 } else { ino - 1 })),
+            empty: false,
+            unsent: crate::send_limit::SendLimit::default(),
+            socket: 0,
+        };
+        (tid, nr, Some(io))
+    });
+    let others = (0..CALLS).map(|_| (10, 39, None));
+    let mut at_ns = 1_000;
+    for (tid, nr, io) in moves.chain(others) {
+        let call = Call { io, ..Call::new(nr, (at_ns, at_ns + 10), 10) };
+        push(at_ns + 10, What::Call { tid, call: Box::new(call) });
+        at_ns += 20;
+    }
+    engine.finish(Some(at_ns), &mut sink).unwrap();
+    assert_eq!(cut, CONNECTIONS);
+    // There are 4,800 events, and two steps for each: enough for one or two.
+    assert!((CONNECTIONS - 3..CONNECTIONS).contains(&given_up), "{given_up}");
+}

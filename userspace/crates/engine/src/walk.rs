@@ -7,12 +7,15 @@
 //! has the steps and rules in order.
 
 mod accept;
+mod alike;
 mod arrivals;
+mod astray;
 mod futex_roles;
 mod goal;
 mod helpers;
 mod memory;
 mod messages;
+mod moves;
 mod names;
 mod off_cpu;
 mod on_cpu;
@@ -39,7 +42,11 @@ use crate::timeline::gallop::{count_before, last_before, latest_before};
 use crate::timeline::{
     Channel, Off, ProcessId, Thread, ThreadId, Transfer, Wake, Why, Work, World, IDLE,
 };
+pub use alike::alike;
+pub use astray::Astray;
+use astray::Trail;
 pub use goal::{Goal, Message, NotYet, Settings};
+use moves::Moves;
 use names::Names;
 use rpcprobe_model::{Category, Evidence, Rule, Segments, Side, TextId, Texts, Told};
 use state::{Attempts, Output, Raw, Search};
@@ -60,10 +67,11 @@ pub const HANDED_UNSEEN: &str = "handed over in memory, unseen";
 /// `phase` of what lies between the end of the read and the thread it was read for.
 pub const HAND_OVER: &str = "hand-over";
 
+/// `detail` of what is not explained.
+pub const TOO_MANY_STEPS: &str = "too many steps to explain";
+
 /// Limit of nested hand-offs that are followed; beyond it a wait is charged as one wait.
 const MAX_DEPTH: usize = 64;
-/// Steps spent on one request before the rest is given up as unattributed.
-const MAX_STEPS: usize = 4_000_000;
 
 /// Limit of the threads of a process that are checked for having run while another thread served other requests.
 const MOST_THREADS: usize = 64;
@@ -86,12 +94,15 @@ struct Walk<'w> {
     settings: Settings,
     /// The server's first read of the request.
     first_read: Option<Transfer>,
+    moves: Moves<'w>,
     /// What it says.
     output: Output,
     /// What it knows on its way back.
     search: Search,
-    /// What it learnt from ways that led nowhere.
+    /// What it learnt from ways that led nowhere; and what other walks have.
     attempts: Attempts,
+    trail: Trail,
+    astray: &'w mut Astray,
 }
 
 /// Where a step leads.
@@ -116,7 +127,7 @@ pub struct Worker {
     pub by_marks: bool,
 }
 
-/// The segments of a request, in order of time, and the thread of each.
+/// The segments of a request, in order of time, the thread of each, and how many steps that took.
 ///
 /// # Errors
 /// [`NotYet`]: try again when that thread has been heard of.
@@ -124,12 +135,17 @@ pub fn walk(
     world: &World,
     goal: &Goal,
     settings: Settings,
-) -> Result<(Segments, Vec<Worker>), NotYet> {
-    let (search, attempts) = (Search::default(), Attempts::default());
+    astray: &mut Astray,
+) -> Result<(Segments, Vec<Worker>, usize), NotYet> {
+    let (search, attempts, trail) = (Search::default(), Attempts::default(), Trail::default());
     let (first_read, output) = (reader::first_read(world, goal), Output::new());
-    let mut walk = Walk { world, goal, settings, first_read, output, search, attempts };
+    let moves = Moves::of(world, goal);
+    let mut walk =
+        Walk { world, goal, settings, first_read, moves, output, search, attempts, trail, astray };
     walk.run()?;
-    Ok(walk.into_segments())
+    let steps = walk.attempts.steps;
+    let (segments, workers) = walk.into_segments();
+    Ok((segments, workers, steps))
 }
 
 /// Whether two neighbours differ in nothing but time.
@@ -256,12 +272,17 @@ impl<'w> Walk<'w> {
         }
         let (mut thread, mut at_ns) = (self.goal.client, self.goal.end_ns);
         let mut joined_at = 0;
+        self.begin_trail();
         while at_ns > self.goal.start_ns {
-            if self.attempts.steps > MAX_STEPS {
-                self.give_up(thread, at_ns, "too many steps to explain");
+            if self.attempts.steps > self.settings.most_steps {
+                self.give_up(thread, at_ns, TOO_MANY_STEPS);
                 return Ok(None);
             }
             if self.is_astray() {
+                self.remember_astray(None);
+                return Ok(Some((thread, joined_at)));
+            }
+            if self.goes_astray(thread, at_ns) {
                 return Ok(Some((thread, joined_at)));
             }
             let step = self.step(thread, at_ns, 0)?;
@@ -339,6 +360,8 @@ impl<'w> Walk<'w> {
     /// One step back from `(thread, at_ns)`.
     fn step(&mut self, thread: ThreadId, at_ns: u64, depth: usize) -> Result<Step, NotYet> {
         self.attempts.steps += 1;
+        self.note_time(at_ns);
+        self.note_thread(thread);
         self.note_first_read(thread, at_ns);
         if depth > 0 && self.is_before_read(thread, at_ns) {
             return Ok(Step::Nowhere);

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::{Kind, Request, Segment};
+use crate::{Request, Segment};
 
 /// Ancestors looked at.
 const MOST_ANCESTORS: usize = 64;
@@ -21,9 +21,7 @@ struct Own<'a> {
 /// # Errors
 /// Says which two requests have the same work for their own, on which thread and when.
 pub fn check_exclusive(all: &[(Request, Vec<Segment>)]) -> Result<(), String> {
-    let own = all.iter().filter(|(request, _)| {
-        !matches!(request.kind, Kind::Exec | Kind::Process | Kind::Stdio) && request.complete
-    });
+    let own = all.iter().filter(|(request, _)| !request.kind.is_life() && request.complete);
     let by_id: HashMap<u64, &Request> =
         all.iter().map(|(request, _)| (request.request_id, request)).collect();
     let mut threads: BTreeMap<(u32, u32), Vec<Own<'_>>> = BTreeMap::new();
@@ -81,8 +79,8 @@ pub fn check_parents<'a>(all: impl IntoIterator<Item = &'a Request>) -> Result<(
         if end_ns(parent) < end_ns(child) && !child.detached {
             return said("ends after");
         }
-        let lives = matches!(parent.kind, Kind::Exec | Kind::Process | Kind::Stdio);
-        if let (Some(client), Some(server), false) = (&child.client, &parent.server, lives) {
+        let is_life = parent.kind.is_life();
+        if let (Some(client), Some(server), false) = (&child.client, &parent.server, is_life) {
             if client.pid != server.pid {
                 return said("is asked by another process than serves");
             }
@@ -116,6 +114,7 @@ fn related(by_id: &HashMap<u64, &Request>, a: &Request, b: &Request) -> bool {
 mod tests {
     use super::*;
     use crate::End;
+    use crate::Kind;
 
     fn request(request_id: u64, parent: Option<u64>, start_ns: u64, end_ns: u64) -> Request {
         let end = |pid| Some(End { pid, tid: pid, comm: "x".into() });

@@ -195,6 +195,11 @@ impl Kind {
     pub fn is_fallback(self) -> bool {
         matches!(self, Kind::Stdio | Kind::Process)
     }
+
+    /// Whether requests of the kind are programs' lives, which enclose what else is asked meanwhile.
+    pub fn is_life(self) -> bool {
+        matches!(self, Kind::Exec | Kind::Process | Kind::Stdio)
+    }
 }
 
 named! {

@@ -20,6 +20,7 @@ named! {
         Long = "a call moved more messages than are looked at",
         Busy = "two CPUs were at it at once",
         Forgotten = "there are more connections than can be followed",
+        Reopened = "it had ended, and another came between the same ends",
     }
 }
 

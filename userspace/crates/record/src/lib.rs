@@ -249,7 +249,7 @@ records! {
         held: u16,
         ino: u32,
     }
-    /// Addresses of a TCP or UDP channel, IPv4 as `::ffff:a.b.c.d`.
+    /// Addresses of a TCP or UDP channel, IPv4 as `::ffff:a.b.c.d`; `is_anew`: another connection than the last between them.
     struct RecChannel {
         hdr: RecHdr,
         channel: u64,
@@ -258,7 +258,7 @@ records! {
         from_port: u16,
         to_port: u16,
         object_type: u16,
-        pad: u16,
+        is_anew: u16,
     }
     /// Followed by `path_bytes` bytes of the name.
     struct RecUnixChannel { hdr: RecHdr, channel: u64, path_bytes: u32, object_type: u16, pad: u16 }

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use libbpf_rs::libbpf_sys;
+use libbpf_rs::{libbpf_sys, PrintLevel};
 
 use super::*;
+use crate::probe::opened::memory_bytes;
 
 static VERIFIER_LOGS: std::sync::Mutex<Vec<String>> = std::sync::Mutex::new(Vec::new());
 

@@ -261,6 +261,19 @@ proptest! {
         }
     }
 
+    /// What is known of other requests' walks makes no difference.
+    #[test]
+    fn each_walked_by_itself_requests_are_told_the_same(
+        numbers in numbers(),
+        timers in any::<bool>(),
+    ) {
+        let trace = simulate(numbers, timers);
+        let engine = || Engine::new(trace.cpus, trace.truth.start_ns, Rates::default());
+        let mut alone = engine();
+        alone.walk_alone();
+        prop_assert_eq!(explained_by(alone, &trace), explained_by(engine(), &trace));
+    }
+
     #[test]
     fn lost_events_under_load_do_not_unbalance_the_ledger(
         numbers in numbers(),

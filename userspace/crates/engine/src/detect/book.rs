@@ -81,11 +81,13 @@ impl Book {
         self.carried.0.get(&channel).is_some_and(|carries| carries.answers)
     }
 
+    /// Whether anything was found since it was taken last.
+    pub(super) fn has_found(&self) -> bool {
+        !(self.found.is_empty() && self.fallback.is_empty())
+    }
+
     /// Takes what was found and is asked for.
     pub(super) fn take_found(&mut self, world: &World) -> Vec<Found> {
-        if self.found.is_empty() {
-            return Vec::new();
-        }
         let mut found = std::mem::take(&mut self.found);
         found.retain(|found| self.gives(world, found));
         for found in &found {
@@ -105,9 +107,6 @@ impl Book {
     }
 
     pub(super) fn take_fallback(&mut self, world: &World) -> Vec<Found> {
-        if self.fallback.is_empty() {
-            return Vec::new();
-        }
         let mut fallback = std::mem::take(&mut self.fallback);
         fallback.retain(|found| self.gives(world, found));
         fallback

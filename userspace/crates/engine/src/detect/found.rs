@@ -2,6 +2,7 @@
 
 use crate::detect::causality::{Asking, Heard};
 use crate::event::{Object, TYPE_TCP, TYPE_UDP, TYPE_UNIX, TYPE_UNIX_DGRAM};
+use crate::ownership::claims::Claimant;
 use crate::timeline::retention::Held;
 use crate::timeline::{ProcessId, ThreadId, World};
 use crate::walk::Goal;
@@ -36,6 +37,21 @@ impl Found {
     /// One that was found by other things than messages.
     pub(super) fn without_channels(request: Request, goal: Goal) -> Found {
         Found { request, goal, channels: [None; 2], made_for: MadeFor::default() }
+    }
+
+    /// Who has the work of its walk.
+    pub(crate) fn claimant(&self) -> Claimant {
+        let Found { request, goal, .. } = self;
+        Claimant {
+            id: request.request_id,
+            parent: request.parent_request_id,
+            start_ns: goal.start_ns,
+            end_ns: goal.end_ns,
+            client: request.client.as_ref().map(|_| goal.client_process),
+            server: goal.server_process,
+            encloses: request.kind.is_life(),
+            program: goal.child,
+        }
     }
 
     /// Adds of whom and what it speaks.

@@ -42,6 +42,7 @@ impl Detect for Framed {
             Seen::Unit(unit) => self.unit(world, unit, book),
             Seen::Method(method) => self.method(world, method, book),
             Seen::FramingLost { channel, why } => self.framing_lost(world, channel, why, book),
+            Seen::Reopened { channel } => self.reopened(world, channel, book),
             Seen::Moved { io, .. } => self.decide(world, io.object, false, book),
             _ => {}
         }
@@ -121,6 +122,13 @@ impl Framed {
     fn framing_lost(&mut self, world: &World, channel: Object, why: GapWhy, book: &mut Book) {
         let Some(connection) = self.connection(channel) else { return };
         connection.gap(world, channel, Torn::Framing(why));
+        connection.decide(world, channel, false, book);
+    }
+
+    /// Another connection has come to be between a channel's ends: what is open was asked on the one before.
+    fn reopened(&mut self, world: &World, channel: Object, book: &mut Book) {
+        let Some(connection) = self.connection(channel) else { return };
+        connection.reopen(world);
         connection.decide(world, channel, false, book);
     }
 

@@ -178,7 +178,7 @@ impl HalfDuplex {
             }
         };
         let channel = world.channels.get(&object);
-        let first = channel.is_some_and(|c| c.first_write_ns == Some(bytes.enter_ns));
+        let first = channel.is_some_and(|c| c.first_since_connected_ns == Some(bytes.enter_ns));
         let mut turn = Turn {
             socket: io.socket,
             opened: channel.and_then(|channel| channel.connected).filter(|_| first),

@@ -63,6 +63,10 @@ enum Seen<'e> {
     },
     Unit(&'e Unit),
     Method(&'e Method),
+    /// Another connection has come to be between a channel's ends.
+    Reopened {
+        channel: Object,
+    },
     /// Where messages begin on a channel is not known any more.
     FramingLost {
         channel: Object,
@@ -167,6 +171,11 @@ impl Detector {
         self.book.causality.ids.next()
     }
 
+    /// Whether requests were found since they were taken last, be they asked for or not.
+    pub fn has_found(&self) -> bool {
+        self.book.has_found()
+    }
+
     /// Hands out what was found and is asked for. From then on their channels are known to carry requests.
     pub fn take_found(&mut self, world: &World) -> Vec<Found> {
         self.book.take_found(world)
@@ -213,6 +222,9 @@ impl Detector {
             }
             What::Unit(unit) => self.unit(world, unit),
             What::Method(method) => self.show(world, &Seen::Method(method)),
+            What::Channel { object, is_anew: true, .. } => {
+                self.show(world, &Seen::Reopened { channel: *object });
+            }
             What::Channel { object, .. } => {
                 let channel = world.channels.get(object);
                 if channel.is_some_and(|channel| channel.forgotten_ns == Some(event.ts_ns)) {

@@ -94,21 +94,24 @@ impl ClaimList {
         }
     }
 
-    /// Drops a request's claims that begin in `[from_ns, to_ns)`.
-    pub fn release(&mut self, (from_ns, to_ns): (u64, u64), id: u64) {
+    /// Drops a request's claims that begin in `[from_ns, to_ns)`; their number.
+    pub fn release(&mut self, (from_ns, to_ns): (u64, u64), id: u64) -> usize {
         let released = |c: &Claim| c.id == id && (from_ns..to_ns).contains(&c.start_ns);
         let (first, _) = self.first_after(from_ns);
-        let mut emptied = false;
+        let (mut emptied, mut count) = (false, 0);
         for chunk in self.chunks.range_mut(first..) {
             if chunk.first().is_some_and(|claim| claim.start_ns >= to_ns) {
                 break;
             }
+            let before = chunk.len();
             chunk.retain(|claim| !released(claim));
+            count += before - chunk.len();
             emptied |= chunk.is_empty();
         }
         if emptied {
             self.chunks.retain(|chunk| !chunk.is_empty());
         }
+        count
     }
 
     /// Takes out what lies before `horizon_ns`, in order.
@@ -179,7 +182,7 @@ mod tests {
         for number in 0..MANY {
             list.add(claim(number * 10, number * 10 + 10, number % 2));
         }
-        list.release((15, (MANY - 2) * 10), 1);
+        assert_eq!(list.release((15, (MANY - 2) * 10), 1) as u64, (MANY - 4) / 2);
         assert_eq!(all(&list).len() as u64, MANY - (MANY - 4) / 2);
         assert!(list.add(claim(30, 40, 7)) && !list.add(claim(10, 20, 7)));
         list.release((0, MANY * 10), 0);

@@ -59,6 +59,18 @@ pub struct Claims {
     pub inner: OfOpen,
     /// Leave out rule `claimed`: a request keeps work that another request has claimed already.
     pub left_out: bool,
+    settling: Settling,
+}
+
+/// What settling a request changed.
+#[derive(Debug, Default)]
+struct Settling {
+    added: usize,
+    released: usize,
+    /// It has some of another request's work, as one of the two was made for the other.
+    has_relatives: bool,
+    /// The requests whose work it has not.
+    kept_by: Vec<u64>,
 }
 
 impl Claims {
@@ -74,6 +86,7 @@ impl Claims {
         spent: impl Fn(ThreadId, u64, u64) -> Spent,
     ) -> Segments {
         self.claimants.insert(claimant.id, claimant);
+        self.settling = Settling::default();
         // Nearly always nobody else has any of it.
         let taken = segments.iter().zip(workers).position(|(segment, worker)| {
             shows(segment, worker.thread) == Shows::Work
@@ -104,10 +117,27 @@ impl Claims {
         Segments { list, texts }
     }
 
+    /// If the request that was settled last has left all claims as they were: the requests whose work its segments led
+    /// to. What is settled for it is settled for any other that has the same segments and is none of theirs either.
+    pub fn kept_by(&mut self) -> Option<Vec<u64>> {
+        let Settling { added, released, has_relatives, mut kept_by } =
+            std::mem::take(&mut self.settling);
+        kept_by.sort_unstable();
+        kept_by.dedup();
+        (added == released && !has_relatives).then_some(kept_by)
+    }
+
+    /// Enters a request that has the segments of the one that was settled last: whether these requests keep it from their
+    /// work, too.
+    pub fn is_kept(&mut self, claimant: Claimant, by: &[u64]) -> bool {
+        self.claimants.insert(claimant.id, claimant);
+        by.iter().all(|&other| !self.is_related(&claimant, other) && !self.adopts(&claimant, other))
+    }
+
     /// Work that a request turns out not to have.
     fn release(&mut self, thread: ThreadId, (from_ns, to_ns): (u64, u64), id: u64) {
         if let Some(claims) = self.threads.get_mut(&thread) {
-            claims.release((from_ns, to_ns), id);
+            self.settling.released += claims.release((from_ns, to_ns), id);
         }
     }
 
@@ -115,7 +145,9 @@ impl Claims {
     fn is_free(&mut self, claimant: &Claimant, segment: &Told, thread: ThreadId) -> bool {
         let (start_ns, end_ns) = (segment.start_ns, segment.end_ns());
         let claim = Claim { start_ns, end_ns, id: claimant.id, shared: segment.shared };
-        self.threads.entry(thread).or_default().add(claim)
+        let is_free = self.threads.entry(thread).or_default().add(claim);
+        self.settling.added += usize::from(is_free);
+        is_free
     }
 
     /// The same, of which others have some.
@@ -148,12 +180,16 @@ impl Claims {
             if by > 1 {
                 taken.shared = by;
             } else if self.left_out || self.related(claimant, claim.id) {
+                self.settling.has_relatives = true;
                 // The request that another was made for has it through that; a third one has it not.
                 if self.is_within(claimant, claim.id) {
                     let claims = self.threads.entry(thread).or_default();
                     claims.pass_on((from_ns, to_ns), claimant.id);
                 }
             } else {
+                if self.settling.kept_by.last() != Some(&claim.id) {
+                    self.settling.kept_by.push(claim.id);
+                }
                 taken = Told {
                     category: Category::QueueApp,
                     detail: Some(texts.add(OTHERS)),
@@ -186,24 +222,33 @@ impl Claims {
     /// and that lies within a request whose server asked it, counts as made for the first such request whose path
     /// leads through it.
     fn related(&mut self, claimant: &Claimant, other: u64) -> bool {
-        let encloses = |of: &Claimant| of.encloses;
-        if claimant.encloses || self.claimants.get(&other).is_some_and(encloses) {
+        if self.is_related(claimant, other) {
             return true;
         }
-        if claimant.id == other
+        let adopts = self.adopts(claimant, other);
+        if let Some(other) = self.claimants.get_mut(&other).filter(|_| adopts) {
+            other.parent = Some(claimant.id);
+        }
+        adopts
+    }
+
+    /// Whether it is known of one of the two that it was made for the other.
+    fn is_related(&self, claimant: &Claimant, other: u64) -> bool {
+        let encloses = |of: &Claimant| of.encloses;
+        claimant.encloses
+            || self.claimants.get(&other).is_some_and(encloses)
+            || claimant.id == other
             || self.is_for(other, claimant.id)
             || self.is_for(claimant.id, other)
-        {
-            return true;
-        }
-        let Some(other) = self.claimants.get_mut(&other) else { return false };
-        let within = claimant.start_ns <= other.start_ns && other.end_ns <= claimant.end_ns;
-        let asked = other.client.is_some() && other.client == claimant.server;
-        if other.parent.is_none() && within && asked {
-            other.parent = Some(claimant.id);
-            return true;
-        }
-        false
+    }
+
+    /// Whether nobody is known to have asked for the other, which lies within the request, and whose server asked it.
+    fn adopts(&self, claimant: &Claimant, other: u64) -> bool {
+        self.claimants.get(&other).is_some_and(|other| {
+            let within = claimant.start_ns <= other.start_ns && other.end_ns <= claimant.end_ns;
+            let asked = other.client.is_some() && other.client == claimant.server;
+            other.parent.is_none() && within && asked
+        })
     }
 
     fn is_for(&self, id: u64, ancestor: u64) -> bool {
@@ -332,6 +377,24 @@ mod tests {
         let parent = settle(&mut claims, claimant(1, None, 0, 100), vec![segment(10, 60, 1)], &[7]);
         let expected = [(10, 20, "user", 1), (20, 40, "user", 1), (40, 60, "user", 1)];
         assert_eq!(told(&parent), expected);
+    }
+
+    /// So what was settled for the second of many alike is settled for the others, but for those to whom the work belongs.
+    #[test]
+    fn what_leaves_all_claims_as_they_were_holds_for_others() {
+        let mut claims = Claims::default();
+        let settled = |claims: &mut Claims, id| {
+            let all = vec![segment(10, 20, 1), segment(20, 40, 2), segment(40, 50, 1)];
+            let segments = settle(claims, claimant(id, None, 0, 100), all, &[7, 7, 8]);
+            (told(&segments), claims.kept_by())
+        };
+        let (_, first) = settled(&mut claims, 1);
+        assert_eq!(first, None, "it claimed what it has");
+        let (second, kept_by) = settled(&mut claims, 2);
+        assert_eq!(kept_by.as_deref(), Some(&[1][..]));
+        assert!(claims.is_kept(claimant(3, None, 0, 100), &[1]));
+        assert_eq!(settled(&mut claims, 3), (second, Some(vec![1])));
+        assert!(!claims.is_kept(claimant(4, Some(1), 10, 50), &[1]), "the first's own");
     }
 
     /// Two that outlived the one they were made for.

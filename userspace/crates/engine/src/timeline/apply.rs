@@ -22,6 +22,7 @@ impl World {
             What::Waking { waker, wakee, flags, block } => {
                 let waker = self.thread_of_tid(*waker);
                 let wakee = self.thread_of_tid(*wakee);
+                self.traced_wakings += u64::from(self.thread(waker).traced);
                 self.waking(Wake { at_ns: ts_ns, waker, flags: *flags, block: *block }, wakee);
                 None
             }
@@ -148,10 +149,10 @@ impl World {
                 });
                 None
             }
-            What::Channel { object, name, ends } => {
+            What::Channel { object, name, ends, is_anew } => {
                 let channel = self.channels.entry(*object).or_default();
-                // It is named when it is new to the kernel side.
-                if channel.name.replace(name.as_ref().into()).is_some() {
+                // It is named when it is new to the kernel side, or another connection is.
+                if channel.name.replace(name.as_ref().into()).is_some() && !is_anew {
                     self.channels_forgotten += 1;
                     channel.begin_anew(*object, ts_ns);
                 }
@@ -244,6 +245,8 @@ impl World {
         };
         let prev = self.thread_of_tid(*prev);
         let next = self.thread_of_tid(*next);
+        self.traced_switches +=
+            [prev, next].map(|id| u64::from(self.thread(id).traced)).iter().sum::<u64>();
         self.check_switch_chain(event.cpu, prev, ts_ns);
         let why = match *state {
             _ if *preempt => Why::Preempted,

@@ -86,8 +86,9 @@ pub struct Channel {
     pub taken: Option<Question>,
     pub asked_for: Option<(Question, bool)>,
     pub sakes: VecDeque<Sake>,
-    /// The call by which its writer opened the connection, if it was seen.
+    /// The call by which its writer opened the connection, if it was seen; and when the first write since began.
     pub connected: Option<Opening>,
+    pub first_since_connected_ns: Option<u64>,
     /// The call by which its reader accepted the connection, if it was seen.
     pub accepted: Option<Opening>,
 }

@@ -126,6 +126,9 @@ pub struct World {
     pub losses: Losses,
     /// Switches of all threads are recorded, so a gap in a CPU's chain is a missed one.
     pub whole_machine: bool,
+    /// Context switches from and to traced threads (of one to another: two), and wake-ups by them.
+    pub traced_switches: u64,
+    pub traced_wakings: u64,
     /// Context switches that left no record; see `check_switch_chain`.
     pub missed_switches: u64,
     /// How often the framing of a stream was lost, by why.
@@ -194,6 +197,8 @@ impl World {
             work_sums: WorkSums::default(),
             losses: Losses::default(),
             whole_machine: true,
+            traced_switches: 0,
+            traced_wakings: 0,
             missed_switches: 0,
             framing_lost: BTreeMap::new(),
             channels_forgotten: 0,
@@ -228,10 +233,6 @@ impl World {
             return id;
         }
         self.add_thread(tid, tid, "?", self.now_ns, false)
-    }
-
-    pub fn is_traced_tid(&self, tid: u32) -> bool {
-        self.thread_by_tid(tid).is_some_and(|id| self.thread(id).traced)
     }
 
     /// The present owner of a tid, if known.

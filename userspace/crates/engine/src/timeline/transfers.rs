@@ -68,25 +68,24 @@ impl World {
             let channel = self.channels.entry(io.object).or_default();
             channel.note(io.is_write);
             channel.end = channel.end.max(transfer.to);
+            // A splice first had to get what it writes.
+            let gets = io.is_write && call.transfers().any(|io| !io.is_write);
+            let begun_ns = if gets { call.exit_ns } else { call.enter_ns };
             let openings = if io.is_write { &mut self.connected } else { &mut self.accepted };
             if let Some(opening) = openings.remove(&u64::from(io.socket)) {
-                let of = match io.is_write {
-                    true => &mut channel.connected,
-                    false => &mut channel.accepted,
-                };
-                *of = Some(opening);
-            }
-            if io.is_write {
-                // A splice first had to get what it writes.
-                let gets = call.transfers().any(|io| !io.is_write);
-                let begun_ns = if gets { call.exit_ns } else { call.enter_ns };
-                if channel.first_write_ns.is_none() {
-                    channel.first_write_ns = Some(begun_ns);
-                    let lost_ns = self.begin_lost_ns(io.object, io.reverse, io.offset);
-                    let channel = self.channels.entry(io.object).or_default();
-                    channel.maybe_written_ns =
-                        Some(lost_ns.map_or(begun_ns, |ns| ns.min(begun_ns)));
+                match io.is_write {
+                    true => {
+                        channel.connected = Some(opening);
+                        channel.first_since_connected_ns = Some(begun_ns);
+                    }
+                    false => channel.accepted = Some(opening),
                 }
+            }
+            if io.is_write && channel.first_write_ns.is_none() {
+                channel.first_write_ns = Some(begun_ns);
+                let lost_ns = self.begin_lost_ns(io.object, io.reverse, io.offset);
+                let channel = self.channels.entry(io.object).or_default();
+                channel.maybe_written_ns = Some(lost_ns.map_or(begun_ns, |ns| ns.min(begun_ns)));
             }
             let channel = self.channels.entry(io.object).or_default();
             let list = if io.is_write { &mut channel.writes } else { &mut channel.reads };

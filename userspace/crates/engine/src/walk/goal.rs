@@ -77,4 +77,16 @@ pub struct Settings {
     pub without: Option<Rule>,
     /// Whatever is otherwise put together is told piece by piece.
     pub every_piece: bool,
+    /// Steps spent on the request before the rest is given up.
+    pub most_steps: usize,
+    /// What is known of other requests' walks is not used.
+    pub alone: bool,
+}
+
+impl Settings {
+    /// As usual.
+    pub fn new(rates: Rates) -> Settings {
+        let (no_more_records, without, every_piece, alone) = (false, None, false, false);
+        Settings { rates, no_more_records, without, every_piece, most_steps: usize::MAX, alone }
+    }
 }

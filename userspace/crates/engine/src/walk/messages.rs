@@ -25,6 +25,7 @@ impl Walk<'_> {
             return None;
         }
         let ours = self.is_ours(call);
+        self.note_thread(write.thread);
         // Bytes of other messages matter only on the way back from a thread being explored.
         let returns = self.search.members.contains(&write.thread)
             && !self.search.members.contains(&thread)

@@ -54,6 +54,7 @@ impl<'w> Walk<'w> {
         // A wake-up that came before the switch-out found the thread on its way to sleep: its last
         // steps are its own, and what it crosses to is the moment of the wake-up.
         let edge_ns = wake.at_ns.clamp(self.goal.start_ns, woken_ns);
+        self.note_time(edge_ns);
 
         // A message of this request, or a thread already at work for it.
         if let Some(message) = message {
@@ -132,6 +133,7 @@ impl<'w> Walk<'w> {
         depth: usize,
     ) -> Result<Option<Step>, NotYet> {
         let mark = self.output.out.len();
+        self.note_thread(wake.waker);
         self.awake(thread, edge_ns, woken_ns)?;
         if let Some((t, ns)) = self.work_edge(off, wake.waker, edge_ns, depth)? {
             return Ok(Some(Step::Joined(t, ns)));
@@ -229,7 +231,8 @@ impl<'w> Walk<'w> {
         let (mut thread, mut at_ns) = (waker, woken_ns);
         // Paths meet where a thread comes back on its CPU.
         let mut visited = vec![(waker, woken_ns, through_read)];
-        while at_ns > self.goal.start_ns && self.attempts.steps <= MAX_STEPS && !self.is_astray() {
+        let most_steps = self.settings.most_steps;
+        while at_ns > self.goal.start_ns && self.attempts.steps <= most_steps && !self.is_astray() {
             if self.search.dead_ends.contains(&(thread, at_ns, self.search.through_read)) {
                 break;
             }

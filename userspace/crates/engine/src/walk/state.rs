@@ -95,6 +95,13 @@ impl Search {
         self.through_read = false;
         self.came_in = false;
     }
+
+    /// Whether nothing has been found out but who is a member.
+    pub(super) fn is_fresh(&self) -> bool {
+        let nowhere = self.dead_ends.is_empty() && self.crossed.is_empty();
+        let reads = self.expected.is_empty() && self.through.is_none();
+        nowhere && reads && !self.through_read && !self.came_in
+    }
 }
 
 /// What is known from ways back that did not come out in the client.

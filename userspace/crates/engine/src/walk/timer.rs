@@ -38,6 +38,7 @@ impl Walk<'_> {
         if !self.had_all(off.start_ns) || !ran_out && self.others_had_it(thread, off, |_| true) {
             return None;
         }
+        self.note_past();
         let (worker, worked_ns) = self.last_worked(of_process, off.start_ns)?;
         let from_ns = self.let_go_ns(worker, worked_ns)?.min(off.start_ns);
         let own = worker == thread && self.only_slept(thread, worked_ns, off);

@@ -260,36 +260,6 @@ impl Walk<'_> {
         { same }.position(|mark| self.of_goal(mark)).map(|at| first + at)
     }
 
-    /// The last of those threads that moved a message of the request, or one for its sake, up to `at_ns`; and the end of
-    /// that call.
-    pub(super) fn last_worked(
-        &self,
-        is_one: impl Fn(ThreadId) -> bool,
-        at_ns: u64,
-    ) -> Option<(ThreadId, u64)> {
-        let by_them = |moved: &&Transfer| moved.exit_ns <= at_ns && is_one(moved.thread);
-        let mut last: Option<(u64, ThreadId)> = None;
-        for message in &self.goal.messages {
-            let Some(channel) = self.world.channels.get(&message.object) else { continue };
-            for list in [&channel.reads, &channel.writes] {
-                let moved = Channel::overlapping(list, message.from, message.to);
-                let ends = moved.filter(by_them).map(|moved| (moved.exit_ns, moved.thread));
-                last = last.max(ends.max());
-            }
-        }
-        let asked = self.goal.messages.first()?;
-        let channel = self.world.channels.get(&asked.object)?;
-        let sakes =
-            channel.sakes.range(..count_before(&channel.sakes, |sake| sake.exit_ns <= at_ns));
-        let last_ns = last.map(|(ns, _)| ns);
-        let since = sakes.rev().take_while(|sake| Some(sake.exit_ns) > last_ns);
-        let mut since = since.filter(|sake| is_one(sake.thread));
-        since
-            .find(|sake| asked.from < sake.of.to && sake.of.from < asked.to)
-            .map(|sake| (sake.thread, sake.exit_ns))
-            .or(last.map(|(ns, thread)| (thread, ns)))
-    }
-
     /// Whether a mark moves messages of the request for whose sake this one is asked, as that is read and passed on in pieces.
     fn is_for_its_sake(&self, thread: ThreadId, mark: &Mark) -> bool {
         let own = self.own_mark(thread, mark.enter_ns);

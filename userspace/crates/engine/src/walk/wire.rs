@@ -4,6 +4,7 @@ use crate::event::Packet;
 use crate::walk::*;
 
 const HANDED: &str = "TCP hands the device the next packet";
+const LOST: &str = "taken for lost: TCP sends it again after this";
 const PACED: &str = "the device is still busy with the packet before";
 
 /// Limit of the packets of one connection that are searched as being under way at once.
@@ -97,7 +98,9 @@ impl Walk<'_> {
         (from_ns, to_ns): (u64, u64),
     ) {
         let awaited = self.packet_with(object, last, to_ns);
-        let again = awaited.is_some_and(|packet| packet.again);
+        // Of the last time, by whichever device: a router's sees it the first time then.
+        let again = self.packets_with(object, last, to_ns).find(|packet| packet.again);
+        let again_ns = again.map(|packet| packet.queued_ns);
         let received_ns = awaited.and_then(|packet| packet.received_ns).unwrap_or(to_ns);
         let received_ns = received_ns.clamp(from_ns, to_ns);
         let held = self.world.channels.get(&object).and_then(|channel| {
@@ -114,8 +117,13 @@ impl Walk<'_> {
                 Place::Forwarded => (Category::WireQdisc, "queued at a router's device"),
                 Place::Paced => (Category::WireQdisc, PACED),
                 Place::Handed => (Category::WireStack, HANDED),
-                Place::Link if again => (Category::WireLink, "under way, sent again"),
+                Place::Link if again_ns.is_some_and(|ns| ns <= start_ns) => {
+                    (Category::WireLink, "under way, sent again")
+                }
                 Place::Link => (Category::WireLink, "under way"),
+                Place::Elsewhere if again_ns.is_some_and(|ns| end_ns <= ns) => {
+                    (Category::WireStack, LOST)
+                }
                 Place::Elsewhere => (Category::WireStack, under_way),
             };
             self.wire_piece(thread, (start_ns, end_ns), category, detail, place);
@@ -168,11 +176,23 @@ impl Walk<'_> {
         true
     }
 
-    /// The packet, the last one sent by then, with that byte.
+    /// The packets, those sent by then and the last one first, with that byte.
+    fn packets_with(
+        &self,
+        object: Object,
+        byte: u64,
+        until_ns: u64,
+    ) -> impl Iterator<Item = &Packet> {
+        let channel = self.world.channels.get(&object);
+        let packets = channel.into_iter().flat_map(|channel| channel.packets.iter().rev());
+        packets.filter(move |packet| {
+            packet.from <= byte && byte < packet.end && packet.queued_ns <= until_ns
+        })
+    }
+
+    /// The last of them.
     fn packet_with(&self, object: Object, byte: u64, until_ns: u64) -> Option<Packet> {
-        let packets = &self.world.channels.get(&object)?.packets;
-        let mut with_it = packets.iter().rev().filter(|p| p.from <= byte && byte < p.end);
-        with_it.find(|packet| packet.queued_ns <= until_ns).copied()
+        self.packets_with(object, byte, until_ns).next().copied()
     }
 
     /// When the byte was received, if that is known.

@@ -25,7 +25,12 @@ impl Walk<'_> {
         else {
             return Ok(None);
         };
-        if ended_ns < woken_ns || queued_ns <= self.goal.start_ns {
+        if ended_ns < woken_ns {
+            return Ok(None);
+        }
+        self.note_time(queued_ns);
+        self.note_thread(queuer);
+        if queued_ns <= self.goal.start_ns {
             return Ok(None);
         }
         let mark = self.output.out.len();

@@ -161,7 +161,7 @@ impl Connection {
             let sent = Channel::find(&channel.writes, first).filter(|_| !exchange.linked);
             if let Some(sent) = sent {
                 exchange.linked = true;
-                let of_it = channel.first_write_ns == Some(sent.enter_ns);
+                let of_it = channel.first_since_connected_ns == Some(sent.enter_ns);
                 let opened = channel.connected.filter(|_| of_it);
                 let opened = opened.map(|opened| (opened.thread, opened.enter_ns));
                 let place = Some(Place { channels: [ends.0, ends.1], first });

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::detect::framed::exchange::{Bytes, Ended, Exchange, Torn};
 use crate::detect::framed::hand_over::Askers;
 use crate::detect::lifecycle::{Clock, Life, Patience};
-use crate::event::{Method, Object, Protocol, Unit};
+use crate::event::{GapWhy, Method, Object, Protocol, Unit};
 use crate::protocols::{End, Pairing, Place};
 use crate::timeline::{Channel, ProcessId, Transfer, World};
 use in_order::Order;
@@ -56,9 +56,13 @@ pub(super) struct Connection {
 
 impl Connection {
     pub(super) fn new(unit: &Unit) -> Connection {
+        Connection::between(unit.protocol, [unit.channel, unit.reverse])
+    }
+
+    fn between(protocol: Protocol, channels: [Object; 2]) -> Connection {
         Connection {
-            protocol: unit.protocol,
-            channels: [unit.channel, unit.reverse],
+            protocol,
+            channels,
             client: None,
             told: [0; 2],
             heard: [None; 2],
@@ -98,9 +102,7 @@ impl Connection {
         let told = self.told[index];
         if unit.protocol != self.protocol || told.saturating_sub(unit.from) > REUSED_BYTES {
             // Another connection of the same ends.
-            let (ended, resting) =
-                (std::mem::take(&mut self.ended), std::mem::take(&mut self.resting));
-            *self = Connection { ended, resting, ..Connection::new(unit) };
+            self.renew(Connection::new(unit));
             return self.unit(world, unit);
         }
         if unit.from < told {
@@ -183,11 +185,28 @@ impl Connection {
             // Answers to what has been asked by then are told; but more of it may be missing.
             self.open.values_mut().for_each(|exchange| exchange.doubted = Some(torn));
         } else {
-            self.tear(world, torn);
-            let open = std::mem::take(&mut self.open).into_values();
-            let asked: Vec<_> = open.filter(|exchange| !exchange.asked.is_empty()).collect();
-            self.end_torn(world, asked, torn);
+            self.end_open(world, torn);
         }
+    }
+
+    /// No answer to what is open will be known for one.
+    fn end_open(&mut self, world: &World, torn: Torn) {
+        self.tear(world, torn);
+        let open = std::mem::take(&mut self.open).into_values();
+        let asked: Vec<_> = open.filter(|exchange| !exchange.asked.is_empty()).collect();
+        self.end_torn(world, asked, torn);
+    }
+
+    /// It is another one between the same ends. Nobody answers what is open.
+    pub(super) fn reopen(&mut self, world: &World) {
+        self.end_open(world, Torn::Framing(GapWhy::Reopened));
+        self.renew(Connection::between(self.protocol, self.channels));
+    }
+
+    /// It is another one: nothing is left but what has ended.
+    fn renew(&mut self, other: Connection) {
+        let (ended, resting) = (std::mem::take(&mut self.ended), std::mem::take(&mut self.resting));
+        *self = Connection { ended, resting, ..other };
     }
 
     /// It is known who asks.

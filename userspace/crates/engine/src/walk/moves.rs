@@ -1,0 +1,49 @@
+//! The calls that moved a request's messages, looked up once for its walk.
+
+use crate::walk::*;
+
+/// Who moved messages of the request, and what was asked for its sake.
+pub(super) struct Moves<'w> {
+    /// The channel of its question.
+    asked: Option<&'w Channel>,
+    /// The end of each call, and its thread; in order.
+    calls: Vec<(u64, ThreadId)>,
+}
+
+impl<'w> Moves<'w> {
+    pub(super) fn of(world: &'w World, goal: &Goal) -> Moves<'w> {
+        let mut calls = Vec::new();
+        for message in &goal.messages {
+            let Some(channel) = world.channels.get(&message.object) else { continue };
+            for list in [&channel.reads, &channel.writes] {
+                let moved = Channel::overlapping(list, message.from, message.to);
+                calls.extend(moved.map(|moved| (moved.exit_ns, moved.thread)));
+            }
+        }
+        calls.sort_unstable();
+        let asked = goal.messages.first().and_then(|asked| world.channels.get(&asked.object));
+        Moves { asked, calls }
+    }
+}
+
+impl Walk<'_> {
+    /// The last of those threads that moved a message of the request, or one for its sake, up to `at_ns`; and the end of
+    /// that call.
+    pub(super) fn last_worked(
+        &self,
+        is_one: impl Fn(ThreadId) -> bool,
+        at_ns: u64,
+    ) -> Option<(ThreadId, u64)> {
+        let calls = self.moves.calls.iter().rev();
+        let last = { calls }.find(|(exit_ns, thread)| *exit_ns <= at_ns && is_one(*thread));
+        let (asked, sakes) = (self.goal.messages.first()?, &self.moves.asked?.sakes);
+        let sakes = sakes.range(..count_before(sakes, |sake| sake.exit_ns <= at_ns));
+        let last_ns = last.map(|(ns, _)| *ns);
+        let since = sakes.rev().take_while(|sake| Some(sake.exit_ns) > last_ns);
+        let mut since = since.filter(|sake| is_one(sake.thread));
+        since
+            .find(|sake| asked.from < sake.of.to && sake.of.from < asked.to)
+            .map(|sake| (sake.thread, sake.exit_ns))
+            .or(last.map(|(ns, thread)| (*thread, *ns)))
+    }
+}
