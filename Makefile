@@ -136,8 +136,9 @@ test-experiments: $(PACKAGE_VENV)/ready ## the reports' experiments only: that w
 		$(PACKAGE_VENV)/bin/pytest -p no:cacheprovider --import-mode=importlib experiments
 .PHONY: test-experiments
 
-# This machine's kernel and Debian's 6.1 and 6.12, as root. `test-kernels` installs no emulator, and says what it skips.
-vmtest: deps-vmtest test-kernels ## captures on stock kernels 6.1 and 6.12 under QEMU, beside this one (QUICK=1: fewer cases; ARGS=6.1)
+# This machine's kernel and Debian's 6.1 and 6.12, those for arm64, too, as root. `test-kernels` installs no emulator, and says
+# what it skips.
+vmtest: deps-vmtest test-kernels ## captures on stock kernels 6.1 and 6.12 (x86-64, arm64) under QEMU, beside this one (QUICK=1: fewer cases; ARGS=6.1)
 test-kernels: build $(PACKAGE_VENV)/ready
 	@for target in $(KERNEL_TARGETS); do $(MAKE) --no-print-directory -s -C $$target || exit; done
 	@$(SUDO) $(IN_PACKAGE) $(PACKAGE_VENV)/bin/python experiments/kernels/run.py \

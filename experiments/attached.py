@@ -56,9 +56,9 @@ def load(port, connections):
 
 
 @contextlib.contextmanager
-def attached(pids, directory):
+def attached(pids, directory, *options, rpcprobe=RPCPROBE):
     """A capture of these processes, in `directory`/capture, for as long as the block takes."""
-    words = [RPCPROBE, "attach", "-o", directory / "capture"]
+    words = [rpcprobe, "attach", *options, "-o", directory / "capture"]
     words += [word for pid in pids for word in ("-p", str(pid))]
     with open(directory / "said", "w") as said:
         probe = subprocess.Popen(words, stderr=said, stdout=subprocess.DEVNULL)

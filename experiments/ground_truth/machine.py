@@ -10,9 +10,17 @@ from pathlib import Path
 DIRTY_BYTES = 1 << 20
 
 
+class GivenUp(SystemExit):
+    """It cannot be run, and why. Ends the program with status 2 where nobody catches it."""
+
+    def __init__(self, why: str):
+        super().__init__(2)
+        self.why = why
+
+
 def give_up(message: str):
     print(f"run.py: {message}", file=sys.stderr)
-    sys.exit(2)
+    raise GivenUp(message)
 
 
 def tool(*argv: str | Path) -> str:

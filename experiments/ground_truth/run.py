@@ -11,36 +11,22 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import parquet
+import reduced
 import spike
 import table
 from capture import Sample, load_requests, switches_missed
 from cases import ALL, CASES, Case, title
+from inject import INJECT, inject
 from judge import failed, judge
-from machine import cpus_awake, give_up, mounted, tool
+from machine import cpus_awake, give_up, tool
 from truth import load_log
 
 HERE = Path(__file__).resolve().parent
-
-
-def run_target(argv: list, timeout_s: float) -> str | None:
-    """Why it failed, if it did."""
-    # In a group of its own, so that all of it can be ended.
-    child = subprocess.Popen([str(a) for a in argv], start_new_session=True)
-    try:
-        status = child.wait(timeout=timeout_s)
-    except BaseException as error:
-        os.killpg(child.pid, signal.SIGTERM)
-        child.wait()
-        if isinstance(error, subprocess.TimeoutExpired):
-            return "took too long"
-        raise
-    return f"ended with status {status}" if status != 0 else None
 
 
 def run_once(
@@ -51,10 +37,17 @@ def run_once(
     try:
         log, capture = folder / "log.csv", folder / "capture"
         requests = case.requests or case.times * options.requests
-        with mounted(folder, case.where) as place:
-            argv = [options.rpcprobe, "run", "--quiet", "-o", capture, "--", HERE / "inject"]
-            argv += ["-n", requests, "-t", transport, "-d", place, "-l", log, case.name]
-            why = run_target(argv, options.timeout)
+        program = [
+            options.rpcprobe,
+            "run",
+            "--quiet",
+            *options.options,
+            "-o",
+            capture,
+            "--",
+            INJECT,
+        ]
+        why = inject(case, transport, requests, folder, log, options.timeout, program)
         if why:
             return failed(case, transport, why), []
         found = load_requests(options.rpcprobe, capture, transport)
@@ -105,6 +98,19 @@ def parse() -> argparse.Namespace:
         "--parquet", metavar="DIR", help="write cases.parquet and requests.parquet to DIR"
     )
     parser.add_argument("--keep", metavar="DIR", help="keep logs and captures in DIR")
+    parser.add_argument(
+        "--option",
+        dest="options",
+        metavar="OPTION",
+        action="append",
+        default=[],
+        help="of rpcprobe run: --option=--direct-hooks; may be given several times",
+    )
+    parser.add_argument(
+        "--reduced",
+        action="store_true",
+        help="few requests, one capture of all, judged by shares: for kernels in emulation",
+    )
     parser.add_argument("--timeout", type=float, default=120, help="seconds a case may take")
     options = parser.parse_args()
     if options.tries < 1:
@@ -144,6 +150,8 @@ def main() -> int:
         give_up(f"cannot find {options.rpcprobe}: see --rpcprobe")
     tool("make", "-s", "-C", HERE)
 
+    if options.reduced:
+        return reduced.whole(runs, options)
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGHUP, stop)
     results, rows = [], []

@@ -17,9 +17,15 @@ LONG_CALL_NS = 20_000
 Row = dict[str, int]
 
 
-def load_log(path: Path) -> list[Row]:
+def read_log(path: Path) -> list[Row]:
+    """What is in a log."""
     with path.open(newline="") as file:
-        rows = [{key: int(value) for key, value in row.items()} for row in csv.DictReader(file)]
+        return [{key: int(value) for key, value in row.items()} for row in csv.DictReader(file)]
+
+
+def load_log(path: Path) -> list[Row]:
+    """And what follows from it."""
+    rows = read_log(path)
     add_queued(rows)
     nothing_ns = median(row.get("nothing_ns", 0) for row in rows)
     for row in rows:

@@ -3,7 +3,8 @@
 from statistics import median
 
 from cases import ATTACHED_AS, CASES, Case
-from judge import Observed, Verdict, complete_requests, share_found
+from judge import Verdict, share_found
+from observed import Observed, complete_requests
 
 # Copying as measured, over what is modelled of it. The model gives a long copy all of its call but what any call takes,
 # with the pages and buffers that the kernel finds meanwhile; a function that only copies takes less than that.

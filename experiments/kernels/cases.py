@@ -22,12 +22,14 @@ class Cause:
     each_ns: int | None = None
 
 
-# Ways of hooking: what rpcprobe always does, and beside that functions of the kernel themselves, or stacks.
+# Ways of capturing: with what rpcprobe always hooks, and beside that functions of the kernel themselves, or stacks; and
+# attached to what runs already.
 WAYS = {
     "none": (),
     "fentry": ("--direct-hooks", "--direct-by=fentry"),
     "kprobe": ("--direct-hooks", "--direct-by=kprobe"),
     "stacks": ("--stacks",),
+    "attach": ("--share",),
 }
 # How `doctor` and a capture name those that hook functions.
 ATTACHED_AS = {"fentry": "fentry+fexit", "kprobe": "kprobe+kretprobe"}
@@ -47,10 +49,20 @@ class Case:
     # All copying is seen where functions are hooked themselves; it is `long` where it takes most of a request.
     copies_seen: bool = False
     long: bool = False
+    # Packets are lost: the log of which requests had segments sent again.
+    losses: str | None = None
+    # It has cases of its own, which are told apart: those of ../ground_truth, in their reduced form.
+    ground_truth: bool = False
+    # A server that runs already, whose clients are not traced: a capture of their own.
+    attach: bool = False
     # Also with stacks.
     stacks: bool = False
     # Also in the short form: ways.
     quick: tuple[str, ...] = ()
+
+    @property
+    def over_sockets(self) -> bool:
+        return self.kind not in ("pipe", "shm")
 
 
 CASES = (
@@ -91,4 +103,10 @@ CASES = (
         quick=("none", "fentry"),
     ),
     Case("netem, 5 ms", "tcp", cause=Cause(("wire.qdisc", "wire.link"), each_ns=10_000_000)),
+    Case("netem, loss", "tcp", losses="loss.csv"),
+    Case("ground truth", "", ground_truth=True),
+    Case("attach, TCP", "tcp", attach=True),
+    Case("attach, HTTP/1", "http1", method="GET /asked", attach=True, quick=("attach",)),
+    Case("attach, Redis", "resp", attach=True),
+    Case("attach, gRPC", "http2", method="/greeter.Greeter/SayHello", attach=True),
 )

@@ -1,19 +1,18 @@
 """Whether a kernel's capture holds what the workloads did."""
 
-import json
-import subprocess
 import sys
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow.parquet
 from cases import ATTACHED_AS, SHARE_HIGH, SHARE_LOW, Case, Cause
+from losses import judge_losses
+from observed import Kernel, Observed, complete_requests, requests_of, tiles
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "ground_truth"))
+GROUND_TRUTH = Path(__file__).resolve().parent.parent / "ground_truth"
+sys.path.insert(0, str(GROUND_TRUTH))
 
-from truth import UNKNOWN, load_log  # noqa: E402
+from truth import UNKNOWN, read_log  # noqa: E402
 
 # Attached only when they are asked for, so not in every capture.
 ON_REQUEST = ("sw:cpu-clock", "task:", "task_file:")
@@ -29,74 +28,6 @@ class Verdict:
     # What was found; where it failed, why.
     note: str
     skipped: bool = False
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """What observe.py left of a kernel."""
-
-    doctor: dict
-    facts: dict
-
-
-@dataclass(frozen=True)
-class Observed:
-    """What observe.py left of a way of hooking."""
-
-    way: str
-    folder: Path
-    windows: dict[str, dict]
-    requests: list[dict]
-    # By request, in order.
-    segments: dict[int, list[dict]]
-    hooks: dict[str, str | None]
-    # Stacks that were taken, of sleeps and by the clock.
-    sleep_stacks: int
-    samples: int
-
-
-def read_segments(capture: Path) -> dict[int, list[dict]]:
-    columns = ["request_id", "seq", "start_ns", "duration_ns"]
-    columns += ["category", "detail", "evidence", "rule"]
-    table = pyarrow.parquet.read_table(capture / "segments.parquet", columns=columns)
-    of: dict[int, list[dict]] = defaultdict(list)
-    for segment in table.to_pylist():
-        of[segment["request_id"]].append(segment)
-    for segments in of.values():
-        segments.sort(key=lambda segment: segment["seq"])
-    return of
-
-
-def tiles(request: dict, segments: list[dict]) -> bool:
-    """Whether segments follow one another from the request's begin to its end."""
-    reached_ns = request["start_ns"]
-    for segment in segments:
-        if segment["start_ns"] != reached_ns or segment["duration_ns"] <= 0:
-            return False
-        reached_ns += segment["duration_ns"]
-    return reached_ns == request["start_ns"] + request["latency_ns"]
-
-
-def load_kernel(folder: Path) -> Kernel:
-    read = {name: json.loads((folder / f"{name}.json").read_text()) for name in ("doctor", "facts")}
-    return Kernel(**read)
-
-
-def load(rpcprobe: Path, way: str, folder: Path) -> Observed:
-    capture = folder / "capture"
-    argv = [str(rpcprobe), "requests", str(capture), "-n", "0", "--sort", "start", "--json"]
-    said = subprocess.run(argv, check=True, capture_output=True).stdout
-    manifest = json.loads((capture / "manifest.json").read_text())
-    return Observed(
-        way=way,
-        folder=folder,
-        windows={w["name"]: w for w in json.loads((folder / "windows.json").read_text())},
-        requests=json.loads(said)["requests"],
-        segments=read_segments(capture),
-        hooks={hook["name"]: hook["attached_as"] for hook in manifest["hooks"]},
-        sleep_stacks=manifest["counts"]["sleep_stacks"],
-        samples=manifest["counts"]["samples"],
-    )
 
 
 def judge_doctor(kernel: Kernel, observed: Observed) -> Verdict:
@@ -168,7 +99,7 @@ def share_found(observed: Observed, cause: Cause, requests: list[dict]) -> float
         injected_ns = cause.each_ns * len(requests)
         found = requests
     else:
-        rows = load_log(observed.folder / cause.log)
+        rows = read_log(observed.folder / cause.log)
         rows = [row for row in rows if row[cause.column] != UNKNOWN]
         injected_ns = sum(row[cause.column] for row in rows)
         spans = [(row["start_ns"], row["end_ns"]) for row in rows]
@@ -229,24 +160,29 @@ def judge_crosscheck(folder: Path) -> Verdict:
     return Verdict("bcc cross-check", not bad, "; ".join(bad) or note)
 
 
-def requests_of(observed: Observed, case: Case) -> list[dict]:
-    """Those of its kind that began while it ran."""
-    window = observed.windows[case.name]
-    begin_ns, end_ns = window["begin_ns"], window["end_ns"]
-    of_kind = (r for r in observed.requests if r["kind"] == case.kind)
-    return [r for r in of_kind if begin_ns <= r["start_ns"] < end_ns]
-
-
-def complete_requests(observed: Observed, case: Case) -> list[dict]:
-    return [r for r in requests_of(observed, case) if r["complete"]]
-
-
-def judge(observed: Observed, case: Case) -> Verdict:
+def not_run(observed: Observed, case: Case) -> Verdict | None:
+    """Why the workload has left nothing to judge, if so."""
     window = observed.windows[case.name]
     if why := window.get("skipped"):
         return Verdict(case.name, True, why, skipped=True)
     if why := window.get("failed"):
         return Verdict(case.name, False, f"the workload: {why}")
+    return None
+
+
+def told_evidence(kernel: Kernel, category: str) -> str:
+    """What doctor says the evidence of a category is."""
+    return next(c["evidence"] for c in kernel.doctor["categories"] if c["category"] == category)
+
+
+def judge(kernel: Kernel, observed: Observed, case: Case) -> Verdict:
+    if verdict := not_run(observed, case):
+        return verdict
+    if case.over_sockets and told_evidence(kernel, "queue.socket") == "none":
+        found = len(complete_requests(observed, case))
+        note = f"no requests over sockets here, as doctor says; {found} are told"
+        return Verdict(case.name, found == 0, note, skipped=found == 0)
+    window = observed.windows[case.name]
     requests = requests_of(observed, case)
     complete = [r for r in requests if r["complete"]]
     notes = [f"{len(complete)} of {window['requests']}"]
@@ -267,6 +203,8 @@ def judge(observed: Observed, case: Case) -> Verdict:
         problems.append(f"{gaps} do not tile")
     if case.method and (others := {r["method"] for r in complete} - {case.method}):
         problems.append(f"called {', '.join(sorted(map(str, others)))}")
+    if case.attach and (traced := sum(r["client"] is not None for r in complete)):
+        problems.append(f"{traced} have a client, which nobody traces")
     if case.told:
         category, begin = case.told
         told = sum(
@@ -276,9 +214,12 @@ def judge(observed: Observed, case: Case) -> Verdict:
         notes.append(f"{category} told in {told}")
         if 2 * told < len(complete):
             problems.append(f"{category}: {begin.strip()} told in {told} of {len(complete)} only")
-    of_functions = judge_functions(observed, case, complete)
-    notes += of_functions[0]
-    problems += of_functions[1]
+    more = [judge_functions(observed, case, complete)]
+    if case.losses:
+        more.append(judge_losses(observed, case, complete))
+    for of_these in more:
+        notes += of_these[0]
+        problems += of_these[1]
     if case.cause:
         share = share_found(observed, case.cause, complete)
         notes.append(f"{'+'.join(case.cause.categories)} {share:.2f} of injected")

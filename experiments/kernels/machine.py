@@ -2,12 +2,10 @@
 
 The kernel is taken out of its package, which is not installed. The guest has the host's files as its root:
 read-only, with an overlay in the guest's memory; what it shall leave behind it writes to one folder that
-both see. Nothing here needs root.
+both see. A guest of another processor has that one's programs over them. Nothing here needs root.
 """
 
 import gzip
-import re
-import shlex
 import shutil
 import subprocess
 import tempfile
@@ -15,11 +13,57 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-CACHE = HERE.parents[1] / ".cache" / "kernels"
+import arm64
+from packages import CACHE, newest, tool, unpack
 
-# Packages that depend on the newest kernel of a series.
-SERIES = {"6.1": "linux-image-amd64", "6.12": "linux-image-6.12-amd64"}
+HERE = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True)
+class Processor:
+    """What differs from one emulated processor to another."""
+
+    debian: str
+    emulator: str
+    emulator_package: str
+    machine: tuple[str, ...]
+    console: str
+    arguments: str = ""
+
+
+# Without tsc=reliable a 6.1 kernel reads hpet, about 1 us a look at the clock.
+AMD64 = Processor(
+    debian="amd64",
+    emulator="qemu-system-x86_64",
+    emulator_package="qemu-system-x86",
+    machine=("-cpu", "max"),
+    console="ttyS0",
+    arguments=" tsc=reliable",
+)
+# Signed return addresses by an algorithm of QEMU's own: that of the architecture takes most of the time of a boot.
+ARM64 = Processor(
+    debian="arm64",
+    emulator="qemu-system-aarch64",
+    emulator_package="qemu-system-arm",
+    machine=("-machine", "virt", "-cpu", "max,pauth-impdef=on"),
+    console="ttyAMA0",
+)
+
+
+@dataclass(frozen=True)
+class Stock:
+    """A series of Debian's kernels: the package that depends on its newest one, and the processor."""
+
+    package: str
+    processor: Processor = AMD64
+
+
+SERIES = {
+    "6.1": Stock("linux-image-amd64"),
+    "6.12": Stock("linux-image-6.12-amd64"),
+    "6.1-arm64": Stock("linux-image-arm64", ARM64),
+    "6.12-arm64": Stock("linux-image-6.12-arm64", ARM64),
+}
 
 # What a kernel begins a report of its own failure with (kernel/panic.c, lib/bug.c, arch/x86/kernel/dumpstack.c).
 DIED = ("Kernel panic", "kernel BUG at", "BUG: ", "Oops: ")
@@ -40,7 +84,6 @@ DISK_BYTES = 64 << 20
 DISK_REQUESTS_PER_S = 200
 
 TOOLS = {
-    "qemu-system-x86_64": "qemu-system-x86",
     "busybox": "busybox-static",
     "modprobe": "kmod",
     "depmod": "kmod",
@@ -59,51 +102,38 @@ class KernelDied(Exception):
     """The guest's kernel says on its console that it has failed: that may be the doing of what ran there."""
 
 
-class Unusable(Exception):
-    """This machine cannot boot the kernel: a tool or a package is missing."""
+def is_foreign(series: str) -> bool:
+    """Whether it is for another processor than this machine's."""
+    return series in SERIES and SERIES[series].processor is not AMD64
 
 
 @dataclass(frozen=True)
 class Kernel:
-    series: str
-    release: str
+    processor: Processor
     image: Path
     initramfs: Path
+    # A folder with files of the guest that are over the host's.
+    over: Path | None
 
 
-def tool(*argv: str | Path, cwd: Path | None = None, input: bytes | None = None) -> bytes:
-    done = subprocess.run([str(a) for a in argv], capture_output=True, cwd=cwd, input=input)
-    if done.returncode != 0:
-        raise Unusable(f"{shlex.join(map(str, argv))}: {done.stderr.decode().strip()}")
-    return done.stdout
-
-
-def missing_tools() -> list[str]:
-    """Packages of the tools that are not there."""
+def missing_tools(series: str) -> list[str]:
+    """Packages of the tools that a kernel takes and that are not there."""
+    processor = SERIES[series].processor
     path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-    return sorted({package for name, package in TOOLS.items() if not shutil.which(name, path=path)})
+    tools = {**TOOLS, processor.emulator: processor.emulator_package}
+    absent = {package for name, package in tools.items() if not shutil.which(name, path=path)}
+    return sorted(absent) + (arm64.missing() if is_foreign(series) else [])
 
 
-def newest_package(series: str) -> str:
-    said = tool("apt-cache", "show", "--no-all-versions", SERIES[series]).decode()
-    found = re.search(r"^Depends: *(linux-image-[^ ,]+)", said, re.MULTILINE)
-    if not found:
-        raise Unusable(f"{SERIES[series]} does not say which kernel it is for")
-    return found[1]
-
-
-def unpack(series: str) -> Path:
+def kernel_files(series: str) -> Path:
     """The folder with a kernel's files; downloads its package the first time."""
     folder = CACHE / series
     if (folder / "unpacked").exists():
         return folder
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    package = newest_package(series)
-    tool("apt-get", "-qq", "download", package, cwd=folder)
-    (archive,) = folder.glob("*.deb")
-    tool("dpkg", "-x", archive, folder)
-    archive.unlink()
+    processor = SERIES[series].processor.debian
+    unpack([newest(SERIES[series].package, processor)], processor, folder)
     release = release_of(folder)
     tool("/usr/sbin/depmod", "-b", folder, release)
     (folder / "unpacked").touch()
@@ -125,7 +155,7 @@ def module_files(folder: Path, release: str) -> list[Path]:
 
 def headers(series: str) -> Path:
     """The kernel's headers, in one tree, for what compiles in the guest; downloads their packages the first time."""
-    release = release_of(unpack(series))
+    release = release_of(kernel_files(series))
     tree = CACHE / series / "headers"
     if tree.exists():
         return tree
@@ -133,9 +163,7 @@ def headers(series: str) -> Path:
     packages = [common, f"linux-headers-{release}"]
     with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
         folder = Path(scratch)
-        tool("apt-get", "-qq", "download", *packages, cwd=folder)
-        for archive in folder.glob("*.deb"):
-            tool("dpkg", "-x", archive, folder)
+        unpack(packages, AMD64.debian, folder)
         merged = folder / "merged"
         merged.mkdir()
         # What is made for the processor goes over what all have.
@@ -145,7 +173,7 @@ def headers(series: str) -> Path:
     return tree
 
 
-def make_initramfs(folder: Path, release: str) -> Path:
+def make_initramfs(folder: Path, release: str, busybox: Path) -> Path:
     """busybox, the modules and `init`; made anew if these are younger."""
     archive = folder / "initramfs.gz"
     sources = (HERE / "init", Path(__file__), folder / "unpacked")
@@ -155,7 +183,7 @@ def make_initramfs(folder: Path, release: str) -> Path:
     shutil.rmtree(tree, ignore_errors=True)
     for name in ("bin", "proc", "sys", "dev", "modules"):
         (tree / name).mkdir(parents=True)
-    shutil.copy2(shutil.which("busybox") or "/bin/busybox", tree / "bin" / "busybox")
+    shutil.copy2(busybox, tree / "bin" / "busybox")
     shutil.copy2(HERE / "init", tree / "init")
     (tree / "init").chmod(0o755)
     order = []
@@ -174,10 +202,13 @@ def make_initramfs(folder: Path, release: str) -> Path:
 
 def prepare(series: str) -> Kernel:
     """The kernel and its initramfs, from the cache or made now."""
-    folder = unpack(series)
+    processor = SERIES[series].processor
+    folder = kernel_files(series)
     release = release_of(folder)
+    over = arm64.prepare() if is_foreign(series) else None
+    busybox = over / "bin/busybox" if over else Path(shutil.which("busybox") or "/bin/busybox")
     image = folder / "boot" / f"vmlinuz-{release}"
-    return Kernel(series, release, image, make_initramfs(folder, release))
+    return Kernel(processor, image, make_initramfs(folder, release, busybox), over)
 
 
 def last_words(console: Path) -> str:
@@ -211,14 +242,18 @@ def boot(kernel: Kernel, command: str, folder: Path, results: Path, timeout_s: f
     (results / "command").write_text(command + "\n")
     (results / "folder").write_text(str(folder))
     (results / "place").write_text(str(results))
+    (results / "layers").write_text("/over:/host" if kernel.over else "/host")
     share = "security_model=none,multidevs=remap"
-    argv = ["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2"]
+    processor = kernel.processor
+    argv = [processor.emulator, *processor.machine, "-accel", "tcg,thread=multi", "-smp", "2"]
     argv += ["-m", "2G", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
     argv += ["-monitor", "none", "-serial", "stdio", "-nic", "none"]
     argv += ["-kernel", str(kernel.image), "-initrd", str(kernel.initramfs)]
-    # Without tsc=reliable a 6.1 kernel reads hpet, about 1 us a look at the clock.
-    argv += ["-append", "console=ttyS0 quiet loglevel=4 panic=-1 tsc=reliable"]
+    arguments = f"console={processor.console} quiet loglevel=4 panic=-1{processor.arguments}"
+    argv += ["-append", arguments]
     argv += ["-virtfs", f"local,path=/,mount_tag=host,readonly=on,{share}"]
+    if kernel.over:
+        argv += ["-virtfs", f"local,path={kernel.over},mount_tag=over,readonly=on,{share}"]
     argv += ["-virtfs", f"local,path={results},mount_tag=results,{share}"]
     disk = results / "disk"
     with disk.open("wb") as file:

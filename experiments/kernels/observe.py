@@ -3,7 +3,8 @@
 `rpcprobe doctor` says.
 
 observe.py RPCPROBE FOLDER PLAN     PLAN: a JSON file, {"doctor": true or false,
-                                    "ways": {way: {"options": [...], "names": [workload...]}}, "crosscheck": a command}
+                                    "ways": {way: {"attach": true or false, "options": [...], "names": [workload...],
+                                    "truths": [case of the ground truth...; none: all]}}, "crosscheck": a command}
 
 Leaves in FOLDER: doctor.json, facts.json, what the kernel is, and for each way a folder with capture/, what
 workloads.py leaves there, or refused, what rpcprobe said instead; crosscheck, what that command printed, and
@@ -15,6 +16,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+
+import servers
 
 HERE = Path(__file__).resolve().parent
 
@@ -32,14 +35,17 @@ def examined(rpcprobe: str, folder: Path) -> int:
         return subprocess.run([rpcprobe, "doctor", "--json"], stdout=out).returncode
 
 
-def captured(rpcprobe: str, folder: Path, options: list[str], names: list[str]) -> int:
+def captured(
+    rpcprobe: str, folder: Path, options: list[str], names: list[str], truths: list[str]
+) -> int:
     """Runs the workloads; rpcprobe's status, or 0 if it refused to begin, which `refused` then tells."""
     folder.mkdir()
     argv = [rpcprobe, "run", "--quiet", "--share", *options, "-o", str(folder / "capture"), "--"]
     # Not Path(sys.executable): on the host that may be of a virtual environment.
     argv += ["/usr/bin/python3", str(HERE / "workloads.py"), str(folder), *names]
+    environment = {**os.environ, "TRUTHS": " ".join(truths)}
     with (folder / "said").open("w") as said:
-        status = subprocess.run(argv, stderr=said).returncode
+        status = subprocess.run(argv, stderr=said, env=environment).returncode
     said = (folder / "said").read_text()
     if status != 0 and not (folder / "windows.json").exists():
         (folder / "refused").write_text(said)
@@ -56,7 +62,11 @@ def main() -> int:
         print(f"observe.py: rpcprobe doctor ended with status {status}", file=sys.stderr)
         return status
     for way, what in plan.get("ways", {}).items():
-        status = captured(rpcprobe, folder / way, what["options"], what["names"])
+        if what["attach"]:
+            (folder / way).mkdir()
+            servers.captured(rpcprobe, folder / way, what["options"], what["names"])
+            continue
+        status = captured(rpcprobe, folder / way, what["options"], what["names"], what["truths"])
         if status != 0:
             return status
     if "crosscheck" in plan:

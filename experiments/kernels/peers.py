@@ -3,14 +3,19 @@
 
 peers.py serve-http ADDRESS PORT [FILE]          serves one connection; says "ready" when it listens
 peers.py serve-bytes ADDRESS PORT [SLEEP_MS]     likewise; sleeps so long before each answer
+peers.py serve-counting ADDRESS PORT             likewise; each answer says how many segments TCP has sent again for it
 peers.py ask-http|ask-bytes ADDRESS PORT REQUESTS
                                                  asks so many times, one after another
+peers.py ask-counting ADDRESS PORT REQUESTS LOG  asks serve-counting once more than that, and writes down of each but
+                                                 the last how many segments were sent again for it, by both
 
 With FILE the answer is its content, by sendfile().
 """
 
+import csv
 import os
 import socket
+import struct
 import sys
 import time
 from http.client import HTTPConnection
@@ -93,13 +98,54 @@ def ask_bytes(address: str, port: int, requests: str):
                 sys.exit("peers.py: a wrong answer")
 
 
+# struct tcp_info (include/uapi/linux/tcp.h): eight bytes, then 32 bits each.
+TOTAL_RETRANS = 8 + 23 * 4
+
+
+def sent_again(connection: socket.socket) -> int:
+    """Segments that TCP has sent again on a connection, by the kernel's count (tcpi_total_retrans)."""
+    info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TOTAL_RETRANS + 4)
+    return struct.unpack_from("=I", info, TOTAL_RETRANS)[0]
+
+
+def serve_counting(address: str, port: int):
+    with socket.create_server((address, port)) as listener:
+        print("ready", flush=True)
+        connection, _ = listener.accept()
+        with connection:
+            while len(receive(connection)) == BYTES:
+                connection.sendall(struct.pack("=I", sent_again(connection)).ljust(BYTES))
+
+
+def ask_counting(address: str, port: int, requests: str, log: str):
+    """A row a request: its stamps, and how many segments were sent again for it, by either end."""
+    counts, stamps = [], []
+    with socket.create_connection((address, port)) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for _ in range(int(requests) + 1):
+            of_client = sent_again(connection)
+            start_ns = time.monotonic_ns()
+            connection.sendall(bytes(BYTES))
+            answer = receive(connection)
+            stamps.append((start_ns, time.monotonic_ns()))
+            # By both before this request: the server looked as it answered, when its last answer had come.
+            counts.append(of_client + struct.unpack_from("=I", answer)[0])
+    with open(log, "w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(("start_ns", "end_ns", "sent_again"))
+        for (start_ns, end_ns), before, after in zip(stamps, counts, counts[1:], strict=False):
+            rows.writerow((start_ns, end_ns, after - before))
+
+
 def main():
     what, address, port, *more = sys.argv[1:]
     does = {
         "serve-http": serve_http,
         "serve-bytes": serve_bytes,
+        "serve-counting": serve_counting,
         "ask-http": ask_http,
         "ask-bytes": ask_bytes,
+        "ask-counting": ask_counting,
     }[what]
     does(address, int(port), *more)
 

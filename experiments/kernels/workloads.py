@@ -23,10 +23,12 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 TOP = HERE.parents[1]
 TARGETS = TOP / "targets"
-INJECT = TOP / "experiments" / "ground_truth" / "inject"
+GROUND_TRUTH = TOP / "experiments" / "ground_truth"
+INJECT = GROUND_TRUTH / "inject"
 PORT = 18310
 PATIENCE_S = 120
 NETEM_DELAY_MS = 5
+NETEM_LOSS_PERCENT = 5
 SLEEP_MS = 20
 
 
@@ -37,9 +39,8 @@ class Skipped(Exception):
 def run(*argv: object, **more: object) -> str:
     """What a program prints. By way of a file: a pipe to here would be one more channel under the probe."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
-        done = subprocess.run(
-            [str(a) for a in argv], stdout=out, stderr=errors, timeout=PATIENCE_S, **more
-        )
+        more.setdefault("timeout", PATIENCE_S)
+        done = subprocess.run([str(a) for a in argv], stdout=out, stderr=errors, **more)
         out.seek(0)
         errors.seek(0)
         if done.returncode != 0:
@@ -48,16 +49,25 @@ def run(*argv: object, **more: object) -> str:
         return out.read()
 
 
+def processor_of(program: str | Path) -> bytes:
+    """What an ELF file is for (e_machine, elf(5))."""
+    with open(program, "rb") as file:
+        return file.read(20)[18:]
+
+
 def present(*programs: str | Path):
-    """Skips the workload where one of them is not installed, or not built."""
+    """Skips the workload where one of them is not installed, or not built for the kernel's processor."""
     for program in programs:
-        if not shutil.which(str(program)):
+        found = shutil.which(str(program))
+        if not found:
             raise Skipped(f"{Path(program).name} is not there")
+        if processor_of(found) != processor_of("/proc/self/exe"):
+            raise Skipped(f"{Path(program).name} is not built for this processor")
 
 
 @contextmanager
-def served(*argv: object, ready: str | None = None, stop: int = signal.SIGTERM) -> Iterator[None]:
-    """A server, once it has said `ready` on its standard output or error."""
+def served(*argv: object, ready: str, stop: int = signal.SIGTERM) -> Iterator[int]:
+    """The process of a server, once it has said `ready` on its standard output or error."""
     server = subprocess.Popen(
         [str(a) for a in argv], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -67,7 +77,7 @@ def served(*argv: object, ready: str | None = None, stop: int = signal.SIGTERM) 
                 break
         else:
             raise RuntimeError(f"{argv[0]} did not become ready")
-        yield
+        yield server.pid
     finally:
         server.send_signal(stop)
         server.stdout.close()
@@ -148,6 +158,15 @@ def journal(folder: Path) -> int:
     return 60
 
 
+def ground_truth(folder: Path) -> int:
+    """Its cases, those of $TRUTHS or all, of which it leaves logs."""
+    present(INJECT, "mkfs.ext4")
+    names = os.environ.get("TRUTHS", "").split()
+    injects = (GROUND_TRUTH / "reduced.py", "inject", folder / "ground_truth", *names)
+    run(sys.executable, *injects, timeout=600)
+    return 0
+
+
 def http1(folder: Path) -> int:
     peers = HERE / "peers.py"
     with served(sys.executable, peers, "serve-http", "127.0.0.1", PORT, ready="ready"):
@@ -205,10 +224,14 @@ def within(namespace: str, *argv: object) -> list[object]:
     return ["nsenter", f"--net=/run/netns/{namespace}", "--", *argv]
 
 
-def netem(folder: Path) -> int:
-    """Messages of which each waits 5 ms in its sender's queue, both ways, between two network namespaces."""
+LEFT, RIGHT, RIGHT_ADDRESS = "rpk-left", "rpk-right", "10.78.0.2"
+
+
+@contextmanager
+def two_namespaces(*of_netem: str) -> Iterator[None]:
+    """Two network namespaces, with a link between them whose devices have netem, with these options, at both ends."""
     present("ip", "tc", "nsenter")
-    left, right, peers = "rpk-left", "rpk-right", HERE / "peers.py"
+    left, right = LEFT, RIGHT
     try:
         for name in (left, right):
             run("ip", "netns", "add", name)
@@ -216,19 +239,41 @@ def netem(folder: Path) -> int:
         for name, device, address in ((left, "v0", "10.78.0.1"), (right, "v1", "10.78.0.2")):
             run("ip", "-n", name, "address", "add", f"{address}/24", "dev", device)
             run("ip", "-n", name, "link", "set", device, "up")
-            delay = ("netem", "delay", f"{NETEM_DELAY_MS}ms")
             try:
-                run("tc", "-n", name, "qdisc", "add", "dev", device, "root", *delay)
+                run("tc", "-n", name, "qdisc", "add", "dev", device, "root", "netem", *of_netem)
             except RuntimeError as why:
                 raise Skipped(f"no netem: {why}") from why
-        serve = within(right, sys.executable, peers, "serve-bytes", "10.78.0.2", PORT)
-        with served(*serve, ready="ready"):
-            run(*within(left, sys.executable, peers, "ask-bytes", "10.78.0.2", PORT, 50))
+        yield
     finally:
         for name in (left, right):
             if Path("/run/netns", name).exists():
                 run("ip", "netns", "delete", name)
+
+
+def between_namespaces(what: str, *options: object):
+    """peers.py serve-WHAT in one of them, ask-WHAT in the other."""
+    peers = (sys.executable, HERE / "peers.py")
+    with served(*within(RIGHT, *peers, f"serve-{what}", RIGHT_ADDRESS, PORT), ready="ready"):
+        run(*within(LEFT, *peers, f"ask-{what}", RIGHT_ADDRESS, PORT, *options))
+
+
+def delayed(folder: Path) -> int:
+    """Messages of which each waits 5 ms in its sender's queue, both ways."""
+    with two_namespaces("delay", f"{NETEM_DELAY_MS}ms"):
+        between_namespaces("bytes", 50)
     return 50
+
+
+def lossy(folder: Path) -> int:
+    """Messages of which one in twenty is dropped by its sender's queue, both ways."""
+    with two_namespaces("loss", f"{NETEM_LOSS_PERCENT}%"):
+        between_namespaces("counting", 150, folder / "loss.csv")
+        dropped = {}
+        for name, device in ((LEFT, "v0"), (RIGHT, "v1")):
+            shown = json.loads(run("tc", "-n", name, "-s", "-j", "qdisc", "show", "dev", device))
+            dropped[name] = shown[0]["drops"]
+        (folder / "dropped.json").write_text(json.dumps(dropped))
+    return 151
 
 
 WORKLOADS: dict[str, Callable[[Path], int]] = {
@@ -257,7 +302,9 @@ WORKLOADS: dict[str, Callable[[Path], int]] = {
     "a sleep, 20 ms": sleep,
     "a mutex": injected("mutex", "pipe"),
     "fsync, ext4": journal,
-    "netem, 5 ms": netem,
+    "netem, 5 ms": delayed,
+    "netem, loss": lossy,
+    "ground truth": ground_truth,
 }
 
 

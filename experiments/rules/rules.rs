@@ -2,9 +2,11 @@
 //!
 //! Each capture is attributed once as it is, and once without each rule ([`Engine::leave_out`]). Printed is for each
 //! capture how much of the requests' time carries the rule, and how much of it is told otherwise without
-//! the rule; at the end, for each rule, over all captures. Each is attributed N times (1), and the least CPU time counts.
+//! the rule; at the end, for each rule, over all captures. Each is attributed N times (1), and the least CPU time counts. And once
+//! with each walk by itself ([`Engine::walk_alone`]), which must tell the same: else the exit status is 1.
 //!
 //! [`Engine::leave_out`]: rpcprobe::engine::Engine::leave_out
+//! [`Engine::walk_alone`]: rpcprobe::engine::Engine::walk_alone
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -15,9 +17,7 @@ use anyhow::{ensure, Context, Result};
 use rpcprobe::attribute::{self, Given, EVENTS, MANIFEST};
 use rpcprobe::capture::manifest::Manifest;
 use rpcprobe::laws::check_exclusive;
-use rpcprobe::model::{
-    check_conservation, Category, Evidence, Kind, Request, Rule, Segment, Segments,
-};
+use rpcprobe::model::{check_conservation, Category, Evidence, Request, Rule, Segment, Segments};
 
 /// What remains of the walk without any other rule: these cannot be left out.
 const GROUND: [Rule; 4] = [Rule::End, Rule::RunQueue, Rule::Charge, Rule::Lost];
@@ -66,6 +66,8 @@ struct Told {
     requests: u64,
     all_ns: u64,
     rows: Vec<Row>,
+    /// Requests that are told otherwise if each is walked by itself: there must be none.
+    otherwise_alone: usize,
 }
 
 fn thread_cpu_ns() -> Result<u64> {
@@ -104,11 +106,6 @@ fn attributed(dir: &Path, given: &Given<'_>, times: u32) -> Result<Answers> {
     Ok(answers)
 }
 
-/// Whether the request is a program's life, which encloses what else is asked meanwhile.
-fn is_life(request: &Request) -> bool {
-    matches!(request.kind, Kind::Exec | Kind::Process | Kind::Stdio)
-}
-
 /// The complete requests; programs' lives only where there is nothing else, so that no time counts twice.
 fn counted(answers: &Answers) -> impl Iterator<Item = &(Request, Vec<Segment>)> {
     let complete = || {
@@ -117,8 +114,8 @@ fn counted(answers: &Answers) -> impl Iterator<Item = &(Request, Vec<Segment>)> 
             .iter()
             .filter(|(request, _)| request.complete)
     };
-    let only_lives = complete().all(|(request, _)| is_life(request));
-    complete().filter(move |(request, _)| only_lives || !is_life(request))
+    let only_lives = complete().all(|(request, _)| request.kind.is_life());
+    complete().filter(move |(request, _)| only_lives || !request.kind.is_life())
 }
 
 /// Time of those segments.
@@ -178,6 +175,18 @@ fn compare(whole: &Answers, left: &Answers) -> Left {
     of.unattributed_ns = more(|segment| segment.category == Category::Unattributed);
     of.claimed_ns = more(|segment| segment.rule == Some(Rule::Claimed));
     of
+}
+
+/// How many requests are told otherwise if each is walked by itself.
+fn otherwise_alone(whole: &Answers, dir: &Path, given: &Given<'_>) -> Result<usize> {
+    let given = Given {
+        alone: true,
+        ..*given
+    };
+    let alone = attributed(dir, &given, 1)?;
+    let differ = |(a, b): &(&_, &_)| a != b;
+    let both = whole.requests.iter().zip(&alone.requests);
+    Ok(both.filter(differ).count() + whole.requests.len().abs_diff(alone.requests.len()))
 }
 
 fn share(part: f64, all: u64) -> f64 {
@@ -262,7 +271,15 @@ fn study(dir: &Path, times: u32, out: &mut impl Write) -> Result<Told> {
         requests,
         all_ns: all.ns,
         rows: Vec::new(),
+        otherwise_alone: otherwise_alone(&whole, dir, &given)?,
     };
+    if told.otherwise_alone > 0 {
+        writeln!(
+            out,
+            "EACH WALKED BY ITSELF, {} REQUESTS ARE TOLD OTHERWISE\n",
+            told.otherwise_alone
+        )?;
+    }
     for &rule in Rule::ALL {
         let carries = sum(&whole, |segment| segment.rule == Some(rule));
         let left = match GROUND.contains(&rule) {
@@ -483,5 +500,15 @@ fn main() -> Result<()> {
         .iter()
         .map(|dir| study(dir, times, &mut out))
         .collect::<Result<_>>()?;
-    conclude(&told, &mut out)
+    conclude(&told, &mut out)?;
+    let otherwise = told.iter().filter(|told| told.otherwise_alone > 0).count();
+    ensure!(
+        otherwise == 0,
+        "walks that are shared tell otherwise in {otherwise} captures"
+    );
+    writeln!(
+        out,
+        "Each walked by itself, all requests are told the same."
+    )?;
+    Ok(())
 }
