@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn of_what_was_never_seen_no_length_in_turns_is_likelier_than_another() {
-        let turn = |number| Some(crate::Turn { thread: 1, number });
+        let turn = |number| Some(crate::Turn { thread: 1, number, begun_ns: [0; crate::TURNS] });
         let of = |number| {
             Length::between(Step { ns: 0, turn: turn(0) }, Step { ns: 9, turn: turn(number) })
         };

@@ -1,45 +1,28 @@
 //! Parents of requests of which nothing else tells, by all requests of a server together.
 //!
 //! A server with several requests in its hands asks others for their sake, and where it goes on after a timer, or in another
-//! thread, nothing at that moment tells for which. But it does the same again and again: the times between its steps
-//! repeat. From these each child gets the parent with which the steps of all its requests are likeliest. The idea is that of
-//! TraceWeaver (Ashok et al., SIGCOMM 2024); the distributions here are histograms, and what is likeliest is
-//! looked for one child at a time, again and again, so that the cost is linear.
-//!
-//! The model: a request's children come one after the other, or some at once. The gaps from its receipt to its first child
-//! ([`density::Gap::First`]), from an answer to the next child ([`density::Gap::Next`]), between two that are asked at once
-//! ([`density::Gap::Beside`]) and from the last answer to its own ([`density::Gap::Last`]), each by whom the child asks, have a
-//! distribution of their own ([`density`]), and so has the number of children. Where one thread makes all steps, an event loop, a
-//! gap is measured in its turns, too: how often it asked what is ready in between. What is asked for nobody's sake comes at any
-//! time. The distributions are first those of the children whose parents are known; then of those, too, that got one from
-//! these. Where hardly any parents are known, nothing is told.
+//! thread, nothing at that moment tells for which. But it does the same again and again: from these each child gets the
+//! parent with which the steps of all its requests are likeliest. The idea is that of TraceWeaver (Ashok et al., SIGCOMM 2024).
+//! Where one thread makes all steps, an event loop, it works in an order, which tells the most ([`loops`]); elsewhere the times
+//! between the steps repeat ([`times`]).
 
 mod chain;
 mod density;
-
-use chain::{Chain, Model};
+mod loops;
+mod times;
 
 /// So many requests are looked at together: more need more memory, and the server may have changed.
 const AT_ONCE: usize = 1 << 14;
 /// Most requests served that are kept for children that are not found yet: of a server that seldom asks others.
 const MOST_SERVED: usize = 8 * AT_ONCE;
-/// Most candidates of a child; with more nothing is told. The cost is linear in them: with 17, 9 us a child, with 130, 50 us.
-const MOST_CANDIDATES: usize = 256;
-/// Most requests that a server has in its hands, or had a moment ago, for any to be looked at.
-const MOST_IN_HAND: usize = 1024;
 /// Most children of a request that gets more.
 const MOST_CHILDREN: usize = 64;
-/// Rounds over all children. In `experiments/trees` hardly any gets another parent in the ninth.
-const ROUNDS: usize = 8;
-/// How likely a parent has to be, of all that it may be and none. In `experiments/trees`, with 32 in flight, those between 0.5
-/// and 0.8 are right in a third.
-const LIKELY_ENOUGH: f64 = 0.8;
 /// Children whose parents are known and that have several candidates: so many, and so large a part of them has to be given
 /// those parents by the times alone, or none of the others is given one. In `experiments/trees` it is 89 to 99 %.
 const CHECKED: usize = 20;
 const AGREED_PART: f64 = 0.8;
-/// Of children, the part that may have no parent although all have one.
-const PARENTLESS_PART: f64 = 0.01;
+/// Turns of a loop whose begins are kept with a step.
+pub const TURNS: usize = 5;
 
 /// When a step of a request was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,6 +40,8 @@ pub struct Turn {
     pub thread: u32,
     /// How often the thread had asked what is ready.
     pub number: u64,
+    /// When it had the answer to that, the one before, and so on; 0 where that is not known.
+    pub begun_ns: [u64; TURNS],
 }
 
 /// A request that the server has served.
@@ -79,6 +64,14 @@ pub struct Made {
     pub heard: Step,
     /// The request for which it was made, if that is known.
     pub parent: Option<u64>,
+    /// That is only guessed.
+    pub guessed: bool,
+}
+
+impl Made {
+    fn is_firm(&self) -> bool {
+        self.parent.is_some() && !self.guessed
+    }
 }
 
 /// The parent of a request, by the times of all.
@@ -160,199 +153,14 @@ impl Family {
         }
         let until_ns = part.last().map_or(0, |made| made.asked.ns);
         let begun = self.served.partition_point(|served| served.received.ns <= until_ns);
-        self.assigned.extend(assign(&self.served[..begun], &part));
+        let served = &self.served[..begun];
+        let by_order = match self.threads {
+            Threads::One(_) => loops::assign(served, &part),
+            Threads::None | Threads::Several => None,
+        };
+        self.assigned.extend(by_order.unwrap_or_else(|| times::assign(served, &part)));
         let since_ns = self.made.first().map_or(u64::MAX, |made| made.asked.ns);
         self.served.retain(|served| served.answered.ns >= since_ns);
-    }
-}
-
-/// The parents of requests that were made one after the other, of those that the server had in its hands then, in the order
-/// of their receipt.
-fn assign(served: &[Served], made: &[Made]) -> Vec<Assigned> {
-    if made.iter().all(|made| made.parent.is_some()) {
-        return Vec::new();
-    }
-    let candidates = Candidates::new(served, made);
-    let mut state = State::new(served, made, &candidates);
-    for _ in 0..ROUNDS {
-        state.learn();
-        state.move_all();
-    }
-    state.learn();
-    match state.is_borne_out() {
-        true => state.likely_enough(),
-        false => Vec::new(),
-    }
-}
-
-/// Which requests each child may have been made for, as indices: those that were served all the while.
-struct Candidates {
-    all: Vec<u32>,
-    ends: Vec<usize>,
-}
-
-impl Candidates {
-    /// `served` in order of their receipt, `made` as they were asked.
-    fn new(served: &[Served], made: &[Made]) -> Candidates {
-        let (mut all, mut ends) = (Vec::new(), Vec::with_capacity(made.len()));
-        let mut in_hand: Vec<u32> = Vec::new();
-        let mut next = 0;
-        let mut tidied = 0;
-        for child in made {
-            while next < served.len() && served[next].received.ns <= child.asked.ns {
-                in_hand.push(next as u32);
-                next += 1;
-            }
-            if in_hand.len() > 2 * tidied + 16 {
-                in_hand.retain(|at| served[*at as usize].answered.ns >= child.asked.ns);
-                tidied = in_hand.len();
-            }
-            let begin = all.len();
-            if in_hand.len() <= MOST_IN_HAND {
-                let may_be = |at: &&u32| served[**at as usize].answered.ns >= child.heard.ns;
-                all.extend(in_hand.iter().filter(may_be).take(MOST_CANDIDATES + 1));
-            }
-            if all.len() - begin > MOST_CANDIDATES {
-                all.truncate(begin);
-            }
-            ends.push(all.len());
-        }
-        Candidates { all, ends }
-    }
-
-    fn of(&self, child: usize) -> &[u32] {
-        let begin = child.checked_sub(1).map_or(0, |before| self.ends[before]);
-        &self.all[begin..self.ends[child]]
-    }
-}
-
-/// What is assigned so far.
-struct State<'a> {
-    served: &'a [Served],
-    made: &'a [Made],
-    candidates: &'a Candidates,
-    /// The parent of each child, and whether it is known.
-    parents: Vec<Option<u32>>,
-    known: Vec<bool>,
-    /// The children of each that was served, and how likely these are: of what is assigned as it was last learned.
-    chains: Vec<Chain>,
-    scores: Vec<f64>,
-    model: Model,
-}
-
-impl<'a> State<'a> {
-    fn new(served: &'a [Served], made: &'a [Made], candidates: &'a Candidates) -> State<'a> {
-        let by_id: rustc_hash::FxHashMap<u64, u32> =
-            served.iter().enumerate().map(|(at, served)| (served.id, at as u32)).collect();
-        let parents: Vec<Option<u32>> =
-            made.iter().map(|made| by_id.get(&made.parent?).copied()).collect();
-        let known = made.iter().map(|made| made.parent.is_some()).collect();
-        let mut chains = vec![Chain::default(); served.len()];
-        for (child, parent) in parents.iter().enumerate() {
-            if let Some(parent) = parent {
-                chains[*parent as usize].insert(child as u32);
-            }
-        }
-        let scores = vec![0.0; served.len()];
-        State { served, made, candidates, parents, known, chains, scores, model: Model::default() }
-    }
-
-    /// Learns the distributions of what is assigned.
-    fn learn(&mut self) {
-        let mut model = Model::default();
-        for (served, chain) in self.served.iter().zip(&self.chains) {
-            if chain.len() <= MOST_CHILDREN {
-                chain.gaps(served, self.made, None, |gap, whom, length| {
-                    model.add(gap, whom, length)
-                });
-                model.count(chain.len());
-            }
-        }
-        let parentless = self.parents.iter().filter(|parent| parent.is_none()).count() as f64;
-        let since_ns = self.made.first().map_or(0, |made| made.asked.ns);
-        let until_ns = self.made.last().map_or(0, |made| made.asked.ns);
-        let some = PARENTLESS_PART * self.made.len() as f64;
-        model.parentless((parentless + some) / (1 + until_ns - since_ns) as f64);
-        model.settle();
-        for ((served, chain), score) in self.served.iter().zip(&self.chains).zip(&mut self.scores) {
-            *score = model.of_chain(served, self.made, chain, None);
-        }
-        self.model = model;
-    }
-
-    /// How much likelier all is with that child among that one's than without it.
-    fn gain(&self, child: u32, parent: u32) -> f64 {
-        let at = parent as usize;
-        let (served, chain) = (&self.served[at], &self.chains[at]);
-        if chain.len() > MOST_CHILDREN {
-            return f64::NEG_INFINITY;
-        }
-        match self.parents[child as usize] == Some(parent) {
-            true => self.scores[at] - self.model.without(served, self.made, chain, child),
-            false => self.model.of_chain(served, self.made, chain, Some(child)) - self.scores[at],
-        }
-    }
-
-    /// The likeliest parent, and how likely it is of all that it may be and none.
-    fn likeliest(&self, child: usize) -> (Option<u32>, f64) {
-        let mut best = (None, self.model.parentless_score());
-        let mut gains = Vec::with_capacity(1 + MOST_CANDIDATES);
-        gains.push(best.1);
-        for parent in self.candidates.of(child) {
-            let gain = self.gain(child as u32, *parent);
-            gains.push(gain);
-            if gain > best.1 {
-                best = (Some(*parent), gain);
-            }
-        }
-        (best.0, 1.0 / gains.iter().map(|gain| (gain - best.1).exp()).sum::<f64>())
-    }
-
-    /// Gives each child the parent that is the likeliest now.
-    fn move_all(&mut self) {
-        for child in (0..self.made.len()).filter(|child| !self.known[*child]).collect::<Vec<_>>() {
-            let (best, _) = self.likeliest(child);
-            let former = std::mem::replace(&mut self.parents[child], best);
-            if former == best {
-                continue;
-            }
-            if let Some(parent) = former {
-                self.chains[parent as usize].remove(child as u32);
-            }
-            if let Some(parent) = best {
-                self.chains[parent as usize].insert(child as u32);
-            }
-            for parent in [former, best].into_iter().flatten() {
-                let (served, chain) =
-                    (&self.served[parent as usize], &self.chains[parent as usize]);
-                self.scores[parent as usize] = self.model.of_chain(served, self.made, chain, None);
-            }
-        }
-    }
-
-    /// Whether the times give most of those children whose parents are known, and that have several candidates, those parents.
-    fn is_borne_out(&self) -> bool {
-        let several = |child: &usize| {
-            let known = self.parents[*child].filter(|_| self.known[*child]);
-            let among = self.candidates.of(*child);
-            known.is_some_and(|parent| among.len() > 1 && among.contains(&parent))
-        };
-        let (mut checked, mut agreed) = (0, 0);
-        for child in (0..self.made.len()).filter(several) {
-            checked += 1;
-            agreed += usize::from(self.likeliest(child).0 == self.parents[child]);
-        }
-        checked >= CHECKED && agreed as f64 >= AGREED_PART * checked as f64
-    }
-
-    fn likely_enough(&self) -> Vec<Assigned> {
-        let unknown = (0..self.made.len()).filter(|child| !self.known[*child]);
-        let assigned = unknown.filter_map(|child| {
-            let (parent, likely) = self.likeliest(child);
-            let parent = parent.filter(|_| likely >= LIKELY_ENOUGH)?;
-            Some(Assigned { child: self.made[child].id, parent: self.served[parent as usize].id })
-        });
-        assigned.collect()
     }
 }
 

@@ -278,7 +278,8 @@ impl Causality {
 
 /// A step of a thread, by a call that began or ended just then.
 pub(super) fn step(world: &World, thread: ThreadId, ns: u64) -> Step {
-    let turn = world.polls_at(thread, ns).map(|number| Turn { thread, number });
+    let turn = world.polls_at(thread, ns).filter(|number| *number > 0);
+    let turn = turn.map(|number| Turn { thread, number, begun_ns: world.polled(thread, number) });
     Step { ns, turn }
 }
 

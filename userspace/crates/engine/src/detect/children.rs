@@ -7,6 +7,7 @@ use crate::detect::found::Found;
 use crate::detect::ids::{as_ahead, Asked};
 use crate::timeline::retention::Held;
 use crate::timeline::{ProcessId, ThreadId, World};
+use rpcprobe_model::Certainty;
 
 /// Interval between two looks at those that wait for what may not come.
 const SWEEP_EVERY_NS: u64 = 20_000_000;
@@ -188,8 +189,9 @@ fn with_parent(
     let window = (request.start_ns, request.start_ns.saturating_add(request.latency_ns));
     let parent = causality.parent_of(world, judged, found.made_for.program, window);
     let served = parent.is_some_and(|(parent, _)| parent.serves);
-    if found.made_for.asking.is_some() && !served && !matches!(judged, Judged::Untold) {
-        found.made_for.orphan = true;
+    let asked = found.made_for.asking.is_some() && !matches!(judged, Judged::Untold);
+    found.made_for.orphan = asked && !served;
+    if asked && (!served || parent.is_some_and(|(_, certainty)| certainty == Certainty::Guessed)) {
         request.request_id = as_ahead(request.request_id);
     }
     if let Some((parent, certainty)) = parent {

@@ -10,6 +10,7 @@ use crate::detect::causality::{step, Asking, Causality};
 use crate::detect::found::Found;
 use crate::timeline::{ProcessId, World};
 use rpcprobe_assign::{Assigned, Family, Made, Step};
+use rpcprobe_model::Certainty;
 
 /// Of all processes that ask others while they serve.
 #[derive(Debug, Default)]
@@ -31,7 +32,8 @@ impl Families {
         let heard = found.made_for.heard.map(|heard| step(world, heard.thread, heard.exit_ns));
         let heard = heard.unwrap_or(Step { ns: found.goal.end_ns, turn: None });
         let asked = step(world, asking.thread(), asking.asked_ns());
-        let made = Made { id, whom: whom(world, &asking), asked, heard, parent };
+        let guessed = found.request.parent_certainty == Some(Certainty::Guessed);
+        let made = Made { id, whom: whom(world, &asking), asked, heard, parent, guessed };
         self.0.entry(asking.process()).or_default().makes(made);
     }
 

@@ -193,6 +193,17 @@ impl World {
         })
     }
 
+    /// When a thread had the answer as it asked what is ready for that time in number, for the time before, and so on; 0 where that
+    /// is not known.
+    pub(crate) fn polled<const COUNT: usize>(&self, id: ThreadId, number: u64) -> [u64; COUNT] {
+        let thread = self.thread(id);
+        let forgotten = thread.polls - thread.polled.len() as u64;
+        std::array::from_fn(|back| {
+            let at = number.checked_sub(forgotten + 1 + back as u64);
+            at.and_then(|at| thread.polled.get(usize::try_from(at).ok()?)).copied().unwrap_or(0)
+        })
+    }
+
     /// The last mark of a thread, if it has not rested since.
     pub(crate) fn last_unless_rested(&self, id: ThreadId, at_ns: u64) -> Option<(usize, &Mark)> {
         let thread = self.thread(id);

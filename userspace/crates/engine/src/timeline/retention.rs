@@ -40,6 +40,10 @@ fn give_back<T>(list: &mut VecDeque<T>) {
     }
 }
 
+/// Times at which a thread asked what is ready that are kept in any case: those before its last steps
+/// ([`rpcprobe_assign::Turn`]).
+const POLLS_KEPT: usize = 2 * rpcprobe_assign::TURNS;
+
 /// How long a connection without any transfer is remembered.
 const CONNECTION_RESTS_NS: u64 = 60_000_000_000;
 
@@ -50,6 +54,7 @@ impl World {
             let mut trimmed = trim(&mut thread.off, 1, |off| off.end_ns < horizon_ns);
             trimmed |= trim(&mut thread.calls, 1, |call| call.exit_ns < horizon_ns);
             trim(&mut thread.marks.list, 1, |mark| mark.exit_ns < horizon_ns);
+            trim(&mut thread.polled, POLLS_KEPT, |exit_ns| *exit_ns < horizon_ns);
             trim(&mut thread.marks.opens, 0, |enter_ns| *enter_ns < horizon_ns);
             trim(&mut thread.faults, 1, |span| span.end_ns < horizon_ns);
             trim(&mut thread.softirqs, 1, |span| span.end_ns < horizon_ns);
