@@ -147,7 +147,12 @@ def observe(kernel: str, options: argparse.Namespace) -> list[Line]:
 
     for plan in plans(selection, crosscheck(kernel, rpcprobe) if beside else None):
         if status := run(plan):
-            return [(" ".join(plan.get("ways", ())), Verdict("capture", False, last_said(status, folder)))]
+            return [
+                (
+                    " ".join(plan.get("ways", ())),
+                    Verdict("capture", False, last_said(status, folder)),
+                )
+            ]
     lines = judged(options, folder, selection)
     for way in selection:
         for again in range(1, TRIES):
