@@ -31,7 +31,7 @@ static __always_inline void look_for_steal(struct task_struct *task, u64 until_n
     if (since_ns && (s64)taken_ns < LEAST_STEAL_NS)
         return;
     seen->total_ns = total_ns;
-    if (!since_ns || (scope_target && !traced(task)))
+    if (!since_ns || (scope_target && !traced_state(task)))
         return;
     emit (rec_steal, r, now_ns) {
         r->hdr = (struct rec_hdr){.ts_ns = now_ns, .tid = task->pid, .kind = REC_STEAL};
