@@ -23,7 +23,10 @@ def copied_us(observed: Observed, case: Case) -> float:
 
 
 def ran(observed: Observed, case: Case) -> bool:
-    return "requests" in observed.windows.get(case.name, {})
+    """Whether there is anything to compare: where nothing tells of sockets, there is not."""
+    return "requests" in observed.windows.get(case.name, {}) and bool(
+        complete_requests(observed, case)
+    )
 
 
 def compare_copies(case: Case, plain: Observed, direct: list[Observed]) -> Verdict:
