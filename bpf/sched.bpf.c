@@ -99,6 +99,8 @@ int HOOK(on_sched_migrate_task, struct task_struct *task, int to_cpu)
     u64 now_ns = bpf_ktime_get_ns();
     emit (rec_migrate, r, now_ns) {
         r->hdr = (struct rec_hdr){.ts_ns = now_ns, .tid = task->pid, .kind = REC_MIGRATE};
+        /* Since 5.16 it lies in thread_info where that lies in the task (commit bcf9033e5449
+         * "sched: move CPU field back into thread_info if THREAD_INFO_IN_TASK=y"). */
         r->from_cpu =
             bpf_core_field_exists(task->thread_info.cpu) ? task->thread_info.cpu : task->cpu;
         r->to_cpu = to_cpu;
