@@ -41,7 +41,7 @@ CROSSCHECK = TOP / "experiments" / "crosscheck" / "crosscheck.py"
 GUEST_TIMEOUT_S = 900
 # On another processor's kernels: does all load there, and are requests found? With functions hooked only the cases that
 # show them.
-FOREIGN_WAYS = ("none", "kprobe", "attach")
+FOREIGN_WAYS = ("none", "fentry", "kprobe", "attach")
 # How functions were hooked, and what came of a case.
 Line = tuple[str, Verdict]
 # A boot that ends without a status, or by a stray breakpoint, is taken for the emulator's or this machine's doing, not the
@@ -86,7 +86,7 @@ def in_guest(series: str, argv: list[str], folder: Path, plan: dict) -> int:
     raise AssertionError("there is at least one boot")
 
 
-def judged(options: argparse.Namespace, folder: Path, selection: dict) -> list[Line]:
+def judged(options: argparse.Namespace, folder: Path, selection: dict, foreign: bool) -> list[Line]:
     """What came of each case, by way of hooking."""
     kernel, lines, by_way = load_kernel(folder), [], {}
     for way, cases in selection.items():
@@ -104,7 +104,7 @@ def judged(options: argparse.Namespace, folder: Path, selection: dict) -> list[L
             lines += [(way, verdict) for verdict in verdicts]
     if (folder / "crosscheck").exists():
         lines.append(("none", judge_crosscheck(folder)))
-    return lines + [("all", verdict) for verdict in compare(by_way)]
+    return lines + [("all", verdict) for verdict in compare(by_way, foreign)]
 
 
 def way_plan(way: str, names: list[str], truths: list[str] = ()) -> dict:
@@ -153,7 +153,7 @@ def observe(kernel: str, options: argparse.Namespace) -> list[Line]:
                     Verdict("capture", False, last_said(status, folder)),
                 )
             ]
-    lines = judged(options, folder, selection)
+    lines = judged(options, folder, selection, foreign)
     for number in range(1, TRIES):
         to_repeat = failed_cases(lines, selection)
         truths = {way: failed_names(lines, way) for way in to_repeat}
@@ -163,7 +163,7 @@ def observe(kernel: str, options: argparse.Namespace) -> list[Line]:
         }
         if not ways or run({"doctor": False, "ways": ways}):
             break
-        lines = judged_again(options, folder, number, lines, to_repeat)
+        lines = judged_again(options, folder, number, lines, to_repeat, foreign)
     return lines
 
 
@@ -183,7 +183,12 @@ def failed_cases(lines: list[Line], selection: dict) -> dict[str, list[Case]]:
 
 
 def judged_again(
-    options: argparse.Namespace, folder: Path, number: int, lines: list[Line], repeated: dict
+    options: argparse.Namespace,
+    folder: Path,
+    number: int,
+    lines: list[Line],
+    repeated: dict,
+    foreign: bool,
 ) -> list[Line]:
     """With what came of another run of these cases in place of what failed."""
     kernel, by_way = load_kernel(folder), {}
@@ -193,7 +198,7 @@ def judged_again(
             names = failed_names(lines, way)
             verdicts = judged_case(options, kernel, observed, case, names)
             lines = replaced(lines, way, verdicts)
-    return replaced(lines, "all", compare(by_way))
+    return replaced(lines, "all", compare(by_way, foreign))
 
 
 def judged_case(
