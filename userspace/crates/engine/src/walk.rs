@@ -9,6 +9,7 @@
 mod accept;
 mod alike;
 mod arrivals;
+mod asking;
 mod astray;
 mod futex_roles;
 mod goal;
@@ -43,6 +44,8 @@ use crate::timeline::{
     Channel, Off, ProcessId, Thread, ThreadId, Transfer, Wake, Why, Work, World, IDLE,
 };
 pub use alike::alike;
+use asking::Entered;
+pub use asking::{Asking, Begin};
 pub use astray::Astray;
 use astray::Trail;
 pub use goal::{Goal, Message, NotYet, Settings};
@@ -103,6 +106,8 @@ struct Walk<'w> {
     attempts: Attempts,
     trail: Trail,
     astray: &'w mut Astray,
+    asking: Option<&'w Asking>,
+    entered: Entered,
 }
 
 /// Where a step leads.
@@ -127,7 +132,17 @@ pub struct Worker {
     pub by_marks: bool,
 }
 
-/// The segments of a request, in order of time, the thread of each, and how many steps that took.
+/// What came of a walk.
+#[derive(Default)]
+pub struct Walked {
+    /// In order of time, and the thread of each.
+    pub segments: Segments,
+    pub workers: Vec<Worker>,
+    pub steps: usize,
+    pub begin: Option<Begin>,
+}
+
+/// The segments of a request. `asking`: what is known of how others were asked, if that may be used.
 ///
 /// # Errors
 /// [`NotYet`]: try again when that thread has been heard of.
@@ -136,16 +151,29 @@ pub fn walk(
     goal: &Goal,
     settings: Settings,
     astray: &mut Astray,
-) -> Result<(Segments, Vec<Worker>, usize), NotYet> {
+    asking: Option<&Asking>,
+) -> Result<Walked, NotYet> {
     let (search, attempts, trail) = (Search::default(), Attempts::default(), Trail::default());
     let (first_read, output) = (reader::first_read(world, goal), Output::new());
-    let moves = Moves::of(world, goal);
-    let mut walk =
-        Walk { world, goal, settings, first_read, moves, output, search, attempts, trail, astray };
+    let (moves, entered) = (Moves::of(world, goal), Entered::default());
+    let mut walk = Walk {
+        world,
+        goal,
+        settings,
+        first_read,
+        moves,
+        output,
+        search,
+        attempts,
+        trail,
+        astray,
+        asking,
+        entered,
+    };
     walk.run()?;
-    let steps = walk.attempts.steps;
+    let (steps, begin) = (walk.attempts.steps, walk.begin());
     let (segments, workers) = walk.into_segments();
-    Ok((segments, workers, steps))
+    Ok(Walked { segments, workers, steps, begin })
 }
 
 /// Whether two neighbours differ in nothing but time.
@@ -272,6 +300,7 @@ impl<'w> Walk<'w> {
         }
         let (mut thread, mut at_ns) = (self.goal.client, self.goal.end_ns);
         let mut joined_at = 0;
+        self.entered = Entered::default();
         self.begin_trail();
         while at_ns > self.goal.start_ns {
             if self.attempts.steps > self.settings.most_steps {
@@ -293,6 +322,9 @@ impl<'w> Walk<'w> {
                     self.search.through = None;
                     joined_at = self.output.out.len();
                     (thread, at_ns) = (t, ns);
+                    if self.enters(t, ns) {
+                        return Ok(None);
+                    }
                 }
                 Step::NoLock => return Ok(Some((thread, joined_at))),
                 Step::Nowhere => unreachable!("only while a waker is explored"),

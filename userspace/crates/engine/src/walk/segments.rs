@@ -45,6 +45,7 @@ impl Walk<'_> {
 
     /// Emits the rest of the request, from its start to `end_ns`, as `unattributed`.
     pub(super) fn give_up(&mut self, thread: ThreadId, end_ns: u64, why: &str) {
+        self.note_more();
         let start_ns = self.goal.start_ns;
         let category = Category::Unattributed;
         let detail = Some(self.output.names.texts.add(why));
