@@ -52,6 +52,7 @@ pub use goal::{Goal, Message, NotYet, Settings};
 use moves::Moves;
 use names::Names;
 use rpcprobe_model::{Category, Evidence, Rule, Segments, Side, TextId, Texts, Told};
+pub use segments::{Walked, Worker};
 use state::{Attempts, Output, Raw, Search};
 use turns::Turn;
 
@@ -120,26 +121,6 @@ enum Step {
     Nowhere,
     /// What was taken for a lock cannot have been one: see [`Walk::strict`].
     NoLock,
-}
-
-/// Whose time a segment shows.
-#[derive(Clone, Copy, Debug)]
-pub struct Worker {
-    pub thread: ThreadId,
-    /// It is one of the request's server.
-    pub serves: bool,
-    /// The thread's messages tell that it worked for the request; else only the way led there.
-    pub by_marks: bool,
-}
-
-/// What came of a walk.
-#[derive(Default)]
-pub struct Walked {
-    /// In order of time, and the thread of each.
-    pub segments: Segments,
-    pub workers: Vec<Worker>,
-    pub steps: usize,
-    pub begin: Option<Begin>,
 }
 
 /// The segments of a request. `asking`: what is known of how others were asked, if that may be used.

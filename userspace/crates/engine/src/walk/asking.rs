@@ -103,6 +103,11 @@ impl Asking {
         self.0.push(Known { goal: goal.clone(), entry, segments: begin, kept_by });
     }
 
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// What was told may not hold any more.
     pub(crate) fn forget(&mut self) {
         self.0.clear();
