@@ -373,7 +373,10 @@ impl World {
         self.record_opening(id, &call);
         self.record_transfers(id, &call);
         let thread = &mut self.threads[id as usize];
-        thread.polls += u64::from(waits(call.nr, None) == Waits::Readiness);
+        if waits(call.nr, None) == Waits::Readiness {
+            thread.polls += 1;
+            thread.polled.push_back((call.enter_ns, call.exit_ns));
+        }
         let process = &mut self.processes[thread.process as usize];
         if call.unfinished && call.nr == syscall::NR_EXIT_GROUP {
             // The others end inside whatever they were doing; the earliest call did it.

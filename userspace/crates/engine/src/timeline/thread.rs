@@ -155,6 +155,8 @@ pub struct Thread {
     pub rests: u64,
     /// How often it has asked what is ready.
     pub polls: u64,
+    /// The calls by which it did, those that are not forgotten: begin and end.
+    pub polled: VecDeque<(u64, u64)>,
     /// CPUs by time, to say where a segment ran: from when, which.
     pub cpus: VecDeque<(u64, u32)>,
 }
