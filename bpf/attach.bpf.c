@@ -26,7 +26,7 @@ int mark(struct bpf_iter__task *ctx)
     if (!task)
         return 0;
     u64 now_ns = bpf_ktime_get_ns();
-    struct task_state *state = traced(task);
+    struct task_state *state = traced_state(task);
     u32 tid = task->pid;
     bool is_new = !state;
     if (is_new) {
@@ -123,15 +123,15 @@ static __always_inline struct mid_life *mid_life_of(struct channel_key *key, voi
 
 /* Looks at what lies in the channel: if nothing has moved since the last look, nobody was about to
  * count what had moved before. */
-static __always_inline void look(struct mid_life *life, struct channel_bytes *bytes, s64 excess,
-                                 s64 unread)
+static __always_inline void look_at_channel(struct mid_life *life, struct channel_bytes *bytes,
+                                            s64 excess, s64 unread)
 {
     u64 moved = bytes->sent + bytes->received;
     if (unread < 0)
         return;
     excess -= unread;
     if (life->looked && life->moved == moved && life->excess == excess)
-        settle(bytes, life, excess);
+        settle_channel(bytes, life, excess);
     life->looked = 1;
     life->moved = moved;
     life->excess = excess;
@@ -276,8 +276,8 @@ int look_at_files(struct bpf_iter__task_file *ctx)
         struct mid_life *life = bpf_map_lookup_elem(&mid_lives, &key);
         if (!bytes || !life || !bytes->unsettled)
             return 0;
-        s64 excess = difference(bytes);
-        look(life, bytes, excess, unread_of_pipe((u64)inode));
+        s64 excess = read_difference(bytes);
+        look_at_channel(life, bytes, excess, unread_of_pipe((u64)inode));
     }
     if (type != OBJECT_SOCKET)
         return 0;
@@ -292,7 +292,7 @@ int look_at_files(struct bpf_iter__task_file *ctx)
     struct mid_life *life = bpf_map_lookup_elem(&mid_lives, &key);
     if (!bytes || !life || !bytes->unsettled)
         return 0;
-    s64 excess = difference(bytes);
-    look(life, bytes, excess, unread_of_unix((u64)sk));
+    s64 excess = read_difference(bytes);
+    look_at_channel(life, bytes, excess, unread_of_unix((u64)sk));
     return 0;
 }

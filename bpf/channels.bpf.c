@@ -60,6 +60,8 @@ __hidden __noinline s64 unread_of_moving(u64 sock_address)
 {
     struct sock *sk = (struct sock *)sock_address;
     struct unix_sock *unix_socket = (struct unix_sock *)sk;
+    /* From 6.17 on (commit f4e1fb04c123 "af_unix: Use cached value for SOCK_STREAM in
+     * unix_inq_len()"). */
     if (!bpf_core_field_exists(unix_socket->inq_len))
         return unread_in_queue(sk); /* inlined: verifiers forget functions that are never called */
     return READ(unix_sock, unix_socket, inq_len);

@@ -129,12 +129,13 @@ extern struct mid_lives_map {
 #define LEAST_EXCESS (-MOST_EXCESS)
 
 /* To be read before what lies in the channel: what moves in between then only widens a bound. */
-static __always_inline s64 difference(struct channel_bytes *bytes)
+static __always_inline s64 read_difference(struct channel_bytes *bytes)
 {
     return (s64)(bytes->sent - UNSETTLED_SENT) - (s64)(bytes->received - UNSETTLED_RECEIVED);
 }
 
-static __always_inline void settle(struct channel_bytes *bytes, struct mid_life *life, s64 excess)
+static __always_inline void settle_channel(struct channel_bytes *bytes, struct mid_life *life,
+                                           s64 excess)
 {
     if (__sync_val_compare_and_swap(&bytes->unsettled, 1, 0) != 1)
         return;
@@ -144,8 +145,8 @@ static __always_inline void settle(struct channel_bytes *bytes, struct mid_life 
 }
 
 /* At the end of a call. */
-static __always_inline void narrow(struct channel_bytes *bytes, struct channel_key *key,
-                                   bool is_write, s64 excess)
+static __always_inline void narrow_excess(struct channel_bytes *bytes, struct channel_key *key,
+                                          bool is_write, s64 excess)
 {
     struct mid_life *life = bpf_map_lookup_elem(&mid_lives, key);
     if (!life)
@@ -162,7 +163,7 @@ static __always_inline void narrow(struct channel_bytes *bytes, struct channel_k
         life->least = is_write ? LEAST_EXCESS : excess;
         life->most = is_write ? excess : MOST_EXCESS;
     } else if (life->least == life->most) {
-        settle(bytes, life, excess);
+        settle_channel(bytes, life, excess);
     }
 }
 

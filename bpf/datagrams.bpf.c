@@ -23,8 +23,8 @@ struct flows_map flows SEC(".maps");
 struct ports_map ports SEC(".maps");
 
 /* The first in the queue of a UDP socket that a traced thread reads from, by the socket's
- * identity(); without an sk_buff: the channel of the last one. Of a Unix socket only that it is
- * read.
+ * identify_socket(); without an sk_buff: the channel of the last one. Of a Unix socket only that it
+ * is read.
  */
 struct {
     __uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -84,9 +84,9 @@ static __always_inline void recognise_udp(struct sk_buff *skb, struct sock *sk, 
 static __always_inline void name_unix_channels(struct datagram *d, struct sock *from,
                                                struct sock *to)
 {
-    u64 sender = identity(from), receiver = identity(to);
-    d->channel = channel_number(mix(mix(0, sender), receiver));
-    d->reverse = channel_number(mix(mix(0, receiver), sender));
+    u64 sender = identify_socket(from), receiver = identify_socket(to);
+    d->channel = channel_number(mix_hash(mix_hash(0, sender), receiver));
+    d->reverse = channel_number(mix_hash(mix_hash(0, receiver), sender));
     d->object_type = OBJECT_UNIX_DGRAM;
 }
 
@@ -140,7 +140,7 @@ static __always_inline u64 last_of(struct sock *sk, u16 object_type)
 static __always_inline void look_at_head(struct sock *sk, u64 now_ns)
 {
     struct datagram d = {};
-    u64 key = identity(sk);
+    u64 key = identify_socket(sk);
     struct datagram *known = bpf_map_lookup_elem(&heads, &key);
     u64 former = known ? *(volatile u64 *)&known->skb : 0;
     struct sk_buff *skb = first_of(&((struct udp_sock *)sk)->reader_queue);
@@ -279,7 +279,7 @@ static __noinline void unix_sent(struct task_state *state, struct sock *to)
         return;
     if (is_new)
         name_unix(d.channel, (struct unix_sock *)from, (struct unix_sock *)to, OBJECT_UNIX_DGRAM);
-    number(state, &d, counted);
+    number_datagram(state, &d, counted);
     PUT(TABLE_DATAGRAMS, &datagrams, &key, &d);
     state->skb = key;
 }
@@ -288,7 +288,7 @@ static __noinline void unix_sent(struct task_state *state, struct sock *to)
  * hook's stack. */
 static __noinline void datagram_came(struct sock *sk, u16 object_type)
 {
-    u64 key = identity(sk);
+    u64 key = identify_socket(sk);
     struct datagram *head = bpf_map_lookup_elem(&heads, &key);
     bool is_accepted = key || object_type != OBJECT_UNIX_DGRAM;
     if (!head && is_accepted)
@@ -302,7 +302,7 @@ static __noinline void datagram_came(struct sock *sk, u16 object_type)
     datagram_arrived(sk, object_type);
 }
 
-static __always_inline int came(struct sock *sk)
+static __always_inline int note_arrival(struct sock *sk)
 {
     if (sk->sk_type == SOCK_STREAM) {
         if (sk->__sk_common.skc_state == TCP_LISTEN)
@@ -331,7 +331,7 @@ static __always_inline int came(struct sock *sk)
 SEC("tp_btf/sk_data_ready")
 int HOOK(on_sk_data_ready, struct sock *sk)
 {
-    return came(sk);
+    return note_arrival(sk);
 }
 
 /* Where that tracepoint lies in kernels that have it, from 6.3 on (commit 40e0b0908142 "net/sock:
@@ -339,7 +339,7 @@ int HOOK(on_sk_data_ready, struct sock *sk)
 SEC("fentry/sock_def_readable")
 int HOOK(on_sock_def_readable, struct sock *sk)
 {
-    return came(sk);
+    return note_arrival(sk);
 }
 
 /* The channels of a connected socket: false if it is none. */
@@ -385,7 +385,7 @@ __hidden __noinline void datagram_sent(struct task_state *state, struct sock *sk
     struct channel_bytes *counted = channel_state(d.channel, &is_new);
     set_bytes(&d, bytes);
     if (counted)
-        number(state, &d, counted);
+        number_datagram(state, &d, counted);
 }
 
 /* The same of a UDP socket that hears from one other only. */
@@ -410,7 +410,7 @@ __hidden __noinline void datagram_received(struct task_state *state, struct sock
     u16 object_type = socket_type(sk);
     if (!is_datagram(object_type))
         return;
-    u64 key = identity(sk);
+    u64 key = identify_socket(sk);
     struct datagram *head = bpf_map_lookup_elem(&heads, &key);
     struct datagram d = {};
     u64 thread = bpf_get_current_pid_tgid();
@@ -448,7 +448,7 @@ __hidden __noinline void datagram_received(struct task_state *state, struct sock
         .framed = d.object_type == OBJECT_UDP ? look_at_frames(counted, false) : LOOK_AWAY,
         .arrived_ns = d.has_offset ? 0 : d.arrived_ns,
     };
-    note(state, &moved);
+    note_transfer(state, &moved);
     if (head) {
         head->skb = 0;
         head->bytes = 0;
@@ -485,7 +485,7 @@ __hidden __noinline void settle_sender(struct task_state *state, struct pt_regs 
     if (bpf_probe_read_user(&name, 16, (void *)address) != 0)
         return;
     if (name.halves[0] == AF_INET) {
-        from.address[1] = mapped(name.words[1]);
+        from.address[1] = map_ipv4(name.words[1]);
     } else if (name.halves[0] == AF_INET6) {
         if (bpf_probe_read_user(&name, sizeof(name), (void *)address) != 0)
             return;

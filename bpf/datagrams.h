@@ -47,8 +47,8 @@ extern struct flows_map {
 
 static __always_inline u64 flow_key(const struct endpoint *from, u32 to_port, u32 net)
 {
-    u64 hash = mix(is_loopback(from) ? net : 0, from->address[0]);
-    return mix(mix(hash, from->address[1]), (u64)from->port << 16 | to_port);
+    u64 hash = mix_hash(is_loopback(from) ? net : 0, from->address[0]);
+    return mix_hash(mix_hash(hash, from->address[1]), (u64)from->port << 16 | to_port);
 }
 
 /* The only channel that datagrams for a port have come on. Least recently used. */
@@ -66,7 +66,7 @@ extern struct ports_map {
 
 static __always_inline u64 port_key(u32 port, u32 net)
 {
-    return mix(net, port);
+    return mix_hash(net, port);
 }
 
 /* What the headers of a UDP packet say. */
@@ -98,8 +98,8 @@ static __always_inline bool read_headers(struct sk_buff *skb, struct headers *h)
         h->fragment = ip.halves[2];
         header_bytes = (ip.bytes[0] & 15) * 4;
         h->from.address[0] = h->to.address[0] = 0;
-        h->from.address[1] = mapped(ip.words[3]);
-        h->to.address[1] = mapped(ip.words[4]);
+        h->from.address[1] = map_ipv4(ip.words[3]);
+        h->to.address[1] = map_ipv4(ip.words[4]);
     } else {
         if (bpf_probe_read_kernel(&ip, sizeof(ip), packet) != 0 || ip.bytes[0] >> 4 != 6)
             return false;
@@ -140,8 +140,8 @@ static __always_inline void name_channels(struct datagram *d, const struct endpo
                                           const struct endpoint *to, u32 net)
 {
     u64 namespace = is_loopback(to) || is_loopback(from) ? net : 0;
-    d->channel = direction(from, to, namespace);
-    d->reverse = direction(to, from, namespace);
+    d->channel = number_direction(from, to, namespace);
+    d->reverse = number_direction(to, from, namespace);
     d->object_type = OBJECT_UDP;
 }
 
@@ -169,12 +169,12 @@ static __always_inline struct channel_bytes *learn_channel(const struct datagram
 
 static __always_inline u64 fragments_key(u64 channel, u32 fragment)
 {
-    return mix(channel, fragment) | 1; /* no sk_buff has that address */
+    return mix_hash(channel, fragment) | 1; /* no sk_buff has that address */
 }
 
 /* Gives a datagram that leaves its number, and notes it as a transfer of the running call. */
-static __always_inline void number(struct task_state *state, struct datagram *d,
-                                   struct channel_bytes *counted)
+static __always_inline void number_datagram(struct task_state *state, struct datagram *d,
+                                            struct channel_bytes *counted)
 {
     d->offset = __sync_fetch_and_add(&counted->sent, (u64)d->bytes);
     d->has_offset = true;
@@ -187,7 +187,7 @@ static __always_inline void number(struct task_state *state, struct datagram *d,
         .flags = d->flags | SYSCALL_WRITE,
         .framed = d->object_type == OBJECT_UDP ? look_at_frames(counted, true) : LOOK_AWAY,
     };
-    note(state, &moved);
+    note_transfer(state, &moved);
 }
 
 /* A packet of a UDP socket is given to a device: in most cases inside the sender's own call.
@@ -215,7 +215,7 @@ static __always_inline bool datagram_leaves(struct sk_buff *skb, struct sock *sk
     struct channel_bytes *counted = learn_channel(d, &h, net);
     if (!counted)
         return false;
-    number(state, d, counted);
+    number_datagram(state, d, counted);
     /* What fragments are put together to is any of them. */
     bool whole = skb->len >= h.bytes + UDP_HEADER_BYTES;
     if (!whole)

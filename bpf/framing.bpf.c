@@ -131,12 +131,12 @@ __noinline int tell_line(struct framer *f)
     r->protocol = f->stream.protocol;
     r->pad = 0;
     if (f->message.line_bytes <= PIECE_BYTES)
-        output(r, __builtin_offsetof(struct rec_line, line) + f->message.line_bytes,
-               f->call.now_ns);
+        output_record(r, __builtin_offsetof(struct rec_line, line) + f->message.line_bytes,
+                      f->call.now_ns);
     return 0;
 }
 
-static __always_inline bool begin(struct framer *f)
+static __always_inline bool begin_at_message(struct framer *f)
 {
     f->at.skip = 0;
     f->trial.frames = f->trial.open_block = f->trial.ended_stream = f->trial.headers_stream =
@@ -196,7 +196,7 @@ static __always_inline bool find_buffers(struct framer *f, const struct task_sta
     return false;
 }
 
-static __always_inline void advance(struct framer *f, u64 bytes)
+static __always_inline void advance_cursor(struct framer *f, u64 bytes)
 {
     f->at.buffer += bytes;
     f->at.buffer_left -= bytes;
@@ -237,7 +237,7 @@ static __always_inline bool next_buffer(struct framer *f)
     return true;
 }
 
-static __always_inline void skip(struct framer *f, u64 bytes)
+static __always_inline void skip_bytes(struct framer *f, u64 bytes)
 {
     if (bytes > f->at.skip)
         bytes = f->at.skip;
@@ -254,7 +254,7 @@ static __always_inline void skip(struct framer *f, u64 bytes)
     f->at.skip -= bytes;
     if (block && !f->at.skip)
         f->message.state = HTTP2_FRAME;
-    advance(f, bytes);
+    advance_cursor(f, bytes);
 }
 
 static __always_inline bool read_head(struct framer *f, u64 bytes)
@@ -268,7 +268,7 @@ static __always_inline bool read_head(struct framer *f, u64 bytes)
     if (want > HEAD_BYTES ||
         bpf_probe_read_user(f->at.head + have, want, (void *)f->at.buffer) != 0)
         return false;
-    advance(f, want);
+    advance_cursor(f, want);
     f->at.have = have + want;
     return f->at.have < f->at.need || head_is_there(f);
 }
@@ -299,7 +299,7 @@ static __always_inline bool read_line(struct framer *f, u64 bytes)
             bpf_probe_read_user(f->line.line + at, got, (void *)f->at.buffer) == 0)
             f->message.line_bytes = at + got;
     }
-    advance(f, got);
+    advance_cursor(f, got);
     f->at.have = have + got > HEAD_BYTES ? HEAD_BYTES : have + got;
     f->at.line_read += got;
     return !whole || line_is_there(f, f->at.line_read);
@@ -309,7 +309,7 @@ struct steps {
     struct framer *framer;
 };
 
-static long step(u32 index, struct steps *steps)
+static long take_step(u32 index, struct steps *steps)
 {
     struct framer *f = steps->framer;
     if (!f->at.left)
@@ -322,7 +322,7 @@ static long step(u32 index, struct steps *steps)
     }
     u64 bytes = f->at.buffer_left < f->at.left ? f->at.buffer_left : f->at.left;
     if (f->at.skip) {
-        skip(f, bytes);
+        skip_bytes(f, bytes);
         if (f->at.skip || !f->at.left || !f->at.buffer_left)
             return 0;
         bytes = f->at.buffer_left < f->at.left ? f->at.buffer_left : f->at.left;
@@ -340,7 +340,7 @@ __noinline int go_through(struct framer *f, u32 most)
     struct steps steps = {.framer = f};
     if (!f)
         return 0;
-    u32 made = bpf_loop(most, step, &steps, 0);
+    u32 made = bpf_loop(most, take_step, &steps, 0);
     f->stream.why = made < most ? GAP_SENSELESS : GAP_LONG;
     if (f->at.left)
         f->stream.lost = 1;
@@ -357,7 +357,7 @@ static __always_inline bool is_between(struct framer *f)
  * supposed to be HTTP/2. */
 static __always_inline bool makes_sense(struct framer *f, bool first)
 {
-    if (!begin(f))
+    if (!begin_at_message(f))
         return false;
     f->trial.kind = first ? TRIAL_FIRST : TRIAL_AGAIN;
     f->stream.lost = 0;
@@ -372,7 +372,7 @@ static __always_inline bool makes_sense(struct framer *f, bool first)
 }
 
 /* The first bytes of the call into `head`. */
-static __always_inline void peek(struct framer *f)
+static __always_inline void peek_head(struct framer *f)
 {
     f->stream.protocol = PROTOCOL_UNKNOWN;
     next_head(f, 0, f->at.left < HEAD_BYTES ? f->at.left : HEAD_BYTES);
@@ -390,22 +390,22 @@ struct attempt {
     bool failed;
 };
 
-static long attempt(u32 index, struct attempt *attempt)
+static long attempt_claim(u32 index, struct attempt *attempt)
 {
     attempt->failed = __sync_val_compare_and_swap(&attempt->framer->busy, 0, 1);
     return !attempt->failed;
 }
 
 /* Global, as go_through() is. */
-__noinline int acquire(struct framer *f)
+__noinline int acquire_framer(struct framer *f)
 {
     struct attempt made = {.framer = f, .failed = true};
     if (f)
-        bpf_loop(MOST_WAITS, attempt, &made, 0);
+        bpf_loop(MOST_WAITS, attempt_claim, &made, 0);
     return !made.failed;
 }
 
-static __always_inline void release(struct framer *f)
+static __always_inline void release_framer(struct framer *f)
 {
     STORE_LAST(&f->busy, 0);
 }
@@ -422,7 +422,7 @@ struct search {
     u32 place; /* 0: none; or one more than the framer's, which is acquired */
 };
 
-static long seek(u32 index, struct search *search)
+static long seek_framer(u32 index, struct search *search)
 {
     u32 place = (u32)__sync_fetch_and_add(&framers_hand, 1) % most_framers;
     struct framer *f = bpf_map_lookup_elem(&framers, &place);
@@ -447,7 +447,7 @@ static __always_inline u32 seek_place(void)
         if (f && !__sync_val_compare_and_swap(&f->busy, 0, 1))
             return place + 1;
     }
-    bpf_loop(MOST_SOUGHT, seek, &search, 0);
+    bpf_loop(MOST_SOUGHT, seek_framer, &search, 0);
     return search.place;
 }
 
@@ -478,7 +478,7 @@ static __always_inline void take_away(struct framer *f)
 }
 
 /* Its next byte is the first of a stream. */
-static __always_inline void start(struct framer *f, u64 side)
+static __always_inline void start_stream(struct framer *f, u64 side)
 {
     __builtin_memset(&f->at, 0, sizeof(*f) - __builtin_offsetof(struct framer, at));
     f->stream.side = side;
@@ -499,7 +499,7 @@ static __noinline struct framer *make_framer(u64 channel, u64 side)
     if (!f)
         return 0;
     take_away(f);
-    start(f, side);
+    start_stream(f, side);
     struct channel_bytes *bytes = bpf_map_lookup_elem(&channels, &channel);
     u16 framed = bytes ? bytes->framed[side & 1] : 0;
     if (framed && framed != FRAMED_ANEW) { /* in the middle of its life */
@@ -510,14 +510,14 @@ static __noinline struct framer *make_framer(u64 channel, u64 side)
         f->stream.lost = !f->stream.fresh && f->stream.protocol != PROTOCOL_UNKNOWN &&
                          f->stream.protocol != PROTOCOL_OTHER;
         if (f->stream.fresh)
-            begin(f);
+            begin_at_message(f);
     }
     f->used = 1;
     f->channel = channel;
     /* Before it can be found: a CPU held up in between (an interrupt, a hypervisor) would let the
      * stream's first call wait in vain. Only the hand can take it away meanwhile, which passes by
      * what is in use; whoever finds it sees that from its channel. */
-    release(f);
+    release_framer(f);
     long error = ADD(TABLE_FRAMERS, &framer_places, &key, &place);
     if (error) /* another CPU was quicker, or there is no room */
         __sync_val_compare_and_swap(&f->channel, channel, 0);
@@ -542,7 +542,7 @@ static __always_inline struct framer *framer_of(u64 channel, u64 side)
 
 /* What comes back, on a channel whose own first bytes do not tell. Its framer is not acquired: were
  * this CPU held up meanwhile, the answer would find it taken and be lost. Global likewise. */
-__noinline int expect(u64 channel, u64 side, u32 protocol)
+__noinline int expect_answers(u64 channel, u64 side, u32 protocol)
 {
     struct framer *f = framer_of(channel, side);
     if (!f)
@@ -580,7 +580,7 @@ static __always_inline void take_expected(struct framer *f)
     f->stream.lost = !f->stream.fresh;
     f->stream.piece_begin = f->stream.fresh;
     f->stream.noted = 0;
-    begin(f);
+    begin_at_message(f);
 }
 
 /* The calls of a channel in order; what lies between two of them was never seen. */
@@ -653,7 +653,7 @@ static __always_inline bool find_begin(struct framer *f, const struct task_state
     const struct socket_transfer *t = &state->socket;
     u64 side = !(t->flags & SYSCALL_WRITE);
     u8 former = f->stream.protocol;
-    peek(f);
+    peek_head(f);
     u8 known = protocol_of(f, !attaching && !former && !f->stream.tries);
     /* Only what is older than the capture can have a begin that nobody has seen. */
     bool frames = attaching && !former && http2_plausible(f->at.head, true);
@@ -667,7 +667,7 @@ static __always_inline bool find_begin(struct framer *f, const struct task_state
         f->stream.protocol = PROTOCOL_HTTP2;
         f->trial.kind = TRIAL_SERVER;
         f->stream.lost = 0;
-        begin(f);
+        begin_at_message(f);
         if (!follow_server(f))
             pass_over(f, t, side);
         return false;
@@ -684,15 +684,15 @@ static __always_inline bool find_begin(struct framer *f, const struct task_state
     f->stream.after_gap = f->stream.piece_gap = !known || former;
     f->stream.lost = 0;
     f->stream.followed = 1;
-    begin(f);
+    begin_at_message(f);
     if (known == PROTOCOL_HTTP2) {
         f->stream.piece_begin = 1;
         if (f->stream.role == UNIT_FROM_CLIENT)
             next_head(f, HTTP2_PREFACE, HTTP2_PREFACE_BYTES);
     }
     if (known && !answers_tell(known) && f->stream.role == UNIT_FROM_CLIENT) {
-        expect(t->reverse, side, known);
-        expect(t->reverse, !side, known);
+        expect_answers(t->reverse, side, known);
+        expect_answers(t->reverse, !side, known);
     }
     return true;
 }
@@ -719,12 +719,12 @@ static __always_inline void look_at(struct framer *f, const struct task_state *s
                f->at.skip == f->message.total && f->stream.role == UNIT_FROM_SERVER) {
         /* The answer to HEAD speaks of a body that does not come. */
         u64 body = f->at.skip;
-        peek(f);
+        peek_head(f);
         if (http1_response(f->at.head, f->at.have))
             body = 0;
         find_buffers(f, state, regs);
         f->stream.protocol = PROTOCOL_HTTP1;
-        begin(f);
+        begin_at_message(f);
         f->at.skip = body;
     }
     if (f->stream.protocol == PROTOCOL_OTHER)
@@ -747,7 +747,7 @@ static __always_inline void look_at_datagram(struct framer *f, const struct task
     bool status_known;
     if (former == PROTOCOL_OTHER || !find_buffers(f, state, regs))
         return;
-    peek(f);
+    peek_head(f);
     f->stream.protocol = former;
     if (f->at.have < ONCRPC_LEAST_BYTES ||
         !oncrpc_message(f->at.head, f->at.have, &f->message.id, &type, f->message.numbers,
@@ -759,8 +759,8 @@ static __always_inline void look_at_datagram(struct framer *f, const struct task
     }
     if (type == UNIT_REQUEST && former != PROTOCOL_ONCRPC) {
         f->stream.role = UNIT_FROM_CLIENT;
-        expect(t->reverse, side, PROTOCOL_ONCRPC);
-        expect(t->reverse, !side, PROTOCOL_ONCRPC);
+        expect_answers(t->reverse, side, PROTOCOL_ONCRPC);
+        expect_answers(t->reverse, !side, PROTOCOL_ONCRPC);
     }
     f->stream.protocol = PROTOCOL_ONCRPC;
     f->message.unit = t->end - t->bytes;
@@ -789,7 +789,7 @@ __hidden __noinline void follow_frames(struct task_state *state, struct pt_regs 
     struct framer *f = framer_of(t->channel, side);
     if (!f)
         return;
-    if (!acquire(f)) {
+    if (!acquire_framer(f)) {
         /* The next call finds the gap, but there may be none. */
         count_refused(TABLE_FRAMERS);
         emit_gap(t->channel, t->reverse, t->end - t->bytes, gap_of(f, t->object_type, GAP_BUSY),
@@ -798,13 +798,13 @@ __hidden __noinline void follow_frames(struct task_state *state, struct pt_regs 
     }
     if (f->channel != t->channel || f->stream.side != side) {
         count_refused(TABLE_FRAMERS); /* it has become another's since it was found */
-        release(f);
+        release_framer(f);
         return;
     }
     if (!f->used)
         f->used = 1;
     if (t->framed == LOOK_ANEW)
-        start(f, side);
+        start_stream(f, side);
     f->call.reverse = t->reverse;
     f->call.object_type = t->object_type;
     f->call.now_ns = sys->hdr.ts_ns;
@@ -817,5 +817,5 @@ __hidden __noinline void follow_frames(struct task_state *state, struct pt_regs 
         look_at(f, state, regs);
     if (f->stream.noted < 1 + (f->stream.protocol != PROTOCOL_UNKNOWN))
         note_framer(f, t, side);
-    release(f);
+    release_framer(f);
 }

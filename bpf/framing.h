@@ -129,7 +129,7 @@ static __always_inline u32 be32(const u8 *bytes)
 }
 
 /* Next comes a header of so many bytes (of which `have` are there). */
-static __always_inline void collect(struct framer *f, u8 need)
+static __always_inline void collect_header(struct framer *f, u8 need)
 {
     f->at.mode = MODE_HEAD;
     f->at.need = need;
@@ -139,7 +139,7 @@ static __always_inline void next_head(struct framer *f, u8 state, u8 need)
 {
     f->message.state = state;
     f->at.have = 0;
-    collect(f, need);
+    collect_header(f, need);
 }
 
 static __always_inline void next_line(struct framer *f, u8 state)

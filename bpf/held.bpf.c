@@ -13,7 +13,7 @@ volatile u64 sockets_holding;
  * What keeps the unsent bytes, and at least how many they are, as tcp_write_xmit() and
  * tcp_nagle_check() (net/ipv4/tcp_output.c) would find at this moment.
  */
-static __always_inline u16 held(struct tcp_sock *tcp)
+static __always_inline u16 find_held(struct tcp_sock *tcp)
 {
     u32 unsent_bytes = tcp->write_seq - tcp->snd_nxt, packet_bytes = tcp->mss_cache;
     if (!unsent_bytes)
@@ -40,7 +40,8 @@ static __always_inline u16 held(struct tcp_sock *tcp)
     return HELD(why, shift, unsent_bytes);
 }
 
-__hidden __noinline void hold(struct sock *sk, struct tcp_sock *tcp, struct socket_transfer *moved)
+__hidden __noinline void note_held(struct sock *sk, struct tcp_sock *tcp,
+                                   struct socket_transfer *moved)
 {
     if (!(moved->flags & SYSCALL_WRITE) || tcp->write_seq == tcp->snd_nxt)
         return;
@@ -54,7 +55,7 @@ __hidden __noinline void hold(struct sock *sk, struct tcp_sock *tcp, struct sock
             __sync_fetch_and_add(&sockets_holding, 1);
     }
     /* They may have left before they were noted. */
-    moved->held = held(tcp);
+    moved->held = find_held(tcp);
     if (moved->held == HELD_NOT)
         let_go(key);
 }

@@ -35,4 +35,4 @@ static __always_inline void let_go(u64 key)
 
 /* Notes at the end of a call that wrote whether some of the bytes are held back, and why. Not
  * inlined, for its caller's stack. */
-__hidden void hold(struct sock *sk, struct tcp_sock *tcp, struct socket_transfer *moved);
+__hidden void note_held(struct sock *sk, struct tcp_sock *tcp, struct socket_transfer *moved);

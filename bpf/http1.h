@@ -13,7 +13,7 @@ enum http1_state {
 #define HTTP1_CHUNKED 1 /* f->message.flags */
 #define HTTP1_LENGTH 2  /* f->message.total is the body's length */
 
-static __always_inline u8 lower(u8 c)
+static __always_inline u8 lower_case(u8 c)
 {
     return c >= 'A' && c <= 'Z' ? c + 32 : c;
 }
@@ -76,7 +76,7 @@ __noinline s64 http1_number(struct framer *f, u32 at, u32 base)
     for (u32 i = 0; i < 15; i++) {
         if (at + i >= HEAD_BYTES)
             break;
-        u8 c = lower(head[(at + i) & 31]);
+        u8 c = lower_case(head[(at + i) & 31]);
         if (c == ' ' && !any)
             continue;
         u8 digit = c - '0';
@@ -96,8 +96,8 @@ static __always_inline void http1_field(struct framer *f)
     /* "content-length:", "transfer-encoding:" */
     u32 first = be32(h) | 0x20202020;
     if (first == 0x636f6e74 && (be32(h + 4) | 0x20202020) == 0x656e742d &&
-        (be32(h + 8) | 0x20202020) == 0x6c656e67 && lower(h[12]) == 't' && lower(h[13]) == 'h' &&
-        h[14] == ':') {
+        (be32(h + 8) | 0x20202020) == 0x6c656e67 && lower_case(h[12]) == 't' &&
+        lower_case(h[13]) == 'h' && h[14] == ':') {
         s64 length = http1_number(f, 15, 10);
         if (length >= 0) {
             f->message.total = length;

@@ -246,7 +246,8 @@ static __always_inline void http2_piece(struct framer *f, u32 bytes)
     if (bpf_probe_read_user(r->piece, bytes, (void *)f->at.buffer) != 0)
         f->stream.piece_gap = 1;
     else
-        output(r, __builtin_offsetof(struct rec_header_block, piece) + bytes, f->call.now_ns);
+        output_record(r, __builtin_offsetof(struct rec_header_block, piece) + bytes,
+                      f->call.now_ns);
 }
 
 /* There are no lines. */

@@ -19,6 +19,8 @@ struct last_switch {
 };
 extern struct last_switch last_switches[MAX_CPUS];
 
+/* The former takes CONFIG_SCHED_INFO, the latter CONFIG_FAIR_GROUP_SCHED (kernel/sched/sched.h):
+ * distributions set both. */
 #define HAS_ARRIVALS                                                                               \
     (bpf_core_field_exists(((struct task_struct *)0)->sched_info.last_arrival) &&                  \
      bpf_core_field_exists(((struct cfs_rq *)0)->rq))

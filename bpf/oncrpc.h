@@ -102,8 +102,9 @@ static __always_inline bool oncrpc_head(struct framer *f)
             return false; /* no message, or one cut into crumbs */
         f->message.unit = f->at.next - ONCRPC_MARK_BYTES;
         f->message.state = ONCRPC_MESSAGE;
-        collect(f, ONCRPC_MARK_BYTES +
-                       (bytes < ONCRPC_MESSAGE_BYTES ? ONCRPC_LEAST_BYTES : ONCRPC_MESSAGE_BYTES));
+        collect_header(f,
+                       ONCRPC_MARK_BYTES + (bytes < ONCRPC_MESSAGE_BYTES ? ONCRPC_LEAST_BYTES
+                                                                         : ONCRPC_MESSAGE_BYTES));
         return true;
     case ONCRPC_MESSAGE:
         if (!oncrpc_message(f->at.head + ONCRPC_MARK_BYTES, f->at.need - ONCRPC_MARK_BYTES,

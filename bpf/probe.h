@@ -86,7 +86,7 @@ static __always_inline void completes_block(u32 number)
 __hidden void find_out(struct task_state *state);
 
 /* To be called before what is known of the running thread's call is used. */
-static __always_inline void see(struct task_state *state)
+static __always_inline void ensure_call_known(struct task_state *state)
 {
     if (attaching && state->nr == NR_UNSEEN)
         find_out(state);

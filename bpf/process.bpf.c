@@ -9,11 +9,11 @@ SEC("tp_btf/sched_process_fork")
 int HOOK(on_sched_process_fork, struct task_struct *parent, struct task_struct *child)
 {
     u64 now_ns = bpf_ktime_get_ns();
-    struct task_state *state = traced(parent);
+    struct task_state *state = traced_state(parent);
     u8 flags = child->tgid == child->pid ? 0 : TASK_THREAD;
     u64 enter_ns = 0;
     if (state) {
-        see(state);
+        ensure_call_known(state);
         enter_ns = state->enter_ns;
         /* The child returns from its parent's clone(): its first system call exit has no entry. */
         if (begin_tracing(child, NR_clone, now_ns))
@@ -73,7 +73,7 @@ int HOOK(on_sched_process_exec, struct task_struct *task, int old_pid, struct li
     if (path_bytes < 0 || path_bytes > PATH_BYTES)
         path_bytes = 0;
     r.path_bytes = path_bytes;
-    output(&r, __builtin_offsetof(struct rec_exec, path) + path_bytes, now_ns);
+    output_record(&r, __builtin_offsetof(struct rec_exec, path) + path_bytes, now_ns);
     return 0;
 }
 
@@ -81,9 +81,9 @@ SEC("tp_btf/sched_process_exit")
 int HOOK(on_sched_process_exit, struct task_struct *task)
 {
     u64 now_ns = bpf_ktime_get_ns();
-    struct task_state *state = traced(task);
+    struct task_state *state = traced_state(task);
     if (state)
-        see(state);
+        ensure_call_known(state);
     if (state && state->enter_ns) {
         /* exit_group(), or whatever call a fatal signal ended: its exit never comes. */
         emit (rec_syscall, r, now_ns) {

@@ -69,8 +69,9 @@ static __always_inline u64 ring_mark(u64 position, u64 bytes)
     return (u64)((u32)(position >> 3) + ring_secret) << 32 | bytes;
 }
 
-/* The next bytes of the ring; NULL: it is full. `position` is what commit() wants to know. */
-static __always_inline void *take(u64 bytes, u64 *position)
+/* The next bytes of the ring; NULL: it is full. `position` is what commit_record() wants to know.
+ */
+static __always_inline void *take_bytes(u64 bytes, u64 *position)
 {
     u64 cpu = this_cpu();
     struct ring_head *head = &ring_heads[cpu];
@@ -89,7 +90,7 @@ static __always_inline void *take(u64 bytes, u64 *position)
 }
 
 /* The record is whole. Nothing that was written before may come after. */
-static __always_inline void commit(void *record, u64 position, u64 bytes)
+static __always_inline void commit_record(void *record, u64 position, u64 bytes)
 {
     STORE_LAST((u64 *)(record - RING_MARK_BYTES), ring_mark(position, bytes));
 }
@@ -101,7 +102,7 @@ static __always_inline void report_loss(u64 now_ns)
     struct ring_head *head = &ring_heads[this_cpu()];
     if (!head->lost)
         return;
-    struct rec_lost *r = take(sizeof(*r), &position);
+    struct rec_lost *r = take_bytes(sizeof(*r), &position);
     if (!r)
         return;
     r->hdr = (struct rec_hdr){.ts_ns = now_ns, .kind = REC_LOST};
@@ -110,31 +111,31 @@ static __always_inline void report_loss(u64 now_ns)
     r->first_ns = *(volatile u64 *)&head->lost_first_ns;
     r->count = __sync_lock_test_and_set(&head->lost, 0);
     r->last_ns = *(volatile u64 *)&head->lost_last_ns;
-    commit(r, position, sizeof(*r));
+    commit_record(r, position, sizeof(*r));
 }
 
-static __always_inline void *reserve(u64 bytes, u64 now_ns, u64 *position)
+static __always_inline void *reserve_record(u64 bytes, u64 now_ns, u64 *position)
 {
     report_loss(now_ns);
-    void *record = take(bytes, position);
+    void *record = take_bytes(bytes, position);
     if (!record)
         note_loss(now_ns);
     return record;
 }
 
 /* For records whose size is known only at run time. */
-static __always_inline void output(void *record, u64 bytes, u64 now_ns)
+static __always_inline void output_record(void *record, u64 bytes, u64 now_ns)
 {
     u64 position;
     if (bytes > RING_BEYOND_BYTES - RING_MARK_BYTES) {
         note_loss(now_ns);
         return;
     }
-    void *copy = reserve(bytes, now_ns, &position);
+    void *copy = reserve_record(bytes, now_ns, &position);
     if (!copy)
         return;
     bpf_probe_read_kernel(copy, bytes, record);
-    commit(copy, position, bytes);
+    commit_record(copy, position, bytes);
 }
 
 /* A record that is being filled. */
@@ -147,14 +148,14 @@ struct reserved {
 static __always_inline struct reserved begin_record(u64 bytes, u64 now_ns)
 {
     struct reserved r = {.bytes = bytes};
-    r.record = reserve(bytes, now_ns, &r.position);
+    r.record = reserve_record(bytes, now_ns, &r.position);
     return r;
 }
 
 static __always_inline void end_record(struct reserved *r)
 {
     if (r->record)
-        commit(r->record, r->position, r->bytes);
+        commit_record(r->record, r->position, r->bytes);
 }
 
 /*

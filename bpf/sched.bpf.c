@@ -19,7 +19,7 @@ int HOOK(on_sched_switch, bool preempt, struct task_struct *prev, struct task_st
         return 0;
 
     if (state)
-        see(state);
+        ensure_call_known(state);
     u8 flags = preempt ? SWITCH_PREEMPT : 0;
     if (BPF_CORE_READ_BITFIELD(prev, in_iowait))
         flags |= SWITCH_IOWAIT;
@@ -56,16 +56,16 @@ int HOOK(on_sched_switch, bool preempt, struct task_struct *prev, struct task_st
     return 0;
 }
 
-static __always_inline int waking(struct task_struct *wakee, u8 flags)
+static __always_inline int tell_waking(struct task_struct *wakee, u8 flags)
 {
     u64 now_ns = bpf_ktime_get_ns();
     struct task_struct *waker = bpf_get_current_task_btf();
     struct task_state *state = traced_running(waker);
-    if (scope_target && !state && !traced(wakee))
+    if (scope_target && !state && !traced_state(wakee))
         return 0;
     if (state) {
         on_its_cpu(waker, state, now_ns);
-        see(state);
+        ensure_call_known(state);
     }
     if (state && state->enter_ns)
         flags |= WAKING_IN_SYSCALL;
@@ -87,18 +87,20 @@ static __always_inline int waking(struct task_struct *wakee, u8 flags)
 SEC("tp_btf/sched_waking")
 int HOOK(on_sched_waking, struct task_struct *wakee)
 {
-    return waking(wakee, 0);
+    return tell_waking(wakee, 0);
 }
 
 /* Only from queue to queue: where a wake-up puts a thread is told by the switch that follows. */
 SEC("tp_btf/sched_migrate_task")
 int HOOK(on_sched_migrate_task, struct task_struct *task, int to_cpu)
 {
-    if (!task->on_rq || !traced(task))
+    if (!task->on_rq || !traced_state(task))
         return 0;
     u64 now_ns = bpf_ktime_get_ns();
     emit (rec_migrate, r, now_ns) {
         r->hdr = (struct rec_hdr){.ts_ns = now_ns, .tid = task->pid, .kind = REC_MIGRATE};
+        /* Since 5.16 it lies in thread_info where that lies in the task (commit bcf9033e5449
+         * "sched: move CPU field back into thread_info if THREAD_INFO_IN_TASK=y"). */
         r->from_cpu =
             bpf_core_field_exists(task->thread_info.cpu) ? task->thread_info.cpu : task->cpu;
         r->to_cpu = to_cpu;
@@ -110,5 +112,5 @@ int HOOK(on_sched_migrate_task, struct task_struct *task, int to_cpu)
 SEC("tp_btf/sched_wakeup_new")
 int HOOK(on_sched_wakeup_new, struct task_struct *wakee)
 {
-    return waking(wakee, WAKING_NEW);
+    return tell_waking(wakee, WAKING_NEW);
 }

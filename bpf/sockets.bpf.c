@@ -89,8 +89,8 @@ static __always_inline struct channel_bytes *await_unix(u64 channel, struct unix
 
 /* Not inlined, nor are those for datagrams: what they need of the stack is then not there while the
  * thread is looked at. */
-static __noinline void transferred(struct task_state *state, struct sock *sk, s32 bytes,
-                                   bool is_write)
+static __noinline void stream_transferred(struct task_state *state, struct sock *sk, s32 bytes,
+                                          bool is_write)
 {
     if (!state || bytes <= 0)
         return;
@@ -123,9 +123,10 @@ static __noinline void transferred(struct task_state *state, struct sock *sk, s3
             tell_rest_of_unix(channel, counted, (u64)sk);
         if (attaching && counted->unsettled) {
             struct channel_key key = {.number = channel};
-            s64 excess = difference(counted), unread = unread_of_unix((u64)(is_write ? peer : sk));
+            s64 excess = read_difference(counted),
+                unread = unread_of_unix((u64)(is_write ? peer : sk));
             if (unread >= 0)
-                narrow(counted, &key, is_write, excess - unread);
+                narrow_excess(counted, &key, is_write, excess - unread);
         }
         struct socket_transfer moved = {
             .channel = channel,
@@ -136,7 +137,7 @@ static __noinline void transferred(struct task_state *state, struct sock *sk, s3
             .flags = is_write ? SYSCALL_WRITE : 0,
             .framed = look_at_frames(counted, is_write),
         };
-        note(state, &moved);
+        note_transfer(state, &moved);
         return;
     }
     if ((family != AF_INET && family != AF_INET6) || sk->sk_protocol != IPPROTO_TCP)
@@ -165,14 +166,14 @@ static __noinline void transferred(struct task_state *state, struct sock *sk, s3
     struct socket_transfer moved = {
         .channel = channel,
         .reverse = is_write ? in : out,
-        .end = extend(&counted->sent, sequence),
+        .end = extend_sequence(&counted->sent, sequence),
         .bytes = bytes,
         .object_type = OBJECT_TCP,
         .flags = is_write ? SYSCALL_WRITE : 0,
         .framed = look_at_frames(counted, is_write),
     };
-    hold(sk, tcp, &moved);
-    note(state, &moved);
+    note_held(sk, tcp, &moved);
+    note_transfer(state, &moved);
 }
 
 /* Bytes that have come: when, and the sequence number after them (Unix: how many so far). */
@@ -221,7 +222,7 @@ static __noinline void begin_anew(u64 channel, const struct endpoint *from,
     tell_endpoints(channel, from, to, OBJECT_TCP, true);
 }
 
-static __always_inline void established(const struct sock *sk)
+static __always_inline void note_established(const struct sock *sk)
 {
     struct tcp_sock *tcp = bpf_skc_to_tcp_sock((struct sock *)sk);
     if (!tcp)
@@ -241,7 +242,7 @@ int HOOK(on_inet_sock_set_state, const struct sock *sk, const int oldstate, cons
         let_go(key);
     if (newstate != TCP_ESTABLISHED)
         return 0;
-    established(sk);
+    note_established(sk);
     if (oldstate != TCP_SYN_RECV)
         return 0;
     struct unaccepted new = {.established_ns = bpf_ktime_get_ns()};
@@ -280,7 +281,7 @@ __hidden __noinline void bytes_arrived(struct sock *sk)
         /* What has been read is numbered by who read. */
         u64 last = counted->sent, now_ns = bpf_ktime_get_ns();
         if (!counted->has_writer)
-            tell_arrival(in, OBJECT_TCP, extend(&last, sequence), now_ns, now_ns);
+            tell_arrival(in, OBJECT_TCP, extend_sequence(&last, sequence), now_ns, now_ns);
         return;
     }
     u64 key = (u64)sk;
@@ -308,7 +309,7 @@ __hidden __noinline void unix_arrived(struct sock *sk)
     if (!counted && is_accepted) {
         if (!first)
             return; /* nobody traced reads it */
-        u64 key = AWAITED(identity(sk));
+        u64 key = AWAITED(identify_socket(sk));
         if (!bpf_map_lookup_elem(&unaccepted, &key))
             return;
         DROP(TABLE_UNACCEPTED, &unaccepted, &key);
@@ -370,7 +371,7 @@ __hidden __noinline void accepted_unix(u64 sk_address, u64 ino)
 }
 
 /* A traced thread has accepted a connection: when it came to be, or 0. */
-__hidden __noinline u64 accepted(u64 sk_address)
+__hidden __noinline u64 take_unaccepted(u64 sk_address)
 {
     struct sock *sk = (struct sock *)sk_address;
     if (BPF_CORE_READ(sk, sk_protocol) != IPPROTO_TCP)
@@ -378,7 +379,7 @@ __hidden __noinline u64 accepted(u64 sk_address)
     struct endpoint local, remote;
     read_ends(sk, &local, &remote);
     u64 namespace = is_loopback(&remote) ? BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum) : 0;
-    u64 in = direction(&remote, &local, namespace);
+    u64 in = number_direction(&remote, &local, namespace);
     await_arrivals(in, &remote, &local);
     struct unaccepted *new = bpf_map_lookup_elem(&unaccepted, &sk_address);
     if (!new)
@@ -389,7 +390,8 @@ __hidden __noinline u64 accepted(u64 sk_address)
         struct arrived arrived = new->arrivals[i];
         if (!arrived.at_ns)
             break;
-        tell_arrival(in, OBJECT_TCP, extend(&numbered, arrived.sequence), arrived.at_ns, now_ns);
+        tell_arrival(in, OBJECT_TCP, extend_sequence(&numbered, arrived.sequence), arrived.at_ns,
+                     now_ns);
     }
     DROP(TABLE_UNACCEPTED, &unaccepted, &sk_address);
     return established_ns;
@@ -401,23 +403,23 @@ static __always_inline struct task_state *in_call(void)
     struct task_state *state = traced_current();
     if (!state)
         return 0;
-    see(state);
+    ensure_call_known(state);
     return state->enter_ns ? state : 0;
 }
 
-static __always_inline int sent(struct sock *sk, int ret, int flags)
+static __always_inline int note_sent(struct sock *sk, int ret, int flags)
 {
     struct task_state *state = in_call();
     if (!state)
         return 0;
     if (sk->sk_type == SOCK_STREAM)
-        transferred(state, sk, ret, true);
+        stream_transferred(state, sk, ret, true);
     else
         datagram_sent(state, sk, ret, flags);
     return 0;
 }
 
-static __always_inline int received(struct sock *sk, int ret, int flags)
+static __always_inline int note_received(struct sock *sk, int ret, int flags)
 {
     if (flags & (MSG_PEEK | MSG_ERRQUEUE))
         return 0;
@@ -425,7 +427,7 @@ static __always_inline int received(struct sock *sk, int ret, int flags)
     if (!state)
         return 0;
     if (sk->sk_type == SOCK_STREAM)
-        transferred(state, sk, ret, false);
+        stream_transferred(state, sk, ret, false);
     else
         datagram_received(state, sk, ret);
     return 0;
@@ -434,13 +436,13 @@ static __always_inline int received(struct sock *sk, int ret, int flags)
 SEC("tp_btf/sock_send_length")
 int HOOK(on_sock_send_length, struct sock *sk, int ret, int flags)
 {
-    return sent(sk, ret, flags);
+    return note_sent(sk, ret, flags);
 }
 
 SEC("tp_btf/sock_recv_length")
 int HOOK(on_sock_recv_length, struct sock *sk, int ret, int flags)
 {
-    return received(sk, ret, flags);
+    return note_received(sk, ret, flags);
 }
 
 /*
@@ -453,7 +455,7 @@ int HOOK(on_sock_recv_length, struct sock *sk, int ret, int flags)
     int HOOK(on_##function, struct socket *socket, struct msghdr *message, unsigned long bytes,    \
              int ret)                                                                              \
     {                                                                                              \
-        return sent(socket->sk, ret, message->msg_flags);                                          \
+        return note_sent(socket->sk, ret, message->msg_flags);                                     \
     }
 
 #define RECEIVES(function)                                                                         \
@@ -461,7 +463,7 @@ int HOOK(on_sock_recv_length, struct sock *sk, int ret, int flags)
     int HOOK(on_##function, struct socket *socket, struct msghdr *message, unsigned long bytes,    \
              int flags, int ret)                                                                   \
     {                                                                                              \
-        return received(socket->sk, ret, flags);                                                   \
+        return note_received(socket->sk, ret, flags);                                              \
     }
 
 SENDS(inet_sendmsg)
@@ -476,7 +478,7 @@ SENDS(unix_dgram_sendmsg) /* also those of SOCK_SEQPACKET */
     int HOOK(on_##function, struct socket *socket, void *page, int offset, unsigned long bytes,    \
              int flags, int ret)                                                                   \
     {                                                                                              \
-        return sent(socket->sk, ret, flags);                                                       \
+        return note_sent(socket->sk, ret, flags);                                                  \
     }
 
 SENDS_PAGE(inet_sendpage)
@@ -492,5 +494,5 @@ SEC("fexit/__unix_dgram_recvmsg")
 int HOOK(on_unix_dgram_recvmsg, struct sock *sk, struct msghdr *message, unsigned long bytes,
          int flags, int ret)
 {
-    return received(sk, ret, flags);
+    return note_received(sk, ret, flags);
 }

@@ -22,7 +22,7 @@ struct endpoint {
     u64 port;
 };
 
-static __always_inline u64 mix(u64 hash, u64 word)
+static __always_inline u64 mix_hash(u64 hash, u64 word)
 {
     hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
     return hash ^ (hash >> 32);
@@ -36,17 +36,17 @@ static __always_inline u64 channel_number(u64 hash)
 
 /* The same number at both ends, also across network namespaces, but for the addresses every
  * namespace has of its own. */
-static __always_inline u64 direction(const struct endpoint *from, const struct endpoint *to,
-                                     u64 namespace)
+static __always_inline u64 number_direction(const struct endpoint *from, const struct endpoint *to,
+                                            u64 namespace)
 {
-    u64 hash = mix(namespace, from->address[0]);
-    hash = mix(hash, from->address[1]);
-    hash = mix(hash, to->address[0]);
-    hash = mix(hash, to->address[1]);
-    return channel_number(mix(hash, from->port << 16 | to->port));
+    u64 hash = mix_hash(namespace, from->address[0]);
+    hash = mix_hash(hash, from->address[1]);
+    hash = mix_hash(hash, to->address[0]);
+    hash = mix_hash(hash, to->address[1]);
+    return channel_number(mix_hash(hash, from->port << 16 | to->port));
 }
 
-static __always_inline u64 mapped(u32 address)
+static __always_inline u64 map_ipv4(u32 address)
 {
     return (u64)address << 32 | 0xffff0000; /* in memory: 0, 0, 0xff, 0xff, then the address */
 }
@@ -67,8 +67,8 @@ static __always_inline void tcp_ends(struct sock *sk, struct endpoint *local,
     local->port = __builtin_bswap16(port);
     remote->port = __builtin_bswap16(sk->__sk_common.skc_dport);
     local->address[0] = remote->address[0] = 0;
-    local->address[1] = mapped(sk->__sk_common.skc_rcv_saddr);
-    remote->address[1] = mapped(sk->__sk_common.skc_daddr);
+    local->address[1] = map_ipv4(sk->__sk_common.skc_rcv_saddr);
+    remote->address[1] = map_ipv4(sk->__sk_common.skc_daddr);
     if (sk->__sk_common.skc_family != AF_INET6)
         return;
     u64 words[2];
@@ -94,8 +94,8 @@ static __always_inline void tcp_directions(struct sock *sk, struct endpoint *loc
 {
     tcp_ends(sk, local, remote);
     u64 namespace = is_loopback(remote) ? namespace_of(sk) : 0;
-    *out = direction(local, remote, namespace);
-    *in = direction(remote, local, namespace);
+    *out = number_direction(local, remote, namespace);
+    *in = number_direction(remote, local, namespace);
 }
 
 /* The same for a pointer that the verifier knows nothing of. */
@@ -105,8 +105,8 @@ static __always_inline void read_ends(struct sock *sk, struct endpoint *local,
     local->port = BPF_CORE_READ(sk, __sk_common.skc_num);
     remote->port = __builtin_bswap16(BPF_CORE_READ(sk, __sk_common.skc_dport));
     local->address[0] = remote->address[0] = 0;
-    local->address[1] = mapped(BPF_CORE_READ(sk, __sk_common.skc_rcv_saddr));
-    remote->address[1] = mapped(BPF_CORE_READ(sk, __sk_common.skc_daddr));
+    local->address[1] = map_ipv4(BPF_CORE_READ(sk, __sk_common.skc_rcv_saddr));
+    remote->address[1] = map_ipv4(BPF_CORE_READ(sk, __sk_common.skc_daddr));
     u64 words[2];
     BPF_CORE_READ_INTO(&words, sk, __sk_common.skc_v6_daddr);
     if (BPF_CORE_READ(sk, __sk_common.skc_family) != AF_INET6 ||
@@ -168,7 +168,7 @@ static __always_inline void name_unix(u64 channel, struct unix_sock *from, struc
     }
     r.path_bytes = bytes;
     if (bytes <= UNIX_NAME_BYTES)
-        output(&r, __builtin_offsetof(struct rec_unix_channel, path) + bytes, now_ns);
+        output_record(&r, __builtin_offsetof(struct rec_unix_channel, path) + bytes, now_ns);
 }
 
 /* The object type of a socket. */
@@ -198,7 +198,7 @@ static __always_inline struct channel_bytes *channel_state(u64 channel, bool *is
 }
 
 /* 64 bits of a sequence number: those nearest to the last one seen on the channel. */
-static __always_inline u64 extend(u64 *last, u32 sequence)
+static __always_inline u64 extend_sequence(u64 *last, u32 sequence)
 {
     u64 known = *last;
     u64 extended = known + (s64)(s32)(sequence - (u32)known);
@@ -236,7 +236,7 @@ static __always_inline void tell_arrival(u64 channel, u16 object_type, u64 end, 
 __hidden void tell_awaited(const struct socket_transfer *t, u64 now_ns);
 
 /* Tells of a transfer that another of the same call follows. */
-static __always_inline void tell(struct task_state *state)
+static __always_inline void tell_transfer(struct task_state *state)
 {
     const struct socket_transfer *t = &state->socket;
     u64 now_ns = bpf_ktime_get_ns();
@@ -270,7 +270,8 @@ static __always_inline u32 read_sequence(u32 copied, u32 next, unsigned long fla
 
 /* Notes a transfer of the running call. More of the same stream, in a call that moves several
  * messages, lengthens it. */
-static __always_inline void note(struct task_state *state, const struct socket_transfer *new)
+static __always_inline void note_transfer(struct task_state *state,
+                                          const struct socket_transfer *new)
 {
     struct socket_transfer *t = &state->socket;
     bool stream = new->object_type == OBJECT_TCP || new->object_type == OBJECT_UNIX;
@@ -283,12 +284,12 @@ static __always_inline void note(struct task_state *state, const struct socket_t
         return;
     }
     if (t->bytes)
-        tell(state);
+        tell_transfer(state);
     *t = *new;
 }
 
 /* Of a socket that a program has; the next socket may be at the same address. */
-static __always_inline u64 identity(struct sock *sk)
+static __always_inline u64 identify_socket(struct sock *sk)
 {
     struct socket *file = READ(sock, sk, sk_socket);
     return file ? READ(socket_alloc, file, vfs_inode.i_ino) : 0; /* 0: closed since it sent */
@@ -315,8 +316,8 @@ static __always_inline bool spliced_from_socket(struct sock *sk, struct socket_t
     struct endpoint local, remote;
     read_ends(sk, &local, &remote);
     u64 namespace = is_loopback(&remote) ? BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum) : 0;
-    t->channel = direction(&remote, &local, namespace);
-    t->reverse = direction(&local, &remote, namespace);
+    t->channel = number_direction(&remote, &local, namespace);
+    t->reverse = number_direction(&local, &remote, namespace);
     struct channel_bytes *counted = channel_state(t->channel, &is_new);
     if (!counted)
         return false;
@@ -324,8 +325,8 @@ static __always_inline bool spliced_from_socket(struct sock *sk, struct socket_t
         name_endpoints(t->channel, &remote, &local, OBJECT_TCP);
     struct tcp_sock *tcp = (struct tcp_sock *)sk;
     unsigned long flags = BPF_CORE_READ(sk, __sk_common.skc_flags);
-    t->end = extend(&counted->sent, read_sequence(BPF_CORE_READ(tcp, copied_seq),
-                                                  BPF_CORE_READ(tcp, rcv_nxt), flags));
+    t->end = extend_sequence(&counted->sent, read_sequence(BPF_CORE_READ(tcp, copied_seq),
+                                                           BPF_CORE_READ(tcp, rcv_nxt), flags));
     return true;
 }
 
@@ -336,7 +337,7 @@ __hidden void bytes_arrived(struct sock *sk);
 __hidden void unix_arrived(struct sock *sk);
 
 /* A traced thread has accepted a connection: when it came to be, or 0. */
-__hidden u64 accepted(u64 sk_address);
+__hidden u64 take_unaccepted(u64 sk_address);
 
 /* A traced thread has accepted a Unix connection. */
 __hidden void accepted_unix(u64 sk_address, u64 ino);

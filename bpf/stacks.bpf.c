@@ -29,7 +29,7 @@ __hidden __noinline void take_stack(void *ctx, u32 tid, u64 now_ns)
     };
     u64 bytes = bytes_got(bpf_get_stack(ctx, r.frames, sizeof(r.frames), 0), sizeof(r.frames));
     r.hdr.aux = bytes / sizeof(u64);
-    output(&r, __builtin_offsetof(struct rec_stack, frames) + bytes, now_ns);
+    output_record(&r, __builtin_offsetof(struct rec_stack, frames) + bytes, now_ns);
 }
 
 /* Too large for a program's stack. Samples do not nest: each is taken in a hard interrupt. */
@@ -62,6 +62,7 @@ int on_cpu_clock(struct bpf_perf_event_data *ctx)
     u64 user_bytes = bytes_got(bpf_get_stack(ctx, user, user_room, BPF_F_USER_STACK), user_room);
     r->kernel_frames = kernel_bytes / sizeof(u64);
     r->user_frames = user_bytes / sizeof(u64);
-    output(r, __builtin_offsetof(struct rec_sample, frames) + kernel_bytes + user_bytes, now_ns);
+    output_record(r, __builtin_offsetof(struct rec_sample, frames) + kernel_bytes + user_bytes,
+                  now_ns);
     return 0;
 }

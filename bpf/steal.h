@@ -21,6 +21,7 @@ extern struct steal_seen steals[MAX_CPUS];
 static __always_inline void look_for_steal(struct task_struct *task, u64 until_ns, u64 now_ns)
 {
     u64 cpu = this_cpu();
+    /* The former takes CONFIG_PARAVIRT_TIME_ACCOUNTING, the latter CONFIG_FAIR_GROUP_SCHED. */
     if (!bpf_core_field_exists(((struct rq *)0)->prev_steal_time_rq) ||
         !bpf_core_field_exists(((struct cfs_rq *)0)->rq))
         return;
@@ -31,7 +32,7 @@ static __always_inline void look_for_steal(struct task_struct *task, u64 until_n
     if (since_ns && (s64)taken_ns < LEAST_STEAL_NS)
         return;
     seen->total_ns = total_ns;
-    if (!since_ns || (scope_target && !traced(task)))
+    if (!since_ns || (scope_target && !traced_state(task)))
         return;
     emit (rec_steal, r, now_ns) {
         r->hdr = (struct rec_hdr){.ts_ns = now_ns, .tid = task->pid, .kind = REC_STEAL};

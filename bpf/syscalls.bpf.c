@@ -175,8 +175,8 @@ static __noinline void look_up_rarely(struct task_state *state, struct task_stru
 }
 
 /* What can be known of a call from its number and arguments. */
-static __always_inline void describe(struct task_state *state, struct task_struct *task,
-                                     struct pt_regs *regs, long nr)
+static __always_inline void describe_call(struct task_state *state, struct task_struct *task,
+                                          struct pt_regs *regs, long nr)
 {
     enum argument argument = argument_of(nr);
     state->nr = nr;
@@ -234,7 +234,7 @@ static __always_inline void describe(struct task_state *state, struct task_struc
 __hidden __noinline void describe_sleeper(struct task_state *state, struct task_struct *task,
                                           struct pt_regs *regs, long nr)
 {
-    describe(state, task, regs, nr);
+    describe_call(state, task, regs, nr);
 }
 
 /* The registers with which a thread entered the kernel: those of its call, if it is in one. */
@@ -244,7 +244,7 @@ __hidden __noinline void find_out(struct task_state *state)
     struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
     long nr = CALL_NUMBER(regs);
     if (nr >= 0) {
-        describe(state, task, regs, nr);
+        describe_call(state, task, regs, nr);
     } else {
         state->nr = 0;
         state->enter_ns = 0;
@@ -258,7 +258,7 @@ int HOOK(on_sys_enter, struct pt_regs *regs, long nr)
     struct task_state *state = traced_caller(regs, &task);
     if (!state)
         return 0;
-    describe(state, task, regs, nr);
+    describe_call(state, task, regs, nr);
     /* Nobody waits for a kernel lock here, should an end have been missed. */
     state->contention_ns = 0;
     /* Last, so that the time of this program falls outside the call it describes. */
@@ -280,9 +280,9 @@ static __noinline u64 count_in_table(u64 inode, u64 ino, u32 dev, bool is_write,
     }
     u64 offset = __sync_fetch_and_add(is_write ? &pipe->sent : &pipe->received, bytes);
     if (attaching && pipe->unsettled) {
-        s64 excess = difference(pipe), unread = unread_of_pipe(inode);
+        s64 excess = read_difference(pipe), unread = unread_of_pipe(inode);
         if (unread >= 0)
-            narrow(pipe, &key, is_write, excess - unread);
+            narrow_excess(pipe, &key, is_write, excess - unread);
     }
     return offset;
 }
@@ -400,7 +400,7 @@ static __noinline void emit_spliced(const struct rec_syscall *sys, struct task_s
 
 static __noinline void emit_accept(const struct rec_syscall *sys, struct task_state *state)
 {
-    u64 established_ns = accepted(state->sk);
+    u64 established_ns = take_unaccepted(state->sk);
     if (state->object_type == OBJECT_UNIX)
         accepted_unix(state->sk, state->ino);
     else if (is_datagram(state->object_type))
@@ -416,7 +416,7 @@ static __noinline void emit_accept(const struct rec_syscall *sys, struct task_st
     }
 }
 
-static __always_inline bool opens(u64 nr)
+static __always_inline bool opens_file(u64 nr)
 {
 #if HAS_OLD_CALLS
     if (nr == NR_open || nr == NR_creat)
@@ -442,7 +442,8 @@ static __noinline void emit_path(const struct rec_syscall *sys, struct task_stat
     if (path_bytes < 0 || path_bytes > PATH_BYTES)
         path_bytes = 0;
     r.path_bytes = path_bytes;
-    output(&r, __builtin_offsetof(struct rec_syscall_path, path) + path_bytes, sys->hdr.ts_ns);
+    output_record(&r, __builtin_offsetof(struct rec_syscall_path, path) + path_bytes,
+                  sys->hdr.ts_ns);
 }
 
 static __always_inline bool makes_eventfd(u64 nr)
@@ -463,7 +464,7 @@ int HOOK(on_sys_exit, struct pt_regs *regs, long ret)
         return 0;
     u64 now_ns = bpf_ktime_get_ns();
     on_its_cpu(task, state, now_ns);
-    see(state);
+    ensure_call_known(state);
     struct rec_syscall sys = {
         .hdr = {.ts_ns = now_ns, .tid = task->pid, .kind = REC_SYSCALL, .aux = state->nr},
         .enter_ns = state->enter_ns,
@@ -499,7 +500,7 @@ int HOOK(on_sys_exit, struct pt_regs *regs, long ret)
             return 0;
         }
     } else if (argument == ARG_PATH_1 || argument == ARG_PATH_2) {
-        if (ret >= 0 && keep_paths && opens(state->nr))
+        if (ret >= 0 && keep_paths && opens_file(state->nr))
             look_up_rarely(state, task, ret);
         emit_path(&sys, state);
         return 0;

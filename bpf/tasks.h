@@ -84,8 +84,8 @@ struct task_state {
 
 /*
  * task_state.nr of a thread that was marked in the middle of its life and has not been seen since:
- * whether it is in a system call shows when it comes by (see()). `enter_ns` is the time of the
- * mark.
+ * whether it is in a system call shows when it comes by (ensure_call_known()). `enter_ns` is the
+ * time of the mark.
  */
 #define NR_UNSEEN 0xffff
 
@@ -175,13 +175,13 @@ static __always_inline u64 index_of(struct task_struct *task)
 }
 
 /* What is kept of a thread; NULL: it is not traced. */
-static __always_inline struct task_state *traced(struct task_struct *task)
+static __always_inline struct task_state *traced_state(struct task_struct *task)
 {
     return state_at(index_of(task));
 }
 
 /* The word of a thread, which says whether it is traced. */
-static __always_inline u64 known(struct task_struct *task, u64 generation)
+static __always_inline u64 find_thread_word(struct task_struct *task, u64 generation)
 {
     u32 place = task->pid & (KNOWN_TASKS - 1);
     u64 word = word_of(task, generation);
@@ -196,11 +196,11 @@ static __always_inline u64 known(struct task_struct *task, u64 generation)
     return word;
 }
 
-/* Who is about to get this CPU: what traced() says of it. */
+/* Who is about to get this CPU: what traced_state() says of it. */
 static __always_inline struct task_state *traced_next(struct task_struct *next)
 {
     u64 generation = *(volatile u64 *)&marks.generation;
-    u64 word = known(next, generation);
+    u64 word = find_thread_word(next, generation);
     volatile struct cpu_task *on = &cpu_tasks[this_cpu()];
     on->word = word;
     on->task = (u64)next;

@@ -72,8 +72,8 @@ static __always_inline bool read_tcp(struct sk_buff *skb, struct tcp_headers *h)
             return false;
         header_bytes = (ip.bytes[0] & 15) * 4;
         h->from.address[0] = h->to.address[0] = 0;
-        h->from.address[1] = mapped(ip.words[3]);
-        h->to.address[1] = mapped(ip.words[4]);
+        h->from.address[1] = map_ipv4(ip.words[3]);
+        h->to.address[1] = map_ipv4(ip.words[4]);
     } else {
         if (ip.bytes[0] >> 4 != 6 || ip.bytes[6] != IPPROTO_TCP ||
             bpf_probe_read_kernel(&ip, sizeof(ip), packet) != 0)
@@ -149,7 +149,7 @@ static __always_inline void tcp_queued(struct sk_buff *skb, u64 channel,
     /* Whether the device sent it, or its queue dropped it. */
     bool again = before && before->device == device;
     struct packet p = {
-        .end = extend(&last, h->end),
+        .end = extend_sequence(&last, h->end),
         .bytes = h->bytes,
         .flags = again ? flags | PACKET_AGAIN : flags,
         .device = device,
@@ -203,7 +203,7 @@ static __always_inline void packet_queued(struct sk_buff *skb, struct sock *sk)
     struct tcp_headers h;
     if (!read_tcp(skb, &h))
         return;
-    u64 channel = direction(&h.from, &h.to, 0);
+    u64 channel = number_direction(&h.from, &h.to, 0);
     if (!known) {
         PUT(TABLE_WIRED, &wired, &key, &channel);
         any_wired = true;
@@ -236,7 +236,7 @@ static __always_inline struct datagram *sent_datagram(struct sk_buff *skb)
     struct headers h;
     if (!d || d->object_type != OBJECT_UDP || !d->has_offset || !read_headers(skb, &h))
         return 0;
-    return d->channel == direction(&h.from, &h.to, 0) ? d : 0;
+    return d->channel == number_direction(&h.from, &h.to, 0) ? d : 0;
 }
 
 /* A router on this machine gives a packet to its next device: whose it was it does not know. */
@@ -246,7 +246,7 @@ static __always_inline void packet_forwarded(struct sk_buff *skb)
     if (!any_wired || on_loopback(skb))
         return;
     if (read_tcp(skb, &h)) {
-        u64 channel = direction(&h.from, &h.to, 0);
+        u64 channel = number_direction(&h.from, &h.to, 0);
         if (bpf_map_lookup_elem(&channels, &channel))
             tcp_queued(skb, channel, &h, PACKET_FORWARDED);
         return;
@@ -261,7 +261,7 @@ static __always_inline struct packet *packet_of(struct sk_buff *skb, struct pack
 {
     struct tcp_headers h;
     if (read_tcp(skb, &h)) {
-        id->channel = direction(&h.from, &h.to, 0);
+        id->channel = number_direction(&h.from, &h.to, 0);
         id->end = h.end;
     } else {
         struct datagram *d = sent_datagram(skb);

@@ -23,18 +23,25 @@ def copied_us(observed: Observed, case: Case) -> float:
 
 
 def ran(observed: Observed, case: Case) -> bool:
-    return "requests" in observed.windows.get(case.name, {})
+    """Whether there is anything to compare: where nothing tells of sockets, there is not."""
+    return "requests" in observed.windows.get(case.name, {}) and bool(
+        complete_requests(observed, case)
+    )
 
 
-def compare_copies(case: Case, plain: Observed, direct: list[Observed]) -> Verdict:
+def compare_copies(case: Case, plain: Observed, direct: list[Observed], foreign: bool) -> Verdict:
     modelled_us = copied_us(plain, case)
     notes, good = [f"copy {modelled_us:,.0f} us modelled"], True
     for observed in direct:
         measured_us = copied_us(observed, case)
         good &= COPY_LOW <= measured_us / modelled_us <= COPY_HIGH
         notes.append(f"{measured_us:,.0f} us by {observed.way} ({measured_us / modelled_us:.2f})")
+    told = ", ".join(notes)
+    if foreign:
+        # 64 pieces of 32 KiB in a request, in 1 to 1.5 ms: two hooks a piece take as long in emulation.
+        return Verdict(case.name, True, f"{told}; not judged: the hooks take as long", skipped=True)
     bounds = "" if good else f"; not within {COPY_LOW} to {COPY_HIGH}"
-    return Verdict(case.name, good, ", ".join(notes) + bounds)
+    return Verdict(case.name, good, told + bounds)
 
 
 def compare_shares(case: Case, plain: Observed, direct: list[Observed]) -> Verdict:
@@ -47,7 +54,8 @@ def compare_shares(case: Case, plain: Observed, direct: list[Observed]) -> Verdi
     return Verdict(case.name, apart <= SHARES_APART, f"of injected {note}")
 
 
-def compare(by_way: dict[str, Observed]) -> list[Verdict]:
+def compare(by_way: dict[str, Observed], foreign: bool) -> list[Verdict]:
+    """`foreign`: the kernel is for another processor than this machine's."""
     direct = [observed for way, observed in by_way.items() if way in ATTACHED_AS]
     if "none" not in by_way or not direct:
         return []
@@ -58,7 +66,7 @@ def compare(by_way: dict[str, Observed]) -> list[Verdict]:
         if not with_it or not ran(plain, case):
             continue
         if case.copies_seen and case.long:
-            verdicts.append(compare_copies(case, plain, with_it))
+            verdicts.append(compare_copies(case, plain, with_it, foreign))
         if case.function and case.cause:
             verdicts.append(compare_shares(case, plain, with_it))
     return verdicts

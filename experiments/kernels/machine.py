@@ -65,6 +65,8 @@ SERIES = {
     "6.12-arm64": Stock("linux-image-6.12-arm64", ARM64),
 }
 
+OLDEST = "6.1"
+
 # What a kernel begins a report of its own failure with (kernel/panic.c, lib/bug.c, arch/x86/kernel/dumpstack.c).
 DIED = ("Kernel panic", "kernel BUG at", "BUG: ", "Oops: ")
 # A breakpoint that nobody has set. The kernel sets them while it patches its code, and waits until all CPUs have seen the code

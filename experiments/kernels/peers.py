@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """A server and a client in Python, over one connection.
 
-peers.py serve-http ADDRESS PORT [FILE]          serves one connection; says "ready" when it listens
+peers.py serve-http ADDRESS PORT [FILE]          serves one connection after another until it is killed, as a server does that
+                                                 a capture is attached to; says "ready" when it listens
 peers.py serve-bytes ADDRESS PORT [SLEEP_MS]     likewise; sleeps so long before each answer
 peers.py serve-counting ADDRESS PORT             likewise; each answer says how many segments TCP has sent again for it
 peers.py ask-http|ask-bytes ADDRESS PORT REQUESTS
@@ -18,6 +19,7 @@ import socket
 import struct
 import sys
 import time
+from collections.abc import Iterator
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
@@ -55,7 +57,7 @@ def serve_http(address: str, port: int, file: str | None = None):
     Answer.file = file
     server = HTTPServer((address, port), Answer)
     print("ready", flush=True)
-    server.handle_request()
+    server.serve_forever()
 
 
 def ask_http(address: str, port: int, requests: str):
@@ -77,11 +79,18 @@ def receive(connection: socket.socket) -> bytes:
     return message
 
 
+def accepted(listener: socket.socket) -> Iterator[socket.socket]:
+    """Connections, one after another, each until the next is asked for; for ever."""
+    while True:
+        connection, _ = listener.accept()
+        with connection:
+            yield connection
+
+
 def serve_bytes(address: str, port: int, sleep_ms: str = "0"):
     with socket.create_server((address, port)) as listener:
         print("ready", flush=True)
-        connection, _ = listener.accept()
-        with connection:
+        for connection in accepted(listener):
             while len(message := receive(connection)) == BYTES:
                 if sleep_ms != "0":
                     time.sleep(int(sleep_ms) / 1e3)
@@ -111,8 +120,7 @@ def sent_again(connection: socket.socket) -> int:
 def serve_counting(address: str, port: int):
     with socket.create_server((address, port)) as listener:
         print("ready", flush=True)
-        connection, _ = listener.accept()
-        with connection:
+        for connection in accepted(listener):
             while len(receive(connection)) == BYTES:
                 connection.sendall(struct.pack("=I", sent_again(connection)).ljust(BYTES))
 

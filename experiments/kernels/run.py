@@ -31,9 +31,9 @@ from judge import (
     judge_refusal,
     judge_stacks,
 )
-from observed import load, load_kernel
+from observed import Kernel, Observed, load, load_kernel
 from packages import CACHE, Unusable
-from truths import WORKLOAD, failed_names, judge_truths, replaced
+from truths import failed_names, judge_truths, replaced
 
 HERE = Path(__file__).resolve().parent
 TOP = HERE.parents[1]
@@ -41,13 +41,13 @@ CROSSCHECK = TOP / "experiments" / "crosscheck" / "crosscheck.py"
 GUEST_TIMEOUT_S = 900
 # On another processor's kernels: does all load there, and are requests found? With functions hooked only the cases that
 # show them.
-FOREIGN_WAYS = ("none", "kprobe", "attach")
+FOREIGN_WAYS = ("none", "fentry", "kprobe", "attach")
 # How functions were hooked, and what came of a case.
 Line = tuple[str, Verdict]
 # A boot that ends without a status, or by a stray breakpoint, is taken for the emulator's or this machine's doing, not the
 # test's; more than two in a row are not.
 BOOTS = 3
-# A case of the ground truth that fails is run again, as ../ground_truth does: other programs may have had the machine.
+# A case that fails is run again, as ../ground_truth does: other programs may have had the machine.
 TRIES = 3
 
 
@@ -57,12 +57,15 @@ def command(rpcprobe: Path, folder: Path, plan: dict) -> list[str]:
     return [python, str(HERE / "observe.py"), str(rpcprobe), str(folder), str(plan)]
 
 
-def crosscheck(series: str, rpcprobe: Path) -> list[str]:
-    """The account of threads beside bcc's, which compiles with the guest's own headers."""
-    environment = {"BCC_KERNEL_SOURCE": machine.headers(series), "RPCPROBE": rpcprobe}
+def crosscheck(kernel: str, rpcprobe: Path) -> list[str]:
+    """The account of threads beside bcc's. That compiles with the kernel's own headers; on the host, whose there may be none,
+    with those of a stock kernel (../crosscheck/README.md)."""
+    is_guest = kernel in machine.SERIES
+    headers = machine.headers(kernel if is_guest else machine.OLDEST)
+    environment = {"BCC_KERNEL_SOURCE": headers, "RPCPROBE": rpcprobe}
     argv = ["env", *(f"{name}={value}" for name, value in environment.items()), sys.executable]
-    argv += [str(CROSSCHECK), "--no-perf", "--part", "20", "--slower", "15", "pipe"]
-    return argv
+    argv += [str(CROSSCHECK), "--no-perf"]
+    return argv + (["--part", "20", "--slower", "15"] if is_guest else ["--part", "5"]) + ["pipe"]
 
 
 def on_host(argv: list[str], folder: Path) -> int:
@@ -83,7 +86,7 @@ def in_guest(series: str, argv: list[str], folder: Path, plan: dict) -> int:
     raise AssertionError("there is at least one boot")
 
 
-def judged(options: argparse.Namespace, folder: Path, selection: dict) -> list[Line]:
+def judged(options: argparse.Namespace, folder: Path, selection: dict, foreign: bool) -> list[Line]:
     """What came of each case, by way of hooking."""
     kernel, lines, by_way = load_kernel(folder), [], {}
     for way, cases in selection.items():
@@ -97,14 +100,11 @@ def judged(options: argparse.Namespace, folder: Path, selection: dict) -> list[L
         )
         lines.append((way, first(kernel, observed)))
         for case in cases:
-            if case.ground_truth:
-                verdicts = judge_truths(observed, options.rpcprobe, [])
-            else:
-                verdicts = [judge(kernel, observed, case)]
+            verdicts = judged_case(options, kernel, observed, case, [])
             lines += [(way, verdict) for verdict in verdicts]
     if (folder / "crosscheck").exists():
         lines.append(("none", judge_crosscheck(folder)))
-    return lines + [("all", verdict) for verdict in compare(by_way)]
+    return lines + [("all", verdict) for verdict in compare(by_way, foreign)]
 
 
 def way_plan(way: str, names: list[str], truths: list[str] = ()) -> dict:
@@ -138,7 +138,7 @@ def observe(kernel: str, options: argparse.Namespace) -> list[Line]:
         return []
     whole = not (options.quick or options.case)
     # bcc compiles in the guest, by this machine's Python.
-    beside = whole and kernel != "host" and not foreign
+    beside = whole and not foreign
     rpcprobe = arm64.RPCPROBE if foreign else options.rpcprobe
 
     def run(plan: dict) -> int:
@@ -147,18 +147,67 @@ def observe(kernel: str, options: argparse.Namespace) -> list[Line]:
 
     for plan in plans(selection, crosscheck(kernel, rpcprobe) if beside else None):
         if status := run(plan):
-            return [(" ".join(plan.get("ways", ())), Verdict("capture", False, last_said(status, folder)))]
-    lines = judged(options, folder, selection)
-    for way in selection:
-        for again in range(1, TRIES):
-            names, name = failed_names(lines, way), f"{way}-{again}"
-            if not names or run(
-                {"doctor": False, "ways": {name: way_plan(way, [WORKLOAD.name], names)}}
-            ):
-                break
-            observed = load(options.rpcprobe, way, folder / name)
-            lines = replaced(lines, way, judge_truths(observed, options.rpcprobe, names))
+            return [
+                (
+                    " ".join(plan.get("ways", ())),
+                    Verdict("capture", False, last_said(status, folder)),
+                )
+            ]
+    lines = judged(options, folder, selection, foreign)
+    for number in range(1, TRIES):
+        to_repeat = failed_cases(lines, selection)
+        truths = {way: failed_names(lines, way) for way in to_repeat}
+        ways = {
+            f"{way}-{number}": way_plan(way, [case.name for case in cases], truths[way])
+            for way, cases in to_repeat.items()
+        }
+        if not ways or run({"doctor": False, "ways": ways}):
+            break
+        lines = judged_again(options, folder, number, lines, to_repeat, foreign)
     return lines
+
+
+def failed_cases(lines: list[Line], selection: dict) -> dict[str, list[Case]]:
+    """The cases that did not pass, by way; in each way one that did not look the same in all of them."""
+    failed = {(way, verdict.name) for way, verdict in lines if not verdict.passed}
+
+    def has_failed(case: Case, way: str) -> bool:
+        return (
+            bool(failed_names(lines, way))
+            if case.ground_truth
+            else not failed.isdisjoint({(way, case.name), ("all", case.name)})
+        )
+
+    by_way = {way: [c for c in cases if has_failed(c, way)] for way, cases in selection.items()}
+    return {way: cases for way, cases in by_way.items() if cases}
+
+
+def judged_again(
+    options: argparse.Namespace,
+    folder: Path,
+    number: int,
+    lines: list[Line],
+    repeated: dict,
+    foreign: bool,
+) -> list[Line]:
+    """With what came of another run of these cases in place of what failed."""
+    kernel, by_way = load_kernel(folder), {}
+    for way, cases in repeated.items():
+        by_way[way] = observed = load(options.rpcprobe, way, folder / f"{way}-{number}")
+        for case in cases:
+            names = failed_names(lines, way)
+            verdicts = judged_case(options, kernel, observed, case, names)
+            lines = replaced(lines, way, verdicts)
+    return replaced(lines, "all", compare(by_way, foreign))
+
+
+def judged_case(
+    options: argparse.Namespace, kernel: Kernel, observed: Observed, case: Case, names: list[str]
+) -> list[Verdict]:
+    """`names`: of the ground truth's cases; none: all."""
+    if case.ground_truth:
+        return judge_truths(observed, options.rpcprobe, names)
+    return [judge(kernel, observed, case)]
 
 
 def last_said(status: int, folder: Path) -> str:

@@ -33,7 +33,7 @@ static void record_told(const void *record)
     protocols[unit->channel & 1] = unit->protocol;
 }
 
-static u32 number(void)
+static u32 number_datagram(void)
 {
     u32 n;
     if (fread(&n, sizeof(n), 1, stdin) != 1)
@@ -117,11 +117,11 @@ int main(int argc, char **argv)
     attaching = strcmp(argv[1], "attach") == 0;
     bool writes = strcmp(argv[2], "reads") != 0, reads = strcmp(argv[2], "writes") != 0;
     for (u64 connection = 2;; connection += 2) {
-        char *name = bytes_of(number());
+        char *name = bytes_of(number_datagram());
         u64 ends[2] = {1ULL << 32, 1ULL << 33};
         units[0] = units[1] = protocols[0] = protocols[1] = 0;
-        for (u32 calls = number(); calls; calls--) {
-            u32 who = number() & 1, count = number();
+        for (u32 calls = number_datagram(); calls; calls--) {
+            u32 who = number_datagram() & 1, count = number_datagram();
             u8 *bytes = bytes_of(count);
             ends[who] += count;
             if (writes)

@@ -132,7 +132,7 @@ static bool attaching, keep_methods = true;
 static void record_told(const void *record);
 #define emit(type, var, now)                                                                       \
     for (struct type it_ = {}, *var = &it_; var; record_told(&it_), var = 0)
-#define output(record, bytes, now) ((void)(bytes), (void)(now), record_told(record))
+#define output_record(record, bytes, now) ((void)(bytes), (void)(now), record_told(record))
 
 /* What is known of a call, and of a channel: the fields that are used. */
 struct pt_regs {

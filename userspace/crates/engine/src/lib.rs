@@ -19,6 +19,7 @@ pub mod ownership;
 pub mod processor;
 pub mod protocols;
 pub mod send_limit;
+mod settled;
 pub mod stacks;
 pub mod symbols;
 pub mod timeline;
@@ -30,23 +31,21 @@ use std::collections::VecDeque;
 use anyhow::Result;
 
 pub use calibration::Rates;
-use condense::{condense, condense_life};
 use detect::{Detector, Found, KnownTarget};
 use effort::Effort;
 use event::{Event, What};
 pub use fallback::FallbackGiven;
 use fallback::{Fallback, HeldBack};
 use held_back::Unsent;
-use ownership::claims::{Claimant, Claims, Shows};
+use ownership::claims::{Claimant, Claims};
 use ownership::ledger::{Account, Ledger};
-use ownership::marks::is_rest;
 use rpcprobe_assign::Assigned;
 use rpcprobe_model::request_filter::Wanted;
-use rpcprobe_model::{Category, Reason, Request, Rule, Segments, Told};
+use rpcprobe_model::{Reason, Request, Rule, Segments};
 use timeline::retention::Held;
 use timeline::{Channel, ThreadId, World};
 use told_again::ToldAgain;
-use walk::{Astray, Goal, NotYet, Settings, Worker};
+use walk::{Asking, Astray, Goal, NotYet, Settings, Walked};
 
 /// Events between two rounds of forgetting.
 const FORGET_EVERY: u64 = 1 << 16;
@@ -77,6 +76,7 @@ pub struct Engine {
     claims: Claims,
     told_again: ToldAgain,
     astray: Astray,
+    asking: Asking,
     ledger: Ledger,
     /// Those that were closed and not taken yet.
     accounts: Vec<Account>,
@@ -104,6 +104,7 @@ impl Engine {
             claims: Claims::default(),
             told_again: ToldAgain::default(),
             astray: Astray::default(),
+            asking: Asking::default(),
             ledger: Ledger::default(),
             accounts: Vec::new(),
             settings: Settings::new(rates),
@@ -291,8 +292,8 @@ impl Engine {
                 return self.give(found, segments, sink);
             }
         }
-        match self.walked(&found) {
-            Ok((segments, workers)) if found.request.kind.is_fallback() => {
+        match self.walked(&found, true) {
+            Ok(Walked { segments, workers, .. }) if found.request.kind.is_fallback() => {
                 let claimant = found.claimant();
                 let request = self.completed(found);
                 match self.fallback.hold(HeldBack { request, segments, workers, claimant }) {
@@ -300,12 +301,13 @@ impl Engine {
                     false => Ok(()),
                 }
             }
-            Ok((segments, workers)) => {
-                let segments = self.claimed(found.claimant(), segments, &workers);
-                let of = (&found.goal, found.request.complete);
-                self.told_again.keep(of, &segments, self.claims.kept_by());
-                self.give(found, segments, sink)
-            }
+            Ok(walked) => match self.settled(&found, walked) {
+                Ok(segments) => self.give(found, segments, sink),
+                Err(NotYet(on)) => {
+                    self.waiting.push(Waiting { found, on });
+                    Ok(())
+                }
+            },
             Err(NotYet(on)) => {
                 self.waiting.push(Waiting { found, on });
                 Ok(())
@@ -357,56 +359,11 @@ impl Engine {
         for HeldBack { mut request, segments, workers, claimant } in self.fallback.take() {
             request.request_id = self.detector.new_id();
             let claimant = Claimant { id: request.request_id, ..claimant };
-            let segments = self.claimed(claimant, segments, &workers);
+            let segments = self.claimed(claimant, segments, (&workers, 0));
+            let segments = self.few(&claimant, segments);
             sink(request, segments)?;
         }
         Ok(())
-    }
-
-    fn walked(&mut self, found: &Found) -> Result<(Segments, Vec<Worker>), NotYet> {
-        if found.goal.end_ns <= found.goal.start_ns {
-            return Ok(Default::default());
-        }
-        let mut settings = self.settings;
-        // An incomplete request is explained as far as it is known.
-        settings.no_more_records |= !found.request.complete;
-        settings.most_steps = self.effort.for_request(&found.request);
-        let (segments, workers, steps) =
-            walk::walk(&self.world, &found.goal, settings, &mut self.astray)?;
-        self.effort.spend(&found.request, steps);
-        Ok((segments, workers))
-    }
-
-    /// The segments without work that is another request's own, and few of them.
-    fn claimed(&mut self, claimant: Claimant, segments: Segments, workers: &[Worker]) -> Segments {
-        let world = &self.world;
-        let shows = |segment: &Told, thread: ThreadId| {
-            let asleep = || {
-                let off = world.thread(thread).off_before(segment.end_ns());
-                off.filter(|off| off.end_ns >= segment.end_ns())
-            };
-            match segment.category {
-                category if category.is_on_cpu() => Shows::Work,
-                // Of work that is told by category it is not known where in it the thread had no CPU.
-                _ if segment.shared > 1 => Shows::Work,
-                Category::WireStack if asleep().is_none() => Shows::Work,
-                Category::Sleep | Category::IdlePeer if asleep().is_some_and(is_rest) => {
-                    Shows::Rest
-                }
-                _ => Shows::Wait,
-            }
-        };
-        let spent = |thread: ThreadId, from_ns: u64, to_ns: u64| {
-            world.sums.spent(thread, world.thread(thread), from_ns, to_ns)
-        };
-        let segments = self.claims.settle(claimant, segments, workers, shows, spent);
-        let inner = self.claims.inner.over(&claimant);
-        let latency_ns = claimant.end_ns.saturating_sub(claimant.start_ns);
-        match claimant.encloses {
-            _ if self.settings.every_piece => segments,
-            true => condense_life(segments, latency_ns, &inner),
-            false => condense(segments, latency_ns),
-        }
     }
 
     /// A request with what else is known of it.
@@ -477,6 +434,7 @@ impl Engine {
         held.threads.extend(self.waiting.iter().map(|waiting| waiting.on));
         self.ledger.count(&self.world, horizon_ns);
         self.claims.book_before(horizon_ns, &self.world, &mut self.ledger);
+        self.asking.forget();
         if !self.fallback.holds_any() {
             self.accounts.extend(self.ledger.close_before(&self.world, horizon_ns));
         }

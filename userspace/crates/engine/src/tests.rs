@@ -3,7 +3,7 @@
 use crate::event::{Call, Io, Object, What};
 use crate::*;
 use rpcprobe_model::Kind;
-use rpcprobe_model::Loss;
+use rpcprobe_model::{Loss, Told};
 use rpcprobe_record::TASK_TRACED;
 
 fn request(start_ns: u64, latency_ns: u64) -> Request {

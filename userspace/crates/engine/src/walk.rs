@@ -9,6 +9,7 @@
 mod accept;
 mod alike;
 mod arrivals;
+mod asking;
 mod astray;
 mod futex_roles;
 mod goal;
@@ -43,12 +44,15 @@ use crate::timeline::{
     Channel, Off, ProcessId, Thread, ThreadId, Transfer, Wake, Why, Work, World, IDLE,
 };
 pub use alike::alike;
+use asking::Entered;
+pub use asking::{Asking, Begin};
 pub use astray::Astray;
 use astray::Trail;
 pub use goal::{Goal, Message, NotYet, Settings};
 use moves::Moves;
 use names::Names;
 use rpcprobe_model::{Category, Evidence, Rule, Segments, Side, TextId, Texts, Told};
+pub use segments::{Walked, Worker};
 use state::{Attempts, Output, Raw, Search};
 use turns::Turn;
 
@@ -103,6 +107,8 @@ struct Walk<'w> {
     attempts: Attempts,
     trail: Trail,
     astray: &'w mut Astray,
+    asking: Option<&'w Asking>,
+    entered: Entered,
 }
 
 /// Where a step leads.
@@ -117,17 +123,7 @@ enum Step {
     NoLock,
 }
 
-/// Whose time a segment shows.
-#[derive(Clone, Copy, Debug)]
-pub struct Worker {
-    pub thread: ThreadId,
-    /// It is one of the request's server.
-    pub serves: bool,
-    /// The thread's messages tell that it worked for the request; else only the way led there.
-    pub by_marks: bool,
-}
-
-/// The segments of a request, in order of time, the thread of each, and how many steps that took.
+/// The segments of a request. `asking`: what is known of how others were asked, if that may be used.
 ///
 /// # Errors
 /// [`NotYet`]: try again when that thread has been heard of.
@@ -136,16 +132,29 @@ pub fn walk(
     goal: &Goal,
     settings: Settings,
     astray: &mut Astray,
-) -> Result<(Segments, Vec<Worker>, usize), NotYet> {
+    asking: Option<&Asking>,
+) -> Result<Walked, NotYet> {
     let (search, attempts, trail) = (Search::default(), Attempts::default(), Trail::default());
     let (first_read, output) = (reader::first_read(world, goal), Output::new());
-    let moves = Moves::of(world, goal);
-    let mut walk =
-        Walk { world, goal, settings, first_read, moves, output, search, attempts, trail, astray };
+    let (moves, entered) = (Moves::of(world, goal), Entered::default());
+    let mut walk = Walk {
+        world,
+        goal,
+        settings,
+        first_read,
+        moves,
+        output,
+        search,
+        attempts,
+        trail,
+        astray,
+        asking,
+        entered,
+    };
     walk.run()?;
-    let steps = walk.attempts.steps;
+    let (steps, begin) = (walk.attempts.steps, walk.begin());
     let (segments, workers) = walk.into_segments();
-    Ok((segments, workers, steps))
+    Ok(Walked { segments, workers, steps, begin })
 }
 
 /// Whether two neighbours differ in nothing but time.
@@ -272,6 +281,7 @@ impl<'w> Walk<'w> {
         }
         let (mut thread, mut at_ns) = (self.goal.client, self.goal.end_ns);
         let mut joined_at = 0;
+        self.entered = Entered::default();
         self.begin_trail();
         while at_ns > self.goal.start_ns {
             if self.attempts.steps > self.settings.most_steps {
@@ -293,6 +303,9 @@ impl<'w> Walk<'w> {
                     self.search.through = None;
                     joined_at = self.output.out.len();
                     (thread, at_ns) = (t, ns);
+                    if self.enters(t, ns) {
+                        return Ok(None);
+                    }
                 }
                 Step::NoLock => return Ok(Some((thread, joined_at))),
                 Step::Nowhere => unreachable!("only while a waker is explored"),

@@ -34,6 +34,9 @@ pub(super) struct Framed {
     connections: FxHashMap<u32, Connection>,
     next: u32,
     swept_ns: u64,
+    /// Those of which something was told since the last check, and those for which time makes a difference: of the others
+    /// nothing has to be decided.
+    restless: Vec<u32>,
 }
 
 impl Detect for Framed {
@@ -55,8 +58,10 @@ impl Detect for Framed {
 
     /// What the process has open will not be answered, unless records are late.
     fn exit(&mut self, world: &World, process: ProcessId, _at_ns: u64, _book: &mut Book) {
-        for connection in self.connections.values_mut() {
-            connection.exit(world, process);
+        for (number, connection) in &mut self.connections {
+            if connection.exit(world, process) {
+                connection.stir(*number, &mut self.restless);
+            }
         }
     }
 
@@ -89,8 +94,12 @@ impl Detect for Framed {
 }
 
 impl Framed {
+    /// The connection of a channel, of which something is told.
     fn connection(&mut self, channel: Object) -> Option<&mut Connection> {
-        self.connections.get_mut(self.by_channel.get(&channel)?)
+        let number = self.by_channel.get(&channel)?;
+        let connection = self.connections.get_mut(number)?;
+        connection.stir(*number, &mut self.restless);
+        Some(connection)
     }
 
     /// Looks at a frame or message.
@@ -150,15 +159,25 @@ impl Framed {
     /// Decides what has waited long enough; `over`: all of it.
     fn sweep(&mut self, world: &World, over: bool, book: &mut Book) {
         self.swept_ns = world.now_ns;
-        for connection in self.connections.values_mut() {
+        let mut restless = match over {
+            true => self.connections.keys().copied().collect(),
+            false => std::mem::take(&mut self.restless),
+        };
+        restless.sort_unstable();
+        let mut waiting = Vec::with_capacity(restless.len());
+        for number in restless {
+            let Some(connection) = self.connections.get_mut(&number) else { continue };
             connection.tidy(world);
             connection.resume(world.now_ns, over);
+            connection.settle_down();
+            waiting.extend(connection.since_ns().map(|_| (number, connection.channels[0])));
         }
-        let waiting = self.connections.iter().filter(|(_, c)| c.since_ns().is_some());
-        let mut waiting: Vec<_> = waiting.map(|(number, c)| (*number, c.channels[0])).collect();
-        waiting.sort_unstable();
-        for (_, channel) in waiting {
-            self.decide(world, channel, over, book);
+        for (number, channel) in waiting {
+            let Some(connection) = self.connections.get_mut(&number) else { continue };
+            connection.decide(world, channel, over, book);
+            if connection.is_restless() {
+                connection.stir(number, &mut self.restless);
+            }
         }
     }
 }

@@ -7,10 +7,9 @@
 
 use std::collections::VecDeque;
 
-use crate::classify::syscall::{waits, Waits};
 use crate::event::Object;
 use crate::ownership::marks::{is_rest, rested_ns, Mark, MarkKind, Question};
-use crate::timeline::gallop::count_before;
+use crate::timeline::gallop::{count_before, last_before};
 use crate::timeline::{Thread, ThreadId, World, NEVER};
 
 /// By what something given out is told to belong to something taken in.
@@ -58,9 +57,8 @@ impl Batch {
 
 /// How something given out then, with nothing taken in or given out since the other time, belongs to what was.
 fn alone(thread: &Thread, from_ns: u64, to_ns: u64) -> Adjacency {
-    let first = count_before(&thread.calls, |call| call.enter_ns < from_ns);
-    let mut between = thread.calls.range(first..).take_while(|call| call.enter_ns < to_ns);
-    match between.any(|call| waits(call.nr, None) == Waits::Readiness) {
+    let polled = last_before(&thread.polled, |(enter_ns, _)| *enter_ns < to_ns);
+    match polled.is_some_and(|(enter_ns, _)| *enter_ns >= from_ns) {
         true => Adjacency::Polled,
         false => Adjacency::Alone,
     }

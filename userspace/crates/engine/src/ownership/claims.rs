@@ -71,17 +71,23 @@ struct Settling {
     has_relatives: bool,
     /// The requests whose work it has not.
     kept_by: Vec<u64>,
+    /// Those of its begin, if it has claimed nothing there.
+    begin_kept_by: Option<Vec<u64>>,
+    /// A stretch of others' work may begin before its segments do.
+    reaches_back: bool,
+    /// Work that another request had claimed is this one's now.
+    passed_on: bool,
 }
 
 impl Claims {
     /// Gives a request the work that its segments show. Work that another request has already becomes a wait for
-    /// the request's turn, one for each stretch of such work ([`others::fold`]). `workers`: of the segments; `shows`: what
-    /// one shows; `spent`: what a thread did in between two times.
+    /// the request's turn, one for each stretch of such work ([`others::fold`]). `workers`: of the segments, of which the first
+    /// `begin` are its begin; `shows`: what one shows; `spent`: what a thread did in between two times.
     pub fn settle(
         &mut self,
         claimant: Claimant,
         Segments { list: segments, mut texts }: Segments,
-        workers: &[Worker],
+        (workers, begin): (&[Worker], usize),
         shows: impl Fn(&Told, ThreadId) -> Shows,
         spent: impl Fn(ThreadId, u64, u64) -> Spent,
     ) -> Segments {
@@ -98,6 +104,11 @@ impl Claims {
         let claimed = taken.unwrap_or(segments.len());
         let mut settled: Vec<Settled> = Vec::with_capacity(segments.len());
         for (index, (segment, &worker)) in segments.into_iter().zip(workers).enumerate() {
+            if index == begin {
+                let Settling { added, has_relatives, ref kept_by, .. } = self.settling;
+                let begin_kept_by = (added == 0 && !has_relatives).then(|| kept_by.clone());
+                self.settling.begin_kept_by = begin_kept_by;
+            }
             let shown = shows(&segment, worker.thread);
             let taken = shown == Shows::Work
                 && index >= claimed
@@ -110,6 +121,7 @@ impl Claims {
                 }
             }
         }
+        self.settling.reaches_back = others::may_reach_back(&settled);
         let release = |thread: ThreadId, from_ns: u64, to_ns: u64| {
             self.release(thread, (from_ns, to_ns), claimant.id);
         };
@@ -120,11 +132,32 @@ impl Claims {
     /// If the request that was settled last has left all claims as they were: the requests whose work its segments led
     /// to. What is settled for it is settled for any other that has the same segments and is none of theirs either.
     pub fn kept_by(&mut self) -> Option<Vec<u64>> {
-        let Settling { added, released, has_relatives, mut kept_by } =
+        let Settling { added, released, has_relatives, mut kept_by, .. } =
             std::mem::take(&mut self.settling);
         kept_by.sort_unstable();
         kept_by.dedup();
         (added == released && !has_relatives).then_some(kept_by)
+    }
+
+    /// If the request that was settled last has claimed nothing in its begin: the requests whose work that led to. As for
+    /// [`Claims::kept_by`], what is settled for it there is settled for others.
+    pub fn begin_kept_by(&mut self) -> Option<Vec<u64>> {
+        self.settling.begin_kept_by.take()
+    }
+
+    /// Whether its segments may be told otherwise with its begin.
+    pub fn reaches_back(&self) -> bool {
+        self.settling.reaches_back
+    }
+
+    /// Whether it has got work that another request had.
+    pub fn has_passed_on(&self) -> bool {
+        self.settling.passed_on
+    }
+
+    /// These requests, too, have kept it from their work: in its begin.
+    pub fn also_kept_by(&mut self, others: &[u64]) {
+        self.settling.kept_by.extend(others);
     }
 
     /// Enters a request that has the segments of the one that was settled last: whether these requests keep it from their
@@ -185,6 +218,7 @@ impl Claims {
                 if self.is_within(claimant, claim.id) {
                     let claims = self.threads.entry(thread).or_default();
                     claims.pass_on((from_ns, to_ns), claimant.id);
+                    self.settling.passed_on = true;
                 }
             } else {
                 if self.settling.kept_by.last() != Some(&claim.id) {
@@ -347,7 +381,7 @@ mod tests {
             false => Shows::Wait,
         };
         let spent = |_: ThreadId, _: u64, _: u64| Spent::default();
-        claims.settle(claimant, all.as_slice().into(), &workers, shows, spent).in_words()
+        claims.settle(claimant, all.as_slice().into(), (&workers, 0), shows, spent).in_words()
     }
 
     fn told(segments: &[Segment]) -> Vec<(u64, u64, &'static str, u32)> {

@@ -92,6 +92,12 @@ pub(super) fn fold(
     latest_first
 }
 
+/// Whether a stretch of others' work might begin before these segments, if others came before them.
+pub(super) fn may_reach_back(settled: &[Settled]) -> bool {
+    let goes_on = |part: &&Settled| part.for_others() || part.waits() || part.may_be_for_others();
+    settled.iter().take_while(goes_on).any(Settled::for_others)
+}
+
 /// Where the stretch of others' work begins that ends with `last`: an index of `settled`, which lies before it.
 fn first_of_stretch(settled: &[Settled], last: &Settled) -> usize {
     let mut first = settled.len();

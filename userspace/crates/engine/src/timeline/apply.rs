@@ -375,7 +375,7 @@ impl World {
         let thread = &mut self.threads[id as usize];
         if waits(call.nr, None) == Waits::Readiness {
             thread.polls += 1;
-            thread.polled.push_back(call.exit_ns);
+            thread.polled.push_back((call.enter_ns, call.exit_ns));
         }
         let process = &mut self.processes[thread.process as usize];
         if call.unfinished && call.nr == syscall::NR_EXIT_GROUP {

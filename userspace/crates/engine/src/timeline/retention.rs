@@ -54,7 +54,7 @@ impl World {
             let mut trimmed = trim(&mut thread.off, 1, |off| off.end_ns < horizon_ns);
             trimmed |= trim(&mut thread.calls, 1, |call| call.exit_ns < horizon_ns);
             trim(&mut thread.marks.list, 1, |mark| mark.exit_ns < horizon_ns);
-            trim(&mut thread.polled, POLLS_KEPT, |exit_ns| *exit_ns < horizon_ns);
+            trim(&mut thread.polled, POLLS_KEPT, |(_, exit_ns)| *exit_ns < horizon_ns);
             trim(&mut thread.marks.opens, 0, |enter_ns| *enter_ns < horizon_ns);
             trim(&mut thread.faults, 1, |span| span.end_ns < horizon_ns);
             trim(&mut thread.softirqs, 1, |span| span.end_ns < horizon_ns);

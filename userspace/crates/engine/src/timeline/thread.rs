@@ -155,8 +155,8 @@ pub struct Thread {
     pub rests: u64,
     /// How often it has asked what is ready.
     pub polls: u64,
-    /// When it had the answer to each of these, of late.
-    pub polled: VecDeque<u64>,
+    /// The calls by which it did, the last of them and those that are not forgotten: begin and end.
+    pub polled: VecDeque<(u64, u64)>,
     /// CPUs by time, to say where a segment ran: from when, which.
     pub cpus: VecDeque<(u64, u32)>,
 }

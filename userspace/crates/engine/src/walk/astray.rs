@@ -47,7 +47,7 @@ pub(super) struct Trail {
     /// Members that it began with.
     members: usize,
     /// A way of another request of which this one can have nothing else, and until when.
-    known: Option<(usize, u64)>,
+    pub(super) known: Option<(usize, u64)>,
 }
 
 impl Walk<'_> {
@@ -211,12 +211,12 @@ fn questions(goal: &Goal) -> impl Iterator<Item = &Message> {
 }
 
 /// The thread that had the answer, and the processes of client and server.
-fn ends(goal: &Goal) -> (ThreadId, ProcessId, Option<ProcessId>) {
+pub(super) fn ends(goal: &Goal) -> (ThreadId, ProcessId, Option<ProcessId>) {
     (goal.client, goal.client_process, goal.server_process)
 }
 
 /// Whether the same calls brought two questions.
-fn taken_alike(world: &World, one: &Goal, other: &Goal) -> bool {
+pub(super) fn taken_alike(world: &World, one: &Goal, other: &Goal) -> bool {
     questions(one).count() == questions(other).count()
         && questions(one).zip(questions(other)).all(|(one, other)| moved_by_same(world, one, other))
 }

@@ -26,6 +26,7 @@ impl<'w> Walk<'w> {
             }
             Why::Slept { .. } | Why::Born => {}
         }
+        self.note_more();
         let Some(wake) = off.wake else {
             let reason = "asleep, and no wake-up was seen";
             self.charge(thread, off, begin_ns, at_ns, Some(reason));

@@ -43,6 +43,7 @@ impl Walk<'_> {
         });
         match rested.map(|raw| (raw.category, raw.detail, raw.cause, raw.by)) {
             Some((category, detail, cause, by)) => {
+                self.note_more();
                 let evidence = Evidence::Modelled;
                 self.emit(thread, from_ns, to_ns, category, detail, cause, by, None, evidence);
             }

@@ -3,6 +3,26 @@
 use crate::walk::names::push_thread;
 use crate::walk::*;
 
+/// Whose time a segment shows.
+#[derive(Clone, Copy, Debug)]
+pub struct Worker {
+    pub thread: ThreadId,
+    /// It is one of the request's server.
+    pub serves: bool,
+    /// The thread's messages tell that it worked for the request; else only the way led there.
+    pub by_marks: bool,
+}
+
+/// What came of a walk.
+#[derive(Default)]
+pub struct Walked {
+    /// In order of time, and the thread of each.
+    pub segments: Segments,
+    pub workers: Vec<Worker>,
+    pub steps: usize,
+    pub begin: Option<Begin>,
+}
+
 impl Walk<'_> {
     /// What was found, in order of time, and the thread of each.
     pub(super) fn into_segments(mut self) -> (Segments, Vec<Worker>) {
@@ -45,6 +65,7 @@ impl Walk<'_> {
 
     /// Emits the rest of the request, from its start to `end_ns`, as `unattributed`.
     pub(super) fn give_up(&mut self, thread: ThreadId, end_ns: u64, why: &str) {
+        self.note_more();
         let start_ns = self.goal.start_ns;
         let category = Category::Unattributed;
         let detail = Some(self.output.names.texts.add(why));

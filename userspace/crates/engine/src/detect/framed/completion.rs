@@ -111,8 +111,21 @@ impl Connection {
     fn settle(&mut self, world: &World, ends: (Object, Object), over: bool, book: &mut Book) {
         self.end_services(ends, book);
         self.served = 0;
-        for mut exchange in std::mem::take(&mut self.ended) {
-            match settled(world, ends, &mut self.askers, &mut exchange, over) {
+        // Those that wait stay where they are: of a thousand streams that may be nearly all.
+        let (mut ended, mut decided) = (std::mem::take(&mut self.ended), Vec::new());
+        let askers = &mut self.askers;
+        let over_now = ended.extract_if(.., |exchange| {
+            let how = settled(world, ends, askers, exchange, over);
+            let is_over = !matches!(how, Settled::NotYet);
+            if is_over {
+                decided.push(how);
+            }
+            is_over
+        });
+        let over_now: Vec<Exchange> = over_now.collect();
+        self.ended = ended;
+        for (exchange, how) in over_now.into_iter().zip(decided) {
+            match how {
                 Settled::Complete(window) => {
                     let nth = self.protocol.pairing() == Pairing::InOrder;
                     let doubt = exchange.doubted.map(|torn| torn.before_it(nth));
@@ -121,9 +134,8 @@ impl Connection {
                 Settled::Incomplete(window, reason) => {
                     self.found(world, exchange, &window, Some(reason), book);
                 }
-                Settled::NotYet => self.ended.push(exchange),
                 Settled::NotBefore(at_ns) => self.resting.push_back((at_ns, exchange)),
-                Settled::Nothing => {}
+                Settled::NotYet | Settled::Nothing => {}
             }
         }
         self.served = self.ended.len();

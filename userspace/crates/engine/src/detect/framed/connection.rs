@@ -52,6 +52,8 @@ pub(super) struct Connection {
     /// The client or the server is gone: who, and when.
     pub(super) gone: Option<(ProcessId, bool, u64)>,
     pub(super) askers: Askers,
+    /// Something was told of it since the last check.
+    stirred: bool,
 }
 
 impl Connection {
@@ -79,6 +81,7 @@ impl Connection {
             resting: VecDeque::new(),
             gone: None,
             askers: Askers::default(),
+            stirred: false,
         }
     }
 
@@ -206,7 +209,7 @@ impl Connection {
     /// It is another one: nothing is left but what has ended.
     fn renew(&mut self, other: Connection) {
         let (ended, resting) = (std::mem::take(&mut self.ended), std::mem::take(&mut self.resting));
-        *self = Connection { ended, resting, ..other };
+        *self = Connection { ended, resting, stirred: self.stirred, ..other };
     }
 
     /// It is known who asks.
@@ -261,9 +264,28 @@ impl Connection {
         ended
     }
 
-    /// If the process is an end of it: what is open will not be answered.
-    pub(super) fn exit(&mut self, world: &World, process: ProcessId) {
-        let Some((asked, answered)) = self.ends() else { return };
+    /// Enters it among those to be looked at next.
+    pub(super) fn stir(&mut self, number: u32, restless: &mut Vec<u32>) {
+        if !std::mem::replace(&mut self.stirred, true) {
+            restless.push(number);
+        }
+    }
+
+    /// It is being looked at.
+    pub(super) fn settle_down(&mut self) {
+        self.stirred = false;
+    }
+
+    /// Whether something is to be decided of it as time goes by, though nothing more is told.
+    pub(super) fn is_restless(&self) -> bool {
+        let ended = !self.ended.is_empty() || !self.resting.is_empty();
+        let unasked = !self.answers.is_empty() || self.open.values().any(|e| e.asked.is_empty());
+        ended || unasked || self.gone.is_some()
+    }
+
+    /// If the process is an end of it: what is open will not be answered. Whether that is so.
+    pub(super) fn exit(&mut self, world: &World, process: ProcessId) -> bool {
+        let Some((asked, answered)) = self.ends() else { return false };
         let is = |end: Option<&Transfer>| {
             end.is_some_and(|end| world.thread(end.thread).process == process)
         };
@@ -275,6 +297,7 @@ impl Connection {
         if (client || server) && self.gone.is_none() {
             self.gone = Some((process, client, world.now_ns));
         }
+        self.gone.is_some()
     }
 
     /// The question that begins there.

@@ -1,9 +1,10 @@
 use crate::event::{Call, Event, GapWhy, Io, Method, Object, Protocol, Unit, What, TYPE_TCP};
 use crate::send_limit::SendLimit;
 use crate::{Engine, Rates};
-use rpcprobe_model::{check_conservation, Kind, Reason, Request, Segments, Who};
+use rpcprobe_model::{check_conservation, Kind, Reason, Request, Rule, Segment, Segments, Who};
 use rpcprobe_record::{UNIT_LAST, UNIT_MORE, UNIT_REQUEST, UNIT_RESPONSE};
 
+mod asked_together;
 mod late_questions;
 
 const CLIENT: u32 = 10;

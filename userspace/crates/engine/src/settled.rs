@@ -1,0 +1,124 @@
+//! From a found request to the segments that it has beside the others: its walk, claims, and few segments.
+
+use crate::condense::{condense, condense_life};
+use crate::detect::Found;
+use crate::ownership::claims::{Claimant, Shows};
+use crate::ownership::marks::is_rest;
+use crate::timeline::ThreadId;
+use crate::walk::{self, Begin, NotYet, Walked, Worker};
+use crate::Engine;
+use rpcprobe_model::{Category, Segments, Told};
+
+impl Engine {
+    /// Walks a request's way; `with_others`: its begin may be known from another request.
+    pub(crate) fn walked(&mut self, found: &Found, with_others: bool) -> Result<Walked, NotYet> {
+        if found.goal.end_ns <= found.goal.start_ns {
+            return Ok(Walked::default());
+        }
+        let mut settings = self.settings;
+        // An incomplete request is explained as far as it is known.
+        settings.no_more_records |= !found.request.complete;
+        settings.most_steps = self.effort.for_request(&found.request);
+        let with_others = with_others
+            && !(settings.alone || settings.every_piece)
+            && found.request.complete
+            && !found.request.kind.is_fallback();
+        let asking = with_others.then_some(&self.asking);
+        let walked = walk::walk(&self.world, &found.goal, settings, &mut self.astray, asking)?;
+        self.effort.spend(&found.request, walked.steps);
+        Ok(walked)
+    }
+
+    /// What is told of a request that was walked. (If its begin is another request's, and does not hold for it, it is walked
+    /// again.)
+    pub(crate) fn settled(&mut self, found: &Found, walked: Walked) -> Result<Segments, NotYet> {
+        let claimant = found.claimant();
+        let segments = match walked.begin {
+            Some(Begin::Known(known)) => match self.after_known(claimant, walked, known) {
+                Some(segments) => segments,
+                None => {
+                    let Walked { segments, workers, .. } = self.walked(found, false)?;
+                    self.claimed(claimant, segments, (&workers, 0))
+                }
+            },
+            Some(Begin::New(entry)) => {
+                let Walked { segments, workers, .. } = walked;
+                let begin = segments.list.partition_point(|s| s.start_ns < entry.at_ns);
+                let segments = self.claimed(claimant, segments, (&workers, begin));
+                if let Some(kept_by) = self.claims.begin_kept_by() {
+                    self.asking.keep((&found.goal, entry), &segments, kept_by);
+                }
+                segments
+            }
+            None => self.claimed(claimant, walked.segments, (&walked.workers, 0)),
+        };
+        let segments = self.few(&claimant, segments);
+        let of = (&found.goal, found.request.complete);
+        self.told_again.keep(of, &segments, self.claims.kept_by());
+        Ok(segments)
+    }
+
+    /// The segments of a request whose begin is known, and is not among those of the walk; `None`: that does not hold for this
+    /// request.
+    fn after_known(
+        &mut self,
+        claimant: Claimant,
+        Walked { segments, workers, .. }: Walked,
+        known: usize,
+    ) -> Option<Segments> {
+        if !self.claims.is_kept(claimant, self.asking.kept_by(known)) {
+            return None;
+        }
+        let segments = self.claimed(claimant, segments, (&workers, 0));
+        if self.claims.reaches_back() || self.claims.has_passed_on() {
+            return None;
+        }
+        self.claims.also_kept_by(self.asking.kept_by(known));
+        Some(self.asking.tell(known, segments))
+    }
+
+    /// The segments without work that is another request's own. Of their workers, the first so many are of its begin.
+    pub(crate) fn claimed(
+        &mut self,
+        claimant: Claimant,
+        segments: Segments,
+        workers: (&[Worker], usize),
+    ) -> Segments {
+        let world = &self.world;
+        let shows = |segment: &Told, thread: ThreadId| {
+            let asleep = || {
+                let off = world.thread(thread).off_before(segment.end_ns());
+                off.filter(|off| off.end_ns >= segment.end_ns())
+            };
+            match segment.category {
+                category if category.is_on_cpu() => Shows::Work,
+                // Of work that is told by category it is not known where in it the thread had no CPU.
+                _ if segment.shared > 1 => Shows::Work,
+                Category::WireStack if asleep().is_none() => Shows::Work,
+                Category::Sleep | Category::IdlePeer if asleep().is_some_and(is_rest) => {
+                    Shows::Rest
+                }
+                _ => Shows::Wait,
+            }
+        };
+        let spent = |thread: ThreadId, from_ns: u64, to_ns: u64| {
+            world.sums.spent(thread, world.thread(thread), from_ns, to_ns)
+        };
+        let segments = self.claims.settle(claimant, segments, workers, shows, spent);
+        if self.claims.has_passed_on() {
+            self.asking.forget();
+        }
+        segments
+    }
+
+    /// Few segments of a request that has many.
+    pub(crate) fn few(&mut self, claimant: &Claimant, segments: Segments) -> Segments {
+        let inner = self.claims.inner.over(claimant);
+        let latency_ns = claimant.end_ns.saturating_sub(claimant.start_ns);
+        match claimant.encloses {
+            _ if self.settings.every_piece => segments,
+            true => condense_life(segments, latency_ns, &inner),
+            false => condense(segments, latency_ns),
+        }
+    }
+}
