@@ -7,6 +7,7 @@ use crate::detect::found::Found;
 use crate::detect::ids::{as_ahead, Asked};
 use crate::timeline::retention::Held;
 use crate::timeline::{ProcessId, ThreadId, World};
+use rpcprobe_model::Certainty;
 
 /// Interval between two looks at those that wait for what may not come.
 const SWEEP_EVERY_NS: u64 = 20_000_000;
@@ -188,6 +189,9 @@ fn with_parent(
     let window = (request.start_ns, request.start_ns.saturating_add(request.latency_ns));
     let parent = causality.parent_of(world, judged, found.made_for.program, window);
     let served = parent.is_some_and(|(parent, _)| parent.serves);
+    if let (Judged::For { link, certainty }, true) = (judged, served) {
+        found.made_for.sake = Some((link.asked, certainty == Certainty::Sure));
+    }
     if found.made_for.asking.is_some() && !served && !matches!(judged, Judged::Untold) {
         found.made_for.orphan = true;
         request.request_id = as_ahead(request.request_id);

@@ -26,6 +26,10 @@ impl Walk<'_> {
             // The order of messages tells that the thread served others, not that the request was ready meanwhile.
             Rule::Turn => Evidence::Modelled,
             Rule::InMemory if self.others_ran(thread, from_ns, to_ns) => Evidence::Modelled,
+            // A thread that takes work from others is told by an eventfd to look for whatever there is.
+            _ if category == Category::QueueApp && self.world.process_of(thread).shares_work => {
+                Evidence::Modelled
+            }
             _ => Evidence::Measured,
         };
         let texts = &mut self.output.names.texts;
