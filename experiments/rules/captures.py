@@ -50,8 +50,8 @@ REDIS_LOAD = "redis-benchmark -p 7701 -t get -n 6000 -c 50 --csv"
 NGINX = 'nginx -p "$PWD" -c "$PWD/nginx.conf"'
 SLEEPS = "h2load --h1 -t 1 -n 400 -c 8 http://127.0.0.1:{port}/w/0/{steps}"
 PROXY_LOAD = "ab -q -k -n 300 -c 4 http://127.0.0.1:7702/behind/"
-ASYNCIO = f"{sys.executable} $RUNTIMES/server.py asyncio 7706 $PWD/notes"
-SLEEPS_GO = "$HERE/.cache/server_go 7707 $PWD/notes"
+ASYNCIO = f"{sys.executable} $RUNTIMES/aio.py 7706 $PWD/notes 0"
+SLEEPS_GO = "$HERE/.cache/server_go 7707 $PWD/notes 0"
 THREADED = 'python3 -m http.server 7703 --bind 127.0.0.1 --directory "$PWD"'
 
 

@@ -1,179 +1,263 @@
 #!/usr/bin/env python3
 """Is the report right about servers inside runtimes, with several requests at once?
 
-Servers in Go, Node, Python (threads, asyncio) and Java do what their requests say (sleep, burn CPU time, sleep with a lock)
-and note, by CLOCK_MONOTONIC, when each step began and ended. A capture of the server alone (attach) says of each of
-those nanoseconds what the request did. A row is one kind of step:
+Servers do what their requests say, and note when each step of it began and ended (CLOCK_MONOTONIC; PostgreSQL by
+clock_timestamp()); clients note when they asked. A capture of the server alone, of the client alone, or of both (attach) says
+of each of those nanoseconds what the request did. `mix` has five sorts of requests, one after the other on each connection:
+one that sleeps, one that computes, one that sleeps with a lock, one that asks a back end, and, rarely, a collection. A row is
+one cause:
 
   sleep      the time that was asked for: `sleep`
-  late       from then until the server went on: a queue, the run queue, `lock` (the interpreter's), or `sleep` (timers
-             are due late, too)
+  late       from then until the server went on: a queue, the run queue, `lock` (the interpreter's), its work, or `sleep`
+             (timers are due late, too)
   burn       CPU time, with interrupts and preemptions: on a CPU, the run queue
   lockwait   the wait for the lock, which another request has: `lock`
   lock       the sleep with it: `sleep`
+  call       a question to a back end that is not captured, from when that has it until it answers: `idle.peer`
+  collect    a collection: on a CPU, the run queue, or `lock` where threads of the collector do it
+  queue      from the client's asking until the server's first step: `queue.*`, the run queue, the work of reading it
 
-with the mean, how much of it is shown as that, and how much as something else: measured (which claims to be certain) or
-modelled (which says that it is inferred), the longest such category named. Last, requests found of those sent.
+If the client alone is captured, and of nginx without its back end, all of that is `idle.peer`.
 
-Needs root and what the servers are written in; what is missing is skipped. Usage: run.py [--connections 1,8,50]
-[--requests N] [--steps "sleep=8 ..."] [SERVER ...]; rpcprobe from $RPCPROBE or PATH. Exit status: 0 if all requests were
-found and at most 5 % of any row's time, but for `late`, is wrong and measured, else 1.
+Columns: requests with the cause; how long it took (median); the error of the median and of p99 over those requests, absolute
+and relative, with `!` where the median is off by more than 5 % and 20 us or p99 by more than 15 % and 200 us; how much of its
+time is shown as what it was, and how much as something else, measured (which claims to be certain) or modelled (which says that
+it is inferred), with the longest of that, category and rule. A line for each capture: requests found of those made; time
+`invented`, of all the requests' (a cause of latency that the notes have not, then), measured and modelled; law 6 (`twice`);
+and the ledger: whether it adds up, and what it has of the CPU time that the kernel says.
+
+Needs root and what the servers are written in; what is missing is skipped. rpcprobe from $RPCPROBE or PATH. Exit status: 0 if all
+requests were found, no row but `late` and `queue` has more than 5 % that is wrong and measured, at most 2 % of any capture is
+invented and measured, and the laws hold; else 1.
 """
 
 import argparse
-import shutil
+import contextlib
 import subprocess
 import sys
 import tempfile
-from collections import Counter, defaultdict
+from collections import defaultdict
 from pathlib import Path
-
-import duckdb
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
-from attached import SECONDS, attached, build_go, free_port, load, wait_for  # noqa: E402
+from attached import SECONDS, attached, build_go, free_port, wait_for  # noqa: E402
+from catalogue import CATALOGUE, OWN_PYTHON, SERVERS, children, process  # noqa: E402
+from judge import EXPECTED, judged  # noqa: E402
+from laws import ledger, ran  # noqa: E402
 
-SERVERS = {
-    "threads": [sys.executable, str(HERE / "servers/server.py"), "threads"],
-    "asyncio": [sys.executable, str(HERE / "servers/server.py"), "asyncio"],
-    "node": ["node", str(HERE / "servers/server.js")],
-    "go": [str(HERE / ".cache/server")],
-    "java": ["java", str(HERE / "servers/Server.java")],
-}
-STEPS = ["sleep=8", "burn=1", "sleep=8,burn=1", "lock=2"]
-RUN_QUEUE = ("runqueue.", "queue.", "steal", "interrupt")
-EXPECTED = {
-    "sleep": ("sleep",),
-    "late": ("sleep", "lock", *RUN_QUEUE),
-    "burn": ("user", "kernel.", "fault", "copy", *RUN_QUEUE[:1], *RUN_QUEUE[2:]),
-    "lockwait": ("lock",),
-    "lock": ("sleep",),
-}
-# Shorter ones are the server's own doing.
-LEAST_NS = 200_000
-# A row of which more is wrong, and yet measured, fails.
+MIX = ["sleep=8", "burn=1", "lock=2", "call=4"]
+# One in so many requests of a connection's first ones is a collection.
+COLLECTS_EVERY = 20
 MOST_SURE_AND_WRONG = 0.05
+MOST_INVENTED = 0.02
+NOT_JUDGED = ("late", "queue")
 
 
-def capture(command, connections, requests, steps, directory):
-    """The notes of a server that was asked, as (request, step, ms, begin, end), and how many requests were made."""
-    port, notes = free_port(), directory / "notes"
-    server = subprocess.Popen([*command, str(port), str(notes)], stdout=subprocess.DEVNULL)
-    try:
-        wait_for(port)
+def steps_of(server, text):
+    if text != "mix":
+        return [text]
+    able = [step for step in MIX if not (server.is_sql and step.startswith("call"))]
+    steps = able * (COLLECTS_EVERY // len(able))
+    return [*steps, "collect=1"] if server.collects else steps
+
+
+def lines_of(path):
+    return [line.split(",") for line in path.read_text().splitlines()]
+
+
+class Taken:
+    """A capture, with what the server and its clients noted meanwhile."""
+
+    def __init__(self, server, ends, connections, requests, steps, directory):
         each = max(1, requests // connections)
-        paths = [
-            [f"/w/{connection}_{number}/{steps}" for number in range(each)]
-            for connection in range(connections)
+        self.made = each * connections
+        self.directory = directory / "capture"
+        asked = directory / "asked"
+        with contextlib.ExitStack() as stack:
+            backend, answered = free_port(), directory / "answered"
+            words = [sys.executable, SERVERS / "backend.py", str(backend), answered]
+            stack.enter_context(process(words))
+            wait_for(backend)
+            running = stack.enter_context(server.running(directory, backend))
+            program = (
+                [OWN_PYTHON, "sql_client.py"] if server.is_sql else [sys.executable, "client.py"]
+            )
+            words = [program[0], HERE / program[1], running.port, asked, connections, each, *steps]
+            client = subprocess.Popen(
+                [str(word) for word in words],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            stack.callback(client.kill)
+            client.stdout.readline()
+            # PostgreSQL has a process for each connection.
+            theirs = [*running.pids, *(pid for top in running.pids for pid in children(top))]
+            pids = {"server": theirs, "client": [client.pid], "both": [*theirs, client.pid]}[ends]
+            pids = sorted(set(pids))
+            before_ns = ran(pids)
+            with attached(pids, directory):
+                tell(client)
+                client.stdout.readline()
+            after_ns = ran(pids)
+            tell(client)
+            client.wait(SECONDS)
+        self.adds_up, self.ledger = ledger(self.directory, before_ns, after_ns)
+        self.asked = {name: tuple(map(int, rest)) for name, *rest in lines_of(asked)}
+        notes = lines_of(running.notes)
+        # What it waits for in a call is in the notes of the back end.
+        called = {"call": "called"}
+        self.notes = [
+            (line[0], called.get(line[1], line[1]), *map(int, line[2:5])) for line in notes
         ]
-        with attached([server.pid], directory):
-            load(port, paths)
-    finally:
-        server.terminate()
-        server.wait(SECONDS)
-    lines = (line.split(",") for line in notes.read_text().splitlines())
-    return [(line[0], line[1], *map(int, line[2:])) for line in lines], each * connections
+        self.notes += [(line[0], line[1], *map(int, line[2:])) for line in lines_of(answered)]
+        self.processes = {line[0]: int(line[5]) for line in notes if len(line) > 5}
 
 
-def steps_of(notes):
-    """(request, row, begin, end): a sleep is over after the time that was asked for."""
-    for number, what, ms, begin_ns, end_ns in notes:
-        if what in ("sleep", "lock"):
-            over_ns = min(end_ns, begin_ns + ms * 1_000_000)
-            yield number, what, begin_ns, over_ns
-            yield number, "late", over_ns, end_ns
-        else:
-            yield number, what, begin_ns, end_ns
+def tell(client):
+    client.stdin.write("\n")
+    client.stdin.flush()
 
 
-def judged(directory, notes):
-    """By row: how many steps, their time, and what it is shown as: {(category, evidence): ns}; requests found."""
-    files = {
-        "requests": str(directory / "requests.parquet"),
-        "segments": str(directory / "segments.parquet"),
-    }
-    found = duckdb.execute(
-        """select split_part(method, '/', 3), s.start_ns, s.start_ns + s.duration_ns, category, evidence
-           from read_parquet($segments) s join read_parquet($requests) r using (request_id)
-           where r.complete and method like '%/w/%'""",
-        files,
-    ).fetchall()
-    segments = defaultdict(list)
-    for number, *segment in found:
-        segments[number].append(segment)
-    rows = defaultdict(lambda: [0, 0, Counter()])
-    for number, what, begin_ns, end_ns in steps_of(notes):
-        if number not in segments or end_ns - begin_ns < LEAST_NS:
-            continue
-        row = rows[what]
-        row[0] += 1
-        row[1] += end_ns - begin_ns
-        for start_ns, stop_ns, category, evidence in segments[number]:
-            overlap_ns = min(end_ns, stop_ns) - max(begin_ns, start_ns)
-            if overlap_ns > 0:
-                row[2][category, evidence] += overlap_ns
-    return rows, len(segments)
+HEAD = (
+    f"{'server':12}{'ends':7}{'of':>4} {'cause':9}{'times':>6}{'median':>11}{'error':>10}{'':8}{'of p99':>10}{'':9}"
+    f"{'right':>8}{'measured':>10}{'modelled':>10}\n{'':12}{'':7}{'':4} {'':9}{'':6}{'':11}{'':10}{'':8}{'':10}{'':9}"
+    f"{'':8}{'and wrong':>10}{'and wrong':>10}  most of that"
+)
 
 
-def told(label, rows, found, made):
-    good = found == made
-    for what in EXPECTED:
-        if what not in rows:
-            continue
-        count, all_ns, shown = rows[what]
-        wrong = {key: ns for key, ns in shown.items() if not key[0].startswith(EXPECTED[what])}
-        sure = sum(ns for key, ns in wrong.items() if key[1] == "measured")
-        inferred = sum(wrong.values()) - sure
-        right = sum(shown.values()) - sure - inferred
-        most = max(wrong, key=wrong.get, default=("", ""))
-        named = most[0] if wrong and wrong[most] >= all_ns / 100 else ""
-        shares = "".join(f"{100 * part / all_ns:9.1f} %" for part in (right, sure, inferred))
-        print(
-            f"{label:34}{what:10}{count:6}{all_ns / count / 1e6:9.2f} ms{shares}  {named:18}{found}/{made}"
-        )
-        # The server's own way back to its note is in there, too.
-        good &= what == "late" or sure <= MOST_SURE_AND_WRONG * all_ns
-    sys.stdout.flush()
+def shown_row(label, cause, row, expected):
+    right, sure, inferred, named = row.shares(expected)
+    errors = "".join(
+        f"{off_ns / 1000:>7.0f} us{off_ns / max(of_ns, 1):>+8.1%}"
+        for off_ns, of_ns in map(row.quantile_off, (0.5, 0.99))
+    )
+    good = " " if cause in NOT_JUDGED or row.is_good() else "!"
+    _, median_ns = row.quantile_off(0.5)
+    return (
+        f"{label}{cause:9}{len(row.true_ns):>6}{median_ns / 1e6:>8.2f} ms{errors}{good}"
+        f"{right:>8.1%}{sure:>10.1%}{inferred:>10.1%}  {named}"
+    )
+
+
+def shown_capture(label, taken, verdict):
+    all_ns = max(1, verdict.invented["all"])
+    measured, modelled = (verdict.invented[key] / all_ns for key in ("measured", "modelled"))
+    adds_up = "adds up" if taken.adds_up else "WRONG"
+    return (
+        f"{label}found {len(verdict.found)}/{taken.made}; invented {measured:.1%} measured, {modelled:.1%} modelled; "
+        f"twice {verdict.twice:.2%}; ledger {adds_up}, {taken.ledger:.1%}"
+    )
+
+
+def told(taken, verdict, server, ends, connections, summary):
+    """Prints a capture, and adds it to the summary; whether all of it is good."""
+    label = f"{server.name:12}{ends:7}{connections:>4} "
+    good = len(verdict.found) == taken.made and verdict.twice < 0.001 and taken.adds_up
+    good &= verdict.invented["measured"] <= MOST_INVENTED * verdict.invented["all"]
+    for cause in (cause for cause in EXPECTED if cause in verdict.rows and cause != "around"):
+        row, expected = verdict.rows[cause], verdict.expected[cause]
+        print(shown_row(label, cause, row, expected))
+        right, sure, *_ = row.shares(expected)
+        good &= cause in NOT_JUDGED or sure <= MOST_SURE_AND_WRONG
+        is_good = cause in NOT_JUDGED or row.is_good()
+        summary[server.name, ends, cause][connections] = (right, sure, is_good)
+    print(shown_capture(label, taken, verdict), flush=True)
     return good
 
 
-def main():
+def print_summary(summary, numbers):
+    """What is right by number of connections; in brackets what is wrong and measured, from 0.5 % on."""
+    print(f"\n{'server':12}{'ends':7}{'cause':9}" + "".join(f"{number:>17}" for number in numbers))
+    for (server, ends, cause), by_number in summary.items():
+        cells = ""
+        for number in numbers:
+            cell = ""
+            if number in by_number:
+                right, sure, good = by_number[number]
+                wrong = f" ({100 * sure:.1f})" if sure >= 0.005 else ""
+                cell = f"{100 * right:.1f}{wrong} %{' ' if good else '!'}"
+            cells += f"{cell:>17}"
+        print(f"{server:12}{ends:7}{cause:9}{cells}")
+
+
+def print_precision(sums):
+    print("\nOf the time shown as a cause, how much the notes have as such:")
+    for (category, evidence), (right_ns, all_ns) in sorted(sums.items()):
+        print(f"  {category:14}{evidence:10}{right_ns / all_ns:>7.1%} of {all_ns / 1e9:8.2f} s")
+
+
+def arguments():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--connections", default="1,8,50")
+    parser.add_argument("--connections", default="1,4,32,128")
+    parser.add_argument("--ends", default="server,client,both")
     parser.add_argument("--requests", type=int, default=400)
-    parser.add_argument("--steps", default=" ".join(STEPS))
-    parser.add_argument("server", nargs="*", choices=[[], *SERVERS], default=[])
-    options = parser.parse_args()
-    build_go(HERE / "servers/go", HERE / ".cache/server")
-    head = (
-        "server, connections, steps",
-        "time of",
-        "steps",
-        "mean",
-        "right",
-        "measured",
-        "modelled",
+    parser.add_argument(
+        "--steps", default="mix", help='captures of their own: "mix sleep=8,burn=1"'
     )
-    print("{:34}{:10}{:>6}{:>12}{:>11}{:>11}{:>11}  {:18}{}".format(*head, "most of that", "found"))
-    print(" " * 62 + f"{'':11}{'and wrong':>11}{'and wrong':>11}")
-    good = True
-    for name in options.server or SERVERS:
-        if not shutil.which(SERVERS[name][0]):
-            print(f"{name}: skipped, there is no {SERVERS[name][0]}")
+    parser.add_argument("--short", action="store_true", help="4 and 32 connections, server only")
+    parser.add_argument("--keep", type=Path, help="where to keep the captures")
+    names = [server.name for server in CATALOGUE]
+    parser.add_argument("server", nargs="*", metavar="SERVER", help=", ".join(names))
+    options = parser.parse_args()
+    for name in set(options.server) - set(names):
+        parser.error(f"no server {name}: {', '.join(names)}")
+    if options.short:
+        options.connections, options.ends = "4,32", "server"
+    return options
+
+
+def build():
+    build_go(SERVERS / "go", HERE / ".cache/server")
+    with contextlib.suppress(FileNotFoundError):
+        words = ["cargo", "build", "--quiet", "--release", "--locked"]
+        target = ["--target-dir", HERE / ".cache/tokio"]
+        subprocess.run([*words, *target], cwd=SERVERS / "tokio", check=True)
+
+
+def kept_at(options, *words):
+    """A folder of its own for a capture; which goes when it has been judged, unless they are kept."""
+    if not options.keep:
+        return tempfile.TemporaryDirectory()
+    path = options.keep / "-".join(map(str, words))
+    path.mkdir(parents=True)
+    return contextlib.nullcontext(path)
+
+
+def main():
+    options = arguments()
+    build()
+    print(HEAD)
+    good, sums, summary = True, defaultdict(lambda: [0, 0]), defaultdict(dict)
+    numbers = [int(number) for number in options.connections.split(",")]
+    for server in CATALOGUE:
+        if options.server and server.name not in options.server:
             continue
-        for steps in options.steps.split():
-            for connections in map(int, options.connections.split(",")):
-                with tempfile.TemporaryDirectory() as directory:
-                    directory = Path(directory)
-                    notes, made = capture(
-                        SERVERS[name], connections, options.requests, steps, directory
-                    )
-                    rows, found = judged(directory / "capture", notes)
-                    good &= told(f"{name}, {connections}, {steps}", rows, found, made)
+        if server.lacks():
+            print(f"{server.name}: skipped, there is no {server.lacks()}")
+            continue
+        for text in options.steps.split():
+            for ends in options.ends.split(","):
+                for connections in numbers:
+                    with kept_at(options, server.name, text, ends, connections) as directory:
+                        steps = steps_of(server, text)
+                        taken = Taken(
+                            server, ends, connections, options.requests, steps, Path(directory)
+                        )
+                        verdict = judged(
+                            taken.directory, server, ends, taken.notes, taken.asked, taken.processes
+                        )
+                        good &= told(taken, verdict, server, ends, connections, summary)
+                        for key, (right_ns, all_ns) in verdict.precision.items():
+                            sums[key][0] += right_ns
+                            sums[key][1] += all_ns
+    print_summary(summary, numbers)
+    print_precision(sums)
     sys.exit(not good)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,9 +1,11 @@
-// As server.py: java Server.java PORT LOG, with eight worker threads.
+// As steps.py: java Server.java PORT LOG BACKEND, with eight worker threads.
 
 import com.sun.net.httpserver.HttpExchange;
 import com.sun.net.httpserver.HttpServer;
 import java.io.IOException;
+import java.io.InputStream;
 import java.net.InetSocketAddress;
+import java.net.URI;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.concurrent.ConcurrentLinkedQueue;
@@ -12,10 +14,12 @@ import java.util.concurrent.Executors;
 public class Server {
     static final ConcurrentLinkedQueue<String> NOTES = new ConcurrentLinkedQueue<>();
     static final Object LOCK = new Object();
+    static final int[][] KEPT = new int[100_000][1];
+    static String backend;
 
-    static long note(String number, String what, int ms, long begin) {
+    static long note(String number, String what, int amount, long begin) {
         long now = System.nanoTime(); // CLOCK_MONOTONIC
-        NOTES.add(number + "," + what + "," + ms + "," + begin + "," + now);
+        NOTES.add(number + "," + what + "," + amount + "," + begin + "," + now);
         return now;
     }
 
@@ -24,24 +28,36 @@ public class Server {
         while (System.nanoTime() < end) {}
     }
 
+    static void collect(int times) {
+        for (; times > 0; times--) System.gc();
+    }
+
+    static void call(String number, int ms) throws IOException {
+        try (InputStream answer = URI.create(backend + number + "/" + ms).toURL().openStream()) {
+            answer.readAllBytes();
+        }
+    }
+
     static void handle(HttpExchange exchange) throws IOException {
         String[] parts = exchange.getRequestURI().getPath().split("/");
         try {
             for (String one : parts[3].split(",")) {
                 String step = one.split("=")[0];
-                int ms = Integer.parseInt(one.split("=")[1]);
+                int amount = Integer.parseInt(one.split("=")[1]);
                 long begin = System.nanoTime();
-                if (step.equals("burn")) {
-                    burn(ms);
-                } else if (step.equals("sleep")) {
-                    Thread.sleep(ms);
-                } else {
-                    synchronized (LOCK) {
-                        begin = note(parts[2], "lockwait", 0, begin);
-                        Thread.sleep(ms);
+                switch (step) {
+                    case "burn" -> burn(amount);
+                    case "collect" -> collect(amount);
+                    case "sleep" -> Thread.sleep(amount);
+                    case "call" -> call(parts[2], amount);
+                    default -> {
+                        synchronized (LOCK) {
+                            begin = note(parts[2], "lockwait", 0, begin);
+                            Thread.sleep(amount);
+                        }
                     }
                 }
-                note(parts[2], step, ms, begin);
+                note(parts[2], step, amount, begin);
             }
         } catch (InterruptedException ended) {
             return;
@@ -52,6 +68,8 @@ public class Server {
     }
 
     public static void main(String[] args) throws IOException {
+        backend = "http://127.0.0.1:" + args[2] + "/b/";
+        for (int number = 0; number < KEPT.length; number++) KEPT[number] = new int[] {number};
         InetSocketAddress at = new InetSocketAddress("127.0.0.1", Integer.parseInt(args[0]));
         HttpServer server = HttpServer.create(at, 1024);
         server.setExecutor(Executors.newFixedThreadPool(8));

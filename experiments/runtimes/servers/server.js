@@ -1,8 +1,10 @@
-// As server.py: node server.js PORT LOG. `lock` is a chain of promises.
+// As steps.py: node --expose-gc server.js PORT LOG BACKEND. `lock` is a chain of promises.
 const fs = require("fs");
 const http = require("http");
 
-const [, , port, log] = process.argv;
+const [, , port, log, backend] = process.argv;
+const kept = Array.from({ length: 40000 }, (_, number) => ({ number }));
+const agent = new http.Agent({ keepAlive: true });
 const notes = [];
 const now = () => process.hrtime.bigint();
 const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
@@ -12,9 +14,21 @@ function burn(ms) {
   while (now() < end);
 }
 
-function note(number, what, ms, begin) {
+function collect(times) {
+  for (let done = 0; done < times && kept; done++) global.gc();
+}
+
+function call(number, ms) {
+  return new Promise((done, failed) => {
+    const path = `/b/${number}/${ms}`;
+    const answered = (response) => response.on("end", done).resume();
+    http.get({ host: "127.0.0.1", port: backend, path, agent }, answered).on("error", failed);
+  });
+}
+
+function note(number, what, amount, begin) {
   const end = now();
-  notes.push(`${number},${what},${ms},${begin},${end}\n`);
+  notes.push(`${number},${what},${amount},${begin},${end}\n`);
   return end;
 }
 
@@ -36,12 +50,14 @@ http
     const [, , number, steps] = request.url.split("/");
     for (const one of steps.split(",")) {
       const [step, text] = one.split("=");
-      const ms = Number(text);
+      const amount = Number(text);
       let begin = now();
-      if (step === "burn") burn(ms);
-      else if (step === "sleep") await sleep(ms);
-      else begin = await locked(number, ms, begin);
-      note(number, step, ms, begin);
+      if (step === "burn") burn(amount);
+      else if (step === "collect") collect(amount);
+      else if (step === "sleep") await sleep(amount);
+      else if (step === "call") await call(number, amount);
+      else begin = await locked(number, amount, begin);
+      note(number, step, amount, begin);
     }
     response.setHeader("Content-Length", 2);
     response.end("ok");

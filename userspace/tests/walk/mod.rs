@@ -5,6 +5,7 @@ mod encode;
 mod golden;
 mod golden_arrivals;
 mod golden_attach;
+mod golden_calls;
 mod golden_few;
 mod golden_found;
 mod golden_functions;

@@ -1,4 +1,4 @@
-// As server.py: server PORT LOG.
+// As steps.py: server PORT LOG BACKEND.
 package main
 
 import (
@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,15 +21,22 @@ import (
 //go:linkname nanotime runtime.nanotime
 func nanotime() int64
 
+type node struct {
+	next   *node
+	number int
+}
+
 var (
 	lock, noting sync.Mutex
 	notes        strings.Builder
+	kept         *node
+	backend      = http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}
 )
 
-func note(number, what string, ms int, begin int64) int64 {
+func note(number, what string, amount int, begin int64) int64 {
 	now := nanotime()
 	noting.Lock()
-	fmt.Fprintf(&notes, "%s,%s,%d,%d,%d\n", number, what, ms, begin, now)
+	fmt.Fprintf(&notes, "%s,%s,%d,%d,%d\n", number, what, amount, begin, now)
 	noting.Unlock()
 	return now
 }
@@ -38,30 +46,52 @@ func burn(ms int) {
 	}
 }
 
+func collect(times int) {
+	for ; times > 0; times-- {
+		runtime.GC()
+	}
+}
+
+func call(number string, ms int) {
+	answer, err := backend.Get("http://127.0.0.1:" + os.Args[3] + "/b/" + number + "/" + strconv.Itoa(ms))
+	if err != nil {
+		panic(err)
+	}
+	io.Copy(io.Discard, answer.Body)
+	answer.Body.Close()
+}
+
 func handle(w http.ResponseWriter, r *http.Request) {
 	parts := strings.Split(r.URL.Path, "/")
 	for _, one := range strings.Split(parts[3], ",") {
 		step, text, _ := strings.Cut(one, "=")
-		ms, _ := strconv.Atoi(text)
-		pause := time.Duration(ms) * time.Millisecond
+		amount, _ := strconv.Atoi(text)
+		pause := time.Duration(amount) * time.Millisecond
 		begin := nanotime()
 		switch step {
 		case "burn":
-			burn(ms)
+			burn(amount)
+		case "collect":
+			collect(amount)
 		case "sleep":
 			time.Sleep(pause)
+		case "call":
+			call(parts[2], amount)
 		default:
 			lock.Lock()
 			begin = note(parts[2], "lockwait", 0, begin)
 			time.Sleep(pause)
 			lock.Unlock()
 		}
-		note(parts[2], step, ms, begin)
+		note(parts[2], step, amount, begin)
 	}
 	io.WriteString(w, "ok")
 }
 
 func main() {
+	for number := 0; number < 100_000; number++ {
+		kept = &node{kept, number}
+	}
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, syscall.SIGTERM)
 	go func() {

@@ -269,6 +269,7 @@ impl Engine {
         // turns, and claims what those leave.
         let cut = |found: &Found| self.settings.no_more_records && !found.request.complete;
         found.sort_by_key(|found| (cut(found), found.goal.end_ns));
+        found.iter().for_each(|found| found.tell_sake(&mut self.world));
         for found in found {
             // Of what began before the capture, who asks may not have been known.
             if found.goal.start_ns >= self.attached_ns {

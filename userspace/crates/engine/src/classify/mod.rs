@@ -4,4 +4,5 @@
 pub mod off_cpu;
 pub mod on_cpu;
 pub mod parts;
+pub mod runtime_threads;
 pub mod syscall;

@@ -8,6 +8,7 @@ mod series;
 use std::net::SocketAddr;
 
 use crate::classify::on_cpu::{self, InCall};
+use crate::classify::runtime_threads::with_role;
 use crate::classify::syscall::{self, Waits, ETIMEDOUT};
 use crate::event::{Block, Io, KernelWait, OpenCall, TYPE_FIFO, TYPE_UNIX};
 use crate::timeline::functions::Run;
@@ -94,7 +95,15 @@ impl Wait<'_> {
 
     /// A lock, or something like it, ended by the waker: nothing says that it is one.
     fn perhaps_a_lock(&self, detail: String) -> Vec<Part> {
-        inferred(self.by_its_waker(Category::Lock, detail))
+        let mut parts = inferred(self.by_its_waker(Category::Lock, detail));
+        let futexes = &self.world.process_of(self.thread).futexes;
+        if self.off.call.is_some_and(|call| futexes.is_interpreters(&call)) {
+            for part in &mut parts {
+                let meanwhile = part.cause.take().unwrap_or_default();
+                part.cause = Some(format!("interpreter lock: {meanwhile}"));
+            }
+        }
+        parts
     }
 
     /// The same, ended by the waker.
@@ -486,5 +495,5 @@ pub fn activity(world: &World, thread: ThreadId, from_ns: u64, to_ns: u64) -> St
         .fold(0, u64::saturating_add);
     let whole_ns = (to_ns - from_ns).max(1);
     let percent = percent(whole_ns.saturating_sub(off_ns), whole_ns);
-    format!("{} on CPU {percent} % of the time", t.name_at(to_ns))
+    format!("{} on CPU {percent} % of the time", with_role(t.name_at(to_ns)))
 }

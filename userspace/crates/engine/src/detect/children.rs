@@ -189,6 +189,9 @@ fn with_parent(
     let window = (request.start_ns, request.start_ns.saturating_add(request.latency_ns));
     let parent = causality.parent_of(world, judged, found.made_for.program, window);
     let served = parent.is_some_and(|(parent, _)| parent.serves);
+    if let (Judged::For { link, certainty }, true) = (judged, served) {
+        found.made_for.sake = Some((link.asked, certainty == Certainty::Sure));
+    }
     let asked = found.made_for.asking.is_some() && !matches!(judged, Judged::Untold);
     found.made_for.orphan = asked && !served;
     if asked && (!served || parent.is_some_and(|(_, certainty)| certainty == Certainty::Guessed)) {

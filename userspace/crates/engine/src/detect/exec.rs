@@ -116,7 +116,7 @@ fn never_reaped(world: &World, process: ProcessId, child: &Child, book: &mut Boo
 fn made_for(world: &World, child: &Child, book: &Book) -> MadeFor {
     let process = world.thread(child.parent).process;
     let program = book.causality.programs.enclosing(world, process);
-    MadeFor { asking: child.asking, heard: None, program, orphan: false }
+    MadeFor { asking: child.asking, program, ..MadeFor::default() }
 }
 
 fn exec_request(

@@ -1,8 +1,10 @@
 //! A request that was found, and how its parts are named.
 
 use crate::detect::causality::{Asking, Heard};
+use crate::detect::ids::Asked;
 use crate::event::{Object, TYPE_TCP, TYPE_UDP, TYPE_UNIX, TYPE_UNIX_DGRAM};
 use crate::ownership::claims::Claimant;
+use crate::ownership::marks::Question;
 use crate::timeline::retention::Held;
 use crate::timeline::{ProcessId, ThreadId, World};
 use crate::walk::Goal;
@@ -31,12 +33,28 @@ pub(super) struct MadeFor {
     pub(super) program: Option<ProcessId>,
     /// It was asked while others were served, and nothing tells for which; the times of all may.
     pub(super) orphan: bool,
+    /// The question for which its server asked it, by that one's first byte, and whether that is sure.
+    pub(super) sake: Option<(Asked, bool)>,
 }
 
 impl Found {
     /// One that was found by other things than messages.
     pub(super) fn without_channels(request: Request, goal: Goal) -> Found {
         Found { request, goal, channels: [None; 2], made_for: MadeFor::default() }
+    }
+
+    /// Tells the world for whose sake it was asked, now that more is known than as it was.
+    pub(crate) fn tell_sake(&self, world: &mut World) {
+        let (Some(((object, first), sure)), [asked, heard]) =
+            (self.made_for.sake, &self.goal.messages[..])
+        else {
+            return;
+        };
+        // As its reader's mark has it.
+        let first = Question { object, from: first, to: first.saturating_add(1) };
+        let Some(read) = world.read_of(&first) else { return };
+        let question = Question { object, from: read.from, to: read.to };
+        world.for_whose_sake([asked, heard], question, sure);
     }
 
     /// Who has the work of its walk.

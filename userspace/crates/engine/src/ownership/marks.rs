@@ -11,7 +11,8 @@ use crate::classify::syscall::{is_write, waits, Waits};
 use crate::event::{Call, Io, Object};
 use crate::ownership::service_start;
 use crate::timeline::gallop::count_before;
-use crate::timeline::{Off, Thread, ThreadId, Why, World};
+use crate::timeline::{Channel, Off, Thread, ThreadId, Transfer, Why, World};
+use crate::walk::Message;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MarkKind {
@@ -74,6 +75,8 @@ pub struct Marks {
     turns: u64,
     taken: u64,
     given: u64,
+    /// It has taken in a question.
+    takes: bool,
 }
 
 /// A server's thread asked somebody, or heard from somebody, for the sake of a question.
@@ -104,6 +107,12 @@ pub fn rested_ns(thread: &Thread, from_ns: u64, to_ns: u64) -> Option<u64> {
 }
 
 impl Marks {
+    /// Those of the call that began then.
+    pub(crate) fn of_call(&self, enter_ns: u64) -> impl Iterator<Item = &Mark> {
+        let first = count_before(&self.list, |mark| mark.enter_ns < enter_ns);
+        self.list.range(first..).take_while(move |mark| mark.enter_ns == enter_ns)
+    }
+
     /// The thread has opened a connection.
     pub(crate) fn opened(&mut self, enter_ns: u64) {
         self.given += 1;
@@ -142,6 +151,11 @@ impl World {
             MarkKind::Answers | MarkKind::Hears => {}
         }
         let (of, sure) = (of.map(|(question, _)| question), of.is_none_or(|(_, sure)| sure));
+        if kind == MarkKind::Answers && self.threads[thread as usize].marks.takes {
+            let reader = of.and_then(|of| self.read_of(&of)).map(|read| read.thread);
+            let process = self.threads[thread as usize].process;
+            self.processes[process as usize].shares_work |= reader.is_some_and(|id| id != thread);
+        }
         if let Some(of) = of.filter(|_| matches!(kind, MarkKind::Asks | MarkKind::Hears)) {
             let sakes = &mut self.channels.entry(of.object).or_default().sakes;
             sakes.push_back(Sake { of, thread, exit_ns: call.exit_ns });
@@ -150,6 +164,7 @@ impl World {
         let (rests, polls) = (thread.rests, thread.polls);
         let marks = &mut thread.marks;
         marks.turns += u64::from(kind != MarkKind::Takes);
+        marks.takes |= kind == MarkKind::Takes;
         let takes_in = matches!(kind, MarkKind::Takes | MarkKind::Hears);
         marks.taken += u64::from(takes_in);
         marks.given += u64::from(!takes_in);
@@ -166,6 +181,36 @@ impl World {
             taken: marks.taken,
             given: marks.given,
         });
+    }
+
+    /// A request was asked for the sake of that question, as is known once it is answered: what its messages' marks tell, then.
+    pub(crate) fn for_whose_sake(
+        &mut self,
+        [asked, heard]: [&Message; 2],
+        of: Question,
+        sure: bool,
+    ) {
+        let World { channels, threads, .. } = self;
+        let sides = [(asked, MarkKind::Asks), (heard, MarkKind::Hears)];
+        for (message, kind) in sides {
+            let Some(channel) = channels.get(&message.object) else { continue };
+            let list = if kind == MarkKind::Asks { &channel.writes } else { &channel.reads };
+            for moved in Channel::overlapping(list, message.from, message.to) {
+                let marks = &mut threads[moved.thread as usize].marks.list;
+                let first = count_before(marks, |mark| mark.enter_ns < moved.enter_ns);
+                let call = marks.range_mut(first..);
+                for mark in call.take_while(|mark| mark.enter_ns == moved.enter_ns) {
+                    if mark.kind == kind && mark.moved.object == message.object {
+                        (mark.of, mark.sure) = (Some(of), sure);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The call that read the first byte of a question.
+    pub(crate) fn read_of(&self, question: &Question) -> Option<&Transfer> {
+        Channel::find(&self.channels.get(&question.object)?.reads, question.from)
     }
 
     /// The question for which a thread works, as its own marks or those of its waker tell; and whether that is

@@ -32,9 +32,18 @@ struct Use {
     by_others: u32,
 }
 
+/// Waits for CPython's interpreter lock run out after that long, when the thread asks whoever has it to let go
+/// (Python/ceval_gil.c; 5 ms unless sys.setswitchinterval() says otherwise). The time is taken before the call, and timers are due
+/// late.
+const SWITCH_INTERVAL_NS: std::ops::Range<u64> = 4_900_000..5_300_000;
+
 /// The futexes of a process, by address.
 #[derive(Debug, Default)]
-pub struct Futexes(FxHashMap<u64, Use>);
+pub struct Futexes {
+    by_address: FxHashMap<u64, Use>,
+    /// The [`condition`] of an interpreter's lock.
+    interpreters: Option<u64>,
+}
 
 /// The address of the futex that a call waits for, if its use has to be found out.
 fn unclear(call: &OpenCall) -> Option<u64> {
@@ -51,8 +60,20 @@ impl Futexes {
     /// Whether a thread that waited for the same was woken by another one so far: its time being over may not be all
     /// that is waited for.
     pub fn is_woken(&self, call: &OpenCall) -> bool {
-        let woken = |address: u64| self.0.contains_key(&address);
+        let woken = |address: u64| self.by_address.contains_key(&address);
         condition(call).is_some_and(|first| woken(first) || woken(first | 4))
+    }
+
+    /// Whether a call waits for the interpreter's lock.
+    pub fn is_interpreters(&self, call: &OpenCall) -> bool {
+        self.interpreters.is_some() && condition(call) == self.interpreters
+    }
+
+    /// A thread of CPython came back from a sleep in `call` whose time was over, by a timer at `woken_ns`.
+    pub fn note_ran_out(&mut self, call: &OpenCall, woken_ns: u64) {
+        if SWITCH_INTERVAL_NS.contains(&woken_ns.saturating_sub(call.enter_ns)) {
+            self.interpreters = condition(call).or(self.interpreters);
+        }
     }
 
     /// A thread came back from a sleep in `call` that had begun at `start_ns`.
@@ -64,10 +85,10 @@ impl Futexes {
         (start_ns, end_ns): (u64, u64),
     ) {
         let Some(address) = unclear(call).filter(|_| wake.by_waker()) else { return };
-        if self.0.len() >= MOST_FUTEXES && !self.0.contains_key(&address) {
-            self.0.clear();
+        if self.by_address.len() >= MOST_FUTEXES && !self.by_address.contains_key(&address) {
+            self.by_address.clear();
         }
-        let known = self.0.entry(address).or_default();
+        let known = self.by_address.entry(address).or_default();
         if let Some((holder, since_ns)) = known.holder {
             if holder != thread && start_ns <= since_ns && since_ns < wake.at_ns {
                 let count = match holder == wake.waker {
@@ -87,9 +108,9 @@ impl Futexes {
     /// Whether a wake-up from a sleep in `call` released a lock, as far as it is known.
     pub fn lets_go(&self, call: &OpenCall, wake: &Wake) -> bool {
         let Some(address) = unclear(call) else { return false };
-        let Some(known) = self.0.get(&address) else { return false };
+        let Some(known) = self.by_address.get(&address) else { return false };
         let had_ns = known.had.get(&wake.waker);
-        let alone = address.is_multiple_of(8) && !self.0.contains_key(&(address ^ 4));
+        let alone = address.is_multiple_of(8) && !self.by_address.contains_key(&(address ^ 4));
         alone
             && had_ns.is_some_and(|had_ns| *had_ns < wake.at_ns)
             && known.by_others <= known.by_holder / 4
@@ -145,6 +166,15 @@ mod tests {
         assert!(!lets_go(&sleeps[..]));
         let sleeps = [(1, 10, 9, 20), (2, 10, 1, 40), (3, 10, 2, 60), (1, 70, 3, 80)];
         assert!(lets_go(&sleeps[..]));
+    }
+
+    #[test]
+    fn waits_that_run_out_after_the_switch_interval_are_for_the_interpreter() {
+        let mut futexes = Futexes::default();
+        futexes.note_ran_out(&wait(0x10), 4_000_000);
+        assert!(!futexes.is_interpreters(&wait(0x10)));
+        futexes.note_ran_out(&wait(0x10), 5_060_000);
+        assert!(futexes.is_interpreters(&wait(0x14)) && !futexes.is_interpreters(&wait(0x20)));
     }
 
     #[test]

@@ -90,6 +90,8 @@ pub struct Process {
     pub threads: Vec<ThreadId>,
     /// How its threads use their futexes.
     pub futexes: Futexes,
+    /// A thread that takes questions in has answered one that another had taken in: its threads take work from each other.
+    pub shares_work: bool,
 }
 
 /// What a jbd2 thread has been doing.

@@ -2,21 +2,25 @@
 //! their reader.
 //!
 //! What a thread did before such bytes arrived has nothing to do with them. What it did between their arrival
-//! and its read of them was for other requests, unless it had just been woken for them.
+//! and its read of them was for other requests, unless it had just been woken for them. The same holds of the answer to what a
+//! server has asked for the request's sake.
 
-use crate::ownership::marks::is_rest;
+use crate::ownership::marks::{is_rest, rested_ns, Mark, MarkKind};
 use crate::walk::*;
 
 /// `detail` of an `idle.peer` segment that ends with an arrival.
 const AWAITED: &str = "not yet arrived";
 const REST_AWAITED: &str = "the rest had not arrived";
 
-/// Bytes of the request that no traced thread has written, as one read finds them.
+/// Bytes of the request, or of the answer to what was asked for its sake, that no traced thread has written, as one read finds
+/// them.
 struct Arrived {
     object: Object,
     /// Number of the first byte the call reads of the request's.
     from: u64,
     at_ns: u64,
+    /// What they answer, if that was asked for the request's sake; and whether it is sure that it was.
+    asked: Option<(Transfer, bool)>,
 }
 
 impl<'w> Walk<'w> {
@@ -29,7 +33,7 @@ impl<'w> Walk<'w> {
         piece_start_ns: u64,
         at_ns: u64,
     ) -> Result<Option<Step>, NotYet> {
-        let Some(arrived) = self.arrived(call) else { return Ok(None) };
+        let Some(arrived) = self.arrived(thread, call) else { return Ok(None) };
         if arrived.at_ns >= call.enter_ns {
             return Ok(self.arrived_during(thread, (call, &arrived), piece_start_ns, at_ns));
         }
@@ -95,8 +99,7 @@ impl<'w> Walk<'w> {
         if at_once_ns < at_ns {
             self.on_cpu(thread, &piece, at_ns);
         }
-        let (object, from) = (arrived.object, arrived.from);
-        Some(self.before_arrival(thread, &Arrived { object, from, at_ns: at_once_ns }))
+        Some(self.before_arrival(thread, &Arrived { at_ns: at_once_ns, ..*arrived }))
     }
 
     /// Step back over a sleep, until `woken_ns`, in a read or in the poll before it, during which bytes of the
@@ -108,14 +111,18 @@ impl<'w> Walk<'w> {
         woken_ns: u64,
     ) -> Option<Step> {
         let call = self.read_slept_for(thread, off)?;
-        let arrived = self.arrived(call)?;
+        let arrived = self.arrived(thread, call)?;
         if !(off.start_ns..=off.end_ns).contains(&arrived.at_ns) {
             return None;
         }
         let arrived_ns = arrived.at_ns.min(woken_ns);
         let category = queue_category(arrived.object);
         self.queue(thread, (arrived_ns, woken_ns), category, UNREAD, Rule::Arrival);
-        if !self.waited_only(thread, &arrived, off.start_ns) {
+        // Of several rests the first ones ran out, and it looked again: all are for this.
+        let since_ns = self.moved_before(&arrived).map(|before| before.exit_ns);
+        let t = self.world.thread(thread);
+        let looked_again = since_ns.is_some_and(|ns| rested_ns(t, ns, off.start_ns).is_some());
+        if looked_again || !self.waited_only(thread, &arrived, off.start_ns) {
             return Some(self.before_arrival(thread, &Arrived { at_ns: arrived_ns, ..arrived }));
         }
         self.search.came_in |= self.is_question(&arrived);
@@ -144,17 +151,38 @@ impl<'w> Walk<'w> {
     }
 
     /// When the last byte of the request's that the call reads arrived, if nobody traced has written it.
-    fn arrived(&self, call: &Call) -> Option<Arrived> {
+    fn arrived(&self, thread: ThreadId, call: &Call) -> Option<Arrived> {
         if !self.applies(Rule::Arrival) {
             return None;
         }
         let mut reads = call.transfers().rev().filter(|io| !io.is_write);
-        let io = reads.find(|io| self.goal.has(io))?;
+        let Some(io) = reads.find(|io| self.goal.has(io)) else {
+            return self.heard(thread, call);
+        };
         let channel = self.world.channels.get(&io.object)?;
         let at_ns = channel.arrived_ns(self.goal.last_of(io)?)?.max(self.goal.start_ns);
         let of = self.goal.messages.iter().filter(|message| message.object == io.object);
         let from = of.map(|message| message.from.max(io.offset)).min()?;
-        Some(Arrived { object: io.object, from, at_ns })
+        Some(Arrived { object: io.object, from, at_ns, asked: None })
+    }
+
+    /// The same of an answer to what the server has asked for the request's sake: until it came, the request waited for that,
+    /// whomever its threads served meanwhile. Only where the question is the last that was asked on the connection.
+    fn heard(&self, thread: ThreadId, call: &Call) -> Option<Arrived> {
+        let hears = self.world.thread(thread).marks.of_call(call.enter_ns);
+        let mark = { hears }.find(|mark| mark.kind == MarkKind::Hears && self.of_goal(mark))?;
+        let mut reads = call.transfers().rev().filter(|io| !io.is_write);
+        let io = reads.find(|io| io.object == mark.moved.object)?;
+        let channel = self.world.channels.get(&io.object)?;
+        let at_ns = channel.arrived_ns(io.offset.saturating_add(io.bytes).checked_sub(1)?)?;
+        let questions = self.world.channels.get(&io.reverse?)?;
+        let asked = last_before(&questions.writes, |write| write.enter_ns < at_ns)?;
+        let mut asks = self.world.thread(asked.thread).marks.of_call(asked.enter_ns);
+        let of_it = |mark: &&Mark| mark.kind == MarkKind::Asks && self.of_goal(mark);
+        let sure = asks.find(of_it)?.sure && mark.sure;
+        let within = asked.enter_ns >= self.goal.start_ns && asked.exit_ns <= at_ns;
+        let asked = within.then_some((*asked, sure));
+        asked.map(|asked| Arrived { object: io.object, from: io.offset, at_ns, asked: Some(asked) })
     }
 
     fn is_question(&self, arrived: &Arrived) -> bool {
@@ -175,6 +203,12 @@ impl<'w> Walk<'w> {
     /// The last call of the traced end's that moved bytes of the request before these arrived: of the same
     /// message, or of what it answers.
     fn moved_before(&self, arrived: &Arrived) -> Option<Transfer> {
+        if let Some((asked, _)) = arrived.asked {
+            // Or the read of what came of the answer before.
+            let reads = self.world.channels.get(&arrived.object).map(|channel| &channel.reads)?;
+            let read = last_before(reads, |read| read.to <= arrived.from).copied();
+            return Some(read.filter(|read| read.enter_ns > asked.exit_ns).unwrap_or(asked));
+        }
         let mut last: Option<Transfer> = None;
         for message in &self.goal.messages {
             let Some(channel) = self.world.channels.get(&message.object) else { continue };
@@ -211,7 +245,11 @@ impl<'w> Walk<'w> {
             Some([from, _]) => format!("{detail}, peer {from}"),
             None => detail.to_string(),
         };
-        let (category, evidence) = (Category::IdlePeer, Evidence::Measured);
+        let category = Category::IdlePeer;
+        let evidence = match arrived.asked {
+            Some((_, false)) => Evidence::Modelled,
+            _ => Evidence::Measured,
+        };
         self.output.wait_rule = Some(Rule::Arrival);
         let detail = Some(self.output.names.texts.add(&detail));
         self.emit(thread, before_ns, arrived.at_ns, category, detail, None, None, None, evidence);

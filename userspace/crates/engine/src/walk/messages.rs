@@ -1,5 +1,6 @@
 //! Rules `message` and `ready`: edges from a read to the write that brought its bytes.
 
+use crate::ownership::marks::{is_rest, Mark, MarkKind};
 use crate::walk::*;
 
 impl Walk<'_> {
@@ -37,7 +38,9 @@ impl Walk<'_> {
         if write.thread == thread || write.enter_ns < self.goal.start_ns {
             return None;
         }
-        if ours && self.read_before(thread, object, call) {
+        // The way may lead through what was asked for others.
+        self.output.likely |= !ours && self.asked_for_others(&write, object);
+        if ours && self.read_before(thread, object, call) && !rested_for(t, &write, call) {
             return None; // already at work on this message
         }
         if ours && self.goal.messages.first().is_some_and(|m| m.object == object) {
@@ -102,6 +105,14 @@ impl Walk<'_> {
         self.unread(thread, object, last, (write.exit_ns, call.enter_ns));
         self.output.rule = Rule::Ready;
         Some(Step::Joined(write.thread, write.exit_ns))
+    }
+
+    /// Whether a message was asked for the sake of a question that is not known, or not this request.
+    fn asked_for_others(&self, write: &Transfer, object: Object) -> bool {
+        let marks = self.world.thread(write.thread).marks.of_call(write.enter_ns);
+        let asks = |mark: &&Mark| mark.kind == MarkKind::Asks && mark.moved.object == object;
+        let mut asks = marks.filter(asks).peekable();
+        asks.peek().is_some() && !asks.any(|mark| self.of_goal(mark))
     }
 
     /// Emits `[sent_ns, read_ns)`, in which bytes up to `last` were under way, as far as their packets tell, and
@@ -230,4 +241,14 @@ impl Walk<'_> {
         of.flat_map(|m| Channel::overlapping(&channel.reads, m.from, m.to.min(io.offset)))
             .any(|read| read.thread == thread)
     }
+}
+
+/// Whether a thread rested before a call and was woken, after that write, by somebody else: the bytes had been held back, until an
+/// acknowledgement came (Nagle's algorithm), say.
+fn rested_for(t: &Thread, write: &Transfer, call: &Call) -> bool {
+    let rested = latest_before(&t.off, |off| off.end_ns <= call.enter_ns).find(|off| is_rest(off));
+    let by_writer = |wake: &Wake| wake.by_waker() && wake.waker == write.thread;
+    rested
+        .and_then(|off| off.wake)
+        .is_some_and(|wake| wake.at_ns >= write.exit_ns && !by_writer(&wake))
 }

@@ -50,6 +50,10 @@ impl<'w> Walk<'w> {
             self.output.rule = Rule::Message;
             return Ok(Step::Joined(sender, handed_ns));
         }
+        // Whoever takes work from others is woken for whatever there is.
+        let futex = off.call.is_some_and(|call| waits(call.nr, call.object) == Waits::Futex);
+        let likely = self.output.likely || futex && self.world.process_of(thread).shares_work;
+        self.output.likely = likely;
         self.run_queue(thread, off, woken_ns, at_ns, Category::RunqueueWakeup)?;
 
         // A wake-up that came before the switch-out found the thread on its way to sleep: its last
@@ -87,6 +91,7 @@ impl<'w> Walk<'w> {
             }
         }
         let mark = self.output.out.len();
+        self.output.likely = likely;
         self.charge(thread, off, begin_ns, woken_ns, None);
         let was_idle = self.output.out[mark..].iter().any(|raw| raw.category == Category::IdlePeer);
         if was_idle && self.doubts() && wake.by_waker() && self.world.thread(wake.waker).traced {
@@ -277,7 +282,8 @@ impl<'w> Walk<'w> {
             let woken = |call: &OpenCall| self.world.process_of(thread).futexes.is_woken(call);
             let shaky = part.category == Category::Sleep
                 && (self.may_rest_for_others(thread, off) || futex.as_ref().is_some_and(woken));
-            let evidence = match idle || shaky || part.is_inferred {
+            let stolen = self.output.likely && self.world.process_of(thread).shares_work;
+            let evidence = match idle || shaky || part.is_inferred || stolen {
                 true => Evidence::Modelled,
                 false => Evidence::Measured,
             };

@@ -25,7 +25,14 @@ impl Walk<'_> {
         let evidence = match rule {
             // The order of messages tells that the thread served others, not that the request was ready meanwhile.
             Rule::Turn => Evidence::Modelled,
-            Rule::InMemory if self.others_ran(thread, from_ns, to_ns) => Evidence::Modelled,
+            // What the server's threads did meanwhile may have been for the request, unseen.
+            Rule::InMemory => Evidence::Modelled,
+            // A thread that takes work from others is told by an eventfd to look for whatever there is.
+            Rule::Ready
+                if category == Category::QueueApp && self.world.process_of(thread).shares_work =>
+            {
+                Evidence::Modelled
+            }
             _ => Evidence::Measured,
         };
         let texts = &mut self.output.names.texts;
@@ -52,20 +59,6 @@ impl Walk<'_> {
                 self.queue(thread, span, Category::QueueApp, OTHERS_TURN, Rule::Turn);
             }
         }
-    }
-
-    /// Whether other threads of its process ran meanwhile, which may have worked for the request unseen.
-    pub(super) fn others_ran(&self, thread: ThreadId, from_ns: u64, to_ns: u64) -> bool {
-        let threads = &self.world.process_of(thread).threads;
-        let asleep = |id: ThreadId| {
-            let t = self.world.thread(id);
-            let off = t.off_before(to_ns);
-            off.is_some_and(|off| off.start_ns <= from_ns && off.end_ns >= to_ns)
-                || t.born_ns >= to_ns
-                || t.exited_ns.is_some_and(|exited_ns| exited_ns <= from_ns)
-        };
-        let mut others = threads.iter().filter(|&&id| id != thread);
-        threads.len() > MOST_THREADS || others.any(|&id| !asleep(id))
     }
 
     /// What a thread did all the time.

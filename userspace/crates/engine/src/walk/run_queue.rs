@@ -86,9 +86,9 @@ impl Walk<'_> {
                 if preempts && start_ns < at_ns && self.helps(who, at_ns, thread) {
                     self.emit_behind(thread, category, pieces);
                     let rule = std::mem::replace(&mut self.output.rule, Rule::Helper);
-                    self.output.likely = true;
+                    let likely = std::mem::replace(&mut self.output.likely, true);
                     self.awake(who, start_ns, at_ns)?;
-                    (self.output.rule, self.output.likely) = (rule, false);
+                    (self.output.rule, self.output.likely) = (rule, likely);
                     at_ns = start_ns;
                 }
                 if who != thread && start_ns < at_ns {

@@ -97,7 +97,10 @@ impl Walk<'_> {
                 _ => Rule::Charge,
             });
             let shared = if category.is_on_cpu() { self.output.shared } else { 1 };
-            let evidence = match self.output.likely && category.is_on_cpu() {
+            use Category::{QueueSocket, RunqueuePreempted, RunqueueWakeup};
+            let is_thread = category.is_on_cpu()
+                || matches!(category, RunqueueWakeup | RunqueuePreempted | QueueSocket);
+            let evidence = match self.output.likely && is_thread {
                 true => Evidence::Modelled,
                 false => evidence,
             };

@@ -17,6 +17,9 @@ use std::collections::VecDeque;
 use crate::ownership::marks::{batch_begin, is_rest, rested_ns, Mark, MarkKind, Question};
 use crate::walk::*;
 
+/// Marks of a thread among which its next answer is looked for.
+const MOST_NEXT: usize = 4;
+
 /// Servers between a request's and the one that is asked, that are followed.
 const MOST_TIERS: usize = 8;
 
@@ -29,8 +32,8 @@ pub(super) enum Turn {
     Own,
     /// For so many, the request among them; `likely`: as it seems, for nothing shows how the thread got it.
     Shared { by: u32, likely: bool },
-    /// For the request, as it seems: the thread had taken others' in, too, and nothing but the order of its
-    /// messages tells.
+    /// For the request, as it seems: the thread had taken others' in, too, or may have taken others' work from another thread,
+    /// and nothing but the order of its messages tells.
     Likely,
 }
 
@@ -85,7 +88,12 @@ impl Walk<'_> {
             match self.gap(t, (own, last), at_ns) {
                 Gap { ours: true, count: 1, likely: true } => return Some(Turn::Likely),
                 Gap { count: 0, .. } => return None,
-                Gap { ours: true, count: 1, .. } => return Some(Turn::Own),
+                Gap { ours: true, count: 1, .. } => {
+                    return Some(match self.may_be_anothers(thread, at_ns) {
+                        true => Turn::Likely,
+                        false => Turn::Own,
+                    })
+                }
                 Gap { ours: true, count, likely } => {
                     return Some(Turn::Shared { by: count, likely })
                 }
@@ -198,7 +206,8 @@ impl Walk<'_> {
             let (ours, count) = (self.of_goal(mark), self.messages(mark));
             Gap { ours, count, likely }
         };
-        let sure = |ours: bool, count: u32| Gap { ours, count, likely: false };
+        // What is done for one of several, nobody knows which, is inferred to be for this one.
+        let sure = |ours: bool, count: u32| Gap { ours, count, likely: count > 1 };
         match (taken, gives) {
             // It goes on with what it has asked for; or is woken for whatever comes next.
             (0, None) => match before.kind {
@@ -233,9 +242,25 @@ impl Walk<'_> {
                 let count = number(taken).max(answers).saturating_add(number(others));
                 let taken_together = marks[own].kind == MarkKind::Takes && own >= begin;
                 // It goes on with another that it had before: its begin and its end tell of different requests.
-                Gap { ours: ours || taken_together, count, likely: others > 0 }
+                Gap { ours: ours || taken_together, count, likely: others > 0 || count > 1 }
             }
         }
+    }
+
+    /// Whether what a thread does between its messages may be for a question that another thread has taken in: the server's
+    /// threads take work from each other, and one of them answers such a question next.
+    pub(super) fn may_be_anothers(&self, thread: ThreadId, at_ns: u64) -> bool {
+        let process = self.world.process_of(thread);
+        process.shares_work
+            && process.threads.iter().take(MOST_THREADS).any(|&id| {
+                let marks = &self.world.thread(id).marks.list;
+                let next = count_before(marks, |mark| mark.exit_ns <= at_ns);
+                let mut next = marks.range(next..).take(MOST_NEXT);
+                let answers =
+                    next.find(|mark| mark.kind == MarkKind::Answers && !self.of_goal(mark));
+                let read = answers.and_then(|mark| self.world.read_of(&mark.of?));
+                read.is_some_and(|read| read.exit_ns <= at_ns)
+            })
     }
 
     /// How many messages the call of that mark moved, and whether one is of the request.

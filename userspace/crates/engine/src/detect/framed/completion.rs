@@ -225,7 +225,7 @@ impl Connection {
             channel: Some(ends.1),
         });
         let (asking, program) = (exchange.asking, exchange.program);
-        let made_for = MadeFor { asking, heard, program, orphan: false };
+        let made_for = MadeFor { asking, heard, program, ..MadeFor::default() };
         let protocol = self.protocol;
         let (stream_id, xid) = match protocol.pairing() {
             Pairing::ById(Id::Stream) => (Some(u64::from(exchange.id)), None),

@@ -171,7 +171,7 @@ impl Turn {
             channel: Some(object),
         });
         let (asking, program) = (self.asking, self.parent);
-        let made_for = MadeFor { asking, heard, program, orphan: false };
+        let made_for = MadeFor { asking, heard, program, ..MadeFor::default() };
         let server_thread = self.reader(world).map(|(_, read)| read.thread);
         let request = Request {
             request_id: book.causality.id_of((self.object, self.from)),
@@ -270,7 +270,7 @@ impl Turn {
             false => reason,
         };
         let (asking, program) = (self.asking, self.parent);
-        let made_for = MadeFor { asking, heard: None, program, orphan: false };
+        let made_for = MadeFor { asking, program, ..MadeFor::default() };
         let request = Request {
             request_id: book.causality.id_of((self.object, self.from)),
             complete: false,

@@ -1,0 +1,53 @@
+"""Law 6 and the ledger, of a capture."""
+
+import contextlib
+from pathlib import Path
+
+import duckdb
+
+ON_CPU = "(category = 'user' or category like 'kernel.%' or category in ('copy', 'fault'))"
+# Work that these requests have for their own: each request's, added up, and all together. These are the same unless two have the
+# same work.
+TWICE = f"""
+with spans as (
+    select tid, request_id, start_ns, start_ns + duration_ns as end_ns
+    from read_parquet($segments)
+    where list_contains($requests, request_id) and shared = 1 and {ON_CPU}
+), reached as (
+    select start_ns, end_ns,
+           max(end_ns) over (partition by tid order by start_ns, end_ns
+                             rows between unbounded preceding and 1 preceding) as before_ns,
+           max(end_ns) over (partition by tid, request_id order by start_ns, end_ns
+                             rows between unbounded preceding and 1 preceding) as own_before_ns
+    from spans
+)
+select coalesce(sum(greatest(0, end_ns - greatest(start_ns, coalesce(own_before_ns, 0)))), 0),
+       coalesce(sum(greatest(0, end_ns - greatest(start_ns, coalesce(before_ns, 0)))), 0)
+from reached
+"""
+LEDGER = "select tid, cpu_ns, cpu_ns - own_ns - shared_ns - none_ns from read_parquet($threads)"
+
+
+def twice(directory, requests):
+    """Share of on-CPU time of threads that more than one of these requests, none made for another, has for its own."""
+    named = {"segments": str(directory / "segments.parquet"), "requests": list(requests)}
+    each_ns, once_ns = map(int, duckdb.execute(TWICE, named).fetchone())
+    return (each_ns - once_ns) / max(once_ns, 1)
+
+
+def ran(pids):
+    """CPU time of each thread so far, by the kernel's own account."""
+    ran_ns = {}
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                ran_ns[int(task.name)] = int((task / "schedstat").read_text().split()[0])
+    return ran_ns
+
+
+def ledger(directory, before_ns, after_ns):
+    """Whether every account adds up, and the CPU time in them, of what the kernel says of the threads that lived on."""
+    accounts = duckdb.execute(LEDGER, {"threads": str(directory / "threads.parquet")}).fetchall()
+    in_them = sum(cpu_ns for tid, cpu_ns, _ in accounts if tid in after_ns)
+    by_kernel = sum(ns - before_ns.get(tid, 0) for tid, ns in after_ns.items())
+    return not any(rest for *_, rest in accounts), in_them / max(by_kernel, 1)

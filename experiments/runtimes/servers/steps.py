@@ -1,0 +1,93 @@
+"""What the servers in Python share: the steps that a request asks for, and notes of when each began and ended.
+
+GET /w/ID/STEP=N,...: `sleep` N ms, `burn` N ms of CPU time, `lock` (sleeps N ms with a lock that all requests share), `call`
+(asks the back end for /b/ID/N, which answers after N ms), `collect` (N collections of what the server keeps). A line of LOG for
+each: ID,what,N,begin,end in nanoseconds of CLOCK_MONOTONIC; `lockwait` for the wait before a lock.
+"""
+
+import asyncio
+import gc
+import os
+import signal
+import sys
+import time
+
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+# What a collection has to look at: some milliseconds of it.
+KEPT = [[number] for number in range(50_000)]
+# Nothing is collected but when a request asks for it.
+gc.disable()
+
+PORT, LOG, BACKEND = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+NOTES = []
+
+
+def note(number, what, amount, begin_ns):
+    now_ns = time.monotonic_ns()
+    NOTES.append(f"{number},{what},{amount},{begin_ns},{now_ns}\n")
+    return now_ns
+
+
+def burn(ms):
+    end_ns = time.monotonic_ns() + ms * 1_000_000
+    while time.monotonic_ns() < end_ns:
+        pass
+
+
+def collect(times):
+    for _ in range(times):
+        gc.collect()
+
+
+def parsed(path):
+    _, _, number, steps = path.split("/")
+    return number, [(step.split("=")[0], int(step.split("=")[1])) for step in steps.split(",")]
+
+
+def question(number, ms):
+    return f"GET /b/{number}/{ms} HTTP/1.1\r\nHost: b\r\n\r\n".encode()
+
+
+def write_notes(*_):
+    with open(LOG, "w") as file:
+        file.writelines(NOTES)
+    os._exit(0)
+
+
+def write_notes_at_end():
+    signal.signal(signal.SIGTERM, write_notes)
+
+
+class EventLoop:
+    """The steps in an event loop."""
+
+    def __init__(self):
+        self.lock = asyncio.Lock()
+        self.kept = []
+
+    async def call(self, number, ms):
+        reader, writer = (
+            self.kept.pop() if self.kept else await asyncio.open_connection("127.0.0.1", BACKEND)
+        )
+        writer.write(question(number, ms))
+        await reader.readuntil(b"\r\n\r\n")
+        await reader.readexactly(2)
+        self.kept.append((reader, writer))
+
+    async def carry_out(self, path):
+        number, steps = parsed(path)
+        for step, amount in steps:
+            begin_ns = time.monotonic_ns()
+            if step == "burn":
+                burn(amount)
+            elif step == "collect":
+                collect(amount)
+            elif step == "sleep":
+                await asyncio.sleep(amount / 1000)
+            elif step == "call":
+                await self.call(number, amount)
+            else:
+                async with self.lock:
+                    begin_ns = note(number, "lockwait", 0, begin_ns)
+                    await asyncio.sleep(amount / 1000)
+            note(number, step, amount, begin_ns)

@@ -1,0 +1,175 @@
+//! Small traces of servers that have several questions at once, with answers derived by hand: one asks a back end for some of them
+//! (thread 20, CPU 1), and one has threads that take work from each other (20, and 21 on CPU 3). And of answers in two pieces.
+
+use rpcprobe::engine::event::TYPE_TCP;
+use rpcprobe::records::{WAKING_HARDIRQ, WAKING_IN_SYSCALL, WAKING_SOFTIRQ};
+
+use super::connection::Connection;
+use super::story::*;
+
+fn begun() -> (Story, Connection, Connection) {
+    let mut s = Story::new();
+    s.switch(10, 1, IDLE, 20, RUNNABLE);
+    s.switch(10, 3, IDLE, 21, RUNNABLE);
+    (s, Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP))
+}
+
+/// A connection's next question comes, and that thread takes it in.
+fn taken(s: &mut Story, c: &Connection, (cpu, tid): (u32, u32), from: u64, arrived_ns: u64) {
+    s.arrives(c.there, from + 4, arrived_ns);
+    c.hears(s, cpu, tid, (from, 4), (arrived_ns + 2, arrived_ns + 5));
+}
+
+/// The segments of the request that began then: when, what, how known.
+fn told(s: &Story, start_ns: u64) -> Vec<String> {
+    let requests = s.requests();
+    let (_, segments) = requests
+        .iter()
+        .find(|(request, _)| request.start_ns == start_ns && request.client.is_none())
+        .unwrap_or_else(|| panic!("{requests:#?}"));
+    let shown = segments.iter();
+    shown.map(|s| format!("{}-{} {} {}", s.start_ns, s.end_ns(), s.category, s.evidence)).collect()
+}
+
+/// The server asks a back end, serves another, who has come meanwhile, and then reads the back end's answer: until that had come
+/// the request waited for it, and not for its turn.
+#[test]
+fn what_is_asked_of_another_is_waited_for() {
+    let (mut s, c, other) = begun();
+    let back_end = Connection::numbered(3, TYPE_TCP);
+    taken(&mut s, &c, (1, 20), 0, 100);
+    s.moved(1, 20, (SENDTO, back_end.there, back_end.back), (0, 4), (120, 125));
+    taken(&mut s, &other, (1, 20), 0, 130);
+    s.arrives(back_end.back, 4, 150);
+    other.answers(&mut s, 1, 20, (0, 4), (160, 165));
+    s.moved(1, 20, (RECVFROM, back_end.back, back_end.there), (0, 4), (170, 175));
+    c.answers(&mut s, 1, 20, (0, 4), (180, 185));
+    let expected = [
+        "100-102 queue.socket measured",
+        "102-105 kernel.tcp measured",
+        "105-120 user measured",
+        "120-125 kernel.tcp measured",
+        "125-150 idle.peer measured",
+        "150-170 queue.socket measured",
+        "170-175 kernel.tcp measured",
+        "175-180 user measured",
+        "180-185 kernel.tcp measured",
+    ];
+    assert_eq!(told(&s, 100), expected);
+}
+
+/// What the server asks for another's sake is not this request's wait: that is for its turn.
+#[test]
+fn what_is_asked_for_another_is_not_waited_for() {
+    let (mut s, c, other) = begun();
+    let back_end = Connection::numbered(3, TYPE_TCP);
+    taken(&mut s, &other, (1, 20), 0, 80);
+    taken(&mut s, &c, (1, 20), 0, 100);
+    other.answers(&mut s, 1, 20, (0, 2), (110, 115));
+    s.moved(1, 20, (SENDTO, back_end.there, back_end.back), (0, 4), (120, 125));
+    s.arrives(back_end.back, 4, 150);
+    s.moved(1, 20, (RECVFROM, back_end.back, back_end.there), (0, 4), (160, 165));
+    other.answers(&mut s, 1, 20, (2, 2), (168, 170));
+    c.answers(&mut s, 1, 20, (0, 4), (180, 185));
+    let peers: Vec<_> = told(&s, 100).into_iter().filter(|line| line.contains("idle")).collect();
+    assert!(peers.is_empty(), "{peers:?}");
+}
+
+/// Thread 21 has answered a question that 20 had taken in, though it takes in some itself: so either may work for what the other
+/// has. While another question is open, whose work it is is inferred.
+#[test]
+fn who_takes_work_from_others_may_work_for_any() {
+    for (open, steals) in [(true, true), (false, true), (true, false)] {
+        let (mut s, c, other) = begun();
+        let third = Connection::numbered(3, TYPE_TCP);
+        taken(&mut s, &third, (3, 21), 0, 20);
+        third.answers(&mut s, 3, 21, (0, 4), (30, 32));
+        taken(&mut s, &other, (1, 20), 0, 40);
+        let (cpu, answers) = if steals { (3, 21) } else { (1, 20) };
+        other.answers(&mut s, cpu, answers, (0, 4), (50, 52));
+        taken(&mut s, &third, (3, 21), 4, 60);
+        if !open {
+            third.answers(&mut s, 3, 21, (4, 4), (70, 72));
+        }
+        taken(&mut s, &c, (1, 20), 0, 100);
+        c.answers(&mut s, 1, 20, (0, 4), (170, 175));
+        if open {
+            third.answers(&mut s, 3, 21, (4, 4), (190, 195));
+        }
+        let how = if open && steals { "modelled" } else { "measured" };
+        let expected = [
+            "100-102 queue.socket measured".into(),
+            "102-105 kernel.tcp measured".into(),
+            format!("105-170 user {how}"),
+            "170-175 kernel.tcp measured".into(),
+        ];
+        assert_eq!(told(&s, 100), expected, "{open} {steals}");
+    }
+}
+
+/// The server (20) writes its answer in two pieces, of which the kernel holds the second back until the client (10) acknowledges the
+/// first. The client rests meanwhile, and the interrupt that brings it wakes it: it has waited for those bytes, and for nobody
+/// else's work. What had come before it read on is no wait.
+#[test]
+fn the_rest_of_an_answer_that_was_held_back_is_waited_for() {
+    for held in [true, false] {
+        let mut s = Story::new();
+        let c = Connection::new(TYPE_TCP);
+        s.switch(10, 0, IDLE, 10, RUNNABLE);
+        s.switch(10, 1, IDLE, 20, RUNNABLE);
+        c.asks(&mut s, 10, (0, 4), (100, 105));
+        c.hears(&mut s, 1, 20, (0, 4), (106, 110));
+        s.switch_in(112, 0, 10, IDLE, ASLEEP, (POLL, 108), None);
+        s.wake(122, 1, 20, 10, WAKING_IN_SYSCALL);
+        c.answers(&mut s, 1, 20, (0, 2), (120, 124));
+        s.switch(123, 0, IDLE, 10, RUNNABLE);
+        s.call(0, 10, POLL, (108, 125), 1);
+        c.answers(&mut s, 1, 20, (2, 2), (126, 128));
+        c.gets(&mut s, 10, (0, 2), (127, 129));
+        if held {
+            s.switch_in(132, 0, 10, IDLE, ASLEEP, (POLL, 131), None);
+            s.wake(160, 0, IDLE, 10, WAKING_SOFTIRQ);
+            s.switch(162, 0, IDLE, 10, RUNNABLE);
+            s.call(0, 10, POLL, (131, 164), 1);
+        }
+        c.gets(&mut s, 10, (2, 2), (165, 170));
+        let requests = s.requests();
+        let segments = requests[0].1.iter();
+        let shown = segments.map(|s| format!("{}-{} {}", s.start_ns, s.end_ns(), s.category));
+        let shown: Vec<String> = shown.filter(|line| !line.contains("kernel.tcp")).collect();
+        assert_eq!(shown.contains(&"128-165 queue.socket".to_string()), held, "{shown:?}");
+        assert!(!shown.iter().any(|line| line.contains("idle.peer")), "{shown:?}");
+    }
+}
+
+/// A client looks for its answer in a poll that runs out, and once more: both rests are for its peer, and none is a sleep of its
+/// own.
+#[test]
+fn who_looks_again_for_an_answer_waits_for_its_peer() {
+    for again in [false, true] {
+        let mut s = Story::new();
+        let c = Connection::new(TYPE_TCP);
+        s.switch(10, 0, IDLE, 10, RUNNABLE);
+        c.asks(&mut s, 10, (0, 4), (100, 105));
+        if again {
+            s.switch_in(112, 0, 10, IDLE, ASLEEP, (POLL, 108), None);
+            s.wake(130, 0, IDLE, 10, WAKING_HARDIRQ);
+            s.switch(131, 0, IDLE, 10, RUNNABLE);
+            s.timed(0, 10, (108, 133), 0);
+        }
+        s.switch_in(136, 0, 10, IDLE, ASLEEP, (POLL, 135), None);
+        s.arrives(c.back, 4, 160);
+        s.wake(161, 0, IDLE, 10, WAKING_SOFTIRQ);
+        s.switch(162, 0, IDLE, 10, RUNNABLE);
+        s.timed(0, 10, (135, 164), 1);
+        c.gets(&mut s, 10, (0, 4), (165, 170));
+        let requests = s.requests();
+        let waits = requests[0].1.iter().filter(|segment| !segment.category.is_on_cpu());
+        let waits: Vec<String> = waits
+            .map(|s| format!("{}-{} {} {}", s.start_ns, s.end_ns(), s.category, s.evidence))
+            .filter(|wait| !wait.contains("queue"))
+            .collect();
+        let from_ns = if again { 105 } else { 136 };
+        assert_eq!(waits, [format!("{from_ns}-160 idle.peer measured")]);
+    }
+}
