@@ -21,6 +21,9 @@ const MOST_CHILDREN: usize = 64;
 /// those parents by the times alone, or none of the others is given one. In `experiments/trees` it is 89 to 99 %.
 const CHECKED: usize = 20;
 const AGREED_PART: f64 = 0.8;
+/// Children of a server that are looked at by the order of its loop, which takes 0.3 ms for each where a request lives
+/// through 60 of them; the times, 9 us.
+const MOST_ORDERED: usize = 8192;
 /// Turns of a loop whose begins are kept with a step.
 pub const TURNS: usize = 5;
 
@@ -89,6 +92,8 @@ pub struct Family {
     made: Vec<Made>,
     assigned: Vec<Assigned>,
     threads: Threads,
+    /// So many were looked at by the order of its loop.
+    ordered: usize,
 }
 
 /// Which threads make a server's steps. Where that is one, it is a loop, and its turns tell more than the time.
@@ -143,7 +148,11 @@ impl Family {
     fn settle(&mut self) {
         self.served.sort_unstable_by_key(|served| (served.received.ns, served.id));
         self.made.sort_unstable_by_key(|made| (made.asked.ns, made.id));
-        let rest = self.made.split_off(AT_ONCE.min(self.made.len()));
+        let at_once = match self.ordered < MOST_ORDERED {
+            true => MOST_ORDERED,
+            false => AT_ONCE,
+        };
+        let rest = self.made.split_off(at_once.min(self.made.len()));
         let mut part = std::mem::replace(&mut self.made, rest);
         if self.threads == Threads::Several {
             let served = self.served.iter_mut();
@@ -155,9 +164,10 @@ impl Family {
         let begun = self.served.partition_point(|served| served.received.ns <= until_ns);
         let served = &self.served[..begun];
         let by_order = match self.threads {
-            Threads::One(_) => loops::assign(served, &part),
-            Threads::None | Threads::Several => None,
+            Threads::One(_) if self.ordered < MOST_ORDERED => loops::assign(served, &part),
+            _ => None,
         };
+        self.ordered += part.len();
         self.assigned.extend(by_order.unwrap_or_else(|| times::assign(served, &part)));
         let since_ns = self.made.first().map_or(u64::MAX, |made| made.asked.ns);
         self.served.retain(|served| served.answered.ns >= since_ns);

@@ -24,9 +24,12 @@ use steps::Steps;
 use crate::{Assigned, Made, Served, AGREED_PART, CHECKED};
 
 /// Rounds over all requests, and over those that are looked at first, to see of which delay timers are, and for the control.
-const ROUNDS: usize = 16;
+const ROUNDS: usize = 10;
 const TRIAL_ROUNDS: usize = 8;
 const TRIAL_CHILDREN: usize = 1024;
+/// Children that a request may have had, for each child: with more, all ways through all requests are too many to go. In
+/// `experiments/trees` they are 30 with 32 in flight.
+const MOST_PAIRS: usize = 48;
 /// How likely a parent has to be, of all that it may be. In `experiments/trees`, with 32 in flight, 98 % of those are right.
 const LIKELY_ENOUGH: f64 = 0.5;
 /// By how much the logarithm of the likelihood has to be better than the control's, for each child that is mixed up there. In
@@ -42,6 +45,9 @@ pub(crate) fn assign(served: &[Served], made: &[Made]) -> Option<Vec<Assigned>> 
         return Some(Vec::new());
     }
     let first = Steps::first(served, made, TRIAL_CHILDREN);
+    if first.pairs() > MOST_PAIRS * first.children.len() {
+        return None;
+    }
     let trials = (0..=MOST_DELAY).map(|delay| trial(first.clone(), delay));
     let best = trials.max_by(|one, other| one.likelihood.total_cmp(&other.likelihood))?;
     let mut control = first;

@@ -81,6 +81,11 @@ impl Steps {
         Steps::new(&served[..begun], made)
     }
 
+    /// How many children all requests together may have had.
+    pub(super) fn pairs(&self) -> usize {
+        self.parents.iter().map(|parent| self.within(parent).count()).sum()
+    }
+
     fn put_in_order(&mut self) {
         let Steps { parents, children, given_in } = self;
         let mut places: Vec<&mut Instant> = Vec::new();

@@ -245,7 +245,8 @@ impl World {
         let forgotten = thread.polls - thread.polled.len() as u64;
         std::array::from_fn(|back| {
             let at = number.checked_sub(forgotten + 1 + back as u64);
-            at.and_then(|at| thread.polled.get(usize::try_from(at).ok()?)).map_or(0, |(_, exit_ns)| *exit_ns)
+            at.and_then(|at| thread.polled.get(usize::try_from(at).ok()?))
+                .map_or(0, |(_, exit_ns)| *exit_ns)
         })
     }
 
