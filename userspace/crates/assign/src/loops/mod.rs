@@ -111,7 +111,7 @@ impl Inference {
         let (mut nexts, mut besides, mut lasts) = (0.0, 0.0, 0.0);
         self.parents.fill((0, 0.0));
         self.likelihood = 0.0;
-        for parent in 0..steps.parents.len() {
+        for (parent, only) in only.iter_mut().enumerate() {
             let Some(told) = paths.go(steps, parent, &mut linked, (self.turns, wanted)) else {
                 continue;
             };
@@ -122,7 +122,7 @@ impl Inference {
                     *best = (parent as u32, likely);
                 }
             }
-            only[parent] = told.only;
+            *only = told.only;
             nexts += told.nexts;
             besides += told.besides;
             lasts += told.lasts;
