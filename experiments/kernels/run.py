@@ -31,9 +31,9 @@ from judge import (
     judge_refusal,
     judge_stacks,
 )
-from observed import Kernel, Observed, load, load_kernel
+from observed import load, load_kernel
 from packages import CACHE, Unusable
-from truths import failed_names, judge_truths, replaced
+from truths import WORKLOAD, failed_names, judge_truths, replaced
 
 HERE = Path(__file__).resolve().parent
 TOP = HERE.parents[1]
@@ -47,7 +47,7 @@ Line = tuple[str, Verdict]
 # A boot that ends without a status, or by a stray breakpoint, is taken for the emulator's or this machine's doing, not the
 # test's; more than two in a row are not.
 BOOTS = 3
-# A case that fails is run again, as ../ground_truth does: other programs may have had the machine.
+# A case of the ground truth that fails is run again, as ../ground_truth does: other programs may have had the machine.
 TRIES = 3
 
 
@@ -100,7 +100,10 @@ def judged(options: argparse.Namespace, folder: Path, selection: dict, foreign: 
         )
         lines.append((way, first(kernel, observed)))
         for case in cases:
-            verdicts = judged_case(options, kernel, observed, case, [])
+            if case.ground_truth:
+                verdicts = judge_truths(observed, options.rpcprobe, [])
+            else:
+                verdicts = [judge(kernel, observed, case)]
             lines += [(way, verdict) for verdict in verdicts]
     if (folder / "crosscheck").exists():
         lines.append(("none", judge_crosscheck(folder)))
@@ -154,60 +157,16 @@ def observe(kernel: str, options: argparse.Namespace) -> list[Line]:
                 )
             ]
     lines = judged(options, folder, selection, foreign)
-    for number in range(1, TRIES):
-        to_repeat = failed_cases(lines, selection)
-        truths = {way: failed_names(lines, way) for way in to_repeat}
-        ways = {
-            f"{way}-{number}": way_plan(way, [case.name for case in cases], truths[way])
-            for way, cases in to_repeat.items()
-        }
-        if not ways or run({"doctor": False, "ways": ways}):
-            break
-        lines = judged_again(options, folder, number, lines, to_repeat, foreign)
+    for way in selection:
+        for again in range(1, TRIES):
+            names, name = failed_names(lines, way), f"{way}-{again}"
+            if not names or run(
+                {"doctor": False, "ways": {name: way_plan(way, [WORKLOAD.name], names)}}
+            ):
+                break
+            observed = load(options.rpcprobe, way, folder / name)
+            lines = replaced(lines, way, judge_truths(observed, options.rpcprobe, names))
     return lines
-
-
-def failed_cases(lines: list[Line], selection: dict) -> dict[str, list[Case]]:
-    """The cases that did not pass, by way; in each way one that did not look the same in all of them."""
-    failed = {(way, verdict.name) for way, verdict in lines if not verdict.passed}
-
-    def has_failed(case: Case, way: str) -> bool:
-        return (
-            bool(failed_names(lines, way))
-            if case.ground_truth
-            else not failed.isdisjoint({(way, case.name), ("all", case.name)})
-        )
-
-    by_way = {way: [c for c in cases if has_failed(c, way)] for way, cases in selection.items()}
-    return {way: cases for way, cases in by_way.items() if cases}
-
-
-def judged_again(
-    options: argparse.Namespace,
-    folder: Path,
-    number: int,
-    lines: list[Line],
-    repeated: dict,
-    foreign: bool,
-) -> list[Line]:
-    """With what came of another run of these cases in place of what failed."""
-    kernel, by_way = load_kernel(folder), {}
-    for way, cases in repeated.items():
-        by_way[way] = observed = load(options.rpcprobe, way, folder / f"{way}-{number}")
-        for case in cases:
-            names = failed_names(lines, way)
-            verdicts = judged_case(options, kernel, observed, case, names)
-            lines = replaced(lines, way, verdicts)
-    return replaced(lines, "all", compare(by_way, foreign))
-
-
-def judged_case(
-    options: argparse.Namespace, kernel: Kernel, observed: Observed, case: Case, names: list[str]
-) -> list[Verdict]:
-    """`names`: of the ground truth's cases; none: all."""
-    if case.ground_truth:
-        return judge_truths(observed, options.rpcprobe, names)
-    return [judge(kernel, observed, case)]
 
 
 def last_said(status: int, folder: Path) -> str:
