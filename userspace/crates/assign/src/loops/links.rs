@@ -149,15 +149,6 @@ impl Model {
         self.delay
     }
 
-    /// When a timer went off that led to that.
-    fn went_off(&self, to: &Instant) -> (u64, u64) {
-        let until_ns = match self.delay {
-            0 => to.ns,
-            delay => to.begun_ns[delay - 1],
-        };
-        (to.begun_ns[self.delay], until_ns)
-    }
-
     fn likely(
         &self,
         steps: &Steps,
@@ -174,7 +165,7 @@ impl Model {
         }
         let factor = |at| self.order.factor(steps, to.number, at);
         let near = near * factor((from.ns, from.ns));
-        (near, if due > 0.0 { due * factor(self.went_off(&to.at)) } else { 0.0 })
+        (near, if due > 0.0 { due * factor(went_off(self.delay, &to.at)) } else { 0.0 })
     }
 
     pub(super) fn link(&self, steps: &Steps, horizons_ns: &[u64], wanted: &[f64]) -> Linked {
@@ -248,11 +239,8 @@ impl Model {
             }
             causes[number].push((from.ns, from.ns, near));
             if link.due > 0.0 {
-                let until_ns = match self.delay {
-                    0 => to.at.ns,
-                    delay => to.at.begun_ns[delay - 1],
-                };
-                causes[number].push((to.at.begun_ns[self.delay], until_ns, link.weight - near));
+                let (from_ns, until_ns) = went_off(self.delay, &to.at);
+                causes[number].push((from_ns, until_ns, link.weight - near));
             }
         };
         for (at, parent) in steps.parents.iter().enumerate() {
@@ -281,6 +269,15 @@ impl Model {
         self.lags.iter_mut().for_each(Lags::settle);
         self.order.learn(steps, causes, &besides);
     }
+}
+
+/// When a timer went off that led to that, so many turns after.
+fn went_off(delay: usize, to: &Instant) -> (u64, u64) {
+    let until_ns = match delay {
+        0 => to.ns,
+        delay => to.begun_ns[delay - 1],
+    };
+    (to.begun_ns[delay], until_ns)
 }
 
 /// Most turns of a delay.
