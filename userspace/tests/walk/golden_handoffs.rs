@@ -57,6 +57,60 @@ fn what_a_server_handed_on_before_it_read_the_request_is_not_its_work() {
     assert_eq!(s.only(), expected(answer));
 }
 
+/// The server hands the request on at 80 to a helper that has just begun and finds its eventfd ready; that one hands it on to a
+/// second, which finds its own ready, too, and wakes the server.
+#[test]
+fn two_helpers_in_a_row_that_were_awake() {
+    let (a, b) = (pipe(1), pipe(2));
+    let (to, on, from) = (eventfd(3), eventfd(4), eventfd(5));
+    let mut s = Story::new();
+    s.task(22, 20, "helper2");
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.switch(20, 1, IDLE, 20, RUNNABLE);
+    s.switch(21, 2, IDLE, 21, RUNNABLE);
+    s.switch(22, 3, IDLE, 22, RUNNABLE);
+    s.call(2, 21, POLL, (20, 22), 0);
+    s.call(3, 22, POLL, (20, 22), 0);
+    s.write(0, 10, a, (0, 4), (50, 60));
+    s.sleep_in(68, 0, (10, IDLE), (READ, 63), b);
+    s.read(1, 20, a, (0, 4), (70, 74));
+    s.write(1, 20, to, (0, 1), (80, 84));
+    s.sleep_in(90, 1, (20, IDLE), (READ, 87), from);
+    s.read(2, 21, to, (0, 1), (95, 97));
+    s.write(2, 21, on, (0, 1), (110, 114));
+    s.read(3, 22, on, (0, 1), (120, 122));
+    s.wake(142, 3, 22, 20, WAKING_IN_SYSCALL);
+    s.write(3, 22, from, (0, 1), (140, 144));
+    s.switch(145, 1, IDLE, 20, RUNNABLE);
+    s.read(1, 20, from, (0, 1), (87, 147));
+    s.wake(152, 1, 20, 10, WAKING_IN_SYSCALL);
+    s.write(1, 20, b, (0, 4), (150, 155));
+    s.switch(154, 0, IDLE, 10, RUNNABLE);
+    s.read(0, 10, b, (0, 4), (63, 158));
+    let answer = "
+        50-60 client kernel.pipe
+        60-70 server queue.pipe (user)
+        70-74 server kernel.pipe
+        74-80 server user
+        80-84 server kernel.vfs
+        84-95 helper queue.app (user)
+        95-97 helper kernel.vfs
+        97-110 helper user
+        110-114 helper kernel.vfs
+        114-120 helper2 queue.app (user)
+        120-122 helper2 kernel.vfs
+        122-140 helper2 user
+        140-142 helper2 kernel.vfs
+        142-145 server runqueue.wakeup by idle
+        145-147 server kernel.vfs
+        147-150 server user
+        150-152 server kernel.pipe
+        152-154 client runqueue.wakeup by idle
+        154-158 client kernel.pipe
+    ";
+    assert_eq!(s.only(), expected(answer));
+}
+
 /// A request wakes the server out of its poll(), which then takes another's message first.
 #[test]
 fn a_server_woken_by_a_request_may_serve_others_first() {

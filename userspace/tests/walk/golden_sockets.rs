@@ -133,6 +133,61 @@ fn a_reader_woken_in_vain_that_gets_its_message_before_a_cpu() {
     assert_eq!(s.only(), expected(answer));
 }
 
+/// Both on CPU 0. The server has begun to read, and loses its CPU before it sleeps; the client asks meanwhile, and its own
+/// sleep, or its end, lets the server go on.
+#[test]
+fn a_reader_preempted_before_it_sleeps_gets_its_message_meanwhile() {
+    let mut s = Story::new();
+    let c = Connection::new(TYPE_UNIX);
+    s.switch(10, 0, IDLE, 20, RUNNABLE);
+    s.switch_in(80, 0, 20, 10, RUNNABLE, (RECVFROM, 60), Some(c.sockets[1]));
+    c.asks(&mut s, 10, (0, 4), (100, 110));
+    s.sleep_in(120, 0, (10, 20), (RECVFROM, 115), c.sockets[0]);
+    c.hears(&mut s, 0, 20, (0, 4), (60, 125));
+    s.wake(135, 0, 20, 10, WAKING_IN_SYSCALL);
+    c.answers(&mut s, 0, 20, (0, 4), (130, 140));
+    s.sleep_in(150, 0, (20, 10), (RECVFROM, 145), c.sockets[1]);
+    c.gets(&mut s, 10, (0, 4), (115, 155));
+    let answer = "
+        100-110 client kernel.unix
+        110-120 server runqueue.preempted by client/10
+        120-125 server kernel.unix
+        125-130 server user
+        130-135 server kernel.unix
+        135-150 client runqueue.wakeup by server/20
+        150-155 client kernel.unix
+    ";
+    assert_eq!(s.only(), expected(answer));
+}
+
+/// The same of the client, on CPU 0, which noise takes from it while the server, on CPU 1, works and answers.
+#[test]
+fn so_does_a_client_that_waits_for_its_answer() {
+    let mut s = Story::new();
+    let c = Connection::new(TYPE_UNIX);
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.switch(20, 1, IDLE, 20, RUNNABLE);
+    s.sleep_in(45, 1, (20, IDLE), (RECVFROM, 40), c.sockets[1]);
+    s.wake(105, 0, 10, 20, WAKING_IN_SYSCALL);
+    s.switch(109, 1, IDLE, 20, RUNNABLE);
+    c.asks(&mut s, 10, (0, 4), (100, 110));
+    c.hears(&mut s, 1, 20, (0, 4), (40, 113));
+    s.switch_in(117, 0, 10, 90, RUNNABLE, (RECVFROM, 115), Some(c.sockets[0]));
+    c.answers(&mut s, 1, 20, (0, 4), (160, 165));
+    s.switch(180, 0, 90, 10, ASLEEP);
+    c.gets(&mut s, 10, (0, 4), (115, 185));
+    let answer = "
+        100-105 client kernel.unix
+        105-109 server runqueue.wakeup by idle
+        109-113 server kernel.unix
+        113-160 server user
+        160-165 server kernel.unix
+        165-180 client runqueue.preempted by noise/90
+        180-185 client kernel.unix
+    ";
+    assert_eq!(s.only(), expected(answer));
+}
+
 #[test]
 fn a_full_buffer_does_not_lead_into_the_writers_later_sleep() {
     let mut s = Story::new();

@@ -76,6 +76,9 @@ struct Walk<'t> {
     steps: u64,
     /// Wakers being explored, one inside another.
     exploring: u32,
+    /// Whether several hand-overs in a row, to threads that were awake, are followed; and whether such were met.
+    in_a_row: bool,
+    met_a_row: bool,
     /// Came through a transfer, fault or interrupt that had not ended when the request did: its
     /// record may come too late for the engine.
     saw_unended: bool,
@@ -88,6 +91,8 @@ struct Walk<'t> {
 
 /// As the engine.
 const MOST_REFUSED: usize = 256;
+const MOST_HANDED_ON: usize = 8;
+const MOST_CALLS_BETWEEN: usize = 8;
 
 enum Step {
     Go(TaskNo, u64),
@@ -158,6 +163,8 @@ fn back<'t>(
         vain: BTreeSet::new(),
         steps: 0,
         exploring: 0,
+        in_a_row: false,
+        met_a_row: false,
         saw_unended: false,
         followed: Vec::new(),
         refused: refused.clone(),
@@ -259,7 +266,7 @@ impl<'t> Walk<'t> {
         if let Some(write) = arrival.map(|write| &self.truth.calls[write]) {
             if write.exit_ns > call.enter_ns && write.enter_ns.max(call.enter_ns) >= at_ns {
                 if self.through == Some(no) {
-                    return self.under_way(task, write, at_ns);
+                    return self.under_way(call, write, at_ns);
                 }
                 // The walk came to the task while it still waited for the bytes.
                 arrival = None;
@@ -275,12 +282,12 @@ impl<'t> Walk<'t> {
             if write.exit_ns > call.enter_ns {
                 // Under way when the read began.
                 if before_ns <= write.enter_ns.max(call.enter_ns) {
-                    return self.under_way(task, write, before_ns);
+                    return self.under_way(call, write, before_ns);
                 }
             } else if before_ns == call.enter_ns {
                 // Over by then: until the read, the bytes were in the queue.
                 self.say(task, before_ns - write.exit_ns, queue_of(write));
-                return Step::Joined(write.task, write.exit_ns);
+                return self.to_writer(call, write, write.exit_ns);
             }
         }
         if before_ns == call.enter_ns {
@@ -375,10 +382,11 @@ impl<'t> Walk<'t> {
             });
         let ours = self.is_ours(&bytes);
         // Bytes of a hand-off lead back to a member.
-        let writer = self.truth.calls[write].task;
-        let back = self.members.contains(&writer)
-            && !self.members.contains(&task)
-            && !self.unasked(writer, self.truth.calls[write].exit_ns);
+        let explored = !self.members.contains(&task);
+        let row =
+            explored && !slept && !ours && !self.of_member(write) && self.leads_back(write, task);
+        self.met_a_row |= row;
+        let back = explored && (self.of_member(write) || self.in_a_row && row);
         if slept || !(ours || back) || (ours && self.reads_on(task, &bytes)) {
             return None;
         }
@@ -395,6 +403,51 @@ impl<'t> Walk<'t> {
             return None;
         }
         Some(write)
+    }
+
+    /// Whether a member wrote that, not before it was asked.
+    fn of_member(&self, write: CallNo) -> bool {
+        let write = &self.truth.calls[write];
+        self.members.contains(&write.task) && !self.unasked(write.task, write.exit_ns)
+    }
+
+    /// Whether what the writer had read before came from a member, or from one in the process of whom that is so.
+    fn leads_back(&self, write: CallNo, reader: TaskNo) -> bool {
+        let mut write = &self.truth.calls[write];
+        for _ in 0..MOST_HANDED_ON {
+            if self.truth.tasks[write.task].tgid != self.truth.tasks[reader].tgid {
+                return false;
+            }
+            let before = |call: &&Call| {
+                call.task == write.task
+                    && call.enter_ns < write.enter_ns
+                    && call.exit_ns > self.asked.start_ns
+            };
+            let mut calls: Vec<&Call> = self.truth.calls.iter().filter(before).collect();
+            calls.sort_by_key(|call| std::cmp::Reverse(call.enter_ns));
+            calls.truncate(MOST_CALLS_BETWEEN);
+            let Some(got) = calls.into_iter().find_map(|call| self.written(call)) else {
+                return false;
+            };
+            let from = &self.truth.calls[got];
+            if [write.task, reader].contains(&from.task) || from.enter_ns < self.asked.start_ns {
+                return false;
+            }
+            if self.of_member(got) {
+                return true;
+            }
+            write = from;
+        }
+        false
+    }
+
+    /// To the writer of what a read brought: known to work for the request, or yet to show where that came from.
+    fn to_writer(&self, read: &Call, write: &Call, ns: u64) -> Step {
+        let ours = read.transfer.is_some_and(|bytes| self.is_ours(&bytes));
+        match ours || self.members.contains(&write.task) {
+            true => Step::Joined(write.task, ns),
+            false => Step::Go(write.task, ns),
+        }
     }
 
     /// Whether a task began to read others' messages in `[from_ns, to_ns)`.
@@ -416,6 +469,13 @@ impl<'t> Walk<'t> {
     /// For a read: its bytes, and the write by someone else, in this request, of the last of them (of
     /// the request, if it has any).
     fn brought(&self, read: &Call) -> Option<(Transfer, CallNo)> {
+        let (bytes, write) = (read.transfer?, self.written(read)?);
+        let w = &self.truth.calls[write];
+        (w.task != read.task && w.enter_ns >= self.asked.start_ns).then_some((bytes, write))
+    }
+
+    /// The write of the last byte that a read brought, of the request, if it has any.
+    fn written(&self, read: &Call) -> Option<CallNo> {
         let bytes = read.transfer.filter(|transfer| !transfer.is_write)?;
         let ours =
             self.asked.messages.iter().filter(|(pipe, from, to)| {
@@ -424,7 +484,7 @@ impl<'t> Walk<'t> {
         let last = ours.map(|(_, _, to)| bytes.to.min(*to) - 1).max().unwrap_or(bytes.to - 1);
         let write = self.truth.writer(bytes.pipe, last)?;
         let w = &self.truth.calls[write];
-        (w.task != read.task && w.enter_ns >= self.asked.start_ns).then_some((bytes, write))
+        (self.truth.tasks[w.task].traced && w.enter_ns < read.exit_ns).then_some(write)
     }
 
     fn is_ours(&self, bytes: &Transfer) -> bool {
@@ -475,6 +535,11 @@ impl<'t> Walk<'t> {
         let away = &self.truth.aways[no];
         let begin_ns = away.from_ns.max(self.asked.start_ns);
         if away.why == Why::Preempted {
+            if let Some((read, write, handed_ns)) = self.handed_meanwhile(task, away, at_ns) {
+                self.run_queue(task, away, handed_ns, at_ns, Category::RunqueuePreempted);
+                let calls = &self.truth.calls;
+                return self.to_writer(&calls[read], &calls[write], handed_ns);
+            }
             self.run_queue(task, away, begin_ns, at_ns, Category::RunqueuePreempted);
             return Step::Go(task, begin_ns);
         }
@@ -511,7 +576,18 @@ impl<'t> Walk<'t> {
             let joined = if wakeup.waker != task && self.members.contains(&wakeup.waker) {
                 Some((wakeup.waker, edge_ns))
             } else {
-                self.explore(wakeup.waker, edge_ns)
+                let met = std::mem::take(&mut self.met_a_row);
+                let mut found = self.explore(wakeup.waker, edge_ns);
+                let row = self.met_a_row && !self.in_a_row;
+                if found.is_none() && row && self.slept_for_own(away, wakeup) {
+                    let vain = std::mem::take(&mut self.vain);
+                    self.in_a_row = true;
+                    found = self.explore(wakeup.waker, edge_ns);
+                    self.in_a_row = false;
+                    self.vain = vain;
+                }
+                self.met_a_row |= met;
+                found
             };
             if let Some((member, ns)) = joined {
                 if self.exploring == 0 {
@@ -523,6 +599,33 @@ impl<'t> Walk<'t> {
         }
         self.say(task, woken_ns - begin_ns, self.charged(away, wakeup));
         Step::Go(task, begin_ns)
+    }
+
+    /// It lost its CPU in a read, and the bytes of this request that the read brings were written before it was back: the read,
+    /// the write, and until when.
+    fn handed_meanwhile(
+        &mut self,
+        task: TaskNo,
+        away: &Away,
+        at_ns: u64,
+    ) -> Option<(CallNo, CallNo, u64)> {
+        let read = self.truth.before(task, away.from_ns).call?;
+        let no = self.arrival(task, read)?;
+        let write = &self.truth.calls[no];
+        if !(away.from_ns..at_ns).contains(&write.enter_ns) {
+            return None;
+        }
+        let over = write.exit_ns <= at_ns;
+        let latest_ns = if over { write.exit_ns } else { write.enter_ns };
+        Some((read, no, self.handed_by(write, latest_ns)))
+    }
+
+    /// Whether the waker, of the same process, wrote what the sleeper then read.
+    fn slept_for_own(&self, away: &Away, wakeup: Wakeup) -> bool {
+        let Some(call) = away.call.map(|call| &self.truth.calls[call]) else { return false };
+        let tgid = |task: TaskNo| self.truth.tasks[task].tgid;
+        let written = self.written(call).map(|write| self.truth.calls[write].task);
+        written == Some(wakeup.waker) && tgid(wakeup.waker) == tgid(call.task)
     }
 
     /// The last sleep for the same reason in the same call, if this one ended for nothing.
@@ -576,10 +679,10 @@ impl<'t> Walk<'t> {
     }
 
     /// Crosses over to a write that had not ended at `at_ns`.
-    fn under_way(&mut self, task: TaskNo, write: &Call, at_ns: u64) -> Step {
+    fn under_way(&mut self, read: &Call, write: &Call, at_ns: u64) -> Step {
         let handed_ns = self.handed_by(write, at_ns);
-        self.say(task, at_ns - handed_ns, queue_of(write));
-        Step::Joined(write.task, handed_ns)
+        self.say(read.task, at_ns - handed_ns, queue_of(write));
+        self.to_writer(read, write, handed_ns)
     }
 
     /// The bytes were written by `latest_ns`; a writer without a CPU writes nothing.

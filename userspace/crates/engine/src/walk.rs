@@ -77,6 +77,11 @@ pub const TOO_MANY_STEPS: &str = "too many steps to explain";
 /// Limit of nested hand-offs that are followed; beyond it a wait is charged as one wait.
 const MAX_DEPTH: usize = 64;
 
+/// Limit of the hand-overs in a row, to threads that were awake, that are followed back to a thread of the request; and of the calls
+/// of each, between what it was handed and what it handed on.
+const MOST_HANDED_ON: usize = 8;
+const MOST_CALLS_BETWEEN: usize = 8;
+
 /// Limit of the threads of a process that are checked for having run while another thread served other requests.
 const MOST_THREADS: usize = 64;
 

@@ -3,6 +3,16 @@
 use crate::ownership::marks::{is_rest, Mark, MarkKind};
 use crate::walk::*;
 
+/// What a read brought without a sleep for it.
+struct Brought {
+    object: Object,
+    write: Transfer,
+    /// Bytes of the request.
+    ours: bool,
+    /// Theirs, or of a thread that works for the request; others have yet to show where they got it from.
+    known: bool,
+}
+
 impl Walk<'_> {
     /// Step back through a read that found a message's bytes ready. `None`: the read is the thread's own business,
     /// and the walk goes on in it.
@@ -16,33 +26,9 @@ impl Walk<'_> {
         if !self.applies(Rule::Ready) {
             return None;
         }
-        let (object, write) = self.writer_of(call)?;
+        let Brought { object, write, ours, known } = self.brought(thread, call)?;
+        let go = if known { Step::Joined } else { Step::Go };
         let t = self.world.thread(thread);
-        // Slept for the bytes inside the read: the sleep will tell.
-        let slept = latest_before(&t.off, |off| off.start_ns < call.exit_ns)
-            .take_while(|off| off.start_ns >= call.enter_ns)
-            .any(waits_for_bytes);
-        if slept {
-            return None;
-        }
-        let ours = self.is_ours(call);
-        self.note_thread(write.thread);
-        // Bytes of other messages matter only on the way back from a thread being explored.
-        let returns = self.search.members.contains(&write.thread)
-            && !self.search.members.contains(&thread)
-            && !self.before_asked(write.thread, write.exit_ns);
-        let others = self.doubts() && self.answers_another(write.thread, write.enter_ns, thread);
-        if !ours && (!returns || others) {
-            return None;
-        }
-        if write.thread == thread || write.enter_ns < self.goal.start_ns {
-            return None;
-        }
-        // The way may lead through what was asked for others.
-        self.output.likely |= !ours && self.asked_for_others(&write, object);
-        if ours && self.read_before(thread, object, call) && !rested_for(t, &write, call) {
-            return None; // already at work on this message
-        }
         if ours && self.goal.messages.first().is_some_and(|m| m.object == object) {
             let from = (piece_start_ns, at_ns);
             if let Some(step) = self.came_unaccepted(thread, call, &write, from) {
@@ -94,7 +80,7 @@ impl Walk<'_> {
             let last = self.last_of(call, object);
             self.unread(thread, object, last, (handed_ns, begun_ns));
             self.output.rule = Rule::Ready;
-            return Some(Step::Joined(write.thread, handed_ns));
+            return Some(go(write.thread, handed_ns));
         }
         if piece_start_ns > call.enter_ns {
             return None; // an interrupt or fault splits the read: take the pieces first
@@ -104,7 +90,86 @@ impl Walk<'_> {
         let last = self.last_of(call, object);
         self.unread(thread, object, last, (write.exit_ns, call.enter_ns));
         self.output.rule = Rule::Ready;
-        Some(Step::Joined(write.thread, write.exit_ns))
+        Some(go(write.thread, write.exit_ns))
+    }
+
+    /// Whether a sleep in a read ended as its waker, a thread of the same process, wrote what was then read to a pipe or an eventfd.
+    /// Then the way leads through the waker.
+    pub(super) fn slept_for_own(&self, thread: ThreadId, off: &Off, wake: &Wake) -> bool {
+        let t = self.world.thread(thread);
+        let back_ns = off.end_ns.min(self.goal.end_ns);
+        let InCall::Closed(call) = classify::on_cpu::call_at(t, back_ns) else { return false };
+        let by_waker = |(object, write): (Object, Transfer)| {
+            matches!(object.type_bits, TYPE_FIFO | TYPE_EVENTFD)
+                && write.thread == wake.waker
+                && self.world.thread(write.thread).process == t.process
+        };
+        self.writer_of(call).is_some_and(by_waker)
+    }
+
+    /// What a read brought without a sleep for it, if that is the request's, or leads back to a thread of the request's.
+    fn brought(&mut self, thread: ThreadId, call: &Call) -> Option<Brought> {
+        let (object, write) = self.writer_of(call)?;
+        let t = self.world.thread(thread);
+        // Slept for the bytes inside the read: the sleep will tell.
+        let slept = latest_before(&t.off, |off| off.start_ns < call.exit_ns)
+            .take_while(|off| off.start_ns >= call.enter_ns)
+            .any(waits_for_bytes);
+        if slept {
+            return None;
+        }
+        let ours = self.is_ours(call);
+        self.note_thread(write.thread);
+        // Bytes of other messages matter only on the way back from a thread being explored.
+        let explored = !self.search.members.contains(&thread);
+        let by_member = self.is_of_member(&write);
+        let in_a_row = explored && !ours && !by_member && self.handed_on_to(&write, thread);
+        self.search.met_a_row |= in_a_row;
+        let returns = explored && (by_member || self.search.in_a_row && in_a_row);
+        let others = self.doubts() && self.answers_another(write.thread, write.enter_ns, thread);
+        if !ours && (!returns || others) {
+            return None;
+        }
+        if write.thread == thread || write.enter_ns < self.goal.start_ns {
+            return None;
+        }
+        // The way may lead through what was asked for others.
+        self.output.likely |= !ours && self.asked_for_others(&write, object);
+        if ours && self.read_before(thread, object, call) && !rested_for(t, &write, call) {
+            return None; // already at work on this message
+        }
+        Some(Brought { object, write, ours, known: ours || by_member })
+    }
+
+    /// Whether a thread that works for the request wrote that, not before it was asked.
+    fn is_of_member(&self, write: &Transfer) -> bool {
+        self.search.members.contains(&write.thread)
+            && !self.before_asked(write.thread, write.exit_ns)
+    }
+
+    /// Whether the writer's last read before it wrote was of something that a thread of the request wrote, or that another thread
+    /// of the process wrote of which the same holds. Not the reader: to that the bytes came back.
+    fn handed_on_to(&self, write: &Transfer, reader: ThreadId) -> bool {
+        let process = |thread: ThreadId| self.world.thread(thread).process;
+        let mut write = *write;
+        for _ in 0..MOST_HANDED_ON {
+            if process(write.thread) != process(reader) {
+                return false;
+            }
+            let calls = &self.world.thread(write.thread).calls;
+            let before = count_before(calls, |call| call.enter_ns < write.enter_ns);
+            let recent = calls.range(..before).rev().take(MOST_CALLS_BETWEEN);
+            let mut recent = recent.take_while(|call| call.exit_ns > self.goal.start_ns);
+            let Some((_, got)) = recent.find_map(|call| self.writer_of(call)) else { return false };
+            if [write.thread, reader].contains(&got.thread) || got.enter_ns < self.goal.start_ns {
+                return false;
+            }
+            if self.is_of_member(&got) {
+                return true;
+            }
+            write = got;
+        }
+        false
     }
 
     /// Whether a message was asked for the sake of a question that is not known, or not this request.
@@ -175,6 +240,47 @@ impl Walk<'_> {
             write.exit_ns.min(woken_ns.max(write.enter_ns))
         };
         Some((object, write.thread, self.handed_by(&write, handed_ns)))
+    }
+
+    /// Step back over a wait for a CPU inside a read, in which the bytes came that the read then found: until they were there,
+    /// the request was with their sender. `None`: they came before or after, or do not lead to the request.
+    pub(super) fn handed_while_preempted(
+        &mut self,
+        thread: ThreadId,
+        off: &Off,
+        at_ns: u64,
+    ) -> Result<Option<Step>, NotYet> {
+        if !self.applies(Rule::Message) {
+            return Ok(None);
+        }
+        let back_ns = off.end_ns.min(self.goal.end_ns);
+        let t = self.world.thread(thread);
+        let InCall::Closed(call) = classify::on_cpu::call_at(t, back_ns) else { return Ok(None) };
+        let Some(Brought { object, write, known, .. }) = self.brought(thread, call) else {
+            return Ok(None);
+        };
+        if !(off.start_ns..at_ns).contains(&write.enter_ns) {
+            return Ok(None);
+        }
+        let last = self.last_of(call, object);
+        let received_ns = self.received_ns(object, last, at_ns);
+        // A write that went on while the read did handed them over meanwhile, nobody saw when.
+        let began_ns = if write.exit_ns <= at_ns { write.exit_ns } else { write.enter_ns };
+        let handed_ns =
+            received_ns.map_or(began_ns, |ns| write.exit_ns.min(ns.max(write.enter_ns)));
+        let latest = (write.thread, self.handed_by(&write, handed_ns));
+        let (sender, sent_ns) = match object.is_network() && self.applies(Rule::Wire) {
+            true => self.link_bound(object, last, latest),
+            false => latest,
+        };
+        let there_ns = received_ns.map_or(sent_ns, |ns| ns.clamp(sent_ns, at_ns));
+        self.run_queue(thread, off, there_ns, at_ns, Category::RunqueuePreempted)?;
+        if sent_ns < there_ns {
+            self.wire(thread, object, last, (sent_ns, there_ns));
+        }
+        self.output.rule = Rule::Message;
+        let go = if known { Step::Joined } else { Step::Go };
+        Ok(Some(go(sender, sent_ns)))
     }
 
     /// When a write handed its bytes over, at `latest_ns` at the latest: a writer that is off its CPU then had done

@@ -14,6 +14,9 @@ impl<'w> Walk<'w> {
         let begin_ns = off.start_ns.max(self.goal.start_ns);
         match off.why {
             Why::Preempted => {
+                if let Some(step) = self.handed_while_preempted(thread, off, at_ns)? {
+                    return Ok(step);
+                }
                 self.run_queue(thread, off, begin_ns, at_ns, Category::RunqueuePreempted)?;
                 return Ok(Step::Go(thread, begin_ns));
             }
@@ -164,7 +167,13 @@ impl<'w> Walk<'w> {
             } else if depth < MAX_DEPTH {
                 let futex = off.call.is_some_and(|c| waits(c.nr, c.object) == Waits::Futex);
                 self.search.futexes += usize::from(futex);
-                let found = self.explore(wake.waker, edge_ns, depth + 1);
+                let met = std::mem::take(&mut self.search.met_a_row);
+                let mut found = self.explore(wake.waker, edge_ns, depth + 1);
+                let row = self.search.met_a_row && !self.search.in_a_row;
+                if matches!(found, Ok(None)) && row && self.slept_for_own(thread, off, &wake) {
+                    found = self.explore_in_a_row(wake.waker, edge_ns, depth + 1);
+                }
+                self.search.met_a_row |= met;
                 self.search.futexes -= usize::from(futex);
                 joined = found?;
             }
@@ -259,6 +268,21 @@ impl<'w> Walk<'w> {
         (self.search.came_in, self.search.through_read) = (came_in, through_read);
         self.search.dead_ends.extend(visited);
         Ok(None)
+    }
+
+    /// The same, and over several hand-overs in a row that found their threads awake.
+    fn explore_in_a_row(
+        &mut self,
+        waker: ThreadId,
+        woken_ns: u64,
+        depth: usize,
+    ) -> Result<Option<(ThreadId, u64)>, NotYet> {
+        let dead_ends = std::mem::take(&mut self.search.dead_ends);
+        self.search.in_a_row = true;
+        let found = self.explore(waker, woken_ns, depth);
+        self.search.in_a_row = false;
+        self.search.dead_ends = dead_ends;
+        found
     }
 
     /// The wait `[from_ns, to_ns)` of `thread`, kept as one wait; see [`classify::off_cpu::explain`].

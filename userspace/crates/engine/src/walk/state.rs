@@ -78,6 +78,10 @@ pub(super) struct Search {
     pub(super) followed: Vec<(ThreadId, u64, ThreadId)>,
     /// Number of nested futex waits whose wakers are being explored.
     pub(super) futexes: usize,
+    /// Hand-overs in a row to threads that were awake are followed: see [`Walk::handed_on_to`].
+    pub(super) in_a_row: bool,
+    /// Such a one was met and not followed.
+    pub(super) met_a_row: bool,
     /// The way leads through the server's first read of the request.
     pub(super) through_read: bool,
     /// The walk has reached the arrival of the request's bytes.
@@ -92,6 +96,7 @@ impl Search {
         self.expected.clear();
         self.through = None;
         self.followed.clear();
+        (self.in_a_row, self.met_a_row) = (false, false);
         self.through_read = false;
         self.came_in = false;
     }
