@@ -340,6 +340,49 @@ fn between_a_question_and_an_earlier_ones_answer_the_work_is_either_ones() {
     }
 }
 
+/// Three clients' questions are taken in one after the other, and answered in the reverse order, as Redis does; before that their
+/// server makes all of them durable at once. If it `rests` after the first answer, that may have been for this one alone.
+fn answered_in_reverse(rests: bool) -> Vec<(u64, Vec<(u32, Evidence)>)> {
+    let mut s = Story::new();
+    let connections = [1, 2, 3].map(|number| Connection::numbered(number, TYPE_TCP));
+    s.switch(10, 1, IDLE, 20, RUNNABLE);
+    for (c, at_ns) in connections.iter().zip([40, 42, 44]) {
+        s.arrives(c.there, 4, at_ns);
+    }
+    for (c, at_ns) in connections.iter().zip([60, 70, 80]) {
+        c.hears(&mut s, 1, 20, (0, 4), (at_ns, at_ns + 5));
+    }
+    s.call(1, 20, FDATASYNC, (90, 140), 0);
+    connections[2].answers(&mut s, 1, 20, (0, 4), (150, 155));
+    if rests {
+        s.switch_in(160, 1, 20, IDLE, ASLEEP, (POLL, 158), None);
+        s.wake(162, 1, IDLE, 20, WAKING_SOFTIRQ);
+        s.switch(163, 1, IDLE, 20, RUNNABLE);
+        s.call(1, 20, POLL, (158, 164), 1);
+    }
+    connections[1].answers(&mut s, 1, 20, (0, 4), (170, 175));
+    connections[0].answers(&mut s, 1, 20, (0, 4), (180, 185));
+    let requests = s.requests();
+    check_exclusive(&requests).expect("law 6");
+    let told = requests.iter().map(|(request, segments)| {
+        let synced = segments.iter().filter(|s| s.start_ns >= 85 && s.end_ns() <= 150);
+        let synced = synced.filter(|s| s.category.name() == "kernel.vfs");
+        (request.start_ns, synced.map(|s| (s.shared, s.evidence)).collect())
+    });
+    told.collect()
+}
+
+#[test]
+fn what_is_done_before_all_of_several_are_answered_is_for_all_of_them() {
+    let mut told = answered_in_reverse(false);
+    told.sort_unstable_by_key(|(start_ns, _)| *start_ns);
+    let shared = vec![(3, Evidence::Modelled)];
+    assert_eq!(told, [(40, shared.clone()), (42, shared.clone()), (44, shared)]);
+    let mut told = answered_in_reverse(true);
+    told.sort_unstable_by_key(|(start_ns, _)| *start_ns);
+    assert_eq!(told, [(40, vec![]), (42, vec![]), (44, vec![(1, Evidence::Measured)])]);
+}
+
 /// A server's thread that another wakes answers two requests, the one of the later connection first. Both are found when
 /// nothing more comes, and claim its work in the order of their answers.
 #[test]

@@ -12,6 +12,7 @@ pub const READ: u16 = 0;
 pub const WRITE: u16 = 1;
 pub const CLOSE: u16 = 3;
 pub const POLL: u16 = 7;
+pub const FDATASYNC: u16 = 75;
 pub const NANOSLEEP: u16 = 35;
 pub const CONNECT: u16 = 42;
 pub const ACCEPT: u16 = 43;

@@ -231,7 +231,8 @@ impl Walk<'_> {
             (_, Some(gives)) => {
                 let (answers, ours) = self.one_call(marks, last + 1);
                 let given: Vec<&Mark> = same_call(marks, last + 1).collect();
-                if given.len() == 1 && gives.of == Some(before.moved) {
+                let last_only = given.len() == 1 && gives.of == Some(before.moved);
+                if last_only && !answers_more(t, (begin, last)) {
                     return sure(ours || self.of_goal(before), self.messages(before));
                 }
                 let among = |mark: &&&Mark| {
@@ -306,6 +307,18 @@ impl Walk<'_> {
             MarkKind::Asks | MarkKind::Hears => is(&mark.moved) || mark.of.as_ref().is_some_and(is),
         }
     }
+}
+
+/// Whether a thread that took in the questions of marks `begin..=last`, and answered one next, answered another of them after that,
+/// with nothing else taken or asked in between, and no rest.
+fn answers_more(t: &Thread, (begin, last): (usize, usize)) -> bool {
+    let marks = &t.marks.list;
+    let (Some(first), Some(next)) = (marks.get(last + 1), marks.get(last + 2)) else {
+        return false;
+    };
+    next.kind == MarkKind::Answers
+        && marks.range(begin..last).any(|taken| next.of == Some(taken.moved))
+        && rested_ns(t, first.exit_ns, next.enter_ns).is_none()
 }
 
 /// The marks of one call, from that one on.
