@@ -11,6 +11,8 @@ mod density;
 mod loops;
 mod times;
 
+use rustc_hash::FxHashMap;
+
 /// So many requests are looked at together: more need more memory, and the server may have changed.
 const AT_ONCE: usize = 1 << 14;
 /// Most requests served that are kept for children that are not found yet: of a server that seldom asks others.
@@ -168,9 +170,25 @@ impl Family {
             _ => None,
         };
         self.ordered += part.len();
-        self.assigned.extend(by_order.unwrap_or_else(|| times::assign(served, &part)));
+        if let Some(by_order) = by_order {
+            adopt(&mut part, &by_order);
+            self.assigned.extend(by_order);
+        }
+        // Of those of which the order does not tell, the times may.
+        self.assigned.extend(times::assign(served, &part));
         let since_ns = self.made.first().map_or(u64::MAX, |made| made.asked.ns);
         self.served.retain(|served| served.answered.ns >= since_ns);
+    }
+}
+
+/// Takes what is assigned for known, as a guess.
+fn adopt(made: &mut [Made], assigned: &[Assigned]) {
+    let parents: FxHashMap<u64, u64> =
+        assigned.iter().map(|told| (told.child, told.parent)).collect();
+    for child in made {
+        if let Some(parent) = parents.get(&child.id) {
+            (child.parent, child.guessed) = (Some(*parent), true);
+        }
     }
 }
 
