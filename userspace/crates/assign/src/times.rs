@@ -187,19 +187,22 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Whether the times give most of those children whose parents are known, and that have several candidates, those parents.
+    /// Whether the times give most of those children whose parents are known, and that have several candidates, those parents. Where
+    /// few are known firmly, those that are guessed count as well.
     fn is_borne_out(&self) -> bool {
         let several = |child: &usize| {
             let known = self.parents[*child].filter(|_| self.known[*child]);
             let among = self.candidates.of(*child);
             known.is_some_and(|parent| among.len() > 1 && among.contains(&parent))
         };
-        let (mut checked, mut agreed) = (0, 0);
-        for child in (0..self.made.len()).filter(several) {
-            checked += 1;
-            agreed += usize::from(self.likeliest(child).0 == self.parents[child]);
+        let mut checked: Vec<usize> = (0..self.made.len()).filter(several).collect();
+        let firm = |child: &&usize| self.made[**child].is_firm();
+        if checked.iter().filter(firm).count() >= CHECKED {
+            checked.retain(|child| self.made[*child].is_firm());
         }
-        checked >= CHECKED && agreed as f64 >= AGREED_PART * checked as f64
+        let agrees = |child: &&usize| self.likeliest(**child).0 == self.parents[**child];
+        let agreed = checked.iter().filter(agrees).count();
+        checked.len() >= CHECKED && agreed as f64 >= AGREED_PART * checked.len() as f64
     }
 
     fn likely_enough(&self) -> Vec<Assigned> {
