@@ -10,17 +10,19 @@ impl Walk<'_> {
         self.attempts.strict && self.search.futexes > 0 && !self.goal.messages.is_empty()
     }
 
-    /// Whether the futex of a wait that `wake` ended is a lock: by its convention, or, while the lock rules are on,
-    /// by its use.
+    /// Whether the futex of a wait that `wake` ended is a lock: by its convention, as an interpreter's, or, while the lock rules
+    /// are on, by its use.
     pub(super) fn is_lock(&self, thread: ThreadId, call: &OpenCall, wake: &Wake) -> bool {
+        let futexes = &self.world.process_of(thread).futexes;
         let looks_so = || {
             waits(call.nr, call.object) == Waits::Futex
-                && (self.world.process_of(thread).futexes.lets_go(call, wake)
+                && (futexes.lets_go(call, wake)
                     || service_start::busy_with_another(
                         self.world, self.goal, wake.waker, wake.at_ns,
                     ))
         };
-        call.lock().is_some() || self.attempts.strict && looks_so()
+        let known = call.lock().is_some() || futexes.is_interpreters(call);
+        known || self.attempts.strict && looks_so()
     }
 
     /// Whether what the server's thread did at that time, by which it reached another process's, was to answer
