@@ -13,7 +13,12 @@ pub fn log_ns(from_ns: u64, to_ns: u64, title: &str) -> Value {
         let middle = (low + high) / 2.0;
         (low, high) = (middle - 0.5, middle + 0.5);
     }
-    let steps: &[u64] = if high - low < 2.0 { &[1, 2, 5] } else { &[1] };
+    // As close as labels find room beside each other on a narrow screen, where an axis has some 230 px and a label 40.
+    let steps: &[u64] = match high - low {
+        ..1.3 => &[1, 2, 5],
+        ..2.3 => &[1, 3],
+        _ => &[1],
+    };
     let decades = (0..19_u32).flat_map(|decade| steps.iter().map(move |s| s * 10_u64.pow(decade)));
     let ticks: Vec<u64> =
         decades.filter(|ns| (low..=high).contains(&(*ns as f64).log10())).collect();
