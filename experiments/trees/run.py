@@ -14,7 +14,7 @@ likely, and how many of these name the wrong one; how many name none. Last, requ
 
 Needs root and what the front ends are written in; what is missing is skipped. Usage: run.py [--connections 1,4,32,256]
 [--requests N] [--levels 1] [FRONT ...]; rpcprobe from $RPCPROBE or PATH. Exit status: 1 if a request was not found or a sure
-parent is wrong, or more than 1 % of the likely ones of a front end (all its connection counts together), else 0.
+parent is wrong, or more than 1 % of the likely ones of a front end, else 0.
 """
 
 import argparse
@@ -140,8 +140,8 @@ def told(label, children, asked, made):
     given = sum(count for count, _ in cells)
     share = 100 * given / max(1, len(children))
     print(f"{label:22}{len(children):8}{shown}{share:9.1f} %   {asked}/{made}", flush=True)
-    (_, sure_wrong), likely, _ = cells
-    return sure_wrong == 0 and asked == made, likely
+    (_, sure_wrong), (likely, likely_wrong), _ = cells
+    return sure_wrong == 0 and likely_wrong <= MOST_LIKELY_AND_WRONG * likely and asked == made
 
 
 def main():
@@ -169,7 +169,6 @@ def main():
     print("{:22}{:>8}{:>8}{:>7}{:>8}{:>7}{:>8}{:>7}".format(*head) + "    parent   found")
     good = True
     for front in options.front or FRONTS:
-        likely, likely_wrong = 0, 0
         for connections in map(int, options.connections.split(",")):
             with tempfile.TemporaryDirectory() as temporary:
                 directory = (options.keep or Path(temporary)) / f"{front}.{connections}"
@@ -183,12 +182,7 @@ def main():
                         print(f"{front}: skipped, what it is written in is missing")
                         break
                 children, asked = judged(directory / "capture")
-            passed, (more, wrong) = told(
-                f"{front}, {connections}", children, asked, options.requests
-            )
-            good &= passed
-            likely, likely_wrong = likely + more, likely_wrong + wrong
-        good &= likely_wrong <= MOST_LIKELY_AND_WRONG * likely
+            good &= told(f"{front}, {connections}", children, asked, options.requests)
     sys.exit(not good)
 
 

@@ -13,7 +13,7 @@ pub fn log_ns(from_ns: u64, to_ns: u64, title: &str) -> Value {
         let middle = (low + high) / 2.0;
         (low, high) = (middle - 0.5, middle + 0.5);
     }
-    // As close as labels find room beside each other on a narrow screen, where an axis has some 230 px and a label 40.
+    // As close as labels find room beside each other on a narrow screen (390 px, the notebooks' test).
     let steps: &[u64] = match high - low {
         ..1.3 => &[1, 2, 5],
         ..2.3 => &[1, 3],

@@ -3,13 +3,11 @@
 use crate::ownership::marks::{is_rest, Mark, MarkKind};
 use crate::walk::*;
 
-/// What a read brought without a sleep for it.
+/// Whose bytes a read brought without a sleep for them.
 struct Brought {
-    object: Object,
-    write: Transfer,
-    /// Bytes of the request.
+    /// The request's.
     ours: bool,
-    /// Theirs, or of a thread that works for the request; others have yet to show where they got it from.
+    /// That, or of a thread that works for the request; others have yet to show where they got them from.
     known: bool,
 }
 
@@ -26,7 +24,8 @@ impl Walk<'_> {
         if !self.applies(Rule::Ready) {
             return None;
         }
-        let Brought { object, write, ours, known } = self.brought(thread, call)?;
+        let (object, write) = self.writer_of(call)?;
+        let Brought { ours, known } = self.brought(thread, call, (object, &write))?;
         let go = if known { Step::Joined } else { Step::Go };
         let t = self.world.thread(thread);
         if ours && self.goal.messages.first().is_some_and(|m| m.object == object) {
@@ -107,9 +106,14 @@ impl Walk<'_> {
         self.writer_of(call).is_some_and(by_waker)
     }
 
-    /// What a read brought without a sleep for it, if that is the request's, or leads back to a thread of the request's.
-    fn brought(&mut self, thread: ThreadId, call: &Call) -> Option<Brought> {
-        let (object, write) = self.writer_of(call)?;
+    /// Whose bytes that write brought to a read that did not sleep for them, if they are the request's, or lead back to a thread of
+    /// the request's.
+    fn brought(
+        &mut self,
+        thread: ThreadId,
+        call: &Call,
+        (object, write): (Object, &Transfer),
+    ) -> Option<Brought> {
         let t = self.world.thread(thread);
         // Slept for the bytes inside the read: the sleep will tell.
         let slept = latest_before(&t.off, |off| off.start_ns < call.exit_ns)
@@ -122,8 +126,8 @@ impl Walk<'_> {
         self.note_thread(write.thread);
         // Bytes of other messages matter only on the way back from a thread being explored.
         let explored = !self.search.members.contains(&thread);
-        let by_member = self.is_of_member(&write);
-        let in_a_row = explored && !ours && !by_member && self.handed_on_to(&write, thread);
+        let by_member = self.is_of_member(write);
+        let in_a_row = explored && !ours && !by_member && self.handed_on_to(write, thread);
         self.search.met_a_row |= in_a_row;
         let returns = explored && (by_member || self.search.in_a_row && in_a_row);
         let others = self.doubts() && self.answers_another(write.thread, write.enter_ns, thread);
@@ -134,11 +138,11 @@ impl Walk<'_> {
             return None;
         }
         // The way may lead through what was asked for others.
-        self.output.likely |= !ours && self.asked_for_others(&write, object);
-        if ours && self.read_before(thread, object, call) && !rested_for(t, &write, call) {
+        self.output.likely |= !ours && self.asked_for_others(write, object);
+        if ours && self.read_before(thread, object, call) && !rested_for(t, write, call) {
             return None; // already at work on this message
         }
-        Some(Brought { object, write, ours, known: ours || by_member })
+        Some(Brought { ours, known: ours || by_member })
     }
 
     /// Whether a thread that works for the request wrote that, not before it was asked.
@@ -256,12 +260,12 @@ impl Walk<'_> {
         let back_ns = off.end_ns.min(self.goal.end_ns);
         let t = self.world.thread(thread);
         let InCall::Closed(call) = classify::on_cpu::call_at(t, back_ns) else { return Ok(None) };
-        let Some(Brought { object, write, known, .. }) = self.brought(thread, call) else {
+        let meanwhile = |write: &Transfer| (off.start_ns..at_ns).contains(&write.enter_ns);
+        let written = self.writer_of(call).filter(|(_, write)| meanwhile(write));
+        let Some((object, write)) = written else { return Ok(None) };
+        let Some(Brought { known, .. }) = self.brought(thread, call, (object, &write)) else {
             return Ok(None);
         };
-        if !(off.start_ns..at_ns).contains(&write.enter_ns) {
-            return Ok(None);
-        }
         let last = self.last_of(call, object);
         let received_ns = self.received_ns(object, last, at_ns);
         // A write that went on while the read did handed them over meanwhile, nobody saw when.
