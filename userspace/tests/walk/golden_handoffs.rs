@@ -2,9 +2,31 @@
 //! handed to was awake; answers derived by hand. The client (thread 10, CPU 0) asks, the server
 //! (thread 20, CPU 1) answers and has a helper (thread 21, CPU 2).
 
+use rpcprobe::engine::event::Object;
 use rpcprobe::records::WAKING_IN_SYSCALL;
 
 use super::story::*;
+
+/// The server, which reads `from` since `since_ns`, is woken at 142 for what its helper wrote there, and answers.
+fn woken_it_answers(s: &mut Story, from: Object, since_ns: u64) {
+    let b = pipe(2);
+    s.switch(145, 1, IDLE, 20, RUNNABLE);
+    s.read(1, 20, from, (0, 1), (since_ns, 147));
+    s.wake(152, 1, 20, 10, WAKING_IN_SYSCALL);
+    s.write(1, 20, b, (0, 4), (150, 155));
+    s.switch(154, 0, IDLE, 10, RUNNABLE);
+    s.read(0, 10, b, (0, 4), (63, 158));
+}
+
+/// How that is explained.
+const ANSWERED: &str = "
+    142-145 server runqueue.wakeup by idle
+    145-147 server kernel.vfs
+    147-150 server user
+    150-152 server kernel.pipe
+    152-154 client runqueue.wakeup by idle
+    154-158 client kernel.pipe
+";
 
 /// The client asks at 50 while the server is busy and has just given its helper something to do
 /// (at 65) for somebody else. The server reads the request at 90 and hands it on at 105, to a
@@ -31,12 +53,7 @@ fn what_a_server_handed_on_before_it_read_the_request_is_not_its_work() {
     s.read(2, 21, to, (1, 1), (118, 120));
     s.wake(142, 2, 21, 20, WAKING_IN_SYSCALL);
     s.write(2, 21, from, (0, 1), (140, 144));
-    s.switch(145, 1, IDLE, 20, RUNNABLE);
-    s.read(1, 20, from, (0, 1), (107, 147));
-    s.wake(152, 1, 20, 10, WAKING_IN_SYSCALL);
-    s.write(1, 20, b, (0, 4), (150, 155));
-    s.switch(154, 0, IDLE, 10, RUNNABLE);
-    s.read(0, 10, b, (0, 4), (63, 158));
+    woken_it_answers(&mut s, from, 107);
     let answer = "
         50-60 client kernel.pipe
         60-90 server queue.pipe (user, kernel.vfs)
@@ -47,14 +64,8 @@ fn what_a_server_handed_on_before_it_read_the_request_is_not_its_work() {
         118-120 helper kernel.vfs
         120-140 helper user
         140-142 helper kernel.vfs
-        142-145 server runqueue.wakeup by idle
-        145-147 server kernel.vfs
-        147-150 server user
-        150-152 server kernel.pipe
-        152-154 client runqueue.wakeup by idle
-        154-158 client kernel.pipe
     ";
-    assert_eq!(s.only(), expected(answer));
+    assert_eq!(s.only(), expected(&[answer, ANSWERED].concat()));
 }
 
 /// The server hands the request on at 80 to a helper that has just begun and finds its eventfd ready; that one hands it on to a
@@ -81,12 +92,7 @@ fn two_helpers_in_a_row_that_were_awake() {
     s.read(3, 22, on, (0, 1), (120, 122));
     s.wake(142, 3, 22, 20, WAKING_IN_SYSCALL);
     s.write(3, 22, from, (0, 1), (140, 144));
-    s.switch(145, 1, IDLE, 20, RUNNABLE);
-    s.read(1, 20, from, (0, 1), (87, 147));
-    s.wake(152, 1, 20, 10, WAKING_IN_SYSCALL);
-    s.write(1, 20, b, (0, 4), (150, 155));
-    s.switch(154, 0, IDLE, 10, RUNNABLE);
-    s.read(0, 10, b, (0, 4), (63, 158));
+    woken_it_answers(&mut s, from, 87);
     let answer = "
         50-60 client kernel.pipe
         60-70 server queue.pipe (user)
@@ -101,14 +107,8 @@ fn two_helpers_in_a_row_that_were_awake() {
         120-122 helper2 kernel.vfs
         122-140 helper2 user
         140-142 helper2 kernel.vfs
-        142-145 server runqueue.wakeup by idle
-        145-147 server kernel.vfs
-        147-150 server user
-        150-152 server kernel.pipe
-        152-154 client runqueue.wakeup by idle
-        154-158 client kernel.pipe
     ";
-    assert_eq!(s.only(), expected(answer));
+    assert_eq!(s.only(), expected(&[answer, ANSWERED].concat()));
 }
 
 /// A request wakes the server out of its poll(), which then takes another's message first.

@@ -103,61 +103,55 @@ fn bytes_that_were_held_back_say_why() {
     }
 }
 
-#[test]
-fn a_reader_woken_in_vain_that_gets_its_message_before_a_cpu() {
+/// Both on CPU 0. The server, which reads since `reads_ns`, is off it as `leaves` tells; the client asks meanwhile, and only its own
+/// sleep lets the server on the CPU.
+fn asked_before_it_has_a_cpu(reads_ns: u64, leaves: impl FnOnce(&mut Story, &Connection)) -> Story {
     let mut s = Story::new();
     let c = Connection::new(TYPE_UNIX);
-    // Both on CPU 0. The server reads; the client takes the last answer, which makes room and so
-    // wakes the server, then asks, and only its own sleep lets the server on the CPU.
     s.switch(10, 0, IDLE, 20, RUNNABLE);
-    s.sleep_in(45, 0, (20, 10), (RECVFROM, 40), c.sockets[1]);
-    s.wake(60, 0, 10, 20, WAKING_IN_SYSCALL);
-    s.call(0, 10, RECVFROM, (50, 70), -11);
+    leaves(&mut s, &c);
     c.asks(&mut s, 10, (0, 4), (100, 110));
     s.sleep_in(120, 0, (10, 20), (RECVFROM, 115), c.sockets[0]);
-    c.hears(&mut s, 0, 20, (0, 4), (40, 125));
+    c.hears(&mut s, 0, 20, (0, 4), (reads_ns, 125));
     s.wake(135, 0, 20, 10, WAKING_IN_SYSCALL);
     c.answers(&mut s, 0, 20, (0, 4), (130, 140));
     s.sleep_in(150, 0, (20, 10), (RECVFROM, 145), c.sockets[1]);
     c.gets(&mut s, 10, (0, 4), (115, 155));
-    // Not idle since 60: from the end of the write on it waits for the CPU.
-    let answer = "
-        100-110 client kernel.unix
-        110-120 server runqueue.wakeup by client/10
-        120-125 server kernel.unix
-        125-130 server user
-        130-135 server kernel.unix
-        135-150 client runqueue.wakeup by server/20
-        150-155 client kernel.unix
-    ";
-    assert_eq!(s.only(), expected(answer));
+    s
 }
 
-/// Both on CPU 0. The server has begun to read, and loses its CPU before it sleeps; the client asks meanwhile, and its own
-/// sleep, or its end, lets the server go on.
-#[test]
-fn a_reader_preempted_before_it_sleeps_gets_its_message_meanwhile() {
-    let mut s = Story::new();
-    let c = Connection::new(TYPE_UNIX);
-    s.switch(10, 0, IDLE, 20, RUNNABLE);
-    s.switch_in(80, 0, 20, 10, RUNNABLE, (RECVFROM, 60), Some(c.sockets[1]));
-    c.asks(&mut s, 10, (0, 4), (100, 110));
-    s.sleep_in(120, 0, (10, 20), (RECVFROM, 115), c.sockets[0]);
-    c.hears(&mut s, 0, 20, (0, 4), (60, 125));
-    s.wake(135, 0, 20, 10, WAKING_IN_SYSCALL);
-    c.answers(&mut s, 0, 20, (0, 4), (130, 140));
-    s.sleep_in(150, 0, (20, 10), (RECVFROM, 145), c.sockets[1]);
-    c.gets(&mut s, 10, (0, 4), (115, 155));
-    let answer = "
+/// From the end of the write on the server waits for the CPU, as `waits` says.
+fn waits_since_it_was_asked(waits: &str) -> String {
+    expected(&format!(
+        "
         100-110 client kernel.unix
-        110-120 server runqueue.preempted by client/10
+        110-120 server {waits} by client/10
         120-125 server kernel.unix
         125-130 server user
         130-135 server kernel.unix
         135-150 client runqueue.wakeup by server/20
         150-155 client kernel.unix
-    ";
-    assert_eq!(s.only(), expected(answer));
+    "
+    ))
+}
+
+#[test]
+fn a_reader_woken_in_vain_that_gets_its_message_before_a_cpu() {
+    // The client takes the last answer, which makes room and so wakes the server.
+    let s = asked_before_it_has_a_cpu(40, |s, c| {
+        s.sleep_in(45, 0, (20, 10), (RECVFROM, 40), c.sockets[1]);
+        s.wake(60, 0, 10, 20, WAKING_IN_SYSCALL);
+        s.call(0, 10, RECVFROM, (50, 70), -11);
+    });
+    assert_eq!(s.only(), waits_since_it_was_asked("runqueue.wakeup"));
+}
+
+#[test]
+fn a_reader_preempted_before_it_sleeps_gets_its_message_meanwhile() {
+    let s = asked_before_it_has_a_cpu(60, |s, c| {
+        s.switch_in(80, 0, 20, 10, RUNNABLE, (RECVFROM, 60), Some(c.sockets[1]));
+    });
+    assert_eq!(s.only(), waits_since_it_was_asked("runqueue.preempted"));
 }
 
 /// The same of the client, on CPU 0, which noise takes from it while the server, on CPU 1, works and answers.
