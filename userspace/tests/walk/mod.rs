@@ -3,6 +3,7 @@ mod damage;
 mod detail;
 mod encode;
 mod golden;
+mod golden_accept;
 mod golden_arrivals;
 mod golden_attach;
 mod golden_calls;
