@@ -44,7 +44,7 @@ fn table_of(segments: &[Segment]) -> String {
     segments.iter().map(line).collect()
 }
 
-const GOLDENS: [Golden; 17] = [
+const GOLDENS: [Golden; 19] = [
     Golden {
         story: helped_in_its_place,
         start_ns: 100,
@@ -345,6 +345,52 @@ const GOLDENS: [Golden; 17] = [
             170-175 worker2 kernel.unix message
             175-178 client runqueue.wakeup run-queue
             178-185 client kernel.unix end
+        ",
+            "",
+        ],
+    },
+    Golden {
+        story: asked_a_back_end,
+        start_ns: 100,
+        answer: [
+            "",
+            "
+            100-105 client kernel.tcp ready
+            105-106 server queue.socket ready
+            106-110 server kernel.tcp asked
+            110-115 server user asked
+            115-120 server kernel.tcp ready
+            120-121 back end queue.socket ready
+            121-127 back end kernel.tcp ready
+            127-150 back end user ready
+            150-155 back end kernel.tcp ready
+            155-170 server queue.socket ready
+            170-175 server kernel.tcp asked
+            175-180 server user ready
+            180-185 server kernel.tcp ready
+            185-190 client queue.socket ready
+            190-195 client kernel.tcp end
+        ",
+            "",
+        ],
+    },
+    Golden {
+        story: asked_ahead,
+        start_ns: 100,
+        answer: [
+            "",
+            "
+            100-105 client kernel.tcp ready
+            105-106 server queue.socket ready
+            106-110 server kernel.tcp ready
+            110-115 server user ready
+            115-120 server kernel.tcp ready
+            120-170 server user ready
+            170-175 server kernel.tcp ready
+            175-180 server user ready
+            180-185 server kernel.tcp ready
+            185-190 client queue.socket ready
+            190-195 client kernel.tcp end
         ",
             "",
         ],

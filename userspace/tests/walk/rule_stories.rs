@@ -51,6 +51,43 @@ pub fn arrived() -> Story {
     s
 }
 
+/// The server asks a back end (thread 30, CPU 2). If it `turns`, it takes another client's question in before the answer comes, and
+/// answers that first; else it computes until it reads the back end's answer.
+fn asks_a_back_end(turns: bool) -> Story {
+    let mut s = Story::new();
+    let [c, other, behind] = [1, 2, 3].map(|number| Connection::numbered(number, TYPE_TCP));
+    s.task(30, 30, "back end");
+    for (cpu, tid) in [(0, 10), (1, 20), (2, 30)] {
+        s.switch(10, cpu, IDLE, tid, RUNNABLE);
+    }
+    c.asks(&mut s, 10, (0, 4), (100, 105));
+    c.hears(&mut s, 1, 20, (0, 4), (106, 110));
+    s.moved(1, 20, (SENDTO, behind.there, behind.back), (0, 4), (115, 120));
+    if turns {
+        s.arrives(other.there, 4, 122);
+        other.hears(&mut s, 1, 20, (0, 4), (124, 126));
+    }
+    behind.hears(&mut s, 2, 30, (0, 4), (121, 127));
+    behind.answers(&mut s, 2, 30, (0, 4), (150, 155));
+    if turns {
+        other.answers(&mut s, 1, 20, (0, 4), (160, 165));
+    }
+    s.moved(1, 20, (RECVFROM, behind.back, behind.there), (0, 4), (170, 175));
+    c.answers(&mut s, 1, 20, (0, 4), (180, 185));
+    c.gets(&mut s, 10, (0, 4), (190, 195));
+    s
+}
+
+/// The request waits for the back end, whomever the server serves meanwhile.
+pub fn asked_a_back_end() -> Story {
+    asks_a_back_end(true)
+}
+
+/// The server is at work for the request when the answer comes.
+pub fn asked_ahead() -> Story {
+    asks_a_back_end(false)
+}
+
 /// A connection for one request, there from 103 on, and accepted at 145.
 pub fn accepted() -> Story {
     let mut s = Story::new();

@@ -45,7 +45,7 @@ use rpcprobe_model::{Reason, Request, Rule, Segments};
 use timeline::retention::Held;
 use timeline::{Channel, ThreadId, World};
 use told_again::ToldAgain;
-use walk::{Asking, Astray, Goal, NotYet, Settings, Walked};
+use walk::{Asking, Astray, Children, Goal, NotYet, Settings, Walked};
 
 /// Events between two rounds of forgetting.
 const FORGET_EVERY: u64 = 1 << 16;
@@ -77,6 +77,7 @@ pub struct Engine {
     told_again: ToldAgain,
     astray: Astray,
     asking: Asking,
+    children: Children,
     ledger: Ledger,
     /// Those that were closed and not taken yet.
     accounts: Vec<Account>,
@@ -105,6 +106,7 @@ impl Engine {
             told_again: ToldAgain::default(),
             astray: Astray::default(),
             asking: Asking::default(),
+            children: Children::default(),
             ledger: Ledger::default(),
             accounts: Vec::new(),
             settings: Settings::new(rates),
@@ -269,7 +271,12 @@ impl Engine {
         // turns, and claims what those leave.
         let cut = |found: &Found| self.settings.no_more_records && !found.request.complete;
         found.sort_by_key(|found| (cut(found), found.goal.end_ns));
-        found.iter().for_each(|found| found.tell_sake(&mut self.world));
+        for found in &found {
+            found.tell_sake(&mut self.world);
+            if let Some(parent) = found.served_parent() {
+                self.children.keep(parent, found.request.request_id, &found.goal);
+            }
+        }
         for found in found {
             // Of what began before the capture, who asks may not have been known.
             if found.goal.start_ns >= self.attached_ns {
@@ -286,7 +293,7 @@ impl Engine {
         found: Found,
         sink: &mut impl FnMut(Request, Segments) -> Result<()>,
     ) -> Result<()> {
-        if !self.settings.alone {
+        if !self.settings.alone && !self.children.any_of(found.request.request_id) {
             let of = (&found.goal, found.request.complete);
             let again = self.told_again.of(&self.world, &mut self.claims, of, found.claimant());
             if let Some(segments) = again {
@@ -436,6 +443,7 @@ impl Engine {
         self.ledger.count(&self.world, horizon_ns);
         self.claims.book_before(horizon_ns, &self.world, &mut self.ledger);
         self.asking.forget();
+        self.children.forget_before(horizon_ns);
         if !self.fallback.holds_any() {
             self.accounts.extend(self.ledger.close_before(&self.world, horizon_ns));
         }

@@ -22,9 +22,11 @@ impl Engine {
         let with_others = with_others
             && !(settings.alone || settings.every_piece)
             && found.request.complete
+            && !self.children.any_of(found.request.request_id)
             && !found.request.kind.is_fallback();
         let asking = with_others.then_some(&self.asking);
-        let walked = walk::walk(&self.world, &found.goal, settings, &mut self.astray, asking)?;
+        let (children, astray) = ((&self.children, found.request.request_id), &mut self.astray);
+        let walked = walk::walk(&self.world, &found.goal, settings, astray, asking, children)?;
         self.effort.spend(&found.request, walked.steps);
         Ok(walked)
     }
@@ -54,7 +56,9 @@ impl Engine {
         };
         let segments = self.few(&claimant, segments);
         let of = (&found.goal, found.request.complete);
-        self.told_again.keep(of, &segments, self.claims.kept_by());
+        let alike = !self.children.any_of(found.request.request_id);
+        let kept_by = self.claims.kept_by().filter(|_| alike);
+        self.told_again.keep(of, &segments, kept_by);
         Ok(segments)
     }
 

@@ -9,6 +9,7 @@
 mod accept;
 mod alike;
 mod arrivals;
+mod asked;
 mod asking;
 mod astray;
 mod futex_roles;
@@ -44,6 +45,8 @@ use crate::timeline::{
     Channel, Off, ProcessId, Thread, ThreadId, Transfer, Wake, Why, Work, World, IDLE,
 };
 pub use alike::alike;
+pub use asked::Children;
+use asked::Made;
 use asking::Entered;
 pub use asking::{Asking, Begin};
 pub use astray::Astray;
@@ -104,6 +107,7 @@ struct Walk<'w> {
     /// The server's first read of the request.
     first_read: Option<Transfer>,
     moves: Moves<'w>,
+    made: Made<'w>,
     /// What it says.
     output: Output,
     /// What it knows on its way back.
@@ -128,7 +132,8 @@ enum Step {
     NoLock,
 }
 
-/// The segments of a request. `asking`: what is known of how others were asked, if that may be used.
+/// The segments of a request. `asking`: what is known of how others were asked, if that may be used; `of`: requests that were
+/// made for others, and this one's number.
 ///
 /// # Errors
 /// [`NotYet`]: try again when that thread has been heard of.
@@ -138,24 +143,9 @@ pub fn walk(
     settings: Settings,
     astray: &mut Astray,
     asking: Option<&Asking>,
+    of: (&Children, u64),
 ) -> Result<Walked, NotYet> {
-    let (search, attempts, trail) = (Search::default(), Attempts::default(), Trail::default());
-    let (first_read, output) = (reader::first_read(world, goal), Output::new());
-    let (moves, entered) = (Moves::of(world, goal), Entered::default());
-    let mut walk = Walk {
-        world,
-        goal,
-        settings,
-        first_read,
-        moves,
-        output,
-        search,
-        attempts,
-        trail,
-        astray,
-        asking,
-        entered,
-    };
+    let mut walk = Walk::new(world, goal, settings, astray, asking, of);
     walk.run()?;
     let (steps, begin) = (walk.attempts.steps, walk.begin());
     let (segments, workers) = walk.into_segments();
@@ -177,6 +167,31 @@ pub(super) fn joins(a: &Told, b: &Told) -> bool {
 }
 
 impl<'w> Walk<'w> {
+    fn new(
+        world: &'w World,
+        goal: &'w Goal,
+        settings: Settings,
+        astray: &'w mut Astray,
+        asking: Option<&'w Asking>,
+        (children, id): (&'w Children, u64),
+    ) -> Walk<'w> {
+        Walk {
+            world,
+            goal,
+            settings,
+            first_read: reader::first_read(world, goal),
+            moves: Moves::of(world, goal),
+            made: Made::of(world, children, id),
+            output: Output::new(),
+            search: Search::default(),
+            attempts: Attempts::default(),
+            trail: Trail::default(),
+            astray,
+            asking,
+            entered: Entered::default(),
+        }
+    }
+
     /// Whether this rule is in force (not left out by the settings). Asked where the rule decides.
     fn applies(&self, rule: Rule) -> bool {
         self.settings.without != Some(rule)
@@ -383,6 +398,9 @@ impl<'w> Walk<'w> {
         self.note_first_read(thread, at_ns);
         if depth > 0 && self.is_before_read(thread, at_ns) {
             return Ok(Step::Nowhere);
+        }
+        if let Some(step) = self.through_child(thread, at_ns)? {
+            return Ok(step);
         }
         let t = self.world.thread(thread);
         let start_ns = self.goal.start_ns;

@@ -124,6 +124,8 @@ named! {
         Ready = "ready",
         /// Bytes of an untraced peer came to the socket.
         Arrival = "arrival",
+        /// The answer to what was asked for the request was read.
+        Asked = "asked",
         /// A connection waited to be accepted, or was.
         Accept = "accept",
         /// Woken by a thread whose own way leads into the request.

@@ -57,6 +57,12 @@ impl Found {
         world.for_whose_sake([asked, heard], question, sure);
     }
 
+    /// The request that its server served as it asked it, if it was answered before that one was; and whether that is sure.
+    pub(crate) fn served_parent(&self) -> Option<(u64, bool)> {
+        let (_, sure) = self.made_for.sake.filter(|_| !self.request.detached)?;
+        Some((self.request.parent_request_id?, sure))
+    }
+
     /// Who has the work of its walk.
     pub(crate) fn claimant(&self) -> Claimant {
         let Found { request, goal, .. } = self;

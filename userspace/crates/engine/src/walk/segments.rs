@@ -32,8 +32,7 @@ impl Walk<'_> {
         let mut workers: Vec<Worker> = Vec::with_capacity(raws.len());
         for raw in raws.iter().rev() {
             let (thread, by_marks) = (raw.thread, raw.by_marks);
-            let serves = Some(world.thread(thread).process) == self.goal.server_process;
-            let worker = Worker { thread, serves, by_marks };
+            let worker = Worker { thread, serves: raw.serves, by_marks };
             let segment = self.name(raw);
             match segments.last_mut().zip(workers.last_mut()) {
                 Some((last, by)) if joins(last, &segment) => {
@@ -117,6 +116,7 @@ impl Walk<'_> {
                 evidence,
                 rule,
                 shared,
+                serves: Some(self.world.thread(thread).process) == self.goal.server_process,
                 by_marks: self.output.by_marks,
             });
         }

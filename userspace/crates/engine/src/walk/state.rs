@@ -18,6 +18,8 @@ pub(super) struct Raw {
     pub(super) rule: Rule,
     /// By how many requests the work is shared.
     pub(super) shared: u32,
+    /// The thread is one of the server's, of the request or of what was asked for it.
+    pub(super) serves: bool,
     /// The thread's messages tell that it worked for the request.
     pub(super) by_marks: bool,
 }
