@@ -137,7 +137,11 @@ impl Facts {
 
     /// The messages of a request and of those that were made for it.
     pub fn messages(&self, req: ReqNo) -> impl Iterator<Item = Message> + '_ {
-        let family = (0..self.reqs.len()).filter(move |other| self.is_for(*other, req));
-        family.flat_map(|other| [self.reqs[other].asked, self.reqs[other].answer])
+        self.family(req).flat_map(|other| [self.reqs[other].asked, self.reqs[other].answer])
+    }
+
+    /// The request and those that were made for it.
+    pub fn family(&self, req: ReqNo) -> impl Iterator<Item = ReqNo> + '_ {
+        (0..self.reqs.len()).filter(move |other| self.is_for(*other, req))
     }
 }

@@ -2,7 +2,7 @@
 
 use rpcprobe::model::{Category, Evidence, Rule, Segment};
 
-use super::facts::{Delay, Message, Packet, ReqNo};
+use super::facts::{Delay, Message, Opened, Packet, ReqNo};
 use super::net::Way;
 use super::programs::Trace;
 use crate::walk::truth::{Away, Doing, TaskNo, Tick, Why};
@@ -122,11 +122,13 @@ impl<'t> Judge<'t> {
                 }
             }
             Category::QueueAccept => {
-                let conn = self.trace.facts.reqs[self.req].conn;
-                let opened = &self.trace.facts.opened[conn];
-                let there = opened.established_ns.is_some_and(|ns| ns <= at_ns)
-                    && opened.accepted_ns.is_none_or(|ns| at_ns < ns);
-                if there {
+                let facts = &self.trace.facts;
+                let waits = |opened: &Opened| {
+                    opened.established_ns.is_some_and(|ns| ns <= at_ns)
+                        && opened.accepted_ns.is_none_or(|ns| at_ns < ns)
+                };
+                // That of the request, or of one that was made for it.
+                if facts.family(self.req).any(|req| waits(&facts.opened[facts.reqs[req].conn])) {
                     Ok(true)
                 } else {
                     Err("no connection waits".into())

@@ -2,8 +2,8 @@
 //!
 //! An event loop asks another server for one request and turns to others until the answer comes. What the first
 //! request waits for meanwhile is that answer, not the loop, and how it came to be is told by the way back of what
-//! was asked. Where the thread went on with the request alone after it had asked, and found the answer ready, its own
-//! work is the way.
+//! was asked. A thread that went on with the request alone after it had asked, or slept in the read of the answer, tells
+//! by itself what the request waited for.
 
 use crate::walk::*;
 
@@ -94,7 +94,7 @@ impl Walk<'_> {
         let Some(heard) = self.made.heard_at(thread, at_ns) else { return Ok(None) };
         let (child, asked_ns) = (heard.child, heard.child.goal.start_ns);
         let after_start = asked_ns > self.goal.start_ns && asked_ns < at_ns;
-        if !after_start || !self.waited_for(heard) || !self.applies(Rule::Asked) {
+        if !after_start || !self.turned_away(heard) || !self.applies(Rule::Asked) {
             return Ok(None);
         }
         let goal = Goal { end_ns: at_ns, client: thread, handed: None, ..child.goal.clone() };
@@ -115,14 +115,10 @@ impl Walk<'_> {
         Ok(Some(Step::Joined(asker, asked_ns)))
     }
 
-    /// Whether the request waited for the answer when it was read: its thread slept in that call, or had turned to
-    /// others, or rested, since it last did anything for the request.
-    fn waited_for(&self, heard: &Heard) -> bool {
-        let Heard { thread, enter_ns, exit_ns, .. } = *heard;
-        let off = self.world.thread(thread).off_before(exit_ns);
-        let slept = off.is_some_and(|off| off.end_ns > enter_ns && waits_for_bytes(off));
-        let last = self.world.last_unless_rested(thread, enter_ns);
-        slept || !last.is_some_and(|(_, mark)| self.of_goal(mark))
+    /// Whether the thread that read the answer had turned to others, or rested, since it last did anything for the request.
+    fn turned_away(&self, heard: &Heard) -> bool {
+        let last = self.world.last_unless_rested(heard.thread, heard.enter_ns);
+        !last.is_some_and(|(_, mark)| self.of_goal(mark))
     }
 
     /// Takes over a segment of a child's way.
