@@ -3,7 +3,7 @@
 use super::facts::ReqNo;
 use super::net::{NetOp, NetUntil, Set};
 use super::programs::Design;
-use super::steps::{reads, After, Job, Step, CLIENT, SERVER};
+use super::steps::{reader, reads, After, Job, Step, CLIENT, SERVER};
 use crate::walk::kernel::Birth;
 use crate::walk::machine::Machine;
 use crate::walk::programs::Act;
@@ -69,7 +69,7 @@ impl Machine {
                 if !facts.alone {
                     facts.end_ns = Some(now_ns);
                 }
-                Vec::new()
+                self.answered(req)
             }
             (_, false) if whole => vec![again],
             (_, false) => vec![Act::Load(Step::Between)],
@@ -92,9 +92,8 @@ impl Machine {
         let mut steps = Vec::new();
         let backlog = set.listener.filter(|listener| !self.net.backlogs[*listener].is_empty());
         steps.extend(backlog.map(Step::Accept));
-        let end = if serves { SERVER } else { CLIENT };
         for &link in set.links.iter().filter(|link| self.net.is_readable(**link)) {
-            steps.push(Step::Receive { conn: link / 2, end, whole: false });
+            steps.push(Step::Receive { conn: link / 2, end: reader(link), whole: false });
             if !serves {
                 steps.push(Step::Between);
             }

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
+use proptest::sample::select;
 use proptest::test_runner::TestRunner;
 use rpcprobe::engine::event::Event;
 use rpcprobe::engine::ownership::ledger::Account;
@@ -13,8 +14,8 @@ use rpcprobe::model::{check_conservation, Kind, Request, Segment, Segments};
 
 use super::facts::ReqNo;
 use super::net::Way;
-use super::programs::{simulate, Trace};
-use super::score::{Score, WITHOUT_TIMERS, WITH_TIMERS};
+use super::programs::{simulate, Trace, Waits};
+use super::score::{Score, WITHOUT_TIMERS, WITH_ANSWERS, WITH_TIMERS};
 use super::verdict::Judge;
 use crate::walk::laws::{cases, check_ledger_of, sums, thinned};
 use crate::walk::story::{table, Answers};
@@ -206,21 +207,27 @@ fn events(trace: &Trace) -> String {
 /// as it was.
 #[test]
 fn servers_under_load_are_explained_as_they_were() {
-    explained_as_they_were(false);
+    explained_as_they_were(Waits::Nothing);
 }
 
 /// The same of servers that have timers.
 #[test]
 fn servers_with_timers_are_explained_as_they_were() {
-    explained_as_they_were(true);
+    explained_as_they_were(Waits::Timers);
 }
 
-fn explained_as_they_were(timers: bool) {
+/// And of event loops that ask another server and serve others until it answers.
+#[test]
+fn servers_that_ask_and_go_on_are_explained_as_they_were() {
+    explained_as_they_were(Waits::Answers);
+}
+
+fn explained_as_they_were(waits: Waits) {
     let config = cases(1);
     let many = config.cases;
     let score = RefCell::new(Score::default());
     let result = TestRunner::new(config).run(&numbers(), |numbers| {
-        let trace = simulate(numbers, timers);
+        let trace = simulate(numbers, waits);
         check(&trace, &mut score.borrow_mut()).map_err(|what| {
             let Trace { design, traced, .. } = trace;
             let what = format!("{what}\n{}", events(&trace));
@@ -236,7 +243,11 @@ fn explained_as_they_were(timers: bool) {
     println!("{many} traces, {score}");
     // Of few traces shares are left to chance.
     if many >= 10_000 {
-        score.check_floors(if timers { &WITH_TIMERS } else { &WITHOUT_TIMERS });
+        score.check_floors(match waits {
+            Waits::Nothing => &WITHOUT_TIMERS,
+            Waits::Timers => &WITH_TIMERS,
+            Waits::Answers => &WITH_ANSWERS,
+        });
     }
 }
 
@@ -247,9 +258,9 @@ proptest! {
     #[test]
     fn few_segments_under_load_add_up_to_every_piece(
         numbers in numbers(),
-        timers in any::<bool>(),
+        waits in select(&Waits::ALL[..]),
     ) {
-        let trace = simulate(numbers, timers);
+        let trace = simulate(numbers, waits);
         let engine = Engine::new(trace.cpus, trace.truth.start_ns, Rates::default());
         let (few, accounts) = explained_by(engine, &trace);
         let (every, all_accounts) = explained(&trace);
@@ -265,9 +276,9 @@ proptest! {
     #[test]
     fn each_walked_by_itself_requests_are_told_the_same(
         numbers in numbers(),
-        timers in any::<bool>(),
+        waits in select(&Waits::ALL[..]),
     ) {
-        let trace = simulate(numbers, timers);
+        let trace = simulate(numbers, waits);
         let engine = || Engine::new(trace.cpus, trace.truth.start_ns, Rates::default());
         let mut alone = engine();
         alone.walk_alone();
@@ -279,9 +290,9 @@ proptest! {
         numbers in numbers(),
         kept in proptest::collection::vec(0u8..100, 1..400),
         share in 0u8..100,
-        timers in any::<bool>(),
+        waits in select(&Waits::ALL[..]),
     ) {
-        let trace = simulate(numbers, timers);
+        let trace = simulate(numbers, waits);
         check_ledger_of(trace.cpus, trace.truth.start_ns, &thinned(&trace.events, &kept, share))?;
     }
 }

@@ -2,9 +2,11 @@
 
 use rpcprobe::engine::event::{Event, Exec, What};
 
-use super::facts::{Facts, ReqNo};
+use super::facts::{Facts, Req, ReqNo};
 use super::net::{Set, Way};
-use super::steps::{reads, Lock, Step, CLIENT, DONE_EVENT, HANDED, HANDED_EVENT, LOCK, SERVER};
+use super::steps::{
+    reads, Lock, Plan, Step, CLIENT, DONE_EVENT, HANDED, HANDED_EVENT, LOCK, SERVER,
+};
 use crate::walk::kernel::{Birth, Op, Stage, Until};
 use crate::walk::machine::{Machine, Queue, State, Task, LAST_NS};
 use crate::walk::programs::Act;
@@ -76,6 +78,19 @@ impl Design {
     }
 }
 
+/// What requests of a server wait for, besides their turn, locks and the answers that its threads wait for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Waits {
+    Nothing,
+    Timers,
+    /// Answers to what an event loop has asked another server; it goes on meanwhile.
+    Answers,
+}
+
+impl Waits {
+    pub const ALL: [Waits; 3] = [Waits::Nothing, Waits::Timers, Waits::Answers];
+}
+
 /// A simulated trace of a server under load: its events in order of time, and what really happened.
 pub struct Trace {
     pub cpus: u32,
@@ -94,9 +109,9 @@ pub const FRONT: usize = 0;
 const BEHIND: usize = 1;
 
 /// Runs the machine that a tape describes.
-pub fn simulate(numbers: Vec<u16>, timers: bool) -> Trace {
+pub fn simulate(numbers: Vec<u16>, waits: Waits) -> Trace {
     let mut m = Machine::new(Tape::new(numbers));
-    let traced = m.set_up_load(timers);
+    let traced = m.set_up_load(waits);
     m.run_load();
     let facts = std::mem::take(&mut m.net.facts);
     let design = m.net.plan.design;
@@ -132,7 +147,7 @@ impl Machine {
     }
 
     /// The choices, and the tasks that are there from the begin. Whether clients and servers are traced.
-    fn set_up_load(&mut self, timers: bool) -> [bool; 2] {
+    fn set_up_load(&mut self, waits: Waits) -> [bool; 2] {
         let cpus = self.tape.length(4) as usize;
         self.cpus = vec![0; cpus];
         self.truth.cpus = vec![Vec::new(); cpus];
@@ -150,8 +165,14 @@ impl Machine {
         plan.lock = [None, Some(Lock::Mutex), Some(Lock::Semaphore)][self.tape.pick(3) as usize];
         self.plan.by_condition = plan.design == Design::EventPool && self.tape.once_in(2);
         self.plan.descriptors = [5, 6];
-        if timers {
-            self.set_up_timers();
+        match waits {
+            Waits::Nothing => {}
+            Waits::Timers => self.set_up_timers(),
+            Waits::Answers => {
+                let plan = &mut self.net.plan;
+                plan.design = [Design::Loop, Design::Batch][self.tape.pick(2) as usize];
+                (plan.asks_behind, plan.goes_on) = (true, true);
+            }
         }
         let traced = [[true, true], [true, true], [false, true], [true, false]];
         let traced = traced[self.tape.pick(4) as usize];
@@ -375,7 +396,9 @@ impl Machine {
 
     pub fn serve(&mut self, req: ReqNo) -> Vec<Act> {
         let mut acts = self.work(req);
+        let goes_on = self.net.plan.goes_on && !self.is_behind(self.net.facts.reqs[req].conn);
         let then = match self.net.plan.design {
+            _ if goes_on && !self.tape.once_in(4) => Step::AskOn(req),
             Design::Loop | Design::Batch => self.then_by_loop(req, Step::Answer(req)),
             _ => {
                 acts.extend(self.sleeps());
@@ -392,7 +415,8 @@ impl Machine {
         if self.is_behind(self.net.facts.reqs[req].conn) {
             return acts;
         }
-        if self.net.plan.asks_behind && !self.tape.once_in(3) {
+        let Plan { asks_behind, goes_on, .. } = self.net.plan;
+        if asks_behind && !goes_on && !self.tape.once_in(3) {
             acts.push(Act::Load(Step::AskBehind(req)));
         }
         let held = if self.tape.once_in(3) { Act::Nap } else { Act::Compute };
@@ -424,6 +448,36 @@ impl Machine {
         let sizes = self.sizes();
         steps.push(Step::Ask(self.new_req(conn, Some(req), sizes, alone)));
         self.load_acts(no, steps);
+    }
+
+    /// An event loop asks for the sake of a request, on a connection where it waits for nothing, and looks for the answer where it
+    /// looks for all else.
+    pub fn ask_on(&mut self, no: TaskNo, req: ReqNo) {
+        let idle = self.net.plan.idle.pop();
+        let conn = idle.unwrap_or_else(|| self.net.new_conn(Way::Loopback, BEHIND, 64));
+        let sizes = self.sizes();
+        let child = self.new_req(conn, Some(req), sizes, false);
+        let mut steps = vec![Step::For(vec![child])];
+        if idle.is_none() {
+            let mut sets = self.net.sets.iter_mut();
+            let own = sets.find(|set| set.listener == Some(FRONT)).expect("it polls");
+            own.links.push(reads(conn, CLIENT));
+            steps.push(Step::Connect(conn, None));
+        }
+        steps.extend(self.send_steps(child, CLIENT));
+        steps.push(Step::For(Vec::new()));
+        self.load_acts(no, steps);
+    }
+
+    /// What it does with the answer.
+    pub fn answered(&mut self, child: ReqNo) -> Vec<Act> {
+        let Req { conn, parent, .. } = self.net.facts.reqs[child];
+        let Some(req) = parent.filter(|_| self.net.plan.goes_on) else { return Vec::new() };
+        self.net.plan.idle.push(conn);
+        let mut acts = vec![Act::Load(Step::For(vec![req]))];
+        acts.extend(self.computes());
+        acts.push(Act::Load(Step::Answer(req)));
+        acts
     }
 
     /// Now and then a computation.

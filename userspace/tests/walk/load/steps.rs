@@ -81,6 +81,8 @@ pub enum Step {
     AnswerDone,
     /// Asks another server for the sake of a request.
     AskBehind(ReqNo),
+    /// The same, and goes on with others until the answer comes.
+    AskOn(ReqNo),
     /// Goes on with a request after a while, in that way.
     Delay(ReqNo, Box<Step>),
     Resume(ReqNo),
@@ -120,6 +122,9 @@ pub struct Plan {
     pub all_clients: usize,
     pub asks_behind: bool,
     pub behind_alone: bool,
+    /// An event loop goes on while it waits for the server behind; its connections to that on which nothing is asked.
+    pub goes_on: bool,
+    pub idle: Vec<usize>,
     pub lock: Option<Lock>,
     pub timers: Timers,
 }
@@ -167,6 +172,11 @@ const SEMAPHORES: u64 = 0x9000;
 /// The link that an end reads, and the one it writes.
 pub fn reads(conn: usize, end: usize) -> LinkNo {
     2 * conn + (1 - end)
+}
+
+/// The end that reads a link.
+pub fn reader(link: LinkNo) -> usize {
+    1 - link % 2
 }
 
 fn writes(conn: usize, end: usize) -> LinkNo {
@@ -422,6 +432,7 @@ impl Machine {
                 self.load_acts(no, vec![Step::For(vec![req]), then]);
             }
             Step::AskBehind(req) => self.ask_behind(no, req),
+            Step::AskOn(req) => self.ask_on(no, req),
             Step::Delay(req, then) => self.delay(no, req, *then),
             Step::Resume(req) => self.resume(req),
             Step::LetGo(req) => self.let_go(no, req),
@@ -446,7 +457,7 @@ impl Machine {
     }
 
     /// The calls that send a message, in one or two parts.
-    fn send_steps(&mut self, req: ReqNo, end: usize) -> Vec<Step> {
+    pub fn send_steps(&mut self, req: ReqNo, end: usize) -> Vec<Step> {
         let Req { conn, asked, answer, .. } = self.net.facts.reqs[req];
         let message = if end == CLIENT { asked } else { answer };
         let bytes = message.to - message.from;

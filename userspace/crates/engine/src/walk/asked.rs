@@ -5,6 +5,7 @@
 //! was asked. A thread that went on with the request alone after it had asked, or slept in the read of the answer, tells
 //! by itself what the request waited for.
 
+use crate::ownership::marks::MarkKind;
 use crate::walk::*;
 
 /// A request that was made for another one.
@@ -76,12 +77,22 @@ impl<'w> Made<'w> {
         Made { all, heard }
     }
 
-    /// The call in which the thread heard of a child just before that time.
-    fn heard_at(&self, thread: ThreadId, at_ns: u64) -> Option<&Heard<'w>> {
-        let next =
-            self.heard.partition_point(|heard| (heard.thread, heard.exit_ns) < (thread, at_ns));
-        self.heard.get(next).filter(|heard| heard.thread == thread && heard.enter_ns < at_ns)
+    /// The child of which the thread heard just before that time.
+    fn heard_at(&self, thread: ThreadId, at_ns: u64) -> Option<&'w Child> {
+        let before = |heard: &Heard| (heard.thread, heard.exit_ns) < (thread, at_ns);
+        let next = self.heard.get(self.heard.partition_point(before))?;
+        (next.thread == thread && next.enter_ns < at_ns).then_some(next.child)
     }
+}
+
+/// The number of what has not been found: none has it.
+const NOT_FOUND: u64 = 0;
+
+/// A request through which the way leads.
+struct Through {
+    id: u64,
+    goal: Goal,
+    sure: bool,
 }
 
 impl Walk<'_> {
@@ -91,23 +102,24 @@ impl Walk<'_> {
         thread: ThreadId,
         at_ns: u64,
     ) -> Result<Option<Step>, NotYet> {
-        let Some(heard) = self.made.heard_at(thread, at_ns) else { return Ok(None) };
-        let (child, asked_ns) = (heard.child, heard.child.goal.start_ns);
-        let after_start = asked_ns > self.goal.start_ns && asked_ns < at_ns;
-        if !after_start || !self.turned_away(heard) || !self.applies(Rule::Asked) {
+        let Some(through) = self.through(thread, at_ns) else { return Ok(None) };
+        let Through { id, goal, sure } = through;
+        let asked_ns = goal.start_ns;
+        if asked_ns <= self.goal.start_ns || asked_ns >= at_ns {
             return Ok(None);
         }
-        let goal = Goal { end_ns: at_ns, client: thread, handed: None, ..child.goal.clone() };
+        let goal = Goal { end_ns: at_ns, client: thread, handed: None, ..goal };
         let mut settings = self.settings;
         settings.most_steps = settings.most_steps.saturating_sub(self.attempts.steps);
-        let (mut astray, of_child) = (Astray::default(), (self.made.all, child.id));
-        let mut way = Walk::new(self.world, &goal, settings, &mut astray, None, of_child);
+        let mut astray = Astray::default();
+        let mut way =
+            Walk::new(self.world, &goal, settings, &mut astray, None, (self.made.all, id));
         way.run()?;
         self.attempts.steps += way.attempts.steps;
         let (raws, texts) = (way.output.out, way.output.names.texts);
         let asker = raws.last().map_or(thread, |raw| raw.thread);
         for raw in raws {
-            self.adopt(raw, &texts, child.sure);
+            self.adopt(raw, &texts, sure);
         }
         self.note_more();
         self.trail = Trail::default();
@@ -115,10 +127,57 @@ impl Walk<'_> {
         Ok(Some(Step::Joined(asker, asked_ns)))
     }
 
-    /// Whether the thread that read the answer had turned to others, or rested, since it last did anything for the request.
-    fn turned_away(&self, heard: &Heard) -> bool {
-        let last = self.world.last_unless_rested(heard.thread, heard.enter_ns);
-        !last.is_some_and(|(_, mark)| self.of_goal(mark))
+    /// The request of which the thread heard just before that time, if it had turned to others, or rested, since it last did
+    /// anything for the one that is walked.
+    fn through(&self, thread: ThreadId, at_ns: u64) -> Option<Through> {
+        if !self.applies(Rule::Asked) || !self.has_asked() {
+            return None;
+        }
+        let InCall::Closed(call) = classify::on_cpu::call_at(self.world.thread(thread), at_ns)
+        else {
+            return None;
+        };
+        let last = self.world.last_unless_rested(thread, call.enter_ns);
+        if last.is_some_and(|(_, mark)| self.of_goal(mark)) {
+            return None;
+        }
+        match self.made.heard_at(thread, at_ns) {
+            Some(Child { id, goal, sure }) => {
+                Some(Through { id: *id, goal: goal.clone(), sure: *sure })
+            }
+            None => self.not_yet_found(thread, call),
+        }
+    }
+
+    /// The same of one that is not found yet, as nothing was asked on its connection since: by the marks of those who asked and
+    /// heard. Its question is all that was written before this read and after the last one before that.
+    fn not_yet_found(&self, thread: ThreadId, call: &Call) -> Option<Through> {
+        let marks_of = |transfer: &Transfer| {
+            self.world.thread(transfer.thread).marks.of_call(transfer.enter_ns)
+        };
+        let process = |id: ThreadId| self.world.thread(id).process;
+        let io = call.transfers().find(|io| !io.is_write && io.reverse.is_some())?;
+        let (answers, object) = (self.world.channels.get(&io.object)?, io.reverse?);
+        let questions = self.world.channels.get(&object)?;
+        let read = Channel::find(&answers.reads, io.offset).filter(|_| answers.is_written)?;
+        let heard =
+            { marks_of(read) }.find(|mark| mark.kind == MarkKind::Hears && self.of_goal(mark))?;
+        let last = last_before(&questions.writes, |write| write.enter_ns < call.enter_ns)?;
+        let before = last_before(&answers.reads, |read| read.exit_ns <= last.enter_ns);
+        let since_ns = before.map_or(0, |before| before.exit_ns);
+        let first = count_before(&questions.writes, |write| write.enter_ns < since_ns);
+        let first = questions.writes.get(first)?;
+        let asked =
+            { marks_of(first) }.find(|mark| mark.kind == MarkKind::Asks && self.of_goal(mark))?;
+        let server = Channel::find(&questions.reads, first.from)?.thread;
+        let mut goal = Goal::new(first.enter_ns, read.exit_ns, (thread, process(thread)));
+        goal.server_process = Some(process(server));
+        let from = before.map_or(read.from, |before| before.to);
+        goal.messages = vec![
+            Message { object, from: first.from, to: last.to },
+            Message { object: io.object, from, to: read.to },
+        ];
+        Some(Through { id: NOT_FOUND, goal, sure: heard.sure && asked.sure })
     }
 
     /// Takes over a segment of a child's way.

@@ -63,9 +63,11 @@ impl Walk<'_> {
         if inside {
             let (all, ours) = self.one_call(marks, next);
             if ours {
+                let is_sure = same_call(marks, next).any(|mark| mark.sure && self.of_goal(mark));
                 return Some(match all > 1 {
-                    true => Turn::Shared { by: all, likely: false },
-                    false => Turn::Own,
+                    true => Turn::Shared { by: all, likely: !is_sure },
+                    false if is_sure => Turn::Own,
+                    false => Turn::Likely,
                 });
             }
         }
@@ -212,7 +214,7 @@ impl Walk<'_> {
             // It goes on with what it has asked for; or is woken for whatever comes next.
             (0, None) => match before.kind {
                 MarkKind::Asks | MarkKind::Hears if !rested && before.of.is_some() => {
-                    alone(before, after.is_some())
+                    alone(before, after.is_some() || !before.sure)
                 }
                 _ => match (rested, after) {
                     (true, Some(after)) => alone(after, false),
@@ -220,10 +222,10 @@ impl Walk<'_> {
                     (false, _) => sure(false, 1),
                 },
             },
-            (0, Some(_)) => {
+            (0, Some(gives)) => {
                 let (count, ours) = self.one_call(marks, last + 1);
                 // Woken, with others at hand: by what it gives next.
-                Gap { ours, count, likely: rested && last != own }
+                Gap { ours, count, likely: rested && last != own || !gives.sure }
             }
             // What it has just read is what it begins with.
             (_, None) if taken == 1 || after.is_some() => alone(before, after.is_some()),
