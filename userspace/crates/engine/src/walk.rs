@@ -223,41 +223,6 @@ impl<'w> Walk<'w> {
         }
     }
 
-    /// The way back came to the client by the accept() of the request's connection, but when the server's
-    /// thread read what was asked, it was in another thread of the server, though later it had been in that
-    /// one. Whoever of the server woke that thread did so for something else: the acceptor, say, that let
-    /// go of a lock. The wake-up that was followed there.
-    fn bypassing(&self) -> Option<(ThreadId, u64, ThreadId)> {
-        let asked = self.goal.messages.first().filter(|_| !self.search.followed.is_empty())?;
-        let channel = self.world.channels.get(&asked.object)?;
-        let process = |thread: ThreadId| self.world.thread(thread).process;
-        let thread_at = |at_ns: u64| {
-            let raw =
-                self.output.out.iter().find(|raw| raw.start_ns < at_ns && at_ns <= raw.end_ns);
-            raw.map(|raw| raw.thread)
-        };
-        let accepted = channel.accepted?;
-        if thread_at(accepted.exit_ns) != Some(accepted.thread) {
-            return None;
-        }
-        let left = |read: &Transfer| {
-            let then = thread_at(read.exit_ns)?;
-            if then == read.thread || process(then) != process(read.thread) {
-                return None;
-            }
-            // For good.
-            let left =
-                self.search.followed.iter().rev().find(|(thread, ..)| *thread == read.thread)?;
-            let (_, at_ns, waker) = *left;
-            let by_own = process(waker) == process(read.thread) && read.exit_ns < at_ns;
-            by_own.then_some(*left)
-        };
-        let mut reads = Channel::overlapping(&channel.reads, asked.from, asked.to);
-        // What it read in pieces it may have handed over with any of them.
-        let first = reads.next().and_then(left)?;
-        reads.all(|read| left(read).is_some()).then_some(first)
-    }
-
     /// Last attempt, when taking back wake-ups did not help: the request may have been handed over in memory,
     /// without a wake-up.
     fn run_without_a_trace(&mut self) -> Result<(), NotYet> {
