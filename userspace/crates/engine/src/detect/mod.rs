@@ -222,13 +222,13 @@ impl Detector {
             }
             What::Unit(unit) => self.unit(world, unit),
             What::Method(method) => self.show(world, &Seen::Method(method)),
-            What::Channel { object, is_anew: true, .. } => {
-                self.show(world, &Seen::Reopened { channel: *object });
+            What::Channel(named) if named.is_anew => {
+                self.show(world, &Seen::Reopened { channel: named.object });
             }
-            What::Channel { object, .. } => {
-                let channel = world.channels.get(object);
+            What::Channel(named) => {
+                let channel = world.channels.get(&named.object);
                 if channel.is_some_and(|channel| channel.forgotten_ns == Some(event.ts_ns)) {
-                    let (channel, why) = (*object, GapWhy::Forgotten);
+                    let (channel, why) = (named.object, GapWhy::Forgotten);
                     self.show(world, &Seen::FramingLost { channel, why });
                 }
             }
