@@ -380,8 +380,8 @@ impl World {
             thread.polls += 1;
             thread.polled.push_back((call.enter_ns, call.exit_ns));
         }
-        let process = &mut self.processes[thread.process as usize];
         if call.unfinished && call.nr == syscall::NR_EXIT_GROUP {
+            let process = &mut self.processes[thread.process as usize];
             // The others end inside whatever they were doing; the earliest call did it.
             let this = (call.enter_ns, id);
             let former = process.group_exit.get_or_insert(this);

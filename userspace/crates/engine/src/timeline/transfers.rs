@@ -83,16 +83,17 @@ impl World {
                     false => channel.accepted = Some(opening),
                 }
             }
+            let list = if io.is_write { &mut channel.writes } else { &mut channel.reads };
+            match count_before(list, |t| t.from <= transfer.from) {
+                at if at < list.len() => list.insert(at, transfer),
+                _ => list.push_back(transfer),
+            }
             if io.is_write && channel.first_write_ns.is_none() {
                 channel.first_write_ns = Some(begun_ns);
                 let lost_ns = self.begin_lost_ns(io.object, io.reverse, io.offset);
                 let channel = self.channels.entry(io.object).or_default();
                 channel.maybe_written_ns = Some(lost_ns.map_or(begun_ns, |ns| ns.min(begun_ns)));
             }
-            let channel = self.channels.entry(io.object).or_default();
-            let list = if io.is_write { &mut channel.writes } else { &mut channel.reads };
-            let at = count_before(list, |t| t.from <= transfer.from);
-            list.insert(at, transfer);
             self.mark(thread, call, io);
         }
     }
