@@ -7,6 +7,11 @@ use rpcprobe::cli::{Cli, Command};
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
+/// Its options, in the variable that it looks for (`malloc_conf` in its manual): huge pages, because attribution
+/// goes through all of its memory again and again.
+#[export_name = "_rjem_malloc_conf"]
+pub static ALLOCATOR_OPTIONS: &[u8; 11] = b"thp:always\0";
+
 fn main() {
     let cli = Cli::parse();
     if !matches!(cli.command, Command::Run(_)) {

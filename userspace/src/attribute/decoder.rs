@@ -12,8 +12,8 @@ use crate::engine::event::Event;
 use crate::engine::processor::Processor;
 
 /// Events handed over at once, and how many such batches may lie ready: few hand-overs, each of which may have to wake
-/// a thread.
-const BATCH_EVENTS: usize = 4096;
+/// a thread, but no more than caches hold, as the engine reads what the decoder has just written.
+const BATCH_EVENTS: usize = 1024;
 const BATCHES_AHEAD: usize = 2;
 
 /// What is known once all events have been read.

@@ -1,10 +1,9 @@
 //! Events as the records the kernel side would have sent: the reverse of `decode::decode`.
 
 use rpcprobe::engine::event::{
-    Call, Event, FileId, Function, Io, KernelWait, Method, Object, Packet, Transport, Unit, What,
-    TYPE_EVENTFD, TYPE_UDP,
+    Call, Event, FileId, Function, Io, KernelWait, Method, Named, Object, Packet, Transport, Unit,
+    What, TYPE_EVENTFD, TYPE_UDP,
 };
-use rpcprobe::engine::send_limit::SendLimit;
 use rpcprobe::records::*;
 use zerocopy::IntoBytes;
 
@@ -166,7 +165,8 @@ pub fn record(event: &Event) -> Vec<u8> {
             let (queued_ns, started_ns, queuer_tid) = (*queued_ns, *started_ns, *queuer);
             RecWork { hdr, queued_ns, started_ns, queuer_tid, pad: 0 }.as_bytes().to_vec()
         }
-        What::Channel { object, name, .. } => {
+        What::Channel(named) => {
+            let Named { object, name, .. } = named.as_ref();
             let hdr = hdr(0, REC_UNIX_CHANNEL, 0, 0);
             let (channel, path_bytes) = (object.ino, name.len() as u32);
             let object_type = object.type_bits;
@@ -267,7 +267,7 @@ fn transfer(mut hdr: RecHdr, io: &Io) -> Vec<u8> {
         dev: io.object.dev,
         fd: io.fd,
         object_type: io.object.type_bits,
-        held: held(io.unsent),
+        held: io.unsent.record(),
     }
     .as_bytes()
     .to_vec()
@@ -339,11 +339,11 @@ fn call(mut hdr: RecHdr, call: &Call) -> Vec<u8> {
         (None, Some(_)) => REC_SYSCALL_PATH,
         (None, None) => REC_SYSCALL,
     };
-    if call.accepted_of_ns.is_some() {
+    if call.accepted_of_ns().is_some() {
         hdr.kind = REC_ACCEPT;
     }
     let sys = RecSyscall { hdr, enter_ns: call.enter_ns, ret: call.ret };
-    if let (Some(established_ns), Some(io)) = (call.accepted_of_ns, call.io) {
+    if let (Some(established_ns), Some(io)) = (call.accepted_of_ns(), call.io) {
         let Object { dev, ino, type_bits } = io.object;
         return RecAccept { sys, ino, established_ns, dev, object_type: type_bits, pad: 0 }
             .as_bytes()
@@ -359,7 +359,7 @@ fn call(mut hdr: RecHdr, call: &Call) -> Vec<u8> {
                 bytes: *bytes as u32,
                 fd: *fd,
                 object_type: object.type_bits,
-                held: call.io.map_or(0, |io| held(io.unsent)),
+                held: call.io.map_or(0, |io| io.unsent.record()),
                 ino: call.io.map_or(0, |io| io.socket),
             }
             .as_bytes()
@@ -380,8 +380,8 @@ fn call(mut hdr: RecHdr, call: &Call) -> Vec<u8> {
         (None, Some(path)) => {
             let fixed = RecSyscallPath {
                 sys,
-                ino: call.opened.map_or(0, |file| file.ino),
-                dev: call.opened.map_or(0, |file| file.dev),
+                ino: call.opened().map_or(0, |file| file.ino),
+                dev: call.opened().map_or(0, |file| file.dev),
                 path_bytes: path.len() as u32,
             };
             [fixed.as_bytes(), path.as_bytes()].concat()
@@ -395,11 +395,6 @@ fn name(comm: &str) -> [u8; COMM_BYTES] {
     let length = comm.len().min(COMM_BYTES);
     name[..length].copy_from_slice(&comm.as_bytes()[..length]);
     name
-}
-
-/// As many bytes as one byte can tell.
-fn held(unsent: SendLimit) -> u16 {
-    u16::from(unsent.why) | (unsent.bytes.min(255) as u16) << 8
 }
 
 fn packet_flags(object: Object, packet: &Packet) -> u8 {

@@ -120,7 +120,7 @@ fn what_stays_behind_of_an_answer_is_told_with_it() {
     let mut events = s.events();
     for event in &mut events {
         if let What::Call { call, .. } = &mut event.what {
-            let unsent = SendLimit { why: 3, bytes: 1 };
+            let unsent = SendLimit::from_record(3 | 1 << 8);
             call.io.iter_mut().filter(|io| io.is_write).for_each(|io| io.unsent = unsent);
         }
     }

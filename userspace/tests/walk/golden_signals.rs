@@ -217,7 +217,7 @@ fn a_descriptor_that_only_counts_is_a_timers_as_it_seems() {
     let anonymous = Object { dev: 0, ino: 20, type_bits: 0 };
     let read =
         Call { io: Some(io(anonymous, 20, false, (0, 8))), ..Call::new(READ, (128, 130), 8) };
-    s.at(130, 1, What::Call { tid: 40, call: Box::new(read) });
+    s.at(130, 1, What::Call { tid: 40, call: read });
     s.wake(154, 3, 50, 30, WAKING_IN_SYSCALL);
     other.answers(&mut s, 3, 50, (0, 4), (150, 155));
     s.switch(156, 2, IDLE, 30, RUNNABLE);

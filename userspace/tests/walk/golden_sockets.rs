@@ -95,10 +95,10 @@ fn on_the_wire(unsent: SendLimit) -> Option<String> {
 #[test]
 fn bytes_that_were_held_back_say_why() {
     let small = "not sent: a small packet, until the one before is acknowledged (Nagle)";
-    assert_eq!(on_the_wire(SendLimit { why: 3, bytes: 4 }).as_deref(), Some(small));
-    assert_eq!(on_the_wire(SendLimit { why: 3, bytes: 1 }).as_deref(), Some(small));
+    assert_eq!(on_the_wire(SendLimit::from_record(3 | 4 << 8)).as_deref(), Some(small));
+    assert_eq!(on_the_wire(SendLimit::from_record(3 | 1 << 8)).as_deref(), Some(small));
     // Rounded down to nothing, or none at all: nothing is known.
-    for unsent in [SendLimit { why: 1, bytes: 0 }, SendLimit::default()] {
+    for unsent in [SendLimit::from_record(1), SendLimit::default()] {
         assert_eq!(on_the_wire(unsent).as_deref(), Some("sent, not yet delivered"));
     }
 }

@@ -414,9 +414,12 @@ impl Machine {
         if self.tasks[no].traced {
             let enter_ns = self.truth.calls[call].enter_ns;
             let call = rpc_call(&sys, enter_ns, now_ns, ret, io, path);
-            let call = Call { accepted_of_ns, has_timeout, ..call };
+            let mut call = Call { has_timeout, ..call };
+            if accepted_of_ns.is_some() {
+                call.rare_mut().accepted_of_ns = accepted_of_ns;
+            }
             let tid = self.tasks[no].tid;
-            self.emit(cpu, What::Call { tid, call: Box::new(call) });
+            self.emit(cpu, What::Call { tid, call });
         }
     }
 
@@ -595,7 +598,7 @@ impl Machine {
         record.unfinished = true;
         let traced = self.tasks[no].traced;
         if traced {
-            self.emit(cpu, What::Call { tid, call: Box::new(record) });
+            self.emit(cpu, What::Call { tid, call: record });
         }
         self.emit(cpu, What::Exit { tid, tgid, code: 0, traced });
         let gone = self.tasks[no].gone;

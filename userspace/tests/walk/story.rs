@@ -199,7 +199,7 @@ impl Story {
     /// A wait for readiness that has a timeout.
     pub fn timed(&mut self, cpu: u32, tid: u32, span: (u64, u64), ret: i64) {
         let call = Call { has_timeout: true, ..Call::new(POLL, span, ret) };
-        self.at(span.1, cpu, What::Call { tid, call: Box::new(call) });
+        self.at(span.1, cpu, What::Call { tid, call });
     }
 
     /// A file is opened by that name.
@@ -213,7 +213,8 @@ impl Story {
         const OPENAT: u16 = 257;
         self.ended(cpu, tid, OPENAT, span, 3, None);
         if let Some(Event { what: What::Call { call, .. }, .. }) = self.events.last_mut() {
-            (call.opened, call.path) = (Some(file), Some(path.into()));
+            call.rare_mut().opened = Some(file);
+            call.path = Some(path.into());
         }
     }
 
@@ -280,8 +281,11 @@ impl Story {
     ) {
         let (nr, ret) = if accepted_of_ns.is_some() { (ACCEPT, 7) } else { (CONNECT, 0) };
         let io = Some(io(socket(ino, TYPE_TCP), 7, false, (0, 0)));
-        let call = Call { io, accepted_of_ns, ..Call::new(nr, (enter_ns, exit_ns), ret) };
-        self.at(exit_ns, cpu, What::Call { tid, call: Box::new(call) });
+        let mut call = Call { io, ..Call::new(nr, (enter_ns, exit_ns), ret) };
+        if accepted_of_ns.is_some() {
+            call.rare_mut().accepted_of_ns = accepted_of_ns;
+        }
+        self.at(exit_ns, cpu, What::Call { tid, call });
     }
 
     pub fn closed(&mut self, cpu: u32, tid: u32, ino: u64, span: (u64, u64)) {
@@ -336,7 +340,7 @@ impl Story {
         io: Option<Io>,
     ) {
         let call = Call { io, ..Call::new(nr, (enter_ns, exit_ns), ret) };
-        self.at(exit_ns, cpu, What::Call { tid, call: Box::new(call) });
+        self.at(exit_ns, cpu, What::Call { tid, call });
     }
 
     /// The thread has run through a function that is hooked itself.
@@ -376,7 +380,7 @@ impl Story {
     /// The thread's last call and its death, as the kernel side reports them: in one instant.
     pub fn exit(&mut self, ts_ns: u64, cpu: u32, tid: u32, enter_ns: u64) {
         let call = Call { unfinished: true, ..Call::new(EXIT_GROUP, (enter_ns, ts_ns), 0) };
-        self.at(ts_ns, cpu, What::Call { tid, call: Box::new(call) });
+        self.at(ts_ns, cpu, What::Call { tid, call });
         self.at(ts_ns, cpu, What::Exit { tid, tgid: tid, code: 0, traced: true });
     }
 

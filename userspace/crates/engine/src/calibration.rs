@@ -25,15 +25,17 @@ impl Rates {
     /// The part of a call in which it copied its payload, as far as that was not seen, as modelled; see
     /// [`on_cpu::modelled_copy`].
     pub fn copied(&self, thread: &Thread, call: &Call) -> Option<(u64, u64)> {
-        let kept_cpu =
-            thread.off_before(call.exit_ns).is_none_or(|off| off.end_ns <= call.enter_ns);
-        let (ns_per_byte, fixed_ns, kept_cpu) = match call.io.map(|io| io.object) {
+        let (ns_per_byte, fixed_ns, may_keep_cpu) = match call.io.map(|io| io.object) {
             // Its call also runs the stack, on loopback that of the other end, too.
             Some(object) if object.is_network() => (self.socket_copy_ns_per_byte, 0, false),
             Some(object) if object.is_socket() => {
-                (self.socket_copy_ns_per_byte, self.socket_transfer_ns, kept_cpu)
+                (self.socket_copy_ns_per_byte, self.socket_transfer_ns, true)
             }
-            _ => (self.copy_ns_per_byte, self.transfer_ns, kept_cpu),
+            _ => (self.copy_ns_per_byte, self.transfer_ns, true),
+        };
+        let kept_cpu = || {
+            may_keep_cpu
+                && thread.off_before(call.exit_ns).is_none_or(|off| off.end_ns <= call.enter_ns)
         };
         let seen_bytes = thread.functions.copied_bytes(call.enter_ns, call.exit_ns);
         on_cpu::modelled_copy(call, seen_bytes, ns_per_byte, fixed_ns, kept_cpu)

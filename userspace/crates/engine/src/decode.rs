@@ -108,7 +108,9 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
             let (r, rest) = read::<RecSyscallPath>(record).context("a short path record")?;
             let mut what = call(&hdr, &r.sys, None, path(rest, r.path_bytes)?);
             if let What::Call { call, .. } = &mut what {
-                call.opened = (r.ino != 0).then_some(FileId { dev: r.dev, ino: r.ino });
+                if r.ino != 0 {
+                    call.rare_mut().opened = Some(FileId { dev: r.dev, ino: r.ino });
+                }
             }
             what
         }
@@ -283,7 +285,7 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
             };
             let mut what = call(&hdr, &r.sys, Some(io), None);
             if let What::Call { call, .. } = &mut what {
-                call.accepted_of_ns = Some(r.established_ns.min(hdr.ts_ns));
+                call.rare_mut().accepted_of_ns = Some(r.established_ns.min(hdr.ts_ns));
             }
             what
         }
@@ -325,7 +327,7 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
             let object_type = if r.object_type == 0 { TYPE_TCP } else { r.object_type };
             let object = connection(r.channel, object_type);
             let is_anew = r.is_anew != 0;
-            What::Channel { object, name: name.into(), ends: Some(ends), is_anew }
+            What::Channel(Box::new(Named { object, name: name.into(), ends: Some(ends), is_anew }))
         }
         REC_UNIX_CHANNEL => {
             let (r, rest) = read::<RecUnixChannel>(record).context("a short channel record")?;
@@ -339,7 +341,8 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
             };
             let object_type = if r.object_type == 0 { TYPE_UNIX } else { r.object_type };
             let object = connection(r.channel, object_type);
-            What::Channel { object, name: name.into(), ends: None, is_anew: false }
+            let (ends, is_anew) = (None, false);
+            What::Channel(Box::new(Named { object, name: name.into(), ends, is_anew }))
         }
         REC_MARKED => {
             let r: RecMarked = whole(record)?;
@@ -468,7 +471,7 @@ fn switch(hdr: &RecHdr, next: u32, waited_ns: u32, call: Option<OpenCall>) -> Wh
 fn call(hdr: &RecHdr, sys: &RecSyscall, io: Option<Io>, path: Option<Box<str>>) -> What {
     What::Call {
         tid: hdr.tid,
-        call: Box::new(Call {
+        call: Call {
             nr: hdr.aux,
             enter_ns: sys.enter_ns.min(hdr.ts_ns),
             exit_ns: hdr.ts_ns,
@@ -477,10 +480,8 @@ fn call(hdr: &RecHdr, sys: &RecSyscall, io: Option<Io>, path: Option<Box<str>>) 
             reaped: hdr.flags & SYSCALL_REAPED != 0,
             has_timeout: hdr.flags & SYSCALL_TIMEOUT != 0,
             io,
-            more: Box::default(),
-            accepted_of_ns: None,
-            opened: None,
+            rare: None,
             path: path.map(Arc::from),
-        }),
+        },
     }
 }

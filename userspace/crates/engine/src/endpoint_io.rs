@@ -44,9 +44,8 @@ fn part_of(world: &World, transfer: &Transfer, bytes: u64, rates: &Rates) -> Mov
     let cpu_ns = cpu_ns(thread, call);
     // What interrupts and faults took lies within it.
     let modelled_ns = rates.copied(thread, call).map_or(0, |(from_ns, to_ns)| to_ns - from_ns);
-    let seen = thread.functions.copies_in(call.enter_ns, call.exit_ns);
-    let copied =
-        seen.map(|copy| copy.end_ns - copy.start_ns).fold(modelled_ns, u64::saturating_add);
+    let seen_ns = thread.functions.copied_ns(call.enter_ns, call.exit_ns);
+    let copied = modelled_ns.saturating_add(seen_ns);
     let share = |ns: u64| {
         if bytes == all && all > 0 {
             return ns;

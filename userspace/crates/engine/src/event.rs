@@ -68,6 +68,17 @@ impl Io {
     }
 }
 
+/// What is told of few calls.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rare {
+    /// What it moved before its `io`: several datagrams, or the other side of a splice.
+    pub more: Box<[Io]>,
+    /// It accepted the connection whose socket is its `io`'s object, which came to be then (0: not known).
+    pub accepted_of_ns: Option<u64>,
+    /// What it opened.
+    pub opened: Option<FileId>,
+}
+
 /// A finished system call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
@@ -82,12 +93,8 @@ pub struct Call {
     /// It waits for readiness, and no longer than for a given time.
     pub has_timeout: bool,
     pub io: Option<Io>,
-    /// What it moved before `io`: several datagrams, or the other side of a splice.
-    pub more: Box<[Io]>,
-    /// It accepted the connection whose socket is `io`'s object, which came to be then (0: not known).
-    pub accepted_of_ns: Option<u64>,
-    /// What it opened.
-    pub opened: Option<FileId>,
+    /// What few calls have.
+    pub rare: Option<Box<Rare>>,
     /// What it named or, of `io`'s object, the name by which that was opened, if known.
     pub path: Option<Arc<str>>,
 }
@@ -104,16 +111,34 @@ impl Call {
             reaped: false,
             has_timeout: false,
             io: None,
-            more: Box::default(),
-            accepted_of_ns: None,
-            opened: None,
+            rare: None,
             path: None,
         }
     }
 
+    /// See [`Rare::more`].
+    pub fn more(&self) -> &[Io] {
+        self.rare.as_ref().map_or(&[], |rare| &rare.more)
+    }
+
+    /// See [`Rare::accepted_of_ns`].
+    pub fn accepted_of_ns(&self) -> Option<u64> {
+        self.rare.as_ref().and_then(|rare| rare.accepted_of_ns)
+    }
+
+    /// See [`Rare::opened`].
+    pub fn opened(&self) -> Option<FileId> {
+        self.rare.as_ref().and_then(|rare| rare.opened)
+    }
+
+    /// To add something that few calls have.
+    pub fn rare_mut(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+
     /// What it moved through channels, in order.
     pub fn transfers(&self) -> impl DoubleEndedIterator<Item = &Io> + Clone {
-        let all = self.more.iter().chain(&self.io);
+        let all = self.more().iter().chain(&self.io);
         all.filter(|io| io.is_transfer() && !self.unfinished)
     }
 }
@@ -163,7 +188,7 @@ pub enum What {
     },
     Call {
         tid: u32,
-        call: Box<Call>,
+        call: Call,
     },
     /// What a call moved besides what its own record, still to come, tells.
     Transfer {
@@ -229,15 +254,7 @@ pub enum What {
         queued_ns: u64,
         started_ns: u64,
     },
-    /// What people call a connection's direction.
-    Channel {
-        object: Object,
-        name: Box<str>,
-        /// Of the network: from where to where it leads.
-        ends: Option<[SocketAddr; 2]>,
-        /// It is of another connection than the last between those ends, and its bytes have later numbers.
-        is_anew: bool,
-    },
+    Channel(Box<Named>),
     /// A thread that runs already is traced from now on. It sleeps, in that state, maybe in a call.
     Marked {
         tid: u32,
@@ -299,6 +316,17 @@ pub enum What {
     },
     /// What a unit's message calls, or how its request ended.
     Method(Box<Method>),
+}
+
+/// What people call a connection's direction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    pub object: Object,
+    pub name: Box<str>,
+    /// Of the network: from where to where it leads.
+    pub ends: Option<[SocketAddr; 2]>,
+    /// It is of another connection than the last between those ends, and its bytes have later numbers.
+    pub is_anew: bool,
 }
 
 /// Functions of the kernel that are hooked themselves, on request.

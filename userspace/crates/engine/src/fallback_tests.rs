@@ -65,7 +65,7 @@ impl Program {
             socket: 0,
         };
         let call = Call { io: Some(io), ..Call::new(u16::from(is_write), (at_ns, at_ns + 5), 1) };
-        self.push(at_ns + 5, What::Call { tid, call: Box::new(call) })
+        self.push(at_ns + 5, What::Call { tid, call })
     }
 
     /// Turn of that number; it is found with the next.

@@ -52,8 +52,8 @@ pub fn of(world: &World, goal: &Goal) -> Left {
         let channel = world.channels.get(&answer.object)?;
         let write = Channel::find(&channel.writes, byte)?;
         let limit = write.unsent;
-        let unsent_from = write.to.saturating_sub(limit.bytes);
-        if limit.why == 0 || byte < unsent_from {
+        let unsent_from = write.to.saturating_sub(limit.bytes());
+        if !limit.is_some() || byte < unsent_from {
             return Some(Left::AtOnce);
         }
         limit.by()?;
@@ -80,8 +80,8 @@ fn tell((request, segments): &mut Explained, limit: SendLimit, left_ns: Option<u
     request.held_back_by = limit.by();
     let (Some(last), Some(why)) = (segments.list.last_mut(), limit.reason()) else { return };
     // Eight digits of the number are told.
-    let at_least = if limit.bytes < 256 { "" } else { "at least " };
-    let mut told = format!("{at_least}{} B of the answer {why}", limit.bytes);
+    let at_least = if limit.bytes() < 256 { "" } else { "at least " };
+    let mut told = format!("{at_least}{} B of the answer {why}", limit.bytes());
     if let Some(ns) = request.held_back_ns {
         told += &format!(", but {}.{:03} ms later", ns / 1_000_000, ns / 1000 % 1000);
     }
@@ -178,7 +178,7 @@ mod tests {
     use rpcprobe_model::{HeldBy, Kind};
 
     const CHANNEL: Object = Object { dev: 0, ino: 7, type_bits: TYPE_TCP };
-    const LIMIT: SendLimit = SendLimit { why: 3, bytes: 10 };
+    const LIMIT: SendLimit = SendLimit::from_record(3 | 10 << 8);
 
     /// A request of `[0, 100)` whose answer ends with that byte.
     fn takes(unsent: &mut Unsent, byte: u64, left_ns: Option<u64>) -> Option<Explained> {

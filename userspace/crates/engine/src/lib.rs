@@ -352,7 +352,7 @@ impl Engine {
 
     /// Once there are others, they are not given.
     fn refuse_fallback(&mut self) -> Result<(), FallbackGiven> {
-        if self.detector.has_primary() && !self.fallback.is_refused() {
+        if !self.fallback.is_refused() && self.detector.has_primary() {
             self.fallback.refuse()?;
             self.waiting.retain(|waiting| !waiting.found.request.kind.is_fallback());
         }

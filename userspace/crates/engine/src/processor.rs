@@ -63,7 +63,7 @@ mod tests {
     use crate::event::Call;
 
     fn renumbered(machine: &str, nr: u16) -> u16 {
-        let call = Box::new(Call::new(nr, (1, 2), 0));
+        let call = Call::new(nr, (1, 2), 0);
         let mut event = Event { ts_ns: 2, cpu: 0, what: What::Call { tid: 1, call } };
         Processor::named(machine).renumber(&mut event);
         match event.what {

@@ -2,25 +2,33 @@
 
 use rpcprobe_model::HeldBy;
 
-/// What kept the kernel from sending all bytes at the end of the call that gave it them.
+/// What kept the kernel from sending all bytes at the end of the call that gave it them, and how many those were: as
+/// `HELD()` in bpf/records.h puts it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SendLimit {
-    /// What keeps them: `enum held` in bpf/records.h; 0: nothing.
-    pub why: u8,
-    /// At least so many had not been sent.
-    pub bytes: u64,
-}
+pub struct SendLimit(u16);
 
 impl SendLimit {
-    /// From `HELD()` in bpf/records.h.
-    pub fn from_record(held: u16) -> SendLimit {
-        let (why, shift, mantissa) = (held & 7, held >> 3 & 31, held >> 8);
-        SendLimit { why: why as u8, bytes: u64::from(mantissa) << shift }
+    pub const fn from_record(held: u16) -> SendLimit {
+        SendLimit(held)
+    }
+
+    pub fn record(self) -> u16 {
+        self.0
+    }
+
+    /// Whether anything kept bytes.
+    pub fn is_some(self) -> bool {
+        self.0 & 7 != 0
+    }
+
+    /// At least so many had not been sent.
+    pub fn bytes(self) -> u64 {
+        u64::from(self.0 >> 8) << (self.0 >> 3 & 31)
     }
 
     /// What kept such bytes; `None`: there are none, or a record says what this program does not know.
     pub fn by(self) -> Option<HeldBy> {
-        match self.why {
+        match self.0 & 7 {
             1 => Some(HeldBy::Window),
             2 => Some(HeldBy::Congestion),
             3 => Some(HeldBy::Nagle),
@@ -50,13 +58,15 @@ mod tests {
 
     #[test]
     fn records_tell_why_and_how_much() {
-        assert_eq!(SendLimit::from_record(0), SendLimit::default());
-        assert_eq!(SendLimit::from_record(3 | 10 << 8), SendLimit { why: 3, bytes: 10 });
+        let told = |held: u16| {
+            let limit = SendLimit::from_record(held);
+            (limit.by(), limit.bytes())
+        };
+        assert_eq!(told(SendLimit::default().record()), (None, 0));
+        assert_eq!(told(3 | 10 << 8), (Some(HeldBy::Nagle), 10));
         // 300,000 bytes rounded down to eight digits.
-        let shifted = SendLimit::from_record(1 | 11 << 3 | 146 << 8);
-        assert_eq!(shifted, SendLimit { why: 1, bytes: 299_008 });
+        assert_eq!(told(1 | 11 << 3 | 146 << 8), (Some(HeldBy::Window), 299_008));
         // Whatever a record says.
-        let most = SendLimit::from_record(u16::MAX);
-        assert_eq!((most.reason(), most.bytes), (None, 255 << 31));
+        assert_eq!(told(u16::MAX), (None, 255 << 31));
     }
 }

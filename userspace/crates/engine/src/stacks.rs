@@ -205,6 +205,9 @@ impl Stacks {
     /// copying between a program's memory and its own.
     pub fn copying(&self, thread: ThreadId, start_ns: u64, end_ns: u64) -> Samples {
         let mut found = Samples::default();
+        if self.samples.is_empty() {
+            return found;
+        }
         for (_, stack) in self.samples_in(thread, start_ns, end_ns) {
             found.all += 1;
             found.copying += u64::from(stack.first().is_some_and(|frame| self.copies(*frame)));

@@ -71,7 +71,7 @@ fn requests_over_a_pipe_that_was_forgotten_are_incomplete() {
                 ..Call::new(u16::from(is_write), (at_ns + after_ns, at_ns + after_ns + 10), 10)
             };
             let ended_ns = call.exit_ns;
-            push(&mut engine, ended_ns, What::Call { tid, call: Box::new(call) });
+            push(&mut engine, ended_ns, What::Call { tid, call });
         }
     }
     let mut sink = |request: Request, _: Segments| {
@@ -107,7 +107,7 @@ fn a_forked_worker_does_not_keep_what_is_past() {
     for number in 0..3 * KEEP_EVENTS {
         let ts_ns = 1000 + 10 * number;
         let call = Call::new(39, (ts_ns - 5, ts_ns), 1);
-        push(&mut engine, ts_ns, What::Call { tid: child, call: Box::new(call) });
+        push(&mut engine, ts_ns, What::Call { tid: child, call });
         most = most.max(kept(&engine));
     }
     assert!(most as u64 <= KEEP_EVENTS + 2 * FORGET_EVERY, "{most}");
@@ -161,7 +161,7 @@ fn requests_that_are_cut_off_at_once_cost_no_more_than_events() {
     let mut at_ns = 1_000;
     for (tid, nr, io) in moves.chain(others) {
         let call = Call { io, ..Call::new(nr, (at_ns, at_ns + 10), 10) };
-        push(at_ns + 10, What::Call { tid, call: Box::new(call) });
+        push(at_ns + 10, What::Call { tid, call });
         at_ns += 20;
     }
     engine.finish(Some(at_ns), &mut sink).unwrap();

@@ -42,7 +42,7 @@ use crate::ownership::service_start;
 use crate::ownership::sums::{stretch_before, Doing};
 use crate::timeline::gallop::{count_before, last_before, latest_before};
 use crate::timeline::{
-    Channel, Off, ProcessId, Thread, ThreadId, Transfer, Wake, Why, Work, World, IDLE,
+    Channel, Off, Process, ProcessId, Thread, ThreadId, Transfer, Wake, Why, Work, World, IDLE,
 };
 pub use alike::alike;
 pub use asked::Children;

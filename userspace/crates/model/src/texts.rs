@@ -1,17 +1,19 @@
 //! The texts that the segments of a request name, each kept once and known by its number.
 
 use std::hash::Hasher;
+use std::num::NonZeroU32;
 
 use rustc_hash::FxHasher;
 
-/// The number of a text among those of its request: the same text has the same number.
+/// The number of a text among those of its request: the same text has the same number. (One more is what is kept, so that
+/// segments, of which there are very many, take less memory.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct TextId(u32);
+pub struct TextId(NonZeroU32);
 
 impl TextId {
     /// Numbers begin at 0 and have no gaps.
     pub fn index(self) -> usize {
-        self.0 as usize
+        self.0.get() as usize - 1
     }
 }
 
@@ -74,8 +76,7 @@ impl Texts {
         let text = &self.bytes.as_bytes()[from..];
         let mask = self.slots.len() - 1;
         let mut slot = hash(text) & mask;
-        while self.slots[slot] != 0 {
-            let known = TextId(self.slots[slot] - 1);
+        while let Some(known) = NonZeroU32::new(self.slots[slot]).map(TextId) {
             if self.get(known).as_bytes() == text {
                 self.bytes.truncate(from);
                 return known;
@@ -85,7 +86,7 @@ impl Texts {
         self.ends.push(self.bytes.len());
         let number = self.ends.len() as u32; // each takes more than four bytes
         self.slots[slot] = number;
-        TextId(number - 1)
+        TextId(NonZeroU32::new(number).unwrap_or(NonZeroU32::MAX))
     }
 
     /// The number of a text with another after it, or of that alone.

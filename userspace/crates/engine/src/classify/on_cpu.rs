@@ -2,7 +2,7 @@
 //! and hard interrupt. The levels exclude each other: an inner level's time never counts for an outer one.
 
 use crate::classify::syscall;
-use crate::event::{Call, Object};
+use crate::event::{Call, Io, Object};
 use crate::timeline::gallop::last_before;
 use crate::timeline::{Span, Thread};
 use rpcprobe_model::Category;
@@ -216,18 +216,20 @@ pub fn modelled_copy(
     seen_bytes: u64,
     ns_per_byte: f64,
     fixed_ns: u64,
-    kept_cpu: bool,
+    kept_cpu: impl FnOnce() -> bool,
 ) -> Option<(u64, u64)> {
     if syscall::moves_pages(call.nr) {
         return None;
     }
-    let is_write = call.transfers().last()?.is_write;
-    let all_bytes = call.transfers().map(|io| io.bytes).fold(0, u64::saturating_add);
+    let of_all = |(_, bytes): (bool, u64), io: &Io| (io.is_write, bytes.saturating_add(io.bytes));
+    let (is_write, all_bytes) = call.transfers().fold((false, 0), of_all);
+    if all_bytes == 0 {
+        return None;
+    }
     let bytes = all_bytes.saturating_sub(seen_bytes);
-    let kept_cpu = kept_cpu && seen_bytes == 0;
     let call_ns = call.exit_ns.saturating_sub(call.enter_ns);
     let by_rate_ns = (bytes as f64 * ns_per_byte).round() as u64;
-    let length_ns = match by_rate_ns >= LONG_COPY_NS && kept_cpu {
+    let length_ns = match by_rate_ns >= LONG_COPY_NS && seen_bytes == 0 && kept_cpu() {
         true => call_ns.saturating_sub(fixed_ns),
         false => by_rate_ns.min(call_ns),
     };

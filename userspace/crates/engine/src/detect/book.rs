@@ -46,6 +46,11 @@ impl Book {
         self.found.extend(self.children.take(world, found, &mut self.causality));
     }
 
+    /// Whether parents of requests are not told yet.
+    pub(super) fn waits(&self) -> bool {
+        !self.children.is_empty()
+    }
+
     /// Looks again at those requests whose parents what a thread has done now may tell.
     pub(super) fn thread_did(&mut self, world: &World, thread: ThreadId) {
         self.found.extend(self.children.told_by(world, thread, &mut self.causality));

@@ -90,6 +90,11 @@ impl Children {
         threads.into_iter().flat_map(each).collect()
     }
 
+    /// Whether none is left.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     /// Those that are told by what the thread has done now.
     pub(super) fn told_by(
         &mut self,
@@ -97,13 +102,8 @@ impl Children {
         thread: ThreadId,
         causality: &mut Causality,
     ) -> Vec<Found> {
-        match self.waiting.is_empty() {
-            true => Vec::new(),
-            false => {
-                let key = (world.thread(thread).process, thread);
-                self.look(world, key, causality, |_, _| false)
-            }
-        }
+        let key = (world.thread(thread).process, thread);
+        self.look(world, key, causality, |_, _| false)
     }
 
     /// Those that have waited long enough; `over`: all.
@@ -114,7 +114,7 @@ impl Children {
         causality: &mut Causality,
     ) -> Vec<Found> {
         let due = world.now_ns >= self.swept_ns.saturating_add(SWEEP_EVERY_NS);
-        if self.waiting.is_empty() || !(due || over) {
+        if !(due || over) {
             return Vec::new();
         }
         self.swept_ns = world.now_ns;

@@ -235,7 +235,7 @@ mod tests {
     fn call(tid: u32, nr: u16, enter_ns: u64, exit_ns: u64) -> Event {
         let call =
             Call { unfinished: nr == NR_EXIT_GROUP, ..Call::new(nr, (enter_ns, exit_ns), 0) };
-        event(exit_ns, What::Call { tid, call: Box::new(call) })
+        event(exit_ns, What::Call { tid, call })
     }
 
     fn task(tid: u32) -> Event {

@@ -84,18 +84,11 @@ struct Recent {
 
 /// Finds requests by one kind of evidence.
 trait Detect {
+    /// Who is shown transfers and calls is listed in [`Detector::show`].
     fn observe(&mut self, world: &World, seen: &Seen, book: &mut Book);
-
-    /// Whether it alone looks at what moves through a channel: those after it in the table are not shown that.
-    fn takes(&self, _channel: Object) -> bool {
-        false
-    }
 
     /// A process has ended.
     fn exit(&mut self, _world: &World, _process: ProcessId, _at_ns: u64, _book: &mut Book) {}
-
-    /// Decides what has waited long enough.
-    fn settle(&mut self, _world: &World, _book: &mut Book) {}
 
     /// The earliest instant that what is open may still need; `None`: nothing is.
     fn horizon_ns(&self, recent: Recent, book: &Book) -> Option<u64>;
@@ -222,13 +215,13 @@ impl Detector {
             }
             What::Unit(unit) => self.unit(world, unit),
             What::Method(method) => self.show(world, &Seen::Method(method)),
-            What::Channel { object, is_anew: true, .. } => {
-                self.show(world, &Seen::Reopened { channel: *object });
+            What::Channel(named) if named.is_anew => {
+                self.show(world, &Seen::Reopened { channel: named.object });
             }
-            What::Channel { object, .. } => {
-                let channel = world.channels.get(object);
+            What::Channel(named) => {
+                let channel = world.channels.get(&named.object);
                 if channel.is_some_and(|channel| channel.forgotten_ns == Some(event.ts_ns)) {
-                    let (channel, why) = (*object, GapWhy::Forgotten);
+                    let (channel, why) = (named.object, GapWhy::Forgotten);
                     self.show(world, &Seen::FramingLost { channel, why });
                 }
             }
@@ -237,9 +230,11 @@ impl Detector {
             }
             _ => {}
         }
-        let (detectors, book) = self.table();
-        for detector in detectors {
-            detector.settle(world, book);
+        self.framed.settle(world, &mut self.book);
+        self.half_duplex.settle(world, &mut self.book);
+        let book = &mut self.book;
+        if !book.waits() {
+            return; // nearly always
         }
         if let What::Call { tid, .. } | What::Switch { prev: tid, .. } = &event.what {
             if let Some(thread) = world.thread_by_tid(*tid) {
@@ -249,12 +244,29 @@ impl Detector {
         book.sweep(world, false);
     }
 
+    /// Shows something to the detectors, in the order of [`Detector::table`].
     fn show(&mut self, world: &World, seen: &Seen) {
-        let (detectors, book) = self.table();
-        for detector in detectors {
-            detector.observe(world, seen, book);
-            if matches!(seen, Seen::Moved { io, .. } if detector.takes(io.object)) {
-                break;
+        let Detector { exec, framed, single_ended, half_duplex, shared_futex, stdio, book } = self;
+        // Nearly all is one of the first two: only those detectors are asked that look at them.
+        match seen {
+            Seen::Moved { io, .. } => {
+                framed.observe(world, seen, book);
+                if !framed.takes(io.object) {
+                    single_ended.observe(world, seen, book);
+                    half_duplex.observe(world, seen, book);
+                }
+            }
+            Seen::Called { .. } => {
+                exec.observe(world, seen, book);
+                half_duplex.observe(world, seen, book);
+                shared_futex.observe(world, seen, book);
+                stdio.observe(world, seen, book);
+            }
+            _ => {
+                let (detectors, book) = self.table();
+                for detector in detectors {
+                    detector.observe(world, seen, book);
+                }
             }
         }
     }

@@ -208,7 +208,7 @@ pub(super) struct SharedFutex {
 impl Detect for SharedFutex {
     fn observe(&mut self, world: &World, seen: &Seen, book: &mut Book) {
         if let Seen::Called { thread, call, .. } = *seen {
-            for io in call.more.iter().filter(|io| io.object.type_bits == TYPE_SHARED_WORD) {
+            for io in call.more().iter().filter(|io| io.object.type_bits == TYPE_SHARED_WORD) {
                 self.word_call(world, thread, call, io, book);
             }
         }

@@ -7,6 +7,8 @@
 //! of them it was for. The work then goes to the request that was answered first, and the other waited for
 //! its turn meanwhile, which is marked as modelled.
 
+use std::collections::BTreeMap;
+
 use rustc_hash::FxHashMap;
 
 use crate::ownership::claim_list::{Claim, ClaimList};
@@ -54,7 +56,8 @@ pub enum Shows {
 #[derive(Debug, Default)]
 pub struct Claims {
     threads: FxHashMap<ThreadId, ClaimList>,
-    claimants: FxHashMap<u64, Claimant>,
+    /// By id: those that come next to each other are near each other.
+    claimants: BTreeMap<u64, Claimant>,
     /// What lies in requests that are still open.
     pub inner: OfOpen,
     /// Leave out rule `claimed`: a request keeps work that another request has claimed already.

@@ -1,7 +1,7 @@
 //! Applies events to the time lines: [`World::apply`].
 
 use crate::classify::syscall::{waits, Waits};
-use crate::event::{Event, Exec, What};
+use crate::event::{Event, Exec, Named, What};
 use crate::timeline::*;
 use rpcprobe_record::{
     FAULT_KERNEL, FAULT_MAJOR, JOURNAL_CHECKPOINT, TASK_KTHREAD, TASK_THREAD, TASK_TRACED,
@@ -149,7 +149,8 @@ impl World {
                 });
                 None
             }
-            What::Channel { object, name, ends, is_anew } => {
+            What::Channel(named) => {
+                let Named { object, name, ends, is_anew } = named.as_ref();
                 let channel = self.channels.entry(*object).or_default();
                 // It is named when it is new to the kernel side, or another connection is.
                 if channel.name.replace(name.as_ref().into()).is_some() && !is_anew {
@@ -363,9 +364,11 @@ impl World {
         self.call_began(id, call.enter_ns);
         let mut call = call.clone();
         let thread = &mut self.threads[id as usize];
-        call.more = std::mem::take(&mut thread.moved).into();
+        if !thread.moved.is_empty() {
+            call.rare_mut().more = std::mem::take(&mut thread.moved).into();
+        }
         self.renumber(&mut call);
-        if let (Some(file), Some(path)) = (call.opened, &call.path) {
+        if let (Some(file), Some(path)) = (call.opened(), &call.path) {
             self.name_file(file, path.clone());
         } else if let Some(file) = call.io.and_then(|io| io.object.file()) {
             call.path = self.files.get(&file).cloned();
@@ -377,8 +380,8 @@ impl World {
             thread.polls += 1;
             thread.polled.push_back((call.enter_ns, call.exit_ns));
         }
-        let process = &mut self.processes[thread.process as usize];
         if call.unfinished && call.nr == syscall::NR_EXIT_GROUP {
+            let process = &mut self.processes[thread.process as usize];
             // The others end inside whatever they were doing; the earliest call did it.
             let this = (call.enter_ns, id);
             let former = process.group_exit.get_or_insert(this);

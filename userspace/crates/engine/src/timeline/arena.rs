@@ -83,6 +83,7 @@ impl<T> Index<usize> for Arena<T> {
     type Output = T;
 
     /// The item, or a default one if it was dropped.
+    #[inline]
     fn index(&self, number: usize) -> &T {
         let slot = self.pages[number / PAGE].get(number % PAGE);
         slot.and_then(Option::as_ref).unwrap_or(&self.nobody)
@@ -91,6 +92,7 @@ impl<T> Index<usize> for Arena<T> {
 
 impl<T: Default> IndexMut<usize> for Arena<T> {
     /// The item; one that was dropped begins anew.
+    #[inline]
     fn index_mut(&mut self, number: usize) -> &mut T {
         self.slot(number).get_or_insert_default()
     }

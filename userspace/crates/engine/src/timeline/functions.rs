@@ -40,13 +40,25 @@ impl Functions {
         last_before(&self.copies, |copy| copy.start_ns < at_ns)
     }
 
+    /// How long the copies in `[from_ns, to_ns]` took.
+    pub fn copied_ns(&self, from_ns: u64, to_ns: u64) -> u64 {
+        if self.copies.is_empty() {
+            return 0; // they are recorded on request only
+        }
+        let copies = self.copies_in(from_ns, to_ns);
+        copies.map(|copy| copy.end_ns - copy.start_ns).fold(0, u64::saturating_add)
+    }
+
     /// What was copied in `[from_ns, to_ns]`: a number of bytes.
     pub fn copied_bytes(&self, from_ns: u64, to_ns: u64) -> u64 {
+        if self.copies.is_empty() {
+            return 0;
+        }
         self.copies_in(from_ns, to_ns).map(|copy| copy.number).fold(0, u64::saturating_add)
     }
 
     /// The copies in `[from_ns, to_ns]`.
-    pub fn copies_in(&self, from_ns: u64, to_ns: u64) -> impl Iterator<Item = &Run<()>> {
+    fn copies_in(&self, from_ns: u64, to_ns: u64) -> impl Iterator<Item = &Run<()>> {
         let first = count_before(&self.copies, |copy| copy.end_ns <= from_ns);
         self.copies.range(first..).take_while(move |copy| copy.start_ns < to_ns)
     }

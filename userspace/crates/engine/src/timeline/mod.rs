@@ -315,38 +315,4 @@ impl World {
             former.gone_ns = former.gone_ns.min(self.now_ns);
         }
     }
-
-    /// Part of a process's life the thread was in at that time, by what it ran.
-    pub fn phase_at(&self, id: ThreadId, at_ns: u64) -> Option<&'static str> {
-        let thread = self.thread(id);
-        if thread.kthread {
-            return None;
-        }
-        if thread.exited_ns.is_some_and(|exited| at_ns >= exited) {
-            return Some("exit");
-        }
-        // Few calls are a phase: nearly always the last of them was over before.
-        let open = thread.open_call.filter(|open| open.enter_ns <= at_ns);
-        if at_ns < thread.phases_until_ns || open.is_some_and(|open| phase_of(open.nr).is_some()) {
-            let closed = thread.call_before(at_ns + 1).filter(|call| call.exit_ns > at_ns);
-            let nr = closed.map(|call| call.nr).or(open.map(|open| open.nr));
-            if let Some(phase) = nr.and_then(phase_of) {
-                return Some(phase);
-            }
-        }
-        let process = &self.processes[thread.process as usize];
-        let begun = count_before(&process.programs, |program| program.exec_ns <= at_ns);
-        match begun.checked_sub(1).map(|index| &process.programs[index]) {
-            // Forked and not yet exec'd: still setting up the new program.
-            None if process.parent.is_some() && !process.programs.is_empty() => Some("fork"),
-            // A child that goes on in its parent's program.
-            None => process.parent.and(Some("program")),
-            Some(program) if program.interp_base == 0 => Some("program"),
-            Some(program) => match program.loaded_ns {
-                Some(loaded_ns) if at_ns >= loaded_ns => Some("program"),
-                Some(_) => Some("dynamic linking"),
-                None => Some("program"),
-            },
-        }
-    }
 }

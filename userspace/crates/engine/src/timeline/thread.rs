@@ -142,7 +142,7 @@ pub struct Thread {
     pub(super) moved: Vec<Io>,
     /// A wake-up that found the thread still on its CPU.
     pub(super) early_wake: Option<Wake>,
-    /// When the last call ended that is a phase of its own ([`World::phase_at`]).
+    /// When the last call ended that is a phase of its own ([`Thread::phase_at`]).
     pub(super) phases_until_ns: u64,
     /// Until when it is known whether the thread was in a system call.
     pub settled_ns: u64,
@@ -162,7 +162,7 @@ pub struct Thread {
 }
 
 impl Thread {
-    /// Whether it made a call since then that is a phase of its own ([`World::phase_at`]).
+    /// Whether it made a call since then that is a phase of its own ([`Thread::phase_at`]).
     pub fn had_phase_since(&self, ns: u64) -> bool {
         self.phases_until_ns > ns
     }
@@ -175,6 +175,37 @@ impl Thread {
             || !self.calls.is_empty()
             || self.exited_ns.is_some()
             || [&self.faults, &self.softirqs, &self.hardirqs, &self.steals].into_iter().any(did)
+    }
+
+    /// Part of its process's life the thread was in at that time, by what it ran.
+    pub fn phase_at(&self, process: &Process, at_ns: u64) -> Option<&'static str> {
+        if self.kthread {
+            return None;
+        }
+        if self.exited_ns.is_some_and(|exited| at_ns >= exited) {
+            return Some("exit");
+        }
+        // Few calls are a phase: nearly always the last of them was over before.
+        let open = self.open_call.as_ref().filter(|open| open.enter_ns <= at_ns);
+        if at_ns < self.phases_until_ns || open.is_some_and(|open| phase_of(open.nr).is_some()) {
+            let closed = self.call_before(at_ns + 1).filter(|call| call.exit_ns > at_ns);
+            let nr = closed.map(|call| call.nr).or(open.map(|open| open.nr));
+            if let Some(phase) = nr.and_then(phase_of) {
+                return Some(phase);
+            }
+        }
+        match last_before(&process.programs, |program| program.exec_ns <= at_ns) {
+            // Forked and not yet exec'd: still setting up the new program.
+            None if process.parent.is_some() && !process.programs.is_empty() => Some("fork"),
+            // A child that goes on in its parent's program.
+            None => process.parent.and(Some("program")),
+            Some(program) if program.interp_base == 0 => Some("program"),
+            Some(program) => match program.loaded_ns {
+                Some(loaded_ns) if at_ns >= loaded_ns => Some("program"),
+                Some(_) => Some("dynamic linking"),
+                None => Some("program"),
+            },
+        }
     }
 
     /// The name at that time.

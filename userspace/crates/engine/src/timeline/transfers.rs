@@ -23,10 +23,10 @@ impl World {
             enter_ns: call.enter_ns,
             exit_ns: call.exit_ns,
             pending: call.ret != 0,
-            established_ns: call.accepted_of_ns.filter(|at_ns| *at_ns != 0),
+            established_ns: call.accepted_of_ns().filter(|at_ns| *at_ns != 0),
         };
         let socket = io.object.ino;
-        if call.accepted_of_ns.is_some() {
+        if call.accepted_of_ns().is_some() {
             self.accepted.insert(socket, opening);
         } else if call.nr == syscall::NR_CONNECT && [0, -EINPROGRESS].contains(&call.ret) {
             self.connected.insert(socket, opening);
@@ -40,7 +40,9 @@ impl World {
     /// Bytes of channels that are counted anew come after all that came before.
     pub(super) fn renumber(&mut self, call: &mut Call) {
         let exit_ns = call.exit_ns;
-        for io in call.more.iter_mut().chain(&mut call.io).filter(|io| io.is_transfer()) {
+        let more = call.rare.iter_mut().flat_map(|rare| &mut rare.more);
+        let all = more.chain(&mut call.io);
+        for io in all.filter(|io| io.is_transfer()) {
             if self.channels_forgotten == 0 && io.offset > 0 {
                 continue;
             }
@@ -81,16 +83,17 @@ impl World {
                     false => channel.accepted = Some(opening),
                 }
             }
+            let list = if io.is_write { &mut channel.writes } else { &mut channel.reads };
+            match count_before(list, |t| t.from <= transfer.from) {
+                at if at < list.len() => list.insert(at, transfer),
+                _ => list.push_back(transfer),
+            }
             if io.is_write && channel.first_write_ns.is_none() {
                 channel.first_write_ns = Some(begun_ns);
                 let lost_ns = self.begin_lost_ns(io.object, io.reverse, io.offset);
                 let channel = self.channels.entry(io.object).or_default();
                 channel.maybe_written_ns = Some(lost_ns.map_or(begun_ns, |ns| ns.min(begun_ns)));
             }
-            let channel = self.channels.entry(io.object).or_default();
-            let list = if io.is_write { &mut channel.writes } else { &mut channel.reads };
-            let at = count_before(list, |t| t.from <= transfer.from);
-            list.insert(at, transfer);
             self.mark(thread, call, io);
         }
     }

@@ -115,7 +115,8 @@ impl Walk<'_> {
     fn told_by_acceptor(&self, t: &Thread, accepted: &Opening, call: &Call) -> bool {
         let acceptor = self.world.thread(accepted.thread);
         let next = count_before(&acceptor.calls, |other| other.enter_ns < accepted.exit_ns);
-        let mut next = acceptor.calls.range(next..).filter(|other| other.accepted_of_ns.is_some());
+        let mut next =
+            acceptor.calls.range(next..).filter(|other| other.accepted_of_ns().is_some());
         let accepts_ns = next.next().map_or(u64::MAX, |other| other.exit_ns);
         let first = count_before(&acceptor.off, |off| off.start_ns < accepted.exit_ns);
         let waits_ns = { acceptor.off.range(first..) }
@@ -145,7 +146,7 @@ impl Walk<'_> {
         piece_start_ns: u64,
         at_ns: u64,
     ) -> Option<Step> {
-        call.accepted_of_ns?;
+        call.accepted_of_ns()?;
         let (accepted, connected) = self.openings()?;
         let connected = connected?;
         let is_it = accepted.thread == thread && accepted.enter_ns == call.enter_ns;

@@ -11,6 +11,8 @@ pub(super) struct Names {
     pub(super) texts: Texts,
     /// Of system calls on objects.
     calls: AtHand<(u16, Option<Object>, Option<Transport>)>,
+    /// Of those that are the same for all requests.
+    fixed: AtHand<&'static str>,
     /// Of threads, by where the name itself lies: that, and with their numbers.
     own: AtHand<*const u8>,
     threads: AtHand<(ThreadId, *const u8)>,
@@ -43,15 +45,27 @@ impl<K: PartialEq> AtHand<K> {
 
 impl Names {
     pub(super) fn new() -> Names {
-        let (calls, own, threads) = (AtHand::new(), AtHand::new(), AtHand::new());
-        Names { texts: Texts::new(), calls, own, threads }
+        let (calls, fixed) = (AtHand::new(), AtHand::new());
+        let (own, threads) = (AtHand::new(), AtHand::new());
+        Names { texts: Texts::new(), calls, fixed, own, threads }
     }
 
     pub(super) fn clear(&mut self) {
         self.texts.clear();
         self.calls.known.clear();
+        self.fixed.known.clear();
         self.own.known.clear();
         self.threads.known.clear();
+    }
+
+    /// A text that is the same for all requests.
+    pub(super) fn fixed(&mut self, text: &'static str) -> TextId {
+        if let Some(known) = self.fixed.get(&text) {
+            return known;
+        }
+        let id = self.texts.add(text);
+        self.fixed.put(text, id);
+        id
     }
 
     /// What a thread on a CPU did; in a call, within what function of those that are hooked themselves.

@@ -19,7 +19,7 @@ impl Walk<'_> {
             if start_ns < end_ns {
                 let packet = category == Category::WireStack;
                 let detail = match packet {
-                    true => Some(self.output.names.texts.add("receive stack")),
+                    true => Some(self.output.names.fixed("receive stack")),
                     false => of_piece,
                 };
                 self.emit(thread, start_ns, end_ns, category, detail, None, None, None, evidence);
@@ -30,7 +30,7 @@ impl Walk<'_> {
         }
         let Part { start_ns, end_ns, category, evidence } = around;
         if start_ns < end_ns {
-            let detail = Some(self.output.names.texts.add("entry and return"));
+            let detail = Some(self.output.names.fixed("entry and return"));
             self.emit(thread, start_ns, end_ns, category, detail, None, None, None, evidence);
         }
     }

@@ -10,7 +10,7 @@ impl Walk<'_> {
         thread: ThreadId,
         (from_ns, to_ns): (u64, u64),
         category: Category,
-        detail: &str,
+        detail: &'static str,
         rule: Rule,
     ) {
         let from_ns = from_ns.max(self.goal.start_ns);
@@ -35,8 +35,8 @@ impl Walk<'_> {
             }
             _ => Evidence::Measured,
         };
-        let texts = &mut self.output.names.texts;
-        let (detail, cause) = (Some(texts.add(detail)), Some(texts.add(&cause)));
+        let names = &mut self.output.names;
+        let (detail, cause) = (Some(names.fixed(detail)), Some(names.texts.add(&cause)));
         self.output.wait_rule = Some(rule);
         self.emit(thread, from_ns, to_ns, category, detail, cause, None, None, evidence);
     }

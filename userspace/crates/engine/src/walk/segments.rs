@@ -23,17 +23,31 @@ pub struct Walked {
     pub begin: Option<Begin>,
 }
 
-impl Walk<'_> {
+/// The thread of segments that follow each other, looked up once for all of them.
+struct Whose<'w> {
+    id: ThreadId,
+    thread: &'w Thread,
+    process: &'w Process,
+    side: Side,
+    /// Its last name, and since when it has that.
+    name: Option<(u64, TextId)>,
+}
+
+impl<'w> Walk<'w> {
     /// What was found, in order of time, and the thread of each.
     pub(super) fn into_segments(mut self) -> (Segments, Vec<Worker>) {
         let world = self.world;
         let raws = std::mem::take(&mut self.output.out);
         let mut segments: Vec<Told> = Vec::with_capacity(raws.len());
         let mut workers: Vec<Worker> = Vec::with_capacity(raws.len());
+        let mut whose = self.whose(self.goal.client);
         for raw in raws.iter().rev() {
-            let (thread, by_marks) = (raw.thread, raw.by_marks);
-            let worker = Worker { thread, serves: raw.serves, by_marks };
-            let segment = self.name(raw);
+            if raw.thread != whose.id {
+                whose = self.whose(raw.thread);
+            }
+            let Raw { thread, serves, by_marks, .. } = *raw;
+            let worker = Worker { thread, serves, by_marks };
+            let segment = self.name(raw, &whose);
             match segments.last_mut().zip(workers.last_mut()) {
                 Some((last, by)) if joins(last, &segment) => {
                     last.duration_ns += segment.duration_ns;
@@ -122,9 +136,9 @@ impl Walk<'_> {
         }
     }
 
-    fn name(&mut self, raw: &Raw) -> Told {
-        let thread = self.world.thread(raw.thread);
-        let process = self.world.process_of(raw.thread);
+    fn whose(&mut self, id: ThreadId) -> Whose<'w> {
+        let thread = self.world.thread(id);
+        let process = &self.world.processes[thread.process as usize];
         let side = if thread.kthread {
             Side::Kernel
         } else if Some(thread.process) == self.goal.server_process {
@@ -135,6 +149,14 @@ impl Walk<'_> {
         } else {
             Side::Middle
         };
+        let named = thread.names.back().map(|(since_ns, _)| *since_ns);
+        let name = named.map(|since_ns| (since_ns, self.output.names.of_thread(thread, since_ns)));
+        Whose { id, thread, process, side, name }
+    }
+
+    fn name(&mut self, raw: &Raw, whose: &Whose) -> Told {
+        let &Whose { thread, process, side, name, .. } = whose;
+        let name = name.filter(|(since_ns, _)| raw.start_ns >= *since_ns);
         let by =
             raw.by.map(|by| self.output.names.with_number(by, self.world.thread(by), raw.end_ns));
         Told {
@@ -144,11 +166,14 @@ impl Walk<'_> {
             side,
             pid: process.tgid,
             tid: thread.tid,
-            comm: self.output.names.of_thread(thread, raw.start_ns),
+            comm: match name {
+                Some((_, name)) => name,
+                None => self.output.names.of_thread(thread, raw.start_ns),
+            },
             cpu: raw.cpu,
             phase: match self.goal.handed {
                 Some((_, had_ns)) if raw.start_ns >= had_ns => Some(HAND_OVER),
-                _ => self.world.phase_at(raw.thread, raw.start_ns),
+                _ => thread.phase_at(process, raw.start_ns),
             },
             detail: raw.detail,
             cause: raw.cause,

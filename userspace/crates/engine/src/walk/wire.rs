@@ -105,7 +105,7 @@ impl Walk<'_> {
         let received_ns = received_ns.clamp(from_ns, to_ns);
         let held = self.world.channels.get(&object).and_then(|channel| {
             let write = Channel::find(&channel.writes, last)?;
-            let unsent_from = write.to.saturating_sub(write.unsent.bytes);
+            let unsent_from = write.to.saturating_sub(write.unsent.bytes());
             write.unsent.reason().filter(|_| unsent_from <= last)
         });
         let under_way = held.unwrap_or("sent, not yet delivered");

@@ -163,7 +163,7 @@ mod tests {
                 unsent: SendLimit::default(),
             };
             let call = Call { io: Some(io), ..Call::new(NR_WRITE, (52, 55), 8) };
-            at(55, 1, What::Call { tid: 11, call: Box::new(call) });
+            at(55, 1, What::Call { tid: 11, call });
         }
         at(60, 1, switch(11, 0, futex(58)));
         at(85, 1, switch(0, 11, None));

@@ -70,7 +70,7 @@ impl Story {
             io: Some(io),
             ..Call::new(if is_write { SENDTO } else { RECVFROM }, (span.0, span.1), io.bytes as i64)
         };
-        self.events.push(event(span.1, What::Call { tid, call: Box::new(call) }));
+        self.events.push(event(span.1, What::Call { tid, call }));
     }
 
     fn unit(&mut self, ts_ns: u64, on: u64, bytes: (u64, u64), id: u32, kind: u8, flags: u8) {

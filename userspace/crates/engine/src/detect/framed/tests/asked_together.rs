@@ -15,7 +15,7 @@ fn story() -> Vec<Event> {
     s.moved(CLIENT, ASKS, (0, heads), (1000, 1100));
     for call in 0..40 {
         let span = (1110 + 20 * call, 1120 + 20 * call);
-        let call = Box::new(Call::new(PREAD, span, 1));
+        let call = Call::new(PREAD, span, 1);
         s.events.push(event(span.1, What::Call { tid: CLIENT, call }));
     }
     s.moved(CLIENT, ASKS, (heads, heads + STREAMS * BODY), (2000, 2100));
