@@ -53,6 +53,10 @@ impl Detect for Framed {
 
     /// What the process has open will not be answered, unless records are late.
     fn exit(&mut self, world: &World, process: ProcessId, _at_ns: u64, _book: &mut Book) {
+        // Most processes that exit, of the whole machine, are no end of any connection.
+        if !world.processes[process as usize].has_connections {
+            return;
+        }
         for (number, connection) in &mut self.connections {
             if connection.exit(world, process) {
                 connection.stir(*number, &mut self.restless);

@@ -124,6 +124,8 @@ impl World {
     /// Adds a mark: the thread has moved bytes on a connection.
     pub(crate) fn mark(&mut self, thread: ThreadId, call: &Call, io: &Io) {
         let Some(reverse) = io.reverse else { return };
+        let process = self.threads[thread as usize].process;
+        self.processes[process as usize].has_connections = true;
         let carries_answers = service_start::carries_answers(self, io.object, reverse);
         let kind = match (io.is_write, carries_answers) {
             (true, true) => MarkKind::Answers,
@@ -153,7 +155,6 @@ impl World {
         let (of, sure) = (of.map(|(question, _)| question), of.is_none_or(|(_, sure)| sure));
         if kind == MarkKind::Answers && self.threads[thread as usize].marks.takes {
             let reader = of.and_then(|of| self.read_of(&of)).map(|read| read.thread);
-            let process = self.threads[thread as usize].process;
             self.processes[process as usize].shares_work |= reader.is_some_and(|id| id != thread);
         }
         if let Some(of) = of.filter(|_| matches!(kind, MarkKind::Asks | MarkKind::Hears)) {

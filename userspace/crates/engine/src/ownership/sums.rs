@@ -3,6 +3,7 @@
 
 use crate::classify::on_cpu;
 use crate::ownership::totals::{AllTotals, Nanoseconds, STRETCHES};
+use crate::timeline::gallop::count_before;
 use crate::timeline::{Thread, ThreadId, Why};
 use rpcprobe_model::Category;
 
@@ -97,6 +98,13 @@ pub fn stretch_before(thread: &Thread, at_ns: u64, from_ns: u64) -> (u64, Doing)
     (if start_ns < at_ns { start_ns.max(from_ns) } else { from_ns }, doing)
 }
 
+/// Whether a thread made so many calls in `[from_ns, to_ns)` that there are too many stretches to add up.
+fn has_many_calls(thread: &Thread, from_ns: u64, to_ns: u64) -> bool {
+    let before = count_before(&thread.calls, |call| call.enter_ns < to_ns);
+    let first = before.checked_sub(STRETCHES).and_then(|first| thread.calls.get(first));
+    first.is_some_and(|call| call.enter_ns >= from_ns)
+}
+
 /// The same without sums, by adding up each interval; `None` if there are more than `most`.
 fn summed(thread: &Thread, from_ns: u64, to_ns: u64, most: usize) -> Option<Spent> {
     let mut spent = Spent::default();
@@ -119,7 +127,8 @@ pub struct Sums(AllTotals<KINDS>);
 impl Sums {
     /// What the thread did in `[from_ns, to_ns)`, all of which has to be known by now.
     pub fn spent(&self, id: ThreadId, thread: &Thread, from_ns: u64, to_ns: u64) -> Spent {
-        if let Some(spent) = summed(thread, from_ns, to_ns, STRETCHES) {
+        let few = !has_many_calls(thread, from_ns, to_ns);
+        if let Some(spent) = few.then(|| summed(thread, from_ns, to_ns, STRETCHES)).flatten() {
             return spent; // sooner than a subtraction
         }
         let before = |at_ns: u64, from_ns: u64| {

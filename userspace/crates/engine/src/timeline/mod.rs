@@ -92,6 +92,8 @@ pub struct Process {
     pub futexes: Futexes,
     /// A thread that takes questions in has answered one that another had taken in: its threads take work from each other.
     pub shares_work: bool,
+    /// One of its threads has moved bytes of a connection.
+    pub has_connections: bool,
 }
 
 /// What a jbd2 thread has been doing.

@@ -13,6 +13,7 @@
 //! Of a client's thread only this is known: a call that moves others' messages is theirs.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use crate::ownership::marks::{batch_begin, is_rest, rested_ns, Mark, MarkKind, Question};
 use crate::walk::*;
@@ -234,13 +235,10 @@ impl Walk<'_> {
                 let (answers, ours) = self.one_call(marks, last + 1);
                 let given: Vec<&Mark> = same_call(marks, last + 1).collect();
                 let last_only = given.len() == 1 && gives.of == Some(before.moved);
-                if last_only && !answers_more(t, (begin, last)) {
+                if last_only && !self.answers_more(t, (begin, last)) {
                     return sure(ours || self.of_goal(before), self.messages(before));
                 }
-                let among = |mark: &&&Mark| {
-                    let taken = marks.range(begin..=last);
-                    { taken }.any(|taken| mark.of == Some(taken.moved))
-                };
+                let among = |mark: &&&Mark| self.is_among(marks, begin..last + 1, mark.of);
                 let others = given.iter().filter(|mark| !among(mark)).count();
                 let count = number(taken).max(answers).saturating_add(number(others));
                 let taken_together = marks[own].kind == MarkKind::Takes && own >= begin;
@@ -309,18 +307,36 @@ impl Walk<'_> {
             MarkKind::Asks | MarkKind::Hears => is(&mark.moved) || mark.of.as_ref().is_some_and(is),
         }
     }
-}
 
-/// Whether a thread that took in the questions of marks `begin..=last`, and answered one next, answered another of them after that,
-/// with nothing else taken or asked in between, and no rest.
-fn answers_more(t: &Thread, (begin, last): (usize, usize)) -> bool {
-    let marks = &t.marks.list;
-    let (Some(first), Some(next)) = (marks.get(last + 1), marks.get(last + 2)) else {
-        return false;
-    };
-    next.kind == MarkKind::Answers
-        && marks.range(begin..last).any(|taken| next.of == Some(taken.moved))
-        && rested_ns(t, first.exit_ns, next.enter_ns).is_none()
+    /// Whether a thread that took in the questions of marks `begin..=last`, and answered one next, answered another of them after that,
+    /// with nothing else taken or asked in between, and no rest.
+    fn answers_more(&self, t: &Thread, (begin, last): (usize, usize)) -> bool {
+        let marks = &t.marks.list;
+        let (Some(first), Some(next)) = (marks.get(last + 1), marks.get(last + 2)) else {
+            return false;
+        };
+        next.kind == MarkKind::Answers
+            && self.is_among(marks, begin..last, next.of)
+            && rested_ns(t, first.exit_ns, next.enter_ns).is_none()
+    }
+
+    /// Whether one of those marks took in that question. There may be as many marks as connections, so it is looked up by the
+    /// call that read it.
+    fn is_among(
+        &self,
+        marks: &VecDeque<Mark>,
+        among: Range<usize>,
+        question: Option<Question>,
+    ) -> bool {
+        let read = question.and_then(|question| self.world.read_of(&question));
+        read.is_some_and(|read| {
+            let first = count_before(marks, |mark| mark.enter_ns < read.enter_ns);
+            let of_call = marks.range(first.clamp(among.start, among.end)..among.end);
+            { of_call }
+                .take_while(|mark| mark.enter_ns == read.enter_ns)
+                .any(|mark| Some(mark.moved) == question)
+        })
+    }
 }
 
 /// The marks of one call, from that one on.
