@@ -133,10 +133,12 @@ impl Walk<'_> {
         if !self.applies(Rule::Asked) || !self.has_asked() {
             return None;
         }
-        let InCall::Closed(call) = classify::on_cpu::call_at(self.world.thread(thread), at_ns)
-        else {
+        let t = self.world.thread(thread);
+        let InCall::Closed(call) = classify::on_cpu::call_at(t, at_ns) else { return None };
+        let mut moved = t.marks.of_call(call.enter_ns);
+        if !moved.any(|mark| mark.kind == MarkKind::Hears) {
             return None;
-        };
+        }
         let last = self.world.last_unless_rested(thread, call.enter_ns);
         if last.is_some_and(|(_, mark)| self.of_goal(mark)) {
             return None;
@@ -158,7 +160,8 @@ impl Walk<'_> {
         let process = |id: ThreadId| self.world.thread(id).process;
         let io = call.transfers().find(|io| !io.is_write && io.reverse.is_some())?;
         let (answers, object) = (self.world.channels.get(&io.object)?, io.reverse?);
-        let questions = self.world.channels.get(&object)?;
+        // Where messages are told, all are found as they are answered.
+        let questions = self.world.channels.get(&object).filter(|known| known.heads.is_empty())?;
         let read = Channel::find(&answers.reads, io.offset).filter(|_| answers.is_written)?;
         let heard =
             { marks_of(read) }.find(|mark| mark.kind == MarkKind::Hears && self.of_goal(mark))?;
