@@ -35,6 +35,7 @@ impl Engine {
     /// again.)
     pub(crate) fn settled(&mut self, found: &Found, walked: Walked) -> Result<Segments, NotYet> {
         let claimant = found.claimant();
+        let through_child = walked.through_child;
         let segments = match walked.begin {
             Some(Begin::Known(known)) => match self.after_known(claimant, walked, known) {
                 Some(segments) => segments,
@@ -56,7 +57,7 @@ impl Engine {
         };
         let segments = self.few(&claimant, segments);
         let of = (&found.goal, found.request.complete);
-        let alike = !self.children.any_of(found.request.request_id);
+        let alike = !through_child && !self.children.any_of(found.request.request_id);
         let kept_by = self.claims.kept_by().filter(|_| alike);
         self.told_again.keep(of, &segments, kept_by);
         Ok(segments)

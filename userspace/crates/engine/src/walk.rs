@@ -147,9 +147,10 @@ pub fn walk(
 ) -> Result<Walked, NotYet> {
     let mut walk = Walk::new(world, goal, settings, astray, asking, of);
     walk.run()?;
-    let (steps, begin) = (walk.attempts.steps, walk.begin());
+    let Attempts { steps, through_child, .. } = walk.attempts;
+    let begin = walk.begin();
     let (segments, workers) = walk.into_segments();
-    Ok(Walked { segments, workers, steps, begin })
+    Ok(Walked { segments, workers, steps, begin, through_child })
 }
 
 /// Whether two neighbours differ in nothing but time.
@@ -227,7 +228,7 @@ impl<'w> Walk<'w> {
     /// without a wake-up.
     fn run_without_a_trace(&mut self) -> Result<(), NotYet> {
         self.attempts.refused.clear();
-        self.attempts.steps = 0;
+        self.attempts.steps_before += std::mem::take(&mut self.attempts.steps);
         let alone = self.must_come_in();
         let server = self.goal.server_process;
         let server = server.filter(|&id| alone || id != self.goal.client_process);

@@ -127,8 +127,10 @@ impl<'t> Judge<'t> {
                     opened.established_ns.is_some_and(|ns| ns <= at_ns)
                         && opened.accepted_ns.is_none_or(|ns| at_ns < ns)
                 };
-                // That of the request, or of one that was made for it.
-                if facts.family(self.req).any(|req| waits(&facts.opened[facts.reqs[req].conn])) {
+                // That of the request; or of one that was made for it, at the server of that.
+                let is_there = |req: ReqNo| req == self.req || self.is_of_server(task, req);
+                let mut family = facts.family(self.req).filter(|req| is_there(*req));
+                if family.any(|req| waits(&facts.opened[facts.reqs[req].conn])) {
                     Ok(true)
                 } else {
                     Err("no connection waits".into())
@@ -304,7 +306,11 @@ impl<'t> Judge<'t> {
     }
 
     fn serves(&self, task: TaskNo) -> bool {
-        self.trace.truth.tasks[task].tgid == self.trace.facts.reqs[self.req].server_tgid
+        self.is_of_server(task, self.req)
+    }
+
+    fn is_of_server(&self, task: TaskNo, req: ReqNo) -> bool {
+        self.trace.truth.tasks[task].tgid == self.trace.facts.reqs[req].server_tgid
     }
 
     fn had(&self, task: TaskNo, at_ns: u64) -> bool {

@@ -57,7 +57,8 @@ impl Found {
         world.for_whose_sake([asked, heard], question, sure);
     }
 
-    /// The request that its server served as it asked it, if it was answered before that one was; and whether that is sure.
+    /// The request that it was made for, if that is one that was served, and whether that is sure; `None`, too, if this one was
+    /// answered later.
     pub(crate) fn served_parent(&self) -> Option<(u64, bool)> {
         let (_, sure) = self.made_for.sake.filter(|_| !self.request.detached)?;
         Some((self.request.parent_request_id?, sure))

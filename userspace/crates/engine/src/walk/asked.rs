@@ -1,11 +1,13 @@
-//! Rule `asked`: the way through what was asked for the sake of a request is that of the request which that is.
+//! Rule `asked`: where a request waited for another one that was made for it (a child), the way is the child's own.
 //!
 //! An event loop asks another server for one request and turns to others until the answer comes. What the first
-//! request waits for meanwhile is that answer, not the loop, and how it came to be is told by the way back of what
-//! was asked. A thread that went on with the request alone after it had asked, or slept in the read of the answer, tells
-//! by itself what the request waited for.
+//! request waits for meanwhile is that answer, not the loop, and the child's walk explains how it came. A thread that went on
+//! with the request alone after it had asked, or slept in the read of the answer, needs no such rule: the ordinary steps
+//! lead there.
 
-use crate::ownership::marks::MarkKind;
+use std::cmp::Reverse;
+
+use crate::ownership::marks::{Mark, MarkKind};
 use crate::walk::*;
 
 /// A request that was made for another one.
@@ -13,7 +15,7 @@ use crate::walk::*;
 struct Child {
     id: u64,
     goal: Goal,
-    /// It is sure that it was made for that.
+    /// It is certain which request it was made for.
     sure: bool,
 }
 
@@ -28,9 +30,12 @@ impl Children {
         self.0.entry(parent).or_default().push(Child { id, goal, sure });
     }
 
-    /// Forgets those of requests that are over.
+    /// Forgets those that ended before.
     pub(crate) fn forget_before(&mut self, horizon_ns: u64) {
-        self.0.retain(|_, children| children.iter().any(|child| child.goal.end_ns >= horizon_ns));
+        self.0.retain(|_, children| {
+            children.retain(|child| child.goal.end_ns >= horizon_ns);
+            !children.is_empty()
+        });
     }
 
     /// Whether any was made for the request.
@@ -44,6 +49,8 @@ struct Heard<'w> {
     thread: ThreadId,
     enter_ns: u64,
     exit_ns: u64,
+    /// Number of the byte after it.
+    to: u64,
     child: &'w Child,
 }
 
@@ -68,12 +75,14 @@ impl<'w> Made<'w> {
                         thread: read.thread,
                         enter_ns: read.enter_ns,
                         exit_ns: read.exit_ns,
+                        to: answer.to,
                         child,
                     }));
                 }
             }
         }
-        heard.sort_unstable_by_key(|heard| (heard.thread, heard.exit_ns));
+        // Of answers read by one call the last is the one that was waited for.
+        heard.sort_unstable_by_key(|heard| (heard.thread, heard.exit_ns, Reverse(heard.to)));
         Made { all, heard }
     }
 
@@ -85,10 +94,10 @@ impl<'w> Made<'w> {
     }
 }
 
-/// The number of what has not been found: none has it.
+/// The id of a child that is not found yet: those of requests begin at 1.
 const NOT_FOUND: u64 = 0;
 
-/// A request through which the way leads.
+/// A child through which the way leads.
 struct Through {
     id: u64,
     goal: Goal,
@@ -96,7 +105,8 @@ struct Through {
 }
 
 impl Walk<'_> {
-    /// Step back from the call in which a thread heard of what was asked for the request to where that was asked.
+    /// Step back from the call in which a thread read a child's answer to where the child was asked. `None`: the ordinary steps
+    /// lead on.
     pub(super) fn through_child(
         &mut self,
         thread: ThreadId,
@@ -105,6 +115,11 @@ impl Walk<'_> {
         let Some(through) = self.through(thread, at_ns) else { return Ok(None) };
         let Through { id, goal, sure } = through;
         let asked_ns = goal.start_ns;
+        let asked = goal.messages.first().and_then(|asked| {
+            let channel = self.world.channels.get(&asked.object)?;
+            Channel::find(&channel.writes, asked.from)
+        });
+        let Some(asker) = asked.map(|write| write.thread) else { return Ok(None) };
         if asked_ns <= self.goal.start_ns || asked_ns >= at_ns {
             return Ok(None);
         }
@@ -115,20 +130,23 @@ impl Walk<'_> {
         let mut way =
             Walk::new(self.world, &goal, settings, &mut astray, None, (self.made.all, id));
         way.run()?;
-        self.attempts.steps += way.attempts.steps;
+        self.attempts.steps += way.attempts.steps + way.attempts.steps_before;
         let (raws, texts) = (way.output.out, way.output.names.texts);
-        let asker = raws.last().map_or(thread, |raw| raw.thread);
+        if raws.iter().any(|raw| raw.rule == Rule::Lost) {
+            return Ok(None);
+        }
         for raw in raws {
             self.adopt(raw, &texts, sure);
         }
+        self.attempts.through_child = true;
         self.note_more();
         self.trail = Trail::default();
         self.output.rule = Rule::Asked;
         Ok(Some(Step::Joined(asker, asked_ns)))
     }
 
-    /// The request of which the thread heard just before that time, if it had turned to others, or rested, since it last did
-    /// anything for the one that is walked.
+    /// The child whose answer the thread read just before that time, if the thread had turned to others, or rested, since it last
+    /// did anything for the request that is walked.
     fn through(&self, thread: ThreadId, at_ns: u64) -> Option<Through> {
         if !self.applies(Rule::Asked) || !self.has_asked() {
             return None;
@@ -151,27 +169,30 @@ impl Walk<'_> {
         }
     }
 
-    /// The same of one that is not found yet, as nothing was asked on its connection since: by the marks of those who asked and
-    /// heard. Its question is all that was written before this read and after the last one before that.
+    /// The same of a child that is not found yet (without known framing a request is found when the next one is asked on its
+    /// connection): by the marks of the threads that asked and heard. Its question is all that was written since the read before.
     fn not_yet_found(&self, thread: ThreadId, call: &Call) -> Option<Through> {
         let marks_of = |transfer: &Transfer| {
             self.world.thread(transfer.thread).marks.of_call(transfer.enter_ns)
         };
         let process = |id: ThreadId| self.world.thread(id).process;
+        let asked = self.goal.messages.first()?;
+        let is_for_it = |mark: &&Mark, kind: MarkKind| {
+            let of = mark.of.filter(|of| of.object == asked.object && mark.kind == kind);
+            of.is_some_and(|of| asked.from < of.to && of.from < asked.to)
+        };
         let io = call.transfers().find(|io| !io.is_write && io.reverse.is_some())?;
         let (answers, object) = (self.world.channels.get(&io.object)?, io.reverse?);
-        // Where messages are told, all are found as they are answered.
+        // With known framing, every request is found when it is answered.
         let questions = self.world.channels.get(&object).filter(|known| known.heads.is_empty())?;
         let read = Channel::find(&answers.reads, io.offset).filter(|_| answers.is_written)?;
-        let heard =
-            { marks_of(read) }.find(|mark| mark.kind == MarkKind::Hears && self.of_goal(mark))?;
+        let heard = { marks_of(read) }.find(|mark| is_for_it(mark, MarkKind::Hears))?;
         let last = last_before(&questions.writes, |write| write.enter_ns < call.enter_ns)?;
         let before = last_before(&answers.reads, |read| read.exit_ns <= last.enter_ns);
         let since_ns = before.map_or(0, |before| before.exit_ns);
         let first = count_before(&questions.writes, |write| write.enter_ns < since_ns);
         let first = questions.writes.get(first)?;
-        let asked =
-            { marks_of(first) }.find(|mark| mark.kind == MarkKind::Asks && self.of_goal(mark))?;
+        let asks = { marks_of(first) }.find(|mark| is_for_it(mark, MarkKind::Asks))?;
         let server = Channel::find(&questions.reads, first.from)?.thread;
         let mut goal = Goal::new(first.enter_ns, read.exit_ns, (thread, process(thread)));
         goal.server_process = Some(process(server));
@@ -180,7 +201,7 @@ impl Walk<'_> {
             Message { object, from: first.from, to: last.to },
             Message { object: io.object, from, to: read.to },
         ];
-        Some(Through { id: NOT_FOUND, goal, sure: heard.sure && asked.sure })
+        Some(Through { id: NOT_FOUND, goal, sure: heard.sure && asks.sure })
     }
 
     /// Takes over a segment of a child's way.
@@ -190,6 +211,8 @@ impl Walk<'_> {
         let (detail, cause) = (raw.detail.map(&mut same), raw.cause.map(&mut same));
         let rule = if raw.rule == Rule::End { Rule::Asked } else { raw.rule };
         let evidence = if sure { raw.evidence } else { Evidence::Modelled };
-        self.output.out.push(Raw { detail, cause, rule, evidence, ..raw });
+        let process = self.world.thread(raw.thread).process;
+        let serves = raw.serves || Some(process) == self.goal.server_process;
+        self.output.out.push(Raw { detail, cause, rule, evidence, serves, ..raw });
     }
 }

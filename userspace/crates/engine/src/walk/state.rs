@@ -114,6 +114,10 @@ impl Search {
 /// What is known from ways back that did not come out in the client.
 pub(super) struct Attempts {
     pub(super) steps: usize,
+    /// Those of passes before the steps were counted anew.
+    pub(super) steps_before: usize,
+    /// The way of a child was taken over.
+    pub(super) through_child: bool,
     /// Of these, through what threads did that is not known to be for the request.
     pub(super) astray: usize,
     /// Wake-ups that must not be followed.
@@ -131,6 +135,8 @@ impl Default for Attempts {
     fn default() -> Attempts {
         Attempts {
             steps: 0,
+            steps_before: 0,
+            through_child: false,
             astray: 0,
             refused: FxHashSet::default(),
             strict: true,
