@@ -14,7 +14,7 @@ likely, and how many of these name the wrong one; how many name none. Last, requ
 
 Needs root and what the front ends are written in; what is missing is skipped. Usage: run.py [--connections 1,4,32,256]
 [--requests N] [--levels 1] [FRONT ...]; rpcprobe from $RPCPROBE or PATH. Exit status: 1 if a request was not found or a sure
-parent is wrong, or more than 1 % of the likely ones of a front end, else 0.
+parent is wrong, or more than 1 % of the likely ones in a row, else 0.
 """
 
 import argparse

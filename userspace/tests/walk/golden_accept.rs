@@ -7,22 +7,32 @@ use rpcprobe::records::{WAKING_IN_SYSCALL, WAKING_SOFTIRQ};
 use super::connection::Connection;
 use super::story::*;
 
-#[test]
-fn a_connection_of_its_own_that_waits_to_be_accepted() {
+/// Client and server have a CPU each.
+fn begun() -> (Story, Connection) {
     let mut s = Story::new();
-    let c = Connection::new(TYPE_TCP);
     s.switch(10, 0, IDLE, 10, RUNNABLE);
     s.switch(20, 1, IDLE, 20, RUNNABLE);
+    (s, Connection::new(TYPE_TCP))
+}
+
+/// The server answers at 160, and the client, which has waited in a read since then, has the answer at 175.
+fn answered(s: &mut Story, c: &Connection, since_ns: u64) {
+    s.wake(165, 1, 20, 10, WAKING_SOFTIRQ | WAKING_IN_SYSCALL);
+    c.answers(s, 1, 20, (0, 4), (160, 170));
+    s.switch(168, 0, IDLE, 10, RUNNABLE);
+    c.gets(s, 10, (0, 4), (since_ns, 175));
+}
+
+#[test]
+fn a_connection_of_its_own_that_waits_to_be_accepted() {
+    let (mut s, c) = begun();
     // The server is busy until 140; its end of the connection has been there since 107.
     s.opened(0, 10, 5, (100, 110), None);
     c.asks_through(&mut s, 5, 10, (0, 4), (112, 120));
     s.sleep_in(123, 0, (10, IDLE), (RECVFROM, 122), c.sockets[0]);
     s.opened(1, 20, 6, (140, 144), Some(107));
     c.hears_through(&mut s, 6, 20, (0, 4), (146, 150));
-    s.wake(165, 1, 20, 10, WAKING_SOFTIRQ | WAKING_IN_SYSCALL);
-    c.answers(&mut s, 1, 20, (0, 4), (160, 170));
-    s.switch(168, 0, IDLE, 10, RUNNABLE);
-    c.gets(&mut s, 10, (0, 4), (122, 175));
+    answered(&mut s, &c, 122);
     s.closed(0, 10, 5, (178, 185));
     let answer = "
         100-107 client kernel.tcp
@@ -42,10 +52,7 @@ fn a_connection_of_its_own_that_waits_to_be_accepted() {
 
 #[test]
 fn a_server_asleep_in_accept_is_woken_by_the_connection() {
-    let mut s = Story::new();
-    let c = Connection::new(TYPE_TCP);
-    s.switch(10, 0, IDLE, 10, RUNNABLE);
-    s.switch(20, 1, IDLE, 20, RUNNABLE);
+    let (mut s, c) = begun();
     s.sleep_in(45, 1, (20, IDLE), (ACCEPT, 40), socket(9, TYPE_TCP));
     s.wake(107, 0, 10, 20, WAKING_SOFTIRQ | WAKING_IN_SYSCALL);
     s.opened(0, 10, 5, (100, 110), None);
@@ -54,10 +61,7 @@ fn a_server_asleep_in_accept_is_woken_by_the_connection() {
     s.sleep_in(119, 0, (10, IDLE), (RECVFROM, 118), c.sockets[0]);
     s.opened(1, 20, 6, (40, 120), Some(106));
     c.hears_through(&mut s, 6, 20, (0, 4), (122, 130));
-    s.wake(165, 1, 20, 10, WAKING_SOFTIRQ | WAKING_IN_SYSCALL);
-    c.answers(&mut s, 1, 20, (0, 4), (160, 170));
-    s.switch(168, 0, IDLE, 10, RUNNABLE);
-    c.gets(&mut s, 10, (0, 4), (118, 175));
+    answered(&mut s, &c, 118);
     s.closed(0, 10, 5, (178, 185));
     let answer = "
         100-107 client kernel.tcp
@@ -129,19 +133,13 @@ fn a_server_asleep_in_accept_is_woken_by_another_connection() {
 /// It comes to be while the server is on its way into accept(), on another CPU.
 #[test]
 fn a_connection_that_comes_while_the_server_asks_for_one() {
-    let mut s = Story::new();
-    let c = Connection::new(TYPE_TCP);
-    s.switch(10, 0, IDLE, 10, RUNNABLE);
-    s.switch(20, 1, IDLE, 20, RUNNABLE);
+    let (mut s, c) = begun();
     s.opened(0, 10, 5, (100, 110), None);
     c.asks_through(&mut s, 5, 10, (0, 4), (112, 114));
     s.sleep_in(119, 0, (10, IDLE), (RECVFROM, 118), c.sockets[0]);
     s.opened(1, 20, 6, (90, 120), Some(106));
     c.hears_through(&mut s, 6, 20, (0, 4), (122, 130));
-    s.wake(165, 1, 20, 10, WAKING_SOFTIRQ | WAKING_IN_SYSCALL);
-    c.answers(&mut s, 1, 20, (0, 4), (160, 170));
-    s.switch(168, 0, IDLE, 10, RUNNABLE);
-    c.gets(&mut s, 10, (0, 4), (118, 175));
+    answered(&mut s, &c, 118);
     s.closed(0, 10, 5, (178, 185));
     let answer = "
         100-106 client kernel.tcp

@@ -293,7 +293,7 @@ impl Engine {
         found: Found,
         sink: &mut impl FnMut(Request, Segments) -> Result<()>,
     ) -> Result<()> {
-        if !self.settings.alone && !self.children.any_of(found.request.request_id) {
+        if !self.settings.alone && !self.world.has_asked(&found.goal) {
             let of = (&found.goal, found.request.complete);
             let again = self.told_again.of(&self.world, &mut self.claims, of, found.claimant());
             if let Some(segments) = again {

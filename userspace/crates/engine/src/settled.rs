@@ -22,7 +22,7 @@ impl Engine {
         let with_others = with_others
             && !(settings.alone || settings.every_piece)
             && found.request.complete
-            && !self.children.any_of(found.request.request_id)
+            && !self.world.has_asked(&found.goal)
             && !found.request.kind.is_fallback();
         let asking = with_others.then_some(&self.asking);
         let (children, astray) = ((&self.children, found.request.request_id), &mut self.astray);
@@ -35,7 +35,6 @@ impl Engine {
     /// again.)
     pub(crate) fn settled(&mut self, found: &Found, walked: Walked) -> Result<Segments, NotYet> {
         let claimant = found.claimant();
-        let through_child = walked.through_child;
         let segments = match walked.begin {
             Some(Begin::Known(known)) => match self.after_known(claimant, walked, known) {
                 Some(segments) => segments,
@@ -57,8 +56,8 @@ impl Engine {
         };
         let segments = self.few(&claimant, segments);
         let of = (&found.goal, found.request.complete);
-        let alike = !through_child && !self.children.any_of(found.request.request_id);
-        let kept_by = self.claims.kept_by().filter(|_| alike);
+        // A way that leads through what was asked for it is no other's.
+        let kept_by = self.claims.kept_by().filter(|_| !self.world.has_asked(&found.goal));
         self.told_again.keep(of, &segments, kept_by);
         Ok(segments)
     }

@@ -147,10 +147,9 @@ pub fn walk(
 ) -> Result<Walked, NotYet> {
     let mut walk = Walk::new(world, goal, settings, astray, asking, of);
     walk.run()?;
-    let Attempts { steps, through_child, .. } = walk.attempts;
-    let begin = walk.begin();
+    let (steps, begin) = (walk.attempts.steps, walk.begin());
     let (segments, workers) = walk.into_segments();
-    Ok(Walked { segments, workers, steps, begin, through_child })
+    Ok(Walked { segments, workers, steps, begin })
 }
 
 /// Whether two neighbours differ in nothing but time.

@@ -242,9 +242,12 @@ pub fn sends_signal(nr: u16) -> bool {
     )
 }
 
-/// Calls that hand over pages instead of copying what is in them: sendfile, splice, tee, vmsplice.
+/// Calls that hand over pages instead of copying what is in them.
 pub fn moves_pages(nr: u16) -> bool {
-    matches!(nr, 40 | 275 | 276 | 278)
+    use syscalls::x86_64::Sysno as S;
+    const CALLS: [u16; 4] =
+        [S::sendfile as u16, S::splice as u16, S::tee as u16, S::vmsplice as u16];
+    CALLS.contains(&nr)
 }
 
 /// Calls that make or use a ring of requests that the kernel carries out by itself.

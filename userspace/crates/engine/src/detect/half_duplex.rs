@@ -73,6 +73,12 @@ impl Detect for HalfDuplex {
         }
     }
 
+    fn settle(&mut self, world: &World, book: &mut Book) {
+        if !self.unsettled.is_empty() {
+            self.decide(world, false, book);
+        }
+    }
+
     fn horizon_ns(&self, _recent: Recent, _book: &Book) -> Option<u64> {
         self.turns.values().chain(&self.unsettled).map(Turn::since_ns).min()
     }
@@ -98,13 +104,6 @@ impl Detect for HalfDuplex {
 }
 
 impl HalfDuplex {
-    /// Decides closed turns, as far as what they need is told.
-    pub(super) fn settle(&mut self, world: &World, book: &mut Book) {
-        if !self.unsettled.is_empty() {
-            self.decide(world, false, book);
-        }
-    }
-
     /// Forgets a connection whose framing is known now: turns begun on it are none.
     pub(super) fn leave(&mut self, channels: [Object; 2]) {
         self.turns.retain(|(_, object), _| !channels.contains(object));

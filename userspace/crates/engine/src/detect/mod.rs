@@ -84,11 +84,19 @@ struct Recent {
 
 /// Finds requests by one kind of evidence.
 trait Detect {
-    /// Who is shown transfers and calls is listed in [`Detector::show`].
+    /// What it looks at is in [`Detector::table`].
     fn observe(&mut self, world: &World, seen: &Seen, book: &mut Book);
+
+    /// Whether it alone looks at what moves through a channel: those after it in the table are not shown that.
+    fn takes(&self, _channel: Object) -> bool {
+        false
+    }
 
     /// A process has ended.
     fn exit(&mut self, _world: &World, _process: ProcessId, _at_ns: u64, _book: &mut Book) {}
+
+    /// Decides what has waited long enough.
+    fn settle(&mut self, _world: &World, _book: &mut Book) {}
 
     /// The earliest instant that what is open may still need; `None`: nothing is.
     fn horizon_ns(&self, recent: Recent, book: &Book) -> Option<u64>;
@@ -103,6 +111,12 @@ trait Detect {
     fn finish(&mut self, world: &World, book: &mut Book);
 }
 
+/// What a detector looks at, where nearly every event has it: transfers, calls, and the time. All look at the rest.
+type Looks = u8;
+const MOVED: Looks = 1;
+const CALLED: Looks = 2;
+const TIME: Looks = 4;
+
 /// All detectors, and what they share.
 #[derive(Default)]
 pub struct Detector {
@@ -116,11 +130,19 @@ pub struct Detector {
 }
 
 impl Detector {
-    /// The detectors in the order in which they look at an event. [`Framed`] is before the two that it takes
+    /// The detectors in the order in which they look at an event, and at what. [`Framed`] is before the two that it takes
     /// connections from; [`Stdio`], which looks only if no others find anything, is last.
-    fn table(&mut self) -> ([&mut dyn Detect; 6], &mut Book) {
+    fn table(&mut self) -> ([(&mut dyn Detect, Looks); 6], &mut Book) {
         let Detector { exec, framed, single_ended, half_duplex, shared_futex, stdio, book } = self;
-        ([exec, framed, single_ended, half_duplex, shared_futex, stdio], book)
+        let table: [(&mut dyn Detect, Looks); 6] = [
+            (exec, CALLED),
+            (framed, MOVED | TIME),
+            (single_ended, MOVED),
+            (half_duplex, MOVED | CALLED | TIME),
+            (shared_futex, CALLED),
+            (stdio, CALLED),
+        ];
+        (table, book)
     }
 
     fn all(&self) -> [&dyn Detect; 6] {
@@ -209,7 +231,7 @@ impl Detector {
                 let process = world.thread(thread).process;
                 let (detectors, book) = self.table();
                 book.causality.services.exit(process, event.ts_ns);
-                for detector in detectors {
+                for (detector, _) in detectors {
                     detector.exit(world, process, event.ts_ns, book);
                 }
             }
@@ -230,9 +252,10 @@ impl Detector {
             }
             _ => {}
         }
-        self.framed.settle(world, &mut self.book);
-        self.half_duplex.settle(world, &mut self.book);
-        let book = &mut self.book;
+        let (detectors, book) = self.table();
+        for (detector, _) in detectors.into_iter().filter(|(_, looks)| looks & TIME != 0) {
+            detector.settle(world, book);
+        }
         if !book.waits() {
             return; // nearly always
         }
@@ -244,29 +267,17 @@ impl Detector {
         book.sweep(world, false);
     }
 
-    /// Shows something to the detectors, in the order of [`Detector::table`].
     fn show(&mut self, world: &World, seen: &Seen) {
-        let Detector { exec, framed, single_ended, half_duplex, shared_futex, stdio, book } = self;
-        // Nearly all is one of the first two: only those detectors are asked that look at them.
-        match seen {
-            Seen::Moved { io, .. } => {
-                framed.observe(world, seen, book);
-                if !framed.takes(io.object) {
-                    single_ended.observe(world, seen, book);
-                    half_duplex.observe(world, seen, book);
-                }
-            }
-            Seen::Called { .. } => {
-                exec.observe(world, seen, book);
-                half_duplex.observe(world, seen, book);
-                shared_futex.observe(world, seen, book);
-                stdio.observe(world, seen, book);
-            }
-            _ => {
-                let (detectors, book) = self.table();
-                for detector in detectors {
-                    detector.observe(world, seen, book);
-                }
+        let what = match seen {
+            Seen::Moved { .. } => MOVED,
+            Seen::Called { .. } => CALLED,
+            _ => Looks::MAX,
+        };
+        let (detectors, book) = self.table();
+        for (detector, _) in detectors.into_iter().filter(|(_, looks)| looks & what != 0) {
+            detector.observe(world, seen, book);
+            if matches!(seen, Seen::Moved { io, .. } if detector.takes(io.object)) {
+                break;
             }
         }
     }
@@ -303,7 +314,7 @@ impl Detector {
     /// Forgets connections that the world has forgotten, and what no request since `horizon_ns` can name.
     pub fn forget(&mut self, world: &World, horizon_ns: u64) {
         let (detectors, book) = self.table();
-        for detector in detectors {
+        for (detector, _) in detectors {
             detector.forget(world, book);
         }
         book.forget(world, horizon_ns);

@@ -12,7 +12,7 @@ use crate::event::{Call, Io, Object};
 use crate::ownership::service_start;
 use crate::timeline::gallop::count_before;
 use crate::timeline::{Channel, Off, Thread, ThreadId, Transfer, Why, World};
-use crate::walk::Message;
+use crate::walk::{Goal, Message};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MarkKind {
@@ -207,6 +207,12 @@ impl World {
                 }
             }
         }
+    }
+
+    /// Whether anything was asked for the sake of what came on the connection of a request's question.
+    pub(crate) fn has_asked(&self, goal: &Goal) -> bool {
+        let asked = goal.messages.first().and_then(|asked| self.channels.get(&asked.object));
+        asked.is_some_and(|channel| !channel.sakes.is_empty())
     }
 
     /// The call that read the first byte of a question.

@@ -5,7 +5,7 @@
 //! and its read of them was for other requests, unless it had just been woken for them. The same holds of the answer to what a
 //! server has asked for the request's sake.
 
-use crate::ownership::marks::{is_rest, rested_ns, Mark, MarkKind};
+use crate::ownership::marks::{is_rest, rested_ns};
 use crate::walk::*;
 
 /// `detail` of an `idle.peer` segment that ends with an arrival.
@@ -169,17 +169,12 @@ impl<'w> Walk<'w> {
     /// The same of an answer to what the server has asked for the request's sake: until it came, the request waited for that,
     /// whomever its threads served meanwhile. Only where the question is the last that was asked on the connection.
     fn heard(&self, thread: ThreadId, call: &Call) -> Option<Arrived> {
-        let hears = self.world.thread(thread).marks.of_call(call.enter_ns);
-        let mark = { hears }.find(|mark| mark.kind == MarkKind::Hears && self.of_goal(mark))?;
-        let mut reads = call.transfers().rev().filter(|io| !io.is_write);
-        let io = reads.find(|io| io.object == mark.moved.object)?;
+        let (mark, io) = self.hears_for_it(thread, call)?;
         let channel = self.world.channels.get(&io.object)?;
         let at_ns = channel.arrived_ns(io.offset.saturating_add(io.bytes).checked_sub(1)?)?;
         let questions = self.world.channels.get(&io.reverse?)?;
         let asked = last_before(&questions.writes, |write| write.enter_ns < at_ns)?;
-        let mut asks = self.world.thread(asked.thread).marks.of_call(asked.enter_ns);
-        let of_it = |mark: &&Mark| mark.kind == MarkKind::Asks && self.of_goal(mark);
-        let sure = asks.find(of_it)?.sure && mark.sure;
+        let sure = self.asks_for_it(asked)?.sure && mark.sure;
         let within = asked.enter_ns >= self.goal.start_ns && asked.exit_ns <= at_ns;
         let asked = within.then_some((*asked, sure));
         asked.map(|asked| Arrived { object: io.object, from: io.offset, at_ns, asked: Some(asked) })

@@ -37,11 +37,6 @@ impl Children {
             !children.is_empty()
         });
     }
-
-    /// Whether any was made for the request.
-    pub(crate) fn any_of(&self, id: u64) -> bool {
-        self.0.contains_key(&id)
-    }
 }
 
 /// A call by which the answer to a child was read.
@@ -138,7 +133,6 @@ impl Walk<'_> {
         for raw in raws {
             self.adopt(raw, &texts, sure);
         }
-        self.attempts.through_child = true;
         self.note_more();
         self.trail = Trail::default();
         self.output.rule = Rule::Asked;
@@ -148,7 +142,7 @@ impl Walk<'_> {
     /// The child whose answer the thread read just before that time, if the thread had turned to others, or rested, since it last
     /// did anything for the request that is walked.
     fn through(&self, thread: ThreadId, at_ns: u64) -> Option<Through> {
-        if !self.applies(Rule::Asked) || !self.has_asked() {
+        if !self.applies(Rule::Asked) || !self.world.has_asked(self.goal) {
             return None;
         }
         let t = self.world.thread(thread);
@@ -172,27 +166,18 @@ impl Walk<'_> {
     /// The same of a child that is not found yet (without known framing a request is found when the next one is asked on its
     /// connection): by the marks of the threads that asked and heard. Its question is all that was written since the read before.
     fn not_yet_found(&self, thread: ThreadId, call: &Call) -> Option<Through> {
-        let marks_of = |transfer: &Transfer| {
-            self.world.thread(transfer.thread).marks.of_call(transfer.enter_ns)
-        };
         let process = |id: ThreadId| self.world.thread(id).process;
-        let asked = self.goal.messages.first()?;
-        let is_for_it = |mark: &&Mark, kind: MarkKind| {
-            let of = mark.of.filter(|of| of.object == asked.object && mark.kind == kind);
-            of.is_some_and(|of| asked.from < of.to && of.from < asked.to)
-        };
-        let io = call.transfers().find(|io| !io.is_write && io.reverse.is_some())?;
+        let (hears, io) = self.hears_for_it(thread, call)?;
         let (answers, object) = (self.world.channels.get(&io.object)?, io.reverse?);
         // With known framing, every request is found when it is answered.
         let questions = self.world.channels.get(&object).filter(|known| known.heads.is_empty())?;
         let read = Channel::find(&answers.reads, io.offset).filter(|_| answers.is_written)?;
-        let heard = { marks_of(read) }.find(|mark| is_for_it(mark, MarkKind::Hears))?;
         let last = last_before(&questions.writes, |write| write.enter_ns < call.enter_ns)?;
         let before = last_before(&answers.reads, |read| read.exit_ns <= last.enter_ns);
         let since_ns = before.map_or(0, |before| before.exit_ns);
         let first = count_before(&questions.writes, |write| write.enter_ns < since_ns);
         let first = questions.writes.get(first)?;
-        let asks = { marks_of(first) }.find(|mark| is_for_it(mark, MarkKind::Asks))?;
+        let asks = self.asks_for_it(first)?;
         let server = Channel::find(&questions.reads, first.from)?.thread;
         let mut goal = Goal::new(first.enter_ns, read.exit_ns, (thread, process(thread)));
         goal.server_process = Some(process(server));
@@ -201,7 +186,33 @@ impl Walk<'_> {
             Message { object, from: first.from, to: last.to },
             Message { object: io.object, from, to: read.to },
         ];
-        Some(Through { id: NOT_FOUND, goal, sure: heard.sure && asks.sure })
+        Some(Through { id: NOT_FOUND, goal, sure: hears.sure && asks.sure })
+    }
+
+    /// The mark, and the transfer, by which that call read what was asked for the request.
+    pub(super) fn hears_for_it<'c>(
+        &self,
+        thread: ThreadId,
+        call: &'c Call,
+    ) -> Option<(&Mark, &'c Io)> {
+        let mut marks = self.world.thread(thread).marks.of_call(call.enter_ns);
+        let mark = marks.find(|mark| self.is_for_it(mark, MarkKind::Hears))?;
+        let mut reads = call.transfers().rev().filter(|io| !io.is_write);
+        Some((mark, reads.find(|io| io.object == mark.moved.object)?))
+    }
+
+    /// The mark by which that was asked, if it was asked for the request.
+    pub(super) fn asks_for_it(&self, write: &Transfer) -> Option<&Mark> {
+        let mut marks = self.world.thread(write.thread).marks.of_call(write.enter_ns);
+        marks.find(|mark| self.is_for_it(mark, MarkKind::Asks))
+    }
+
+    fn is_for_it(&self, mark: &Mark, kind: MarkKind) -> bool {
+        let asked = self.goal.messages.iter();
+        let of = mark.of.filter(|_| mark.kind == kind);
+        of.is_some_and(|of| {
+            { asked }.any(|m| m.object == of.object && m.from < of.to && of.from < m.to)
+        })
     }
 
     /// Takes over a segment of a child's way.

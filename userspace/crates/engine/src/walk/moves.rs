@@ -27,11 +27,6 @@ impl<'w> Moves<'w> {
 }
 
 impl Walk<'_> {
-    /// Whether anything was asked for the sake of what came on the request's connection.
-    pub(super) fn has_asked(&self) -> bool {
-        self.moves.asked.is_some_and(|channel| !channel.sakes.is_empty())
-    }
-
     /// The last of those threads that moved a message of the request, or one for its sake, up to `at_ns`; and the end of
     /// that call.
     pub(super) fn last_worked(

@@ -21,8 +21,6 @@ pub struct Walked {
     pub workers: Vec<Worker>,
     pub steps: usize,
     pub begin: Option<Begin>,
-    /// Some of it is the way of a request that was made for this one: it is no other's.
-    pub through_child: bool,
 }
 
 /// The thread of segments that follow each other, looked up once for all of them.

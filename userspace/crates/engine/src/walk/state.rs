@@ -116,8 +116,6 @@ pub(super) struct Attempts {
     pub(super) steps: usize,
     /// Those of passes before the steps were counted anew.
     pub(super) steps_before: usize,
-    /// The way of a child was taken over.
-    pub(super) through_child: bool,
     /// Of these, through what threads did that is not known to be for the request.
     pub(super) astray: usize,
     /// Wake-ups that must not be followed.
@@ -136,7 +134,6 @@ impl Default for Attempts {
         Attempts {
             steps: 0,
             steps_before: 0,
-            through_child: false,
             astray: 0,
             refused: FxHashSet::default(),
             strict: true,
