@@ -40,10 +40,35 @@ static __always_inline u16 find_held(struct tcp_sock *tcp)
     return HELD(why, shift, unsent_bytes);
 }
 
+/*
+ * When the packet was sent that was acknowledged last is known to the microsecond as long as
+ * nothing was sent after it (tcp_rate_skb_delivered(), net/ipv4/tcp_rate.c). If it was sent twice
+ * the second packet's hook has told of it, or it is not known.
+ */
+__hidden __noinline void tell_unseen(struct sock *sk, struct tcp_sock *tcp)
+{
+    u64 key = (u64)sk;
+    struct held_bytes *known = bpf_map_lookup_elem(&holding, &key);
+    if (!known || tcp->snd_una != (u32)known->end || tcp->snd_nxt != tcp->snd_una)
+        return;
+    u64 now_ns = bpf_ktime_get_ns(), sent_ns = tcp->first_tx_mstamp * 1000;
+    emit (rec_packet, r, now_ns) {
+        r->hdr = (struct rec_hdr){.ts_ns = now_ns, .kind = REC_PACKET, .flags = PACKET_UNSEEN};
+        r->channel = known->channel;
+        r->end = known->end;
+        r->queued_ns = sent_ns;
+        r->sent_ns = sent_ns;
+        r->received_ns = 0;
+        r->bytes = 1;
+        r->device = 0;
+    }
+    let_go(key);
+}
+
 __hidden __noinline void note_held(struct sock *sk, struct tcp_sock *tcp,
                                    struct socket_transfer *moved)
 {
-    if (!(moved->flags & SYSCALL_WRITE) || tcp->write_seq == tcp->snd_nxt)
+    if (tcp->write_seq == tcp->snd_nxt)
         return;
     u64 key = (u64)sk;
     struct held_bytes *known = bpf_map_lookup_elem(&holding, &key);

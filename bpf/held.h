@@ -33,6 +33,11 @@ static __always_inline void let_go(u64 key)
         __sync_fetch_and_sub(&sockets_holding, 1);
 }
 
+/* What the socket held back may have left without its hook. On the development kernel there are
+ * stretches in which no tracepoint's program runs (docs/evidence.md). To be called where the socket
+ * is seen again, while sockets_holding is not 0. */
+__hidden void tell_unseen(struct sock *sk, struct tcp_sock *tcp);
+
 /* Notes at the end of a call that wrote whether some of the bytes are held back, and why. Not
  * inlined, for its caller's stack. */
 __hidden void note_held(struct sock *sk, struct tcp_sock *tcp, struct socket_transfer *moved);

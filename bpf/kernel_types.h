@@ -231,6 +231,8 @@ struct tcp_sock {
     u32 snd_cwnd;
     u32 mss_cache;
     u32 snd_sml; /* end of the last small packet sent */
+    /* Microseconds of CLOCK_MONOTONIC: when the packet was sent that was acknowledged last. */
+    u64 first_tx_mstamp;
     u32 packets_out;
     u32 sacked_out;
     u32 lost_out;

@@ -543,8 +543,11 @@ struct rec_arrival { /* hdr.ts_ns: when it is told; tid: nobody's; aux: type of 
 #define PACKET_UDP 2
 #define PACKET_FORWARDED 4 /* by a router on this machine */
 #define PACKET_LOOPBACK 8  /* never received: told only of bytes that had been held back */
+/* Its hook did not run. When it was sent, and its last byte, is what TCP remembers when that is
+ * noticed (hdr.ts_ns); its device is not known. */
+#define PACKET_UNSEEN 16
 
-struct rec_packet { /* hdr.ts_ns: sent or, if received_ns is not 0, received */
+struct rec_packet { /* hdr.ts_ns: sent or, if received_ns is not 0, received, or noticed */
     struct rec_hdr hdr;
     u64 channel;
     u64 end; /* number of the first byte after its payload */

@@ -172,7 +172,10 @@ static __noinline void stream_transferred(struct task_state *state, struct sock 
         .flags = is_write ? SYSCALL_WRITE : 0,
         .framed = look_at_frames(counted, is_write),
     };
-    note_held(sk, tcp, &moved);
+    if (is_write)
+        note_held(sk, tcp, &moved);
+    else if (sockets_holding)
+        tell_unseen(sk, tcp);
     note_transfer(state, &moved);
 }
 
@@ -238,8 +241,13 @@ SEC("tp_btf/inet_sock_set_state")
 int HOOK(on_inet_sock_set_state, const struct sock *sk, const int oldstate, const int newstate)
 {
     u64 key = (u64)sk;
-    if (newstate == TCP_CLOSE && sockets_holding)
-        let_go(key);
+    if (sockets_holding) {
+        struct tcp_sock *tcp = bpf_skc_to_tcp_sock((struct sock *)sk);
+        if (tcp)
+            tell_unseen((struct sock *)sk, tcp);
+        if (newstate == TCP_CLOSE)
+            let_go(key);
+    }
     if (newstate != TCP_ESTABLISHED)
         return 0;
     note_established(sk);

@@ -80,6 +80,7 @@ pub const PACKET_AGAIN: u8 = 1;
 pub const PACKET_UDP: u8 = 2;
 pub const PACKET_FORWARDED: u8 = 4;
 pub const PACKET_LOOPBACK: u8 = 8;
+pub const PACKET_UNSEEN: u8 = 16;
 
 pub const MAPPING_EXEC: u8 = 1;
 
