@@ -48,11 +48,14 @@ use told_again::ToldAgain;
 use walk::{Asking, Astray, Children, Goal, NotYet, Settings, Walked};
 
 /// Events between two rounds of forgetting.
-const FORGET_EVERY: u64 = 1 << 16;
+const FORGET_EVERY: u64 = 1 << 14;
 /// History kept whatever the open requests: a write under way may turn out to begin one. So long, or, where
 /// more happens, so many events.
 const KEEP_NS: u64 = 1_000_000_000;
-const KEEP_EVENTS: u64 = 1 << 18;
+const KEEP_EVENTS: u64 = 1 << 16;
+/// So many while what began before may still turn out to be a request: bytes that nobody has read, a forked child that has
+/// not run a program.
+const KEEP_BEGINS_EVENTS: u64 = 1 << 18;
 
 /// Most events kept for a request that stays open: what runs for hours must not take all memory.
 const MOST_HISTORY_EVENTS: u64 = 1 << 23;
@@ -426,16 +429,20 @@ impl Engine {
             self.given_up_ns = at_ns;
             self.rounds.pop_front();
         }
-        let enough = |(events, _): &&(u64, u64)| events + KEEP_EVENTS <= self.events;
-        let busy_ns = self.rounds.iter().rev().find(enough).map_or(0, |(_, at_ns)| *at_ns);
+        let before = |most_events: u64| {
+            let enough = |(events, _): &&(u64, u64)| events + most_events <= self.events;
+            self.rounds.iter().rev().find(enough).map_or(0, |(_, at_ns)| *at_ns)
+        };
+        let (busy_ns, begins_ns) = (before(KEEP_EVENTS), before(KEEP_BEGINS_EVENTS));
         let waiting = self.waiting.iter().map(|waiting| waiting.found.goal.start_ns).min();
         let horizon_ns = self
             .detector
-            .horizon_ns(self.world.now_ns, busy_ns)
+            .horizon_ns(self.world.now_ns, begins_ns)
             .min(waiting.unwrap_or(u64::MAX))
             .min(self.world.now_ns.saturating_sub(KEEP_NS).max(busy_ns))
-            .min(self.world.oldest_write_under_way_ns())
-            .max(self.given_up_ns);
+            .min(self.world.oldest_write_under_way_ns());
+        let arrived_ns = self.world.oldest_arrival_ns(horizon_ns).max(begins_ns);
+        let horizon_ns = horizon_ns.min(arrived_ns).max(self.given_up_ns);
         let mut held = Held::default();
         self.detector.hold(&mut held);
         self.waiting.iter().for_each(|waiting| waiting.found.hold(&mut held));

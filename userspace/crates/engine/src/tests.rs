@@ -88,6 +88,40 @@ fn requests_over_a_pipe_that_was_forgotten_are_incomplete() {
     );
 }
 
+/// The request of bytes that lie in a socket begins with their arrival, whenever they are read.
+#[test]
+fn what_happened_since_unread_bytes_arrived_is_kept() {
+    let mut engine = Engine::new(1, 0, Rates::default());
+    let mut sink = |_: Request, _: Segments| Ok(());
+    let mut push = |engine: &mut Engine, ts_ns: u64, what: What| {
+        engine.push(&Event { ts_ns, cpu: 0, what }, &mut sink).unwrap();
+    };
+    let tid = 20;
+    push(&mut engine, 0, What::Task { tid, tgid: tid, kthread: false, comm: "server".into() });
+    let (object, arrived_ns) = (Object { dev: 0, ino: 7, type_bits: event::TYPE_TCP }, 500_000);
+    let mut at_ns = 1000;
+    let mut busy = |engine: &mut Engine, until_ns: u64| {
+        while at_ns < until_ns {
+            let call = Call::new(39, (at_ns - 5, at_ns), 1);
+            push(engine, at_ns, What::Call { tid, call });
+            if at_ns == arrived_ns {
+                push(engine, at_ns, What::Arrival { object, end: 10, arrived_ns });
+            }
+            at_ns += 10;
+        }
+    };
+    let oldest_ns = |engine: &Engine| {
+        let thread = engine.world.thread_by_tid(tid).unwrap();
+        engine.world.thread(thread).calls.front().unwrap().enter_ns
+    };
+    busy(&mut engine, 10 * 2 * KEEP_EVENTS);
+    let oldest = oldest_ns(&engine);
+    assert!((arrived_ns / 2..=arrived_ns).contains(&oldest), "{oldest}");
+    busy(&mut engine, 10 * 3 * KEEP_BEGINS_EVENTS);
+    let oldest = oldest_ns(&engine);
+    assert!(oldest >= 10 * KEEP_BEGINS_EVENTS, "not for ever: {oldest}");
+}
+
 /// Where much happens: a worker, forked and never running a program of its own, keeps no more than that.
 #[test]
 fn a_forked_worker_does_not_keep_what_is_past() {
@@ -104,13 +138,13 @@ fn a_forked_worker_does_not_keep_what_is_past() {
         engine.world.thread_by_tid(child).map_or(0, |id| engine.world.thread(id).calls.len())
     };
     let mut most = 0;
-    for number in 0..3 * KEEP_EVENTS {
+    for number in 0..3 * KEEP_BEGINS_EVENTS {
         let ts_ns = 1000 + 10 * number;
         let call = Call::new(39, (ts_ns - 5, ts_ns), 1);
         push(&mut engine, ts_ns, What::Call { tid: child, call });
         most = most.max(kept(&engine));
     }
-    assert!(most as u64 <= KEEP_EVENTS + 2 * FORGET_EVERY, "{most}");
+    assert!(most as u64 <= KEEP_BEGINS_EVENTS + 2 * FORGET_EVERY, "{most}");
 }
 
 /// Questions on many connections that nobody answers, and what their client does meanwhile: to tell each of them whole would take as many

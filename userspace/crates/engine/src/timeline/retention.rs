@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use rustc_hash::FxHashSet;
 
 use crate::event::{Object, Packet};
+use crate::timeline::gallop::count_before;
 use crate::timeline::{Channel, ProcessId, ThreadId, World, IDLE};
 
 /// Threads, processes and channels that open requests refer to, whether they have ended or not.
@@ -48,6 +49,19 @@ const POLLS_KEPT: usize = 2 * rpcprobe_assign::TURNS;
 const CONNECTION_RESTS_NS: u64 = 60_000_000_000;
 
 impl World {
+    /// When the earliest bytes arrived that were read after `horizon_ns`, or are not read yet.
+    pub fn oldest_arrival_ns(&self, horizon_ns: u64) -> u64 {
+        let oldest = |channel: &Channel| {
+            channel.arrivals.front()?;
+            let before = count_before(&channel.reads, |read| read.exit_ns < horizon_ns);
+            let read = channel.reads.get(before).map(|read| read.from);
+            let read = read.or_else(|| channel.reads.back().map(|read| read.to)).unwrap_or(0);
+            let first = count_before(&channel.arrivals, |(end, _)| *end <= read);
+            channel.arrivals.get(first).map(|(_, at_ns)| *at_ns)
+        };
+        self.channels.values().filter_map(oldest).min().unwrap_or(u64::MAX)
+    }
+
     /// Forgets what no walk that begins at or after `horizon_ns` can reach, but for what is `held`.
     pub fn forget_before(&mut self, horizon_ns: u64, held: Held) {
         for thread in self.threads.iter_mut() {
