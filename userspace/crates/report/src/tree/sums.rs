@@ -198,13 +198,14 @@ impl Sums {
             let Place::At(node) = *place else { return None };
             let link = &capture.links[at];
             let parent = capture.place(link.parent?.get())?;
-            (self.nodes[node].generation > 1).then_some((parent, link.start_ns, at, node))
+            (self.nodes[node].generation > 1).then_some((parent, at))
         };
         let mut children: Vec<_> = places.iter().enumerate().filter_map(child).collect();
-        children.sort_unstable();
+        children.sort_unstable_by_key(|(parent, at)| (*parent, capture.links[*at].start_ns, *at));
         // The parent whose time is told of last at each node, and how much of it is.
         let mut told = vec![(usize::MAX, Covered::of(0, 0)); self.nodes.len()];
-        for (parent, _, at, node) in children {
+        for (parent, at) in children {
+            let Place::At(node) = places[at] else { continue };
             let (of, link) = (&capture.links[parent], &capture.links[at]);
             let mut new_ns = |node: usize| {
                 if told[node].0 != parent {
