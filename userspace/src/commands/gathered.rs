@@ -21,13 +21,13 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Reads the captures: their requests twice, their segments once.
+    /// Reads the captures: a few columns of their requests, their requests three times, their segments once.
     ///
     /// # Errors
     /// A table is missing, damaged or foreign.
     pub fn of(captures: Vec<Capture>, query: Query) -> Result<Figures> {
         let rows = |capture: &Capture| output::stream_requests(&capture.requests);
-        let mut survey = Survey::new(&query);
+        let mut survey = Survey::new(&query, super::report::outlines(&captures)?);
         for capture in &captures {
             survey.capture(rows(capture)?, &capture.facts())?;
         }

@@ -13,7 +13,9 @@ use crate::engine::ownership::ledger::Account;
 use crate::invoking_user::{OutputDir, Sharing};
 use crate::output;
 use crate::progress::{Progress, Work};
-use crate::report::{self, Adder, Contents, Facts, GroupBy, ProbeThreads, Query, Reported, Survey};
+use crate::report::{
+    self, Adder, Contents, Facts, GroupBy, Outlines, ProbeThreads, Query, Reported, Survey,
+};
 
 pub fn report(args: ReportArgs) -> Result<i32> {
     let query = Query { filter: args.filter.into(), by: args.by };
@@ -112,7 +114,7 @@ pub fn write(
 }
 
 fn added_up(captures: &[Capture], query: &Query) -> Result<report::Breakdown> {
-    let mut survey = Survey::new(query);
+    let mut survey = Survey::new(query, outlines(captures)?);
     for capture in captures {
         survey.capture(output::stream_requests(&capture.requests)?, &capture.facts())?;
     }
@@ -125,6 +127,18 @@ fn added_up(captures: &[Capture], query: &Query) -> Result<report::Breakdown> {
         adder.capture(rows, segments, capture.facts())?;
     }
     Ok(adder.finish())
+}
+
+/// What has to be known of all requests of these captures before the first is looked at.
+///
+/// # Errors
+/// A table is damaged or foreign.
+pub fn outlines(captures: &[Capture]) -> Result<Outlines> {
+    let mut outlines = Outlines::default();
+    for capture in captures {
+        outlines.capture(output::stream_outlines(&capture.requests)?)?;
+    }
+    Ok(outlines)
 }
 
 /// None of captures of before there was a ledger.

@@ -6,7 +6,7 @@ use crate::{figure, Band, Gather, Gathered, Name, Scan, Selection};
 use rpcprobe_model::{
     category_ns, By, Category, End, Evidence, Kind, Request, Rule, Segment, Side,
 };
-use rpcprobe_report::{Adder, Facts, Query, Survey};
+use rpcprobe_report::{Adder, Facts, Outlines, Query, Survey};
 use rpcprobe_tables::RequestRow;
 
 const START_NS: u64 = 1_000_000;
@@ -65,7 +65,9 @@ fn gathered(requests: &[(RequestRow, Vec<Segment>)]) -> Gathered {
     let query = Query::default();
     let facts = Facts { start_ns: START_NS, duration_ns: 1_000_000_000, ..Facts::default() };
     let rows = || requests.iter().map(|(row, _)| Ok(row.clone()));
-    let mut survey = Survey::new(&query);
+    let mut outlines = Outlines::default();
+    outlines.capture(rows().map(|row| Ok((&row?.request).into()))).expect("rows");
+    let mut survey = Survey::new(&query, outlines);
     survey.capture(rows(), &facts).expect("rows");
     let plans = survey.finish();
     let mut scan = Scan::new(&query, &plans.kinds);

@@ -299,7 +299,7 @@ impl<I: Iterator<Item = Result<RequestRow>>> Ahead<I> {
     }
 }
 
-/// Both looks at one capture: `rows` and `segments` give its tables, from their begin at each call.
+/// All looks at one capture: `rows` and `segments` give its tables, from their begin at each call.
 ///
 /// # Errors
 /// As [`Adder::capture`].
@@ -314,7 +314,9 @@ where
     R: IntoIterator<Item = Result<RequestRow>>,
     S: IntoIterator<Item = Result<(u64, Segment)>>,
 {
-    let mut survey = super::survey::Survey::new(query);
+    let mut outlines = super::tree::Outlines::default();
+    outlines.capture(rows().into_iter().map(|row| Ok((&row?.request).into())))?;
+    let mut survey = super::survey::Survey::new(query, outlines);
     survey.capture(rows(), facts)?;
     let mut adder = Adder::new(query, survey.finish());
     adder.capture(rows(), segments, facts.clone())?;

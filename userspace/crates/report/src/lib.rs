@@ -57,6 +57,7 @@ pub use survey::{Contents, Facts, KindPlan, Plan, Query, Survey};
 pub use tail::{Band, Tail, TailPart, FEWEST};
 pub use text::{end, escape, evidence_mark, marks};
 pub use threads::ProbeThreads;
+pub use tree::Outlines;
 pub use units::{
     count, format_at, format_exact, format_ns, format_rate, format_share, format_signed_ns,
     nearest_rank, parse_ns,

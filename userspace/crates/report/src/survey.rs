@@ -1,5 +1,5 @@
 //! The first look at a capture, at its requests only: what the second, which adds up segments, has to
-//! know beforehand. Of each request 64 bytes are kept, to tell which were made for which.
+//! know beforehand. Of each request that was made for another, or for which others were made, 48 bytes are kept.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,7 +9,7 @@ use super::filter::{Passes, RequestFilter};
 use super::groups::{GroupBy, GroupPlan, LISTED};
 use super::largest::Largest;
 use super::tail::{Thresholds, FEWEST};
-use super::tree::{Links, Tree};
+use super::tree::{Links, Outlines, Tree};
 use super::values::Values;
 use rpcprobe_model::{Kind, Request};
 use rpcprobe_tables::RequestRow;
@@ -69,7 +69,7 @@ pub struct Plan {
     pub tree: Tree,
 }
 
-/// Collects what must be known beforehand, of one or more captures.
+/// Collects what must be known beforehand, of one or more captures. What it has to know itself are [`Outlines`].
 pub struct Survey<'q> {
     query: &'q Query,
     kinds: HashMap<Kind, KindSurvey>,
@@ -77,8 +77,9 @@ pub struct Survey<'q> {
 }
 
 impl<'q> Survey<'q> {
-    pub fn new(query: &'q Query) -> Survey<'q> {
-        Survey { query, kinds: HashMap::new(), links: Links::default() }
+    /// `outlines` are of the same captures, in the same order.
+    pub fn new(query: &'q Query, outlines: Outlines) -> Survey<'q> {
+        Survey { query, kinds: HashMap::new(), links: Links::new(outlines) }
     }
 
     /// Takes in a capture's requests.
@@ -90,7 +91,6 @@ impl<'q> Survey<'q> {
         rows: impl IntoIterator<Item = Result<RequestRow>>,
         facts: &Facts,
     ) -> Result<()> {
-        self.links.next_capture();
         for row in rows {
             let request = row?.request;
             let passes = self.query.filter.passes(&request, facts.start_ns) != Passes::No;
@@ -99,6 +99,7 @@ impl<'q> Survey<'q> {
                 self.request(&request, facts.label.as_deref());
             }
         }
+        self.links.end_capture();
         Ok(())
     }
 

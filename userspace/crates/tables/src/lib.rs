@@ -38,7 +38,9 @@ use parquet::schema::types::ColumnPath;
 use rpcprobe_model::{Category, Request, Segments};
 
 pub use parents::{renumber_parents, ParentRow};
-pub use requests::{read_requests, request_batches, stream_requests};
+pub use requests::{
+    read_requests, request_batches, stream_outlines, stream_requests, RequestOutline,
+};
 pub use segments::{read_segments_of, segment_batches, stream_segments};
 pub use stacks::{read_stacks, read_symbols, write_stacks, write_symbols, ShownFrame};
 pub use threads::{read_threads, ThreadWriter};

@@ -1,5 +1,6 @@
 //! `requests.parquet`: one row a request.
 
+mod outline;
 mod reader;
 
 use std::io::Write;
@@ -19,6 +20,7 @@ use super::{
     REQUESTS_HELD_BYTES,
 };
 use crate::number_column::NumberColumn;
+pub use outline::{stream_outlines, RequestOutline};
 use reader::decode;
 use rpcprobe_model::{
     category_ns, Category, Certainty, End, HeldBy, Moved, Reason, Request, Samples, Told,

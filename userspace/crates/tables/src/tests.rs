@@ -120,6 +120,8 @@ fn what_is_written_is_read() {
         assert_eq!(read_segments_of(&files.segments, request.request_id).unwrap(), *segments);
     }
     assert_eq!(read.len(), rows.len());
+    let outlines = stream_outlines(&files.requests).unwrap().map(Result::unwrap);
+    assert!(outlines.eq(rows.iter().map(|(request, _)| RequestOutline::from(request))));
     let all: Vec<_> = stream_segments(&files.segments).unwrap().map(Result::unwrap).collect();
     assert_eq!(all.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [3, 3, 5, 5]);
     assert_eq!(read_segments_of(&files.segments, 99).unwrap(), []);
@@ -245,6 +247,8 @@ fn files_of_the_wrong_kind() {
     let files = write(&[full(1)]);
     let error = format!("{:#}", read_requests(&files.segments).unwrap_err());
     assert!(error.contains("segments.parquet: missing columns: `parent_request_id`"), "{error}");
+    let outlines = stream_outlines(&files.segments).err().expect("columns are missing");
+    assert_eq!(format!("{outlines:#}"), error);
     let error = format!("{:#}", read_requests(Path::new("none")).unwrap_err());
     assert!(error.starts_with("none: "), "{error}");
 }
@@ -272,6 +276,7 @@ fn damaged_files() {
                 let _ = read_segments_of(&damaged, 1);
             } else {
                 let _ = read_requests(&damaged);
+                let _ = stream_outlines(&damaged).map(|rows| rows.count());
             }
         }
     }

@@ -1,9 +1,17 @@
 //! Which requests were made for which, and how much of a request those took that were made for it.
 //!
-//! [`Links`] keeps of each complete request what that takes; [`sums`] adds up those with the same way from the outermost
-//! request, where a step of the way is whom a request asked (its back end) and what for (its method).
+//! [`Outlines`] are told of all requests beforehand: which have others made for them, which processes serve, which methods
+//! take most time. [`Links`] keeps of each complete request that has a parent or children what it takes to know which were
+//! made for which, until all of a capture are there. [`sums`] adds up those with the same way from the outermost request,
+//! where a step of the way is whom a request asked (its back end) and what for (its method); requests that have neither
+//! are added up at once.
 
+mod back_ends;
+mod id_masks;
 mod links;
+mod methods;
+mod names;
+mod outlines;
 mod sums;
 #[cfg(test)]
 mod tests;
@@ -12,6 +20,7 @@ mod text;
 use serde::Serialize;
 
 pub use links::Links;
+pub use outlines::Outlines;
 pub(super) use text::tree;
 pub use text::{HEADER, NUMBERS};
 

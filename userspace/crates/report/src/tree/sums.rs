@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::links::{Link, Linked, Links, Method};
+use super::back_ends::BackEnds;
+use super::links::{Link, Linked};
+use super::methods::{Method, Methods};
 use super::{Above, Parents, Row, Tree, ROWS};
 use crate::covered::Covered;
 use crate::values::Values;
@@ -14,14 +16,23 @@ const DEEPEST: usize = 8;
 /// A step of a way. Requests of a generation are at two nodes: their back end's, and below that their method's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
-    BackEnd(Kind, Option<u32>),
+    BackEnd(Kind, Option<u16>),
     Method(Method),
 }
 
-#[derive(Default)]
+/// The order in which requests are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct When {
+    /// Those before that of the request.
+    pub captures: usize,
+    pub id: u64,
+}
+
 struct Node {
     /// The node one step before; the outermost's is the first of all nodes.
     before: usize,
+    /// The first request at this node, or at one further down.
+    first: When,
     steps: BTreeMap<Step, usize>,
     generation: usize,
     requests: u64,
@@ -46,27 +57,57 @@ enum Place {
     At(usize),
 }
 
-/// Everything added up.
-pub(super) fn tree(links: &Links) -> Tree {
-    let mut sums = Sums { nodes: vec![Node::default()], deeper: 0 };
-    for capture in links.captures() {
-        let places = sums.places(capture);
-        for (link, place) in capture.links.iter().zip(&places) {
-            if let Place::At(at) = *place {
-                sums.count(link, capture, at);
-            }
-        }
-        sums.add_times(capture, &places);
-    }
-    sums.rows(links)
-}
-
-struct Sums {
+pub(super) struct Sums {
     nodes: Vec<Node>,
     deeper: u64,
 }
 
+impl Default for Sums {
+    fn default() -> Sums {
+        let first = When { captures: 0, id: 0 };
+        Sums { nodes: vec![Node::new(0, first)], deeper: 0 }
+    }
+}
+
+impl Node {
+    fn new(before: usize, first: When) -> Node {
+        Node {
+            before,
+            first,
+            steps: BTreeMap::new(),
+            generation: 0,
+            requests: 0,
+            detached: 0,
+            latencies: Values::default(),
+            total_ns: 0,
+            took_ns: 0,
+            children_ns: 0,
+            parents: Parents::default(),
+        }
+    }
+}
+
 impl Sums {
+    /// Adds a request that has neither a parent nor children.
+    pub fn add_alone(&mut self, link: &Link, when: When) {
+        if let Place::At(at) = self.below(None, link, when) {
+            self.count(link, true, at);
+        }
+    }
+
+    /// Adds all requests of a capture that have a parent or children.
+    pub fn add_linked(&mut self, capture: &Linked) {
+        let places = self.places(capture);
+        for (link, place) in capture.links.iter().zip(&places) {
+            if let Place::At(at) = *place {
+                let parent = link.parent.and_then(|parent| capture.place(parent.get()));
+                let in_a_program = parent.is_none_or(|at| capture.links[at].is_a_program());
+                self.count(link, in_a_program, at);
+            }
+        }
+        self.add_times(capture, &places);
+    }
+
     /// The place of each request. A parent that is not there, or a circle, ends a way.
     fn places(&mut self, capture: &Linked) -> Vec<Place> {
         let mut places = vec![Place::Unknown; capture.links.len()];
@@ -87,8 +128,9 @@ impl Sums {
                 way.push(at);
                 next = capture.links[at].parent.and_then(|parent| capture.place(parent.get()));
             }
+            let when = When { captures: capture.before, id: capture.links[first].id };
             for at in way.drain(..).rev() {
-                let place = self.below(above, &capture.links[at]);
+                let place = self.below(above, &capture.links[at], when);
                 places[at] = place;
                 above = Some(place);
             }
@@ -97,7 +139,7 @@ impl Sums {
     }
 
     /// The place of a request made for one at `above`.
-    fn below(&mut self, above: Option<Place>, link: &Link) -> Place {
+    fn below(&mut self, above: Option<Place>, link: &Link, when: When) -> Place {
         let above = match above {
             Some(Place::At(at)) if self.nodes[at].generation < DEEPEST => at,
             Some(Place::At(_) | Place::TooDeep) => {
@@ -107,20 +149,22 @@ impl Sums {
             _ if link.passes => 0,
             _ => return Place::Nowhere,
         };
-        let back_end = self.step(above, Step::BackEnd(link.kind, link.server));
-        let method = self.step(back_end, Step::Method(link.method));
+        let back_end = self.step(above, Step::BackEnd(link.kind, link.server), when);
+        let method = self.step(back_end, Step::Method(link.method), when);
         let generation = self.nodes[above].generation + 1;
         self.nodes[back_end].generation = generation;
         self.nodes[method].generation = generation;
         Place::At(method)
     }
 
-    fn step(&mut self, from: usize, step: Step) -> usize {
+    fn step(&mut self, from: usize, step: Step, when: When) -> usize {
         let new = self.nodes.len();
         let to = *self.nodes[from].steps.entry(step).or_insert(new);
         if to == new {
-            self.nodes.push(Node { before: from, ..Node::default() });
+            self.nodes.push(Node::new(from, when));
         }
+        let first = &mut self.nodes[to].first;
+        *first = when.min(*first);
         to
     }
 
@@ -129,10 +173,8 @@ impl Sums {
         [method, self.nodes[method].before]
     }
 
-    fn count(&mut self, link: &Link, capture: &Linked, at: usize) {
-        let parent = link.parent.and_then(|parent| capture.place(parent.get()));
-        let in_a_program = parent.is_none_or(|parent| capture.links[parent].is_a_program());
-        let by_a_server = link.client_pid.is_some_and(|pid| capture.servers.contains(&pid));
+    /// `in_a_program`: it was made for none, or in a program's life.
+    fn count(&mut self, link: &Link, in_a_program: bool, at: usize) {
         for at in self.both(at) {
             let node = &mut self.nodes[at];
             node.requests += 1;
@@ -142,7 +184,7 @@ impl Sums {
                 node.latencies.push(link.latency_ns);
             }
             match link.certainty {
-                _ if in_a_program && by_a_server => node.parents.not_known += 1,
+                _ if in_a_program && link.by_a_server => node.parents.not_known += 1,
                 Some(certainty) if node.generation > 1 => node.parents.count(certainty),
                 _ => {}
             }
@@ -156,13 +198,14 @@ impl Sums {
             let Place::At(node) = *place else { return None };
             let link = &capture.links[at];
             let parent = capture.place(link.parent?.get())?;
-            (self.nodes[node].generation > 1).then_some((parent, link.start_ns, at, node))
+            (self.nodes[node].generation > 1).then_some((parent, at))
         };
         let mut children: Vec<_> = places.iter().enumerate().filter_map(child).collect();
-        children.sort_unstable();
+        children.sort_unstable_by_key(|(parent, at)| (*parent, capture.links[*at].start_ns, *at));
         // The parent whose time is told of last at each node, and how much of it is.
         let mut told = vec![(usize::MAX, Covered::of(0, 0)); self.nodes.len()];
-        for (parent, _, at, node) in children {
+        for (parent, at) in children {
+            let Place::At(node) = places[at] else { continue };
             let (of, link) = (&capture.links[parent], &capture.links[at]);
             let mut new_ns = |node: usize| {
                 if told[node].0 != parent {
@@ -183,7 +226,7 @@ impl Sums {
     }
 
     /// Rows, each followed by those below it, siblings with most time first.
-    fn rows(mut self, links: &Links) -> Tree {
+    pub fn rows(mut self, back_ends: &BackEnds, methods: &Methods) -> Tree {
         let mut rows: Vec<Row> = Vec::new();
         // A node, and the row one level up.
         let mut open: Vec<(usize, Option<usize>)> = vec![(0, None)];
@@ -203,11 +246,12 @@ impl Sums {
                 }
                 row = Some(rows.len());
                 let level = up.map_or(0, |up| rows[up].level + 1);
-                rows.push(Row { level, is_part, up, ..self.row(at, &steps, links) });
+                rows.push(Row { level, is_part, up, ..self.row(at, &steps, back_ends, methods) });
             }
             let mut below: Vec<usize> = self.nodes[at].steps.values().copied().collect();
             // The last pushed is the first popped.
-            below.sort_by_key(|at| (self.nodes[*at].total_ns, std::cmp::Reverse(*at)));
+            let order = |node: &Node| (node.total_ns, std::cmp::Reverse(node.first));
+            below.sort_by_key(|at| order(&self.nodes[*at]));
             open.extend(below.into_iter().map(|at| (at, row)));
         }
         let mut tree = Tree { rows, left_out: 0, deeper: self.deeper };
@@ -222,7 +266,13 @@ impl Sums {
     }
 
     /// A node as a row; where it stands is for the caller to say.
-    fn row(&mut self, at: usize, steps: &[Option<Step>], links: &Links) -> Row {
+    fn row(
+        &mut self,
+        at: usize,
+        steps: &[Option<Step>],
+        back_ends: &BackEnds,
+        methods: &Methods,
+    ) -> Row {
         let of_back_end = match steps[at] {
             Some(Step::Method(_)) => self.nodes[at].before,
             _ => at,
@@ -231,7 +281,7 @@ impl Sums {
             unreachable!("a method is a step after a back end, and nothing else is a row")
         };
         let method = match steps[at] {
-            Some(Step::Method(Method::Named(number))) => Some(links.method_name(number)),
+            Some(Step::Method(Method::Named(number))) => Some(methods.name(number)),
             _ => None,
         };
         let above = self.nodes[of_back_end].before;
@@ -250,7 +300,7 @@ impl Sums {
             level: 0,
             is_part: false,
             kind,
-            server: server.map(|number| links.server_name(number)),
+            server: server.map(|number| back_ends.name(number)),
             method,
             is_others: steps[at] == Some(Step::Method(Method::Other)),
             requests: node.requests,

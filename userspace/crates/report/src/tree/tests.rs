@@ -1,3 +1,6 @@
+use proptest::collection::vec;
+use proptest::prelude::*;
+
 use super::*;
 use crate::fixtures::START_NS;
 use rpcprobe_model::{End, Request};
@@ -18,9 +21,33 @@ fn made_for(parent: Option<u64>, id: u64, port: u32, from_ns: u64, to_ns: u64) -
 }
 
 fn tree(requests: &[Request]) -> Tree {
-    let mut links = Links::default();
-    links.next_capture();
-    requests.iter().for_each(|request| links.add(request, true));
+    filtered(requests, |_| true)
+}
+
+fn filtered(requests: &[Request], passes: impl Fn(&Request) -> bool) -> Tree {
+    let asked = |request: &Request| (request.clone(), passes(request));
+    let capture: Vec<_> = requests.iter().map(asked).collect();
+    added_up(outlines(std::slice::from_ref(&capture)), &[capture])
+}
+
+/// Requests of a capture, in the order of its rows, and whether each passes the filter.
+type Asked = Vec<(Request, bool)>;
+
+fn outlines(captures: &[Asked]) -> Outlines {
+    let mut outlines = Outlines::default();
+    for capture in captures {
+        let rows = capture.iter().map(|(request, _)| Ok(request.into()));
+        outlines.capture(rows).expect("no row is wrong");
+    }
+    outlines
+}
+
+fn added_up(outlines: Outlines, captures: &[Asked]) -> Tree {
+    let mut links = Links::new(outlines);
+    for capture in captures {
+        capture.iter().for_each(|(request, passes)| links.add(request, *passes));
+        links.end_capture();
+    }
     links.tree()
 }
 
@@ -118,9 +145,8 @@ fn a_filter_keeps_what_was_made_for_those_that_pass() {
         made_for(None, 3, 12, 0, 1_000),
         made_for(Some(3), 4, 13, 100, 300),
     ];
-    let mut links = Links::default();
-    all.iter().for_each(|request| links.add(request, request.request_id == 1));
-    let what: Vec<_> = links.tree().rows.iter().map(|row| row.what().to_owned()).collect();
+    let tree = filtered(&all, |request| request.request_id == 1);
+    let what: Vec<_> = tree.rows.iter().map(|row| row.what().to_owned()).collect();
     assert_eq!(what, ["GET /10", "GET /11"]);
 }
 
@@ -158,4 +184,82 @@ fn many_methods_share_a_row_and_many_rows_are_cut_by_time() {
     // The row one level up comes with those that are kept.
     let (kept, left_out) = two.largest(2);
     assert_eq!((kept, left_out), (vec![0, 1], 1));
+}
+
+/// A request as one of so many of a capture, but for its number.
+fn any_request() -> impl Strategy<Value = (Request, bool)> {
+    let parent = prop_oneof![3 => Just(None), 2 => (0..40u64).prop_map(Some)];
+    let kind = prop_oneof![3 => Just(Kind::Http1), 1 => Just(Kind::Exec), 1 => Just(Kind::Pipe)];
+    let method = prop_oneof![
+        1 => Just(None),
+        6 => (0..40u32).prop_map(|number| Some(format!("GET /{number}"))),
+        6 => (0..2u32).prop_map(|number| Some(format!("GET /{number}"))),
+    ];
+    let certainty = prop::sample::select(Certainty::ALL);
+    // Few different ones, as times that are the same leave the order to the requests' own.
+    let times = (0..20u64, 0..6u64);
+    let ends = (10..14u32, 10..14u32, prop::option::of(any::<bool>()));
+    let flags = (prop::bool::weighted(0.9), any::<bool>(), prop::bool::weighted(0.7));
+    (parent, kind, method, certainty, times, ends, flags).prop_map(
+        |(parent, kind, method, certainty, (from_ns, took_ns), (asks, port, names), flags)| {
+            let (complete, detached, passes) = flags;
+            let plain = made_for(parent, 0, port, from_ns, from_ns + took_ns);
+            let client = Some(End { pid: asks, tid: asks, comm: "front".into() });
+            let server = plain.server.clone().filter(|_| names.is_some());
+            let channel = plain.channel.clone().filter(|_| names != Some(false));
+            let parent_certainty = parent.map(|_| certainty);
+            let request = Request {
+                kind,
+                method,
+                parent_certainty,
+                client,
+                server,
+                channel,
+                complete,
+                detached,
+                ..plain
+            };
+            (request, passes)
+        },
+    )
+}
+
+/// Some captures of requests, whose rows are in any order.
+fn any_captures() -> impl Strategy<Value = Vec<Asked>> {
+    let numbered = |requests: Asked| {
+        let numbered = requests.into_iter().zip(1..);
+        numbered.map(|((request, passes), request_id)| (Request { request_id, ..request }, passes))
+    };
+    let capture = vec(any_request(), 0..40).prop_map(move |all| numbered(all).collect::<Vec<_>>());
+    vec(capture.prop_shuffle(), 1..4)
+}
+
+proptest! {
+    #[test]
+    fn alone_or_linked_requests_add_up_to_the_same(captures in any_captures()) {
+        let mut linked = outlines(&captures);
+        for (roles, capture) in linked.captures.iter_mut().zip(&captures) {
+            capture.iter().for_each(|(request, _)| roles.parents.insert(request.request_id));
+        }
+        let in_short = |tree: Tree| (tree.rows, tree.left_out, tree.deeper);
+        let [alone, linked] =
+            [outlines(&captures), linked].map(|outlines| in_short(added_up(outlines, &captures)));
+        prop_assert_eq!(alone, linked);
+    }
+
+    #[test]
+    fn the_order_of_rows_changes_nothing(captures in any_captures()) {
+        let mut sorted = captures.clone();
+        sorted.iter_mut().for_each(|all| all.sort_by_key(|(request, _)| request.request_id));
+        let [first, second] = [captures, sorted].map(|captures| {
+            let tree = added_up(outlines(&captures), &captures);
+            (tree.rows, tree.left_out, tree.deeper)
+        });
+        prop_assert_eq!(first, second);
+    }
+}
+
+#[test]
+fn a_request_is_kept_in_48_bytes() {
+    assert_eq!(size_of::<links::Link>(), 48);
 }

@@ -1,0 +1,73 @@
+//! Which methods have rows of their own.
+
+use std::collections::{HashMap, HashSet};
+
+use super::names::Names;
+use rpcprobe_model::Kind;
+
+/// Kinds with no more methods have a row for each.
+const METHODS: usize = 12;
+/// Of more, those have one that have one in so many of the kind's time at least.
+const LARGE: u128 = 50;
+
+/// What a request asked for, as a step of its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Method {
+    /// By number.
+    Named(u16),
+    None,
+    /// One of those with little time.
+    Other,
+}
+
+/// How much time the requests of each method took.
+#[derive(Default)]
+pub(super) struct MethodTimes {
+    names: Names,
+    /// Of each kind; `None`: of methods without a number.
+    of: HashMap<Kind, HashMap<Option<u16>, u128>>,
+}
+
+impl MethodTimes {
+    pub fn add(&mut self, kind: Kind, method: &str, latency_ns: u64) {
+        let number = self.names.number(method);
+        *self.of.entry(kind).or_default().entry(number).or_default() += u128::from(latency_ns);
+    }
+
+    /// The methods that have rows of their own.
+    pub fn largest(&self) -> Methods {
+        let mut methods = Methods::default();
+        for (kind, times) in &self.of {
+            let whole_ns: u128 = times.values().sum();
+            let is_large = |ns: u128| ns.saturating_mul(LARGE) >= whole_ns;
+            for (number, ns) in times {
+                let Some(number) = *number else { continue };
+                if times.len() <= METHODS || is_large(*ns) {
+                    let number = methods.names.number(self.names.name(number));
+                    methods.own_rows.extend(number.map(|number| (*kind, number)));
+                }
+            }
+        }
+        methods
+    }
+}
+
+/// The methods that have rows of their own; all others share one.
+#[derive(Default)]
+pub(super) struct Methods {
+    names: Names,
+    own_rows: HashSet<(Kind, u16)>,
+}
+
+impl Methods {
+    pub fn of(&self, kind: Kind, method: Option<&str>) -> Method {
+        let Some(method) = method else { return Method::None };
+        let number = self.names.known(method);
+        let number = number.filter(|number| self.own_rows.contains(&(kind, *number)));
+        number.map_or(Method::Other, Method::Named)
+    }
+
+    pub fn name(&self, number: u16) -> String {
+        self.names.name(number).to_owned()
+    }
+}
