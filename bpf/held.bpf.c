@@ -45,9 +45,8 @@ static __always_inline u16 find_held(struct tcp_sock *tcp)
  * nothing was sent after it (tcp_rate_skb_delivered(), net/ipv4/tcp_rate.c). If it was sent twice
  * the second packet's hook has told of it, or it is not known.
  */
-__hidden __noinline void tell_unseen(struct sock *sk, struct tcp_sock *tcp)
+static __always_inline void look_for_unseen(struct tcp_sock *tcp, u64 key)
 {
-    u64 key = (u64)sk;
     struct held_bytes *known = bpf_map_lookup_elem(&holding, &key);
     if (!known || tcp->snd_una != (u32)known->end || tcp->snd_nxt != tcp->snd_una)
         return;
@@ -65,12 +64,22 @@ __hidden __noinline void tell_unseen(struct sock *sk, struct tcp_sock *tcp)
     let_go(key);
 }
 
+__hidden __noinline void tell_unseen(struct sock *sk, struct tcp_sock *tcp)
+{
+    look_for_unseen(tcp, (u64)sk);
+}
+
 __hidden __noinline void note_held(struct sock *sk, struct tcp_sock *tcp,
                                    struct socket_transfer *moved)
 {
+    u64 key = (u64)sk;
+    if (!(moved->flags & SYSCALL_WRITE)) {
+        if (sockets_holding)
+            look_for_unseen(tcp, key);
+        return;
+    }
     if (tcp->write_seq == tcp->snd_nxt)
         return;
-    u64 key = (u64)sk;
     struct held_bytes *known = bpf_map_lookup_elem(&holding, &key);
     if (known) {
         known->end = moved->end;

@@ -38,6 +38,6 @@ static __always_inline void let_go(u64 key)
  * is seen again, while sockets_holding is not 0. */
 __hidden void tell_unseen(struct sock *sk, struct tcp_sock *tcp);
 
-/* Notes at the end of a call that wrote whether some of the bytes are held back, and why. Not
- * inlined, for its caller's stack. */
+/* Notes at the end of a call that wrote whether some of the bytes are held back, and why; at the
+ * end of one that read, does as tell_unseen(). Not inlined, for its caller's stack. */
 __hidden void note_held(struct sock *sk, struct tcp_sock *tcp, struct socket_transfer *moved);

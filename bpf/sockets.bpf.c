@@ -172,10 +172,7 @@ static __noinline void stream_transferred(struct task_state *state, struct sock 
         .flags = is_write ? SYSCALL_WRITE : 0,
         .framed = look_at_frames(counted, is_write),
     };
-    if (is_write)
-        note_held(sk, tcp, &moved);
-    else if (sockets_holding)
-        tell_unseen(sk, tcp);
+    note_held(sk, tcp, &moved);
     note_transfer(state, &moved);
 }
 
