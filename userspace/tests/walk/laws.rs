@@ -272,7 +272,7 @@ pub fn check_ledger_of(cpus: u32, start_ns: u64, events: &[Event]) -> Result<(),
 }
 
 /// Events between two rounds of forgetting.
-const FORGETS_EVERY: usize = 1 << 16;
+const FORGETS_EVERY: usize = 1 << 14;
 
 proptest! {
     #![proptest_config(cases(5))]

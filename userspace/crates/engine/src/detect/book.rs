@@ -39,6 +39,7 @@ impl Book {
         self.found_primary = true;
         // A request's children come before it.
         if let Some(process) = found.goal.server_process {
+            self.causality.programs.served(process);
             let id = found.request.request_id;
             let children = self.children.before(world, process, id, &mut self.causality);
             self.found.extend(children);

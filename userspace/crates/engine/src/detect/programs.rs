@@ -17,11 +17,13 @@ pub(super) struct Child {
     /// What was known of the request for which its parent started it.
     pub(super) asking: Option<Asking>,
     runs_program: bool,
+    /// It has answered a request as its parent's program: a worker, which will hardly run one of its own.
+    has_served: bool,
 }
 
 impl Child {
     pub(super) fn new(parent: ThreadId, start_ns: u64, asking: Option<Asking>) -> Child {
-        Child { parent, start_ns, request_id: None, asking, runs_program: false }
+        Child { parent, start_ns, request_id: None, asking, runs_program: false, has_served: false }
     }
 }
 
@@ -49,6 +51,13 @@ impl Programs {
     pub(super) fn executed(&mut self, process: ProcessId) {
         if let Some(child) = self.children.get_mut(&process) {
             child.runs_program = true;
+        }
+    }
+
+    /// A request was found that the process served.
+    pub(super) fn served(&mut self, process: ProcessId) {
+        if let Some(child) = self.children.get_mut(&process) {
+            child.has_served = true;
         }
     }
 
@@ -134,7 +143,8 @@ impl Programs {
     pub(super) fn horizon_ns(&self, recent: Recent) -> Option<u64> {
         let may_be_one = |child: &&Child| {
             let young = Patience::Program.until_ns(child.start_ns) > recent.now_ns;
-            child.runs_program || (young && child.start_ns >= recent.busy_ns)
+            let in_the_making = young && !child.has_served && child.start_ns >= recent.busy_ns;
+            child.runs_program || in_the_making
         };
         self.children.values().filter(may_be_one).map(|child| child.start_ns).min()
     }
@@ -147,5 +157,22 @@ impl Programs {
     /// Forgets those that no request since then can name.
     pub(super) fn forget(&mut self, horizon_ns: u64) {
         self.reaped.retain(|_, reaped| reaped.end_ns >= horizon_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_that_has_served_is_no_program_in_the_making() {
+        let recent = Recent { now_ns: 200, busy_ns: 0 };
+        let mut programs = Programs::default();
+        programs.forked(7, Child::new(1, 100, None));
+        assert_eq!(programs.horizon_ns(recent), Some(100));
+        programs.served(7);
+        assert_eq!(programs.horizon_ns(recent), None);
+        programs.executed(7);
+        assert_eq!(programs.horizon_ns(recent), Some(100), "it runs one after all");
     }
 }
