@@ -42,11 +42,13 @@ static __always_inline u16 find_held(struct tcp_sock *tcp)
 
 /*
  * When the packet was sent that was acknowledged last is known to the microsecond as long as
- * nothing was sent after it (tcp_rate_skb_delivered(), net/ipv4/tcp_rate.c). If it was sent twice
- * the second packet's hook has told of it, or it is not known.
+ * nothing was sent after it (tcp_rate_skb_delivered(), net/ipv4/tcp_rate.c). Of one that was sent
+ * twice, both times without its hook, that is the second time; a hook that ran has let go of it.
  */
 static __always_inline void look_for_unseen(struct tcp_sock *tcp, u64 key)
 {
+    if (!sockets_holding)
+        return;
     struct held_bytes *known = bpf_map_lookup_elem(&holding, &key);
     if (!known || tcp->snd_una != (u32)known->end || tcp->snd_nxt != tcp->snd_una)
         return;
@@ -74,8 +76,7 @@ __hidden __noinline void note_held(struct sock *sk, struct tcp_sock *tcp,
 {
     u64 key = (u64)sk;
     if (!(moved->flags & SYSCALL_WRITE)) {
-        if (sockets_holding)
-            look_for_unseen(tcp, key);
+        look_for_unseen(tcp, key);
         return;
     }
     if (tcp->write_seq == tcp->snd_nxt)

@@ -35,7 +35,7 @@ static __always_inline void let_go(u64 key)
 
 /* What the socket held back may have left without its hook. On the development kernel there are
  * stretches in which no tracepoint's program runs (docs/evidence.md). To be called where the socket
- * is seen again, while sockets_holding is not 0. */
+ * is seen again. */
 __hidden void tell_unseen(struct sock *sk, struct tcp_sock *tcp);
 
 /* Notes at the end of a call that wrote whether some of the bytes are held back, and why; at the

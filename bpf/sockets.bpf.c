@@ -238,13 +238,11 @@ SEC("tp_btf/inet_sock_set_state")
 int HOOK(on_inet_sock_set_state, const struct sock *sk, const int oldstate, const int newstate)
 {
     u64 key = (u64)sk;
-    if (sockets_holding) {
-        struct tcp_sock *tcp = bpf_skc_to_tcp_sock((struct sock *)sk);
-        if (tcp)
-            tell_unseen((struct sock *)sk, tcp);
-        if (newstate == TCP_CLOSE)
-            let_go(key);
-    }
+    struct tcp_sock *tcp = bpf_skc_to_tcp_sock((struct sock *)sk);
+    if (tcp)
+        tell_unseen((struct sock *)sk, tcp);
+    if (newstate == TCP_CLOSE && sockets_holding)
+        let_go(key);
     if (newstate != TCP_ESTABLISHED)
         return 0;
     note_established(sk);

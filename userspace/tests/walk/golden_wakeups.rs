@@ -156,17 +156,22 @@ fn a_wake_up_for_nothing_does_not_split_a_wait() {
     assert_eq!(s.only(), expected(&[ASKED, rest].concat()));
 }
 
-#[test]
-fn a_reader_that_wakes_its_writer_is_no_circle() {
+/// The server sleeps in fsync; a softirq in the client's own read(B) ends that.
+fn woken_in_the_clients_read() -> Story {
     let mut s = Story::new();
     asked(&mut s);
-    // The server sleeps in fsync; a softirq in the client's own read(B) ends that. Only later come
-    // the bytes the client then sleeps for.
     let fsync = 74;
     s.switch_in(116, 1, 20, IDLE, DISK, (fsync, 114), None);
     s.wake(122, 0, 10, 20, WAKING_SOFTIRQ | WAKING_IN_SYSCALL);
     s.switch(124, 1, IDLE, 20, RUNNABLE);
     s.call(1, 20, fsync, (114, 126), 0);
+    s
+}
+
+#[test]
+fn a_reader_that_wakes_its_writer_is_no_circle() {
+    let mut s = woken_in_the_clients_read();
+    // Only later come the bytes the client then sleeps for.
     s.sleep_in(128, 0, (10, IDLE), (READ, 115), b());
     s.wake(135, 1, 20, 10, WAKING_IN_SYSCALL);
     s.write(1, 20, b(), (0, 4), (130, 140));
@@ -188,14 +193,8 @@ fn a_reader_that_wakes_its_writer_is_no_circle() {
 
 #[test]
 fn a_reader_that_wakes_its_writer_and_stays_awake_is_no_circle() {
-    let mut s = Story::new();
-    asked(&mut s);
-    // Likewise, but the client is still on its CPU when the bytes come.
-    let fsync = 74;
-    s.switch_in(116, 1, 20, IDLE, DISK, (fsync, 114), None);
-    s.wake(122, 0, 10, 20, WAKING_SOFTIRQ | WAKING_IN_SYSCALL);
-    s.switch(124, 1, IDLE, 20, RUNNABLE);
-    s.call(1, 20, fsync, (114, 126), 0);
+    let mut s = woken_in_the_clients_read();
+    // The client is still on its CPU when the bytes come.
     s.write(1, 20, b(), (0, 4), (130, 140));
     s.read(0, 10, b(), (0, 4), (115, 150));
     let answer = "

@@ -132,7 +132,6 @@ pub struct Detector {
 impl Detector {
     /// The detectors in the order in which they look at an event, and at what. [`Framed`] is before the two that it takes
     /// connections from; [`Stdio`], which looks only if no others find anything, is last.
-    #[inline(always)] // so that each loop over it becomes the calls that remain
     fn table(&mut self) -> ([(&mut dyn Detect, Looks); 6], &mut Book) {
         let Detector { exec, framed, single_ended, half_duplex, shared_futex, stdio, book } = self;
         let table: [(&mut dyn Detect, Looks); 6] = [

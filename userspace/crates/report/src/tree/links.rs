@@ -88,8 +88,8 @@ impl Links {
     /// All requests of a capture are there; what is added from here on is of the next.
     pub fn end_capture(&mut self) {
         let before = self.capture.before + 1;
-        let mut capture =
-            std::mem::replace(&mut self.capture, Linked { before, links: Vec::new() });
+        let next = Linked { before, links: Vec::new() };
+        let mut capture = std::mem::replace(&mut self.capture, next);
         if !capture.links.is_sorted_by_key(|link| link.id) {
             capture.links.sort_by_key(|link| link.id);
         }
@@ -123,9 +123,8 @@ impl Links {
         }
     }
 
-    /// All added up.
-    pub fn tree(mut self) -> Tree {
-        self.end_capture();
+    /// All of the captures that have ended, added up.
+    pub fn tree(self) -> Tree {
         self.sums.rows(&self.back_ends, &self.methods)
     }
 }
