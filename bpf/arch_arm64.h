@@ -24,6 +24,12 @@ struct pt_regs {
 #define FUNCTION_ARG_4(at) ((at)->regs[3])
 #define FUNCTION_RESULT(at) ((at)->regs[0])
 
+/* Of registers with which a function of a Go program begins ("Go internal ABI specification", from
+ * Go 1.18 on). */
+#define GO_ARG_1(at) ((at)->regs[0])
+#define GO_ARG_2(at) ((at)->regs[1])
+#define GO_ARG_3(at) ((at)->regs[2])
+
 #define PAGE_SHIFT 12 /* kernels with pages of 16 or 64 KiB exist, too: there it would be wrong */
 
 /* A store that other CPUs see after all that come before it: an exchange orders both ways

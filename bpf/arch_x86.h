@@ -4,6 +4,7 @@
 
 /* arch/x86/include/asm/ptrace.h */
 struct pt_regs {
+    unsigned long bx;
     unsigned long r10;
     unsigned long r8;
     unsigned long ax;
@@ -28,6 +29,12 @@ struct pt_regs {
 #define FUNCTION_ARG_2(at) ((at)->si)
 #define FUNCTION_ARG_4(at) ((at)->cx)
 #define FUNCTION_RESULT(at) ((at)->ax)
+
+/* Of registers with which a function of a Go program begins ("Go internal ABI specification", from
+ * Go 1.17 on). */
+#define GO_ARG_1(at) ((at)->ax)
+#define GO_ARG_2(at) ((at)->bx)
+#define GO_ARG_3(at) ((at)->cx)
 
 #define PAGE_SHIFT 12
 

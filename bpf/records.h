@@ -61,6 +61,7 @@ enum record_kind {
     REC_MIGRATE = 42,       /* a traced thread was moved from one run queue to another */
     REC_GAP = 43,           /* where messages begin on a channel is not known any more */
     REC_FUNCTION = 44,      /* a traced thread has run through a function of the kernel's */
+    REC_GOROUTINE = 45,     /* a goroutine began or ceased to run, to wait or to exist */
 };
 
 /* Every record: when, who was current, what. The CPU is that of the ring. */
@@ -577,4 +578,22 @@ struct rec_function { /* hdr.ts_ns: its end; hdr.aux: enum function */
     struct rec_hdr hdr;
     u64 enter_ns;
     u64 number; /* bytes copied; the transaction whose commit is waited for; else 0 */
+};
+
+/* What becomes of a goroutine. */
+enum goroutine_change {
+    GOROUTINE_RUNS = 1,    /* on the thread that the record is of */
+    GOROUTINE_PARKS = 2,   /* that thread leaves it asleep */
+    GOROUTINE_YIELDS = 3,  /* that thread leaves it runnable */
+    GOROUTINE_ENDS = 4,    /* that thread leaves it for good */
+    GOROUTINE_READIED = 5, /* that thread makes it runnable */
+    GOROUTINE_BORN = 6,    /* that thread has made it, runnable */
+};
+
+struct rec_goroutine { /* hdr.flags: enum goroutine_change; hdr.aux: for what it parks, a number of
+                          userspace/crates/record, 0: not known */
+    struct rec_hdr hdr;
+    u64 address; /* of its `struct g`: tells it from others of the process that live */
+    u32 tgid;
+    u32 pad;
 };

@@ -37,6 +37,8 @@ class Server:
     besides: tuple[str, ...] = ()
     # Whether it has a collector that can be called.
     collects: bool = True
+    # Of `rpcprobe attach`.
+    options: tuple[str, ...] = ()
 
     @property
     def is_sql(self):
@@ -143,9 +145,11 @@ CATALOGUE = [
     Server("uvicorn", (OWN_PYTHON, str(SERVERS / "asgi.py"))),
     Server("node", ("node", "--expose-gc", str(SERVERS / "server.js"))),
     Server("go", GO),
+    Server("goroutines", GO, options=("--goroutines",)),
     Server("tokio", (str(HERE / ".cache/tokio/release/server"),), collects=False),
     Server("java", ("java", "-Xmx256m", str(SERVERS / "Server.java")), besides=("lock",)),
     Server("nginx", GO),
+    Server("nginx-gor", GO, options=("--goroutines",)),
     Server("nginx-alone", GO, only_asks=True),
     Server("postgres", collects=False),
 ]

@@ -48,6 +48,7 @@ def ran(pids):
 def ledger(directory, before_ns, after_ns):
     """Whether every account adds up, and the CPU time in them, of what the kernel says of the threads that lived on."""
     accounts = duckdb.execute(LEDGER, {"threads": str(directory / "threads.parquet")}).fetchall()
-    in_them = sum(cpu_ns for tid, cpu_ns, _ in accounts if tid in after_ns)
+    # Goroutines take the time of their process's threads.
+    in_them = sum(cpu_ns for tid, cpu_ns, _ in accounts if tid in after_ns or tid >= 1 << 31)
     by_kernel = sum(ns - before_ns.get(tid, 0) for tid, ns in after_ns.items())
     return not any(rest for *_, rest in accounts), in_them / max(by_kernel, 1)

@@ -97,7 +97,7 @@ class Taken:
             pids = {"server": theirs, "client": [client.pid], "both": [*theirs, client.pid]}[ends]
             pids = sorted(set(pids))
             before_ns = ran(pids)
-            with attached(pids, directory):
+            with attached(pids, directory, *server.options):
                 tell(client)
                 client.stdout.readline()
             after_ns = ran(pids)

@@ -21,6 +21,7 @@ use crate::invoking_user::{OutputDir, Owner};
 use crate::methods::Methods;
 use crate::probe::calibrate::Calibrator;
 use crate::probe::files;
+use crate::probe::goroutines::Followed;
 use crate::probe::mappings::Mappings;
 use crate::probe::rings::Rings;
 use crate::probe::tables::Counted;
@@ -101,6 +102,7 @@ pub fn record(
     let mut sink = Sink::start(file, &known, cpus, manifest.start_ns, lost_before);
     sink.mappings = mappings;
     sink.counted_before = counted_before;
+    sink.followed = config.goroutines.then(Followed::default);
     target.release().map_err(Refused::Target)?;
     // The program runs. Up to here a former capture had to stay: there might not have been another.
     let taken_over = take_over(dir);
@@ -115,6 +117,7 @@ pub fn record(
     let status = loop {
         let state = target.poll(DRAIN_EVERY)?;
         sink.drain(&rings);
+        sink.follow_begun(&mut probe);
         if let State::Exited(status) = state {
             break status;
         }
@@ -260,6 +263,7 @@ fn conclude(
     manifest.counts.runs_left_out =
         probe.runs_left_out()?.saturating_sub(manifest.counts.runs_left_out);
     manifest.tables = probe.tables(&sink.counted_before)?;
+    manifest.hooks.clone_from(&probe.hooks); // those of programs that began meanwhile, too
     let untold: Vec<Loss> =
         untold_losses(probe)?.into_iter().filter_map(|loss| sink.ours(loss)).collect();
     manifest.losses = std::mem::take(&mut sink.losses);
@@ -306,6 +310,8 @@ struct Sink {
     losses: Vec<Loss>,
     /// With `--stacks` only.
     mappings: Option<Mappings>,
+    /// With `--goroutines` only.
+    followed: Option<Followed>,
     methods: Methods,
     /// What the tables' programs had counted before the start.
     counted_before: Counted,
@@ -329,6 +335,7 @@ impl Sink {
             lost_before,
             losses: Vec::new(),
             mappings: None,
+            followed: None,
             methods: Methods::default(),
             counted_before: Counted::default(),
         };
@@ -363,6 +370,7 @@ impl Sink {
         rings: &Rings,
     ) -> std::io::Result<()> {
         let mut mappings = self.mappings.take();
+        let mut followed = self.followed.take();
         let mut methods = std::mem::take(&mut self.methods);
         let taken_ns = mappings.as_mut().map_or(u64::MAX, Mappings::take);
         let mut watermarks = Vec::new();
@@ -370,6 +378,9 @@ impl Sink {
             |cpu, record| {
                 if let Some(mappings) = &mut mappings {
                     mappings.see(record);
+                }
+                if let Some(followed) = &mut followed {
+                    followed.see(record);
                 }
                 if !methods.take(cpu, record) {
                     self.push(writer, cpu, record);
@@ -384,6 +395,7 @@ impl Sink {
             self.push(writer, cpu, &record);
         }
         self.mappings = mappings;
+        self.followed = followed;
         for &(cpu, watermark_ns) in &watermarks {
             self.complete_ns[cpu as usize] = watermark_ns;
         }
@@ -396,6 +408,13 @@ impl Sink {
             let held_ns = self.methods.held_ns(cpu).min(taken_ns);
             writer.flush(cpu, watermark_ns.min(held_ns), BLOCK_LAG_NS)
         })
+    }
+
+    /// Hooks programs that have begun, if goroutines are to be followed.
+    fn follow_begun(&mut self, probe: &mut Probe) {
+        if let Some(followed) = &mut self.followed {
+            followed.follow_begun(probe);
+        }
     }
 
     fn push(&mut self, writer: &mut Writer<BufWriter<File>>, cpu: u32, record: &[u8]) {

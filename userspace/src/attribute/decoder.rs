@@ -9,6 +9,7 @@ use anyhow::Result;
 use crate::capture::reader::Reader;
 use crate::engine::decode::decode;
 use crate::engine::event::Event;
+use crate::engine::goroutines::Goroutines;
 use crate::engine::processor::Processor;
 
 /// Events handed over at once, and how many such batches may lie ready: few hand-overs, each of which may have to wake
@@ -75,6 +76,7 @@ fn read<R: Read>(
         batch.clear();
         batch
     };
+    let mut goroutines = Goroutines::default();
     let mut batch = empty();
     let mut listening = true;
     let mut outcome = Ok(());
@@ -88,14 +90,14 @@ fn read<R: Read>(
             Ok(None) => {}
             Ok(Some(mut event)) => {
                 processor.renumber(&mut event);
-                batch.push(event);
+                goroutines.take(event, &mut batch);
             }
             Err(error) => {
                 outcome = Err(error);
                 break;
             }
         }
-        if batch.len() == BATCH_EVENTS {
+        if batch.len() >= BATCH_EVENTS {
             let full = std::mem::replace(&mut batch, empty());
             listening = sender.send(full).is_ok();
         }

@@ -127,6 +127,7 @@ fn examine(btf_file: Option<PathBuf>) -> Findings {
             requests: Vec::new(),
             btf: btf_file.clone(),
             direct: None,
+            goroutines: false,
         }
     };
     let loads = |stacks| {

@@ -3,6 +3,7 @@
 pub mod calibrate;
 pub mod direct;
 pub mod files;
+pub mod goroutines;
 pub mod hooks;
 pub mod kernel_types;
 mod layouts;
@@ -60,6 +61,8 @@ pub struct Config {
     pub btf: Option<PathBuf>,
     /// Functions to hook themselves, if any.
     pub direct: Option<direct::Asked>,
+    /// Follow goroutines.
+    pub goroutines: bool,
 }
 
 impl Config {
@@ -455,6 +458,7 @@ mod tests {
             requests,
             btf: None,
             direct: None,
+            goroutines: false,
         }
     }
 

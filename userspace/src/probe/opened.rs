@@ -7,7 +7,7 @@ use super::hooks::{HookSpec, Means, HOOKS};
 use super::kernel_types::KernelTypes;
 use super::rings::Layout;
 use super::{
-    check_privilege, chosen, direct, hook_present, kernel_types, layouts, open_files,
+    check_privilege, chosen, direct, goroutines, hook_present, kernel_types, layouts, open_files,
     possible_cpus, section_offset, states, tables, Config, MAX_CPUS, OBJECT,
 };
 
@@ -64,7 +64,7 @@ impl Opened {
             builder.open_memory(OBJECT).context("the built-in BPF object does not open")?;
         let absent = disable_absent_hooks(&mut open, types)?;
         let programs = direct.as_ref().map_or(Vec::new(), direct::Chosen::programs);
-        disable_all_but(&mut open, &specs, &programs);
+        disable_all_but(&mut open, &specs, &programs, config.goroutines);
         if let Some(direct) = &direct {
             direct.aim(&mut open)?;
         }
@@ -77,10 +77,16 @@ impl Opened {
 }
 
 /// What is not to be attached is not even loaded.
-fn disable_all_but(open: &mut OpenObject, specs: &[&HookSpec], direct: &[String]) {
+fn disable_all_but(
+    open: &mut OpenObject,
+    specs: &[&HookSpec],
+    direct: &[String],
+    goroutines: bool,
+) {
     let unwanted = |name: &std::ffi::OsStr| {
         !specs.iter().any(|spec| name == spec.program)
             && !direct.iter().any(|program| name == program.as_str())
+            && !(goroutines && name.to_str().is_some_and(goroutines::is_of_goroutines))
     };
     for mut program in open.progs_mut().filter(|program| unwanted(program.name())) {
         program.set_autoload(false);
@@ -94,7 +100,7 @@ fn disable_absent_hooks(
     let mut absent = Vec::new();
     for mut program in open.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
-        if direct::is_direct(&name) {
+        if direct::is_direct(&name) || goroutines::is_of_goroutines(&name) {
             continue;
         }
         let Some(spec) = HOOKS.iter().find(|spec| spec.program == name) else {

@@ -76,6 +76,10 @@ pub fn attach(
     let mut sink = Sink::start(file, &known, manifest.host.cpus, records_from_ns, lost_before);
     sink.mappings = mappings;
     sink.counted_before = counted_before;
+    sink.followed = config.goroutines.then(Followed::default);
+    if let Some(followed) = &mut sink.followed {
+        selected.iter().for_each(|process| followed.follow(&mut probe, process.pid));
+    }
     let former_nice = renice(-10);
     // First: a channel that is not known when bytes of it are seen is taken for a new one.
     learn(&probe, &selected)?;
@@ -100,6 +104,7 @@ pub fn attach(
         let event =
             ends.wait(&mut interrupts, left.map_or(DRAIN_EVERY, |left| left.min(DRAIN_EVERY)))?;
         sink.drain(&rings);
+        sink.follow_begun(&mut probe);
         if let Some(event) = event {
             break event;
         }

@@ -179,6 +179,19 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
             let enter_ns = r.enter_ns.min(hdr.ts_ns);
             What::Function { tid: hdr.tid, enter_ns, function, number: r.number }
         }
+        REC_GOROUTINE => {
+            let r: RecGoroutine = whole(record)?;
+            let change = match hdr.flags {
+                GOROUTINE_RUNS => GoChange::Runs,
+                GOROUTINE_PARKS => GoChange::Parks(GoWait::numbered(hdr.aux)),
+                GOROUTINE_YIELDS => GoChange::Yields,
+                GOROUTINE_ENDS => GoChange::Ends,
+                GOROUTINE_READIED => GoChange::Readied,
+                GOROUTINE_BORN => GoChange::Born,
+                _ => return Ok(None),
+            };
+            What::Goroutine { tid: hdr.tid, tgid: r.tgid, address: r.address, change }
+        }
         REC_THROTTLE => What::Throttle { tid: hdr.tid },
         REC_WORK => {
             let r: RecWork = whole(record)?;

@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 pub use crate::object::*;
 pub use crate::protocols::{Method, Protocol, Unit};
+use crate::go_wait::go_wait;
 use crate::send_limit::SendLimit;
 pub use rpcprobe_model::GapWhy;
+pub use rpcprobe_record::{GoWait, GoWaitSort};
 
 /// A system call under way: known when its thread leaves the CPU inside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +29,9 @@ impl OpenCall {
     /// (pthread_rwlock_common.c: 1 | PTHREAD_RWLOCK_FUTEX_USED). PI futexes are always locks
     /// (include/uapi/linux/futex.h).
     pub fn lock(&self) -> Option<&'static str> {
+        if let Some(wait) = go_wait(self.nr) {
+            return (wait.sort() == GoWaitSort::Lock).then(|| wait.name());
+        }
         const FUTEX_WAIT: u32 = 0;
         const FUTEX_LOCK_PI: u32 = 6;
         const FUTEX_WAIT_BITSET: u32 = 9;
@@ -316,6 +321,31 @@ pub enum What {
     },
     /// What a unit's message calls, or how its request ended.
     Method(Box<Method>),
+    /// What a thread did with a goroutine. [`crate::goroutines`] makes of it what a kernel tells of threads.
+    Goroutine {
+        tid: u32,
+        tgid: u32,
+        /// Tells it from others of the process that live.
+        address: u64,
+        change: GoChange,
+    },
+}
+
+/// What becomes of a goroutine, by the thread that does it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GoChange {
+    /// It runs on that thread.
+    Runs,
+    /// The thread leaves it asleep, for that if it is known.
+    Parks(Option<GoWait>),
+    /// The thread leaves it runnable.
+    Yields,
+    /// The thread leaves it for good.
+    Ends,
+    /// The thread makes it runnable.
+    Readied,
+    /// The thread has made it, runnable.
+    Born,
 }
 
 /// What people call a connection's direction.

@@ -13,6 +13,8 @@ mod effort;
 mod endpoint_io;
 pub mod event;
 mod fallback;
+pub mod go_wait;
+pub mod goroutines;
 mod held_back;
 pub mod object;
 pub mod ownership;

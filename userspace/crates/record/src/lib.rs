@@ -2,7 +2,11 @@
 //!
 //! `tests/records_layout.rs` compares every struct here with the BTF of the compiled object.
 
+mod go_waits;
+
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+pub use go_waits::{GoWait, GoWaitSort};
 
 pub const COMM_BYTES: usize = 16;
 pub const PATH_BYTES: usize = 256;
@@ -52,6 +56,7 @@ pub const REC_UNSEEN_SWITCH: u8 = 41;
 pub const REC_MIGRATE: u8 = 42;
 pub const REC_GAP: u8 = 43;
 pub const REC_FUNCTION: u8 = 44;
+pub const REC_GOROUTINE: u8 = 45;
 
 pub const NOT_KNOWN_NS: u32 = u32::MAX;
 pub const SWITCH_PREEMPT: u8 = 1;
@@ -81,6 +86,14 @@ pub const PACKET_UDP: u8 = 2;
 pub const PACKET_FORWARDED: u8 = 4;
 pub const PACKET_LOOPBACK: u8 = 8;
 pub const PACKET_UNSEEN: u8 = 16;
+
+/// `enum goroutine_change` of `bpf/records.h`.
+pub const GOROUTINE_RUNS: u8 = 1;
+pub const GOROUTINE_PARKS: u8 = 2;
+pub const GOROUTINE_YIELDS: u8 = 3;
+pub const GOROUTINE_ENDS: u8 = 4;
+pub const GOROUTINE_READIED: u8 = 5;
+pub const GOROUTINE_BORN: u8 = 6;
 
 pub const MAPPING_EXEC: u8 = 1;
 
@@ -413,6 +426,9 @@ records! {
     }
     /// A traced thread has run through a function of the kernel's. `hdr.ts_ns`: its end; `hdr.aux`: `FUNCTION_*`.
     struct RecFunction { hdr: RecHdr, enter_ns: u64, number: u64 }
+    /// What the thread `hdr.tid`, of process `tgid`, did with a goroutine (`hdr.flags`: `GOROUTINE_*`). `address`, of its
+    /// `struct g`, tells it from others of the process that live; `hdr.aux`: the [`GoWait`] for which it parks.
+    struct RecGoroutine { hdr: RecHdr, address: u64, tgid: u32, pad: u32 }
 }
 
 /// Reads the record struct at the front of `bytes`, and what follows it.

@@ -5,7 +5,9 @@ use std::borrow::Cow;
 use crate::event::{
     Object, TYPE_FIFO, TYPE_SOCKET, TYPE_TCP, TYPE_UDP, TYPE_UNIX, TYPE_UNIX_DGRAM,
 };
+use crate::go_wait::{go_wait, is_go_wait};
 use rpcprobe_model::Category;
+use rpcprobe_record::{GoWait, GoWaitSort};
 
 /// x86-64 numbers the engine itself must know.
 pub const NR_CLOSE: u16 = 3;
@@ -26,6 +28,9 @@ pub const SOFTIRQ_NET_RX: u16 = 3;
 
 /// The name, or `syscall_N`.
 pub fn name(nr: u16) -> Cow<'static, str> {
+    if is_go_wait(nr) {
+        return Cow::Borrowed(go_wait(nr).map_or("a wait of a goroutine's", GoWait::name));
+    }
     match syscalls::x86_64::Sysno::new(usize::from(nr)) {
         Some(number) => Cow::Borrowed(number.name()),
         None => Cow::Owned(format!("syscall_{nr}")),
@@ -183,7 +188,14 @@ pub fn category(nr: u16, object: Option<Object>) -> Category {
 /// What a sleep inside the call means.
 pub fn waits(nr: u16, object: Option<Object>) -> Waits {
     use syscalls::x86_64::Sysno as S;
-    let Some(number) = S::new(usize::from(nr)) else { return Waits::Other };
+    let Some(number) = S::new(usize::from(nr)) else {
+        return match go_wait(nr).map(GoWait::sort) {
+            Some(GoWaitSort::Descriptor) => Waits::Readiness,
+            Some(GoWaitSort::Timer) => Waits::Timer,
+            Some(GoWaitSort::Lock | GoWaitSort::Goroutine | GoWaitSort::Runtime) => Waits::Futex,
+            None => Waits::Other,
+        };
+    };
     match number {
         S::nanosleep | S::clock_nanosleep => Waits::Timer,
         S::futex | S::futex_waitv => Waits::Futex,

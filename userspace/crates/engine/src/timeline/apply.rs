@@ -207,6 +207,7 @@ impl World {
                 None
             }
             What::Method(_) => None, // requests only
+            What::Goroutine { .. } => None, // see crate::goroutines
             // Of a thread nobody has heard of, no segment will want them.
             What::Stack { tid, kernel } => {
                 if let Some(id) = self.thread_by_tid(*tid) {

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Goroutines (--goroutines): tasks that Go's runtime runs on threads as it likes, so that threads
+ * tell little of who waits for what. Two functions of the runtime tell all of it: every change of a
+ * goroutine's state is a casgstatus(), and before it parks by itself it goes through gopark(), which
+ * says what for (src/runtime/proc.go). User space finds them in the program's file
+ * (userspace/src/probe/goroutines).
+ */
+#include "goroutines.h"
+
+struct go_waits_map go_waits SEC(".maps");
+
+/* States of a goroutine (src/runtime/runtime2.go, the same since Go 1.5). */
+enum go_status {
+    GO_IDLE = 0,
+    GO_RUNNABLE = 1,
+    GO_RUNNING = 2,
+    GO_WAITING = 4,
+    GO_DEAD = 6,
+};
+
+#define CHANGE(from, to) ((from) << 8 | (to))
+
+/* func gopark(unlockf, lock, reason waitReason, ...) */
+SEC("uprobe")
+int HOOK(on_go_park)
+{
+    struct task_state *state = traced_current();
+    if (state)
+        state->go_wait = 1 + (u8)GO_ARG_3((struct pt_regs *)ctx);
+    return 0;
+}
+
+/* What the program's number for a wait stands for. */
+static __always_inline u16 meaning_of(u64 program, u64 wait)
+{
+    u32 place = program * GO_WAITS + (wait - 1);
+    u8 *meaning = wait ? bpf_map_lookup_elem(&go_waits, &place) : 0;
+    return meaning ? *meaning : 0;
+}
+
+/* func casgstatus(gp *g, oldval, newval uint32) */
+SEC("uprobe")
+int HOOK(on_go_status)
+{
+    struct pt_regs *at = (struct pt_regs *)ctx;
+    u8 change;
+    switch (CHANGE((u8)GO_ARG_2(at), (u8)GO_ARG_3(at))) {
+    case CHANGE(GO_RUNNABLE, GO_RUNNING):
+        change = GOROUTINE_RUNS;
+        break;
+    case CHANGE(GO_RUNNING, GO_WAITING):
+        change = GOROUTINE_PARKS;
+        break;
+    case CHANGE(GO_RUNNING, GO_RUNNABLE):
+        change = GOROUTINE_YIELDS;
+        break;
+    case CHANGE(GO_RUNNING, GO_DEAD):
+        change = GOROUTINE_ENDS;
+        break;
+    case CHANGE(GO_WAITING, GO_RUNNABLE):
+        change = GOROUTINE_READIED;
+        break;
+    case CHANGE(GO_DEAD, GO_RUNNABLE):
+        change = GOROUTINE_BORN;
+        break;
+    default: /* system calls, which have records of their own; stacks that grow */
+        return 0;
+    }
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct task_state *state = traced_running(task);
+    if (!state)
+        return 0;
+    u16 wait = 0;
+    if (change == GOROUTINE_PARKS) {
+        /* Without gopark() the runtime only says that the goroutine's stack may be looked at; it
+         * goes on. */
+        if (!state->go_wait)
+            return 0;
+        wait = meaning_of(bpf_get_attach_cookie(ctx), state->go_wait);
+        state->go_wait = 0;
+    }
+    u64 now_ns = bpf_ktime_get_ns();
+    on_its_cpu(task, state, now_ns);
+    emit (rec_goroutine, r, now_ns) {
+        r->hdr = (struct rec_hdr){
+            .ts_ns = now_ns,
+            .tid = task->pid,
+            .kind = REC_GOROUTINE,
+            .flags = change,
+            .aux = wait,
+        };
+        r->address = GO_ARG_1(at);
+        r->tgid = task->tgid;
+        r->pad = 0;
+    }
+    return 0;
+}

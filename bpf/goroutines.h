@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What goroutines wait for. */
+#pragma once
+#include "missed_switches.h"
+
+#define GO_PROGRAMS 64 /* files whose goroutines can be followed at once */
+#define GO_WAITS 256
+
+/*
+ * What a program's numbers for waits stand for: they differ from one version of Go to the next.
+ * User space fills it, and tells each program's hooks its number (the cookie of their links).
+ */
+extern struct go_waits_map {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, GO_PROGRAMS * GO_WAITS);
+    __type(key, u32);
+    __type(value, u8);
+} go_waits SEC(".maps");

@@ -1,0 +1,115 @@
+//! Goroutines (`--goroutines`): hooks two functions of Go's runtime in the programs that are traced, by uprobes
+//! (`bpf/goroutines.bpf.c`).
+
+mod program;
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+
+use anyhow::{anyhow, bail, Context, Result};
+use libbpf_rs::{MapCore, MapFlags, UprobeOpts};
+
+use super::Probe;
+use crate::capture::manifest::Hook;
+use crate::records::{self, RecHdr, REC_EXEC, TASK_TRACED};
+use program::Program;
+
+/// Programs of the BPF object, and the functions that they hook.
+const PARK: (&str, &str) = ("on_go_park", "runtime.gopark");
+const STATUS: (&str, &str) = ("on_go_status", "runtime.casgstatus");
+/// What these tell.
+const PURPOSE: &str = "goroutines (--goroutines)";
+// bpf/goroutines.h
+const MOST_PROGRAMS: usize = 64;
+const MOST_WAITS: usize = 256;
+
+/// Whether a program of the BPF object hooks Go's runtime.
+pub fn is_of_goroutines(program: &str) -> bool {
+    [PARK, STATUS].iter().any(|(name, _)| *name == program)
+}
+
+/// Programs in which goroutines are followed.
+#[derive(Debug, Default)]
+pub struct Followed {
+    /// Files that have been looked at, by device and inode.
+    seen: HashSet<(u64, u64)>,
+    /// How many of them are hooked.
+    hooked: usize,
+    /// Processes that have begun a program, and are still to be looked at.
+    begun: Vec<u32>,
+}
+
+impl Followed {
+    /// Takes note of a record that tells of a program that begins.
+    pub fn see(&mut self, record: &[u8]) {
+        let Some((hdr, _)) = records::read::<RecHdr>(record) else { return };
+        if hdr.kind == REC_EXEC && hdr.flags & TASK_TRACED != 0 {
+            self.begun.push(hdr.tid);
+        }
+    }
+
+    /// Hooks the programs of those processes that have begun one since.
+    pub fn follow_begun(&mut self, probe: &mut Probe) {
+        for pid in std::mem::take(&mut self.begun) {
+            self.follow(probe, pid);
+        }
+    }
+
+    /// Hooks the program of a process, if it is a Go program and is not hooked yet. What comes of it is among the
+    /// probe's hooks.
+    pub fn follow(&mut self, probe: &mut Probe, pid: u32) {
+        // The file itself, whatever its name leads to now; it may have ended.
+        let Ok(file) = File::open(format!("/proc/{pid}/exe")) else { return };
+        let Ok(of) = file.metadata() else { return };
+        if !self.seen.insert((of.dev(), of.ino())) {
+            return;
+        }
+        let program = match Program::of(file) {
+            Ok(Some(program)) => Ok(program),
+            Ok(None) => return, // not Go's
+            Err(error) => Err(error),
+        };
+        let attached = program.and_then(|program| self.hook(probe, pid, &program));
+        let why_not = attached.err().map(|error| format!("{error:#}"));
+        let path = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+        let path = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        for (_, function) in [PARK, STATUS] {
+            probe.hooks.push(Hook {
+                name: format!("{function} of {path}"),
+                attached_as: why_not.is_none().then(|| "uprobe".to_owned()),
+                why_not: why_not.clone(),
+                purpose: PURPOSE.to_owned(),
+            });
+        }
+    }
+
+    fn hook(&mut self, probe: &mut Probe, pid: u32, program: &Program) -> Result<()> {
+        if self.hooked == MOST_PROGRAMS {
+            bail!("goroutines of {MOST_PROGRAMS} programs are followed already");
+        }
+        let number = self.hooked;
+        let waits = probe.map("go_waits")?;
+        for (theirs, wait) in &program.waits {
+            let key = (number * MOST_WAITS + usize::from(*theirs)) as u32;
+            let value = [wait.number()];
+            waits.update(&key.to_ne_bytes(), &value, MapFlags::ANY).context("go_waits")?;
+        }
+        // First what a goroutine parks for: without it nothing is told of its parking.
+        for ((name, function), offset) in [(PARK, program.park), (STATUS, program.status)] {
+            let link = {
+                let mut programs = probe.object.progs_mut();
+                let hook = programs
+                    .find(|of| of.name() == name)
+                    .with_context(|| format!("the BPF object has no program {name}"))?;
+                let options = UprobeOpts { cookie: number as u64, ..UprobeOpts::default() };
+                let path = format!("/proc/{pid}/exe");
+                hook.attach_uprobe_with_opts(-1, path, offset as usize, options)
+            };
+            let link = link.map_err(|error| anyhow!("cannot hook {function}: {error:#}"))?;
+            probe.links.push(link);
+        }
+        self.hooked += 1;
+        Ok(())
+    }
+}

@@ -1,0 +1,158 @@
+//! What a Go program's file tells of the runtime in it: where its functions are, and what its numbers of waits mean.
+
+use std::collections::HashMap;
+use std::fs::File;
+
+use anyhow::{anyhow, bail, Context, Result};
+use object::read::ReadCache;
+use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SectionKind};
+
+use crate::records::GoWait;
+
+/// Begin of the section that Go programs have (src/debug/buildinfo/buildinfo.go), and where in it are flags.
+const BUILD_INFO: &[u8] = b"\xff Go buildinf:";
+const FLAGS_AT: usize = 15;
+/// Since Go 1.18 versions are in the section itself. From that version on, functions take arguments in registers
+/// on all processors that we know.
+const VERSION_INLINE: u8 = 2;
+
+/// The first waits of all versions, after one without words: by them their list is found.
+const FIRST_WAITS: [&str; 2] = ["GC assist marking", "IO wait"];
+const MOST_WAITS: usize = 256;
+/// No words are longer.
+const MOST_LETTERS: u64 = 64;
+/// A string in memory: its address and its length.
+const STRING_BYTES: u64 = 16;
+
+/// A Go program.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Program {
+    /// Where to hook, in bytes from the file's begin: runtime.gopark and runtime.casgstatus.
+    pub park: u64,
+    pub status: u64,
+    /// What its numbers of waits mean.
+    pub waits: Vec<(u8, GoWait)>,
+}
+
+impl Program {
+    /// That of a file; `None`: it is not a Go program.
+    ///
+    /// # Errors
+    /// It is one in which goroutines cannot be followed: why.
+    pub fn of(file: File) -> Result<Option<Program>> {
+        let cache = ReadCache::new(file);
+        let Ok(file) = object::File::parse(&cache) else { return Ok(None) };
+        let Some(info) = file.section_by_name(".go.buildinfo") else { return Ok(None) };
+        let info = info.data().context("its build information cannot be read")?;
+        if !info.starts_with(BUILD_INFO) {
+            return Ok(None);
+        }
+        if info.get(FLAGS_AT).is_none_or(|flags| flags & VERSION_INLINE == 0) {
+            bail!("it was built with a Go before 1.18");
+        }
+        let park = place(&file, "runtime.gopark")?;
+        let status = place(&file, "runtime.casgstatus")?;
+        let waits = Memory::of(&file).waits();
+        if waits.is_empty() {
+            bail!("the words that its Go has for waits are not found");
+        }
+        Ok(Some(Program { park, status, waits }))
+    }
+}
+
+/// Where in the file to hook a function: as early as all arguments are still where they came.
+fn place<'d>(file: &object::File<'d, &'d ReadCache<File>>, function: &str) -> Result<u64> {
+    let symbol = file.symbols().find(|symbol| symbol.name() == Ok(function));
+    let symbol = symbol.ok_or_else(|| anyhow!("it has no symbol {function} (is it stripped?)"))?;
+    let address = symbol.address();
+    let holds = |from: u64, size: u64| address >= from && address - from < size;
+    let segment = file.segments().find(|segment| holds(segment.address(), segment.size()));
+    let segment = segment.ok_or_else(|| anyhow!("{function} is at no place of the file"))?;
+    let (at, bytes) = segment.file_range();
+    let within = address - segment.address();
+    if within >= bytes {
+        bail!("{function} is at no place of the file");
+    }
+    let code = segment.data_range(address, CODE_BYTES.min(bytes - within)).ok().flatten();
+    Ok(at + within + before_frame(code.unwrap_or_default()))
+}
+
+const CODE_BYTES: u64 = 16;
+
+/// How far the instruction is that saves the frame pointer, where Go begins a function on x86-64 by a look whether the stack
+/// has room. The kernel carries that one out itself, where it would let the thread run the first one by itself and be
+/// interrupted a second time (arch/x86/kernel/uprobes.c, push_setup_xol_ops()).
+fn before_frame(code: &[u8]) -> u64 {
+    // cmp 0x10(%r14),%rsp; jbe, with a far or a near target; push %rbp
+    match code {
+        [0x49, 0x3b, 0x66, 0x10, 0x0f, 0x86, _, _, _, _, 0x55, ..] => 10,
+        [0x49, 0x3b, 0x66, 0x10, 0x76, _, 0x55, ..] => 6,
+        _ => 0,
+    }
+}
+
+/// What a program has in its memory when it begins.
+struct Memory<'d> {
+    /// Sections: where they are, and what is in them.
+    data: Vec<(u64, &'d [u8])>,
+    /// Words that are known when it is loaded only, by their addresses: what they are unless it is moved.
+    moved: HashMap<u64, u64>,
+}
+
+impl<'d> Memory<'d> {
+    fn of(file: &object::File<'d, &'d ReadCache<File>>) -> Memory<'d> {
+        let is_data = |kind| matches!(kind, SectionKind::Data | SectionKind::ReadOnlyData);
+        let rel_ro = |kind| matches!(kind, SectionKind::ReadOnlyDataWithRel);
+        let sections = file.sections().filter(|of| is_data(of.kind()) || rel_ro(of.kind()));
+        let data = sections.filter_map(|of| Some((of.address(), of.data().ok()?))).collect();
+        let moved = file.dynamic_relocations().into_iter().flatten();
+        let moved = moved.map(|(at, to)| (at, to.addend() as u64)).collect();
+        Memory { data, moved }
+    }
+
+    fn bytes(&self, address: u64, length: u64) -> Option<&'d [u8]> {
+        self.data.iter().find_map(|(from, bytes)| {
+            let at = usize::try_from(address.checked_sub(*from)?).ok()?;
+            bytes.get(at..at.checked_add(usize::try_from(length).ok()?)?)
+        })
+    }
+
+    fn word(&self, address: u64) -> Option<u64> {
+        let moved = || self.moved.get(&address).copied();
+        let bytes = self.bytes(address, 8)?.try_into().ok()?;
+        Some(u64::from_le_bytes(bytes)).filter(|word| *word != 0).or_else(moved).or(Some(0))
+    }
+
+    /// The text of a string.
+    fn text(&self, address: u64) -> Option<&'d str> {
+        let length = self.word(address + 8).filter(|length| *length <= MOST_LETTERS)?;
+        if length == 0 {
+            return Some("");
+        }
+        std::str::from_utf8(self.bytes(self.word(address)?, length)?).ok()
+    }
+
+    /// The numbers that Go has for waits.
+    fn waits(&self) -> Vec<(u8, GoWait)> {
+        let lengths = FIRST_WAITS.map(|words| words.len() as u64);
+        let is_first = |at: u64| {
+            let begin = [(0, ""), (STRING_BYTES, FIRST_WAITS[0]), (2 * STRING_BYTES, FIRST_WAITS[1])];
+            begin.iter().all(|(after, words)| self.text(at + after) == Some(words))
+        };
+        let first = self.data.iter().find_map(|(from, bytes)| {
+            let length = |at: usize| bytes.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes);
+            // From where a length of the list is, eight bytes are the least that lies between two.
+            let aligned = (0..bytes.len()).step_by(8);
+            let mut places = aligned.filter(|at| {
+                length(*at) == Some(lengths[0])
+                    && length(*at + STRING_BYTES as usize) == Some(lengths[1])
+            });
+            let begin = |at: usize| (from + at as u64).checked_sub(STRING_BYTES + 8);
+            places.find_map(|at| begin(at).filter(|at| is_first(*at)))
+        });
+        let Some(first) = first else { return Vec::new() };
+        let words = (0..MOST_WAITS as u64).map(|number| self.text(first + number * STRING_BYTES));
+        let words = words.take_while(Option::is_some).flatten().enumerate();
+        words.filter_map(|(number, words)| Some((number as u8, GoWait::named(words)?))).collect()
+    }
+}
