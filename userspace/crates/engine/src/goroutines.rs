@@ -7,18 +7,19 @@
 //! |---|---|
 //! | runs a goroutine on a thread | the thread loses its CPU to the goroutine, whose wait ends |
 //! | parks it | it goes to sleep, in a call of the name that Go has for the wait; the thread has its CPU again |
-//! | readies it | a wake-up: by the goroutine that did, or by the scheduler; by a timer, if the scheduler ended another wait than for a descriptor |
+//! | readies it | a wake-up: by the goroutine that did; by an interrupt, if the scheduler did, which only passes on that a descriptor is ready or a timer is due |
 //! | makes it, ends it | a thread is born, exits |
 
 use rustc_hash::FxHashMap;
 
 use crate::event::{Call, Event, GoChange, GoWait, GoWaitSort, OpenCall, What};
 use crate::go_wait;
-use rpcprobe_record::{TASK_THREAD, TASK_TRACED, WAKING_HARDIRQ, WAKING_NEW};
+use rpcprobe_record::{TASK_THREAD, TASK_TRACED, WAKING_HARDIRQ, WAKING_NEW, WAKING_SOFTIRQ};
 
 /// Numbers of goroutines: above those of threads, which are less than 2^22 (PID_MAX_LIMIT, include/linux/threads.h).
 pub const FIRST_NUMBER: u32 = 1 << 31;
-/// Names by which goroutines of the runtime are told from others: by what they wait for when nothing is to be done.
+/// What they are called; of those of the runtime, what they are for, told by what they wait for when they have nothing to do.
+const NAME: &str = "goroutine";
 const OF_RUNTIME: [(&str, &str); 6] = [
     ("GC worker (idle)", "Go GC worker"),
     ("GC sweep wait", "Go GC sweeper"),
@@ -95,9 +96,9 @@ impl Goroutines {
 
     fn born(&mut self, who: (u32, u64), by: u32, mut at: At<'_>) {
         self.end(who, &mut at); // its end was not told
-        let number = self.number();
+        let number = next(&mut self.made)();
         let parent = self.doer(by);
-        let comm = name(number).into();
+        let comm = NAME.into();
         let flags = TASK_THREAD | TASK_TRACED;
         let (child_tgid, enter_ns) = (who.0, at.ts_ns);
         at.tell(What::Fork { parent, child: number, child_tgid, flags, enter_ns, comm });
@@ -107,27 +108,30 @@ impl Goroutines {
 
     /// One that is older than the capture; asleep, as far as is known.
     fn found(&mut self, who: (u32, u64), at: &mut At<'_>) -> &mut Goroutine {
-        if !self.living.contains_key(&who) {
-            let tid = self.number();
-            let tgid = who.0;
-            at.tell(What::Task { tid, tgid, kthread: false, comm: name(tid).into() });
+        let next = next(&mut self.made);
+        self.living.entry(who).or_insert_with(|| {
+            let (tid, tgid) = (next(), who.0);
+            at.tell(What::Task { tid, tgid, kthread: false, comm: NAME.into() });
             at.tell(What::Marked { tid, tgid, asleep: Some(TASK_INTERRUPTIBLE), call: None });
-        }
-        let number = FIRST_NUMBER + self.made - 1;
-        let new = Goroutine { number, on: None, parked: None, is_named: false };
-        self.living.entry(who).or_insert(new)
+            Goroutine { number: tid, on: None, parked: None, is_named: false }
+        })
     }
 
     fn readied(&mut self, who: (u32, u64), by: u32, mut at: At<'_>) {
         let by_goroutine = self.running.contains_key(&by);
         let waker = self.doer(by);
         let goroutine = self.found(who, &mut at);
-        let mut flags = 0;
+        let sort = goroutine.parked.and_then(|park| park.wait).map(GoWait::sort);
+        let flags = match sort {
+            _ if by_goroutine => 0,
+            Some(GoWaitSort::Descriptor) => WAKING_SOFTIRQ,
+            Some(GoWaitSort::Runtime) => 0, // the scheduler is part of it
+            Some(GoWaitSort::Timer | GoWaitSort::Lock | GoWaitSort::Goroutine) | None => {
+                WAKING_HARDIRQ
+            }
+        };
         if let Some(park) = &mut goroutine.parked {
-            // The scheduler itself looks after descriptors and timers.
-            let sort = park.wait.map(GoWait::sort);
-            park.ran_out = !by_goroutine && sort != Some(GoWaitSort::Descriptor);
-            flags = if park.ran_out { WAKING_HARDIRQ } else { 0 };
+            park.ran_out = flags == WAKING_HARDIRQ;
         }
         at.tell(What::Waking { waker, wakee: goroutine.number, flags, block: 0 });
     }
@@ -248,13 +252,6 @@ impl Goroutines {
         }
     }
 
-    fn number(&mut self) -> u32 {
-        let number = FIRST_NUMBER + self.made;
-        // There are 2^31 of them: more than a capture can hold records of.
-        self.made = (self.made + 1) & (FIRST_NUMBER - 1);
-        number
-    }
-
     /// What threads do that run goroutines, those do.
     fn of_goroutines(&self, what: &mut What) {
         let running = |tid: &mut u32| *tid = self.doer(*tid);
@@ -326,6 +323,12 @@ impl At<'_> {
     }
 }
 
-fn name(number: u32) -> String {
-    format!("goroutine {}", number - FIRST_NUMBER + 1)
+/// Numbers one more.
+fn next(made: &mut u32) -> impl FnOnce() -> u32 + '_ {
+    || {
+        let number = FIRST_NUMBER + *made;
+        // There are 2^31 of them: more than a capture can hold records of.
+        *made = (*made + 1) & (FIRST_NUMBER - 1);
+        number
+    }
 }

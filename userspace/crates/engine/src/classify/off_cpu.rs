@@ -10,7 +10,8 @@ use std::net::SocketAddr;
 use crate::classify::on_cpu::{self, InCall};
 use crate::classify::runtime_threads::with_role;
 use crate::classify::syscall::{self, Waits, ETIMEDOUT};
-use crate::event::{Block, Io, KernelWait, OpenCall, TYPE_FIFO, TYPE_UNIX};
+use crate::event::{Block, GoWaitSort, Io, KernelWait, OpenCall, TYPE_FIFO, TYPE_UNIX};
+use crate::go_wait::go_wait;
 use crate::timeline::functions::Run;
 use crate::timeline::gallop::{count_before, last_before};
 use crate::timeline::{Off, ThreadId, Why, World, IDLE};
@@ -289,6 +290,9 @@ impl Wait<'_> {
                         format!("{detail} until {} was ready", peer_or_object(world, ready));
                     self.whole(Category::IdlePeer, detail, None, None)
                 }
+                _ if is_for_descriptor(nr) => {
+                    self.whole(Category::IdlePeer, detail, None, None)
+                }
                 _ if self.was_interrupted() => self.taken_up_again(detail),
                 // Woken by no task, and it reads what only counts: a timer's descriptor, as it seems.
                 Some(ready) if ready.object.only_counts() && !ready.is_write => {
@@ -336,6 +340,11 @@ impl Wait<'_> {
             }
         }
     }
+}
+
+/// Whether it is a goroutine's wait until a descriptor is ready, which only that ends.
+fn is_for_descriptor(nr: u16) -> bool {
+    go_wait(nr).is_some_and(|wait| wait.sort() == GoWaitSort::Descriptor)
 }
 
 fn inferred(mut parts: Vec<Part>) -> Vec<Part> {

@@ -2,8 +2,9 @@
 
 /// How names begin, and what such threads do. Names are cut to 15 letters (TASK_COMM_LEN). HotSpot sets its threads' (G1's, the
 /// parallel collector's, Shenandoah's and ZGC's), V8 those of its platform, libuv and tokio those of their pools. Go's threads
-/// and the collector's among them have the program's name: of those nothing is known.
-const ROLES: [(&str, &str); 19] = [
+/// and the collector's among them have the program's name: of those nothing is known, but of goroutines that are followed.
+const ROLES: [(&str, &str); 20] = [
+    ("Go GC", "collection"),
     ("GC Thread#", "collection"),
     ("G1 ", "collection"),
     ("ParGC Thread#", "collection"),

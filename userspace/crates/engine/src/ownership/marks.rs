@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use crate::classify::syscall::{is_write, waits, Waits};
 use crate::event::{Call, Io, Object};
 use crate::ownership::service_start;
-use crate::timeline::gallop::count_before;
+use crate::timeline::gallop::{count_before, latest_before};
 use crate::timeline::{Channel, Off, Thread, ThreadId, Transfer, Why, World};
 use crate::walk::{Goal, Message};
 
@@ -270,7 +270,9 @@ impl World {
     /// after `since_ns`.
     fn handed(&self, id: ThreadId, since_ns: u64, at_ns: u64) -> Option<(Question, bool)> {
         let thread = self.thread(id);
-        let off = thread.off_before(at_ns);
+        // It may have lost its CPU since.
+        let mut slept = latest_before(&thread.off, |off| off.start_ns < at_ns);
+        let off = slept.find(|off| off.why != Why::Preempted);
         let off = off.filter(|off| since_ns < off.end_ns && off.end_ns <= at_ns)?;
         let wake = off.wake.filter(|wake| wake.by_waker() && wake.waker != id)?;
         let waker = self.thread(wake.waker);

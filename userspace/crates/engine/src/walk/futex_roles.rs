@@ -1,6 +1,8 @@
 //! Decides whether a wake-up only released a lock. The path through such a waker may belong to another
 //! request, so it is not followed at first.
 
+use crate::event::GoWaitSort;
+use crate::go_wait::go_wait;
 use crate::walk::*;
 
 impl Walk<'_> {
@@ -11,8 +13,12 @@ impl Walk<'_> {
     }
 
     /// Whether the futex of a wait that `wake` ended is a lock: by its convention, as an interpreter's, or, while the lock rules
-    /// are on, by its use.
+    /// are on, by its use. Of a goroutine's wait Go says what it is for.
     pub(super) fn is_lock(&self, thread: ThreadId, call: &OpenCall, wake: &Wake) -> bool {
+        // The runtime works for all of a program's goroutines, whichever wakes the one that waits for it.
+        if let Some(wait) = go_wait(call.nr) {
+            return matches!(wait.sort(), GoWaitSort::Lock | GoWaitSort::Runtime);
+        }
         let futexes = &self.world.process_of(thread).futexes;
         let looks_so = || {
             waits(call.nr, call.object) == Waits::Futex
