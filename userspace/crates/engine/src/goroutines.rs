@@ -52,7 +52,7 @@ struct Goroutine {
     /// The thread that runs it.
     on: Option<u32>,
     parked: Option<Park>,
-    is_named: bool,
+    is_of_runtime: bool,
 }
 
 /// Which goroutines there are, and which thread runs which.
@@ -103,7 +103,7 @@ impl Goroutines {
         let (child_tgid, enter_ns) = (who.0, at.ts_ns);
         at.tell(What::Fork { parent, child: number, child_tgid, flags, enter_ns, comm });
         at.tell(What::Waking { waker: parent, wakee: number, flags: WAKING_NEW, block: 0 });
-        self.living.insert(who, Goroutine { number, on: None, parked: None, is_named: false });
+        self.living.insert(who, Goroutine { number, on: None, parked: None, is_of_runtime: false });
     }
 
     /// One that is older than the capture; asleep, as far as is known.
@@ -113,22 +113,22 @@ impl Goroutines {
             let (tid, tgid) = (next(), who.0);
             at.tell(What::Task { tid, tgid, kthread: false, comm: NAME.into() });
             at.tell(What::Marked { tid, tgid, asleep: Some(TASK_INTERRUPTIBLE), call: None });
-            Goroutine { number: tid, on: None, parked: None, is_named: false }
+            Goroutine { number: tid, on: None, parked: None, is_of_runtime: false }
         })
     }
 
     fn readied(&mut self, who: (u32, u64), by: u32, mut at: At<'_>) {
-        let by_goroutine = self.running.contains_key(&by);
         let waker = self.doer(by);
+        let goroutine_of = |by: u32| self.living.get(&self.running.get(&by)?.0);
+        let by = goroutine_of(by).map(|by| by.is_of_runtime);
         let goroutine = self.found(who, &mut at);
         let sort = goroutine.parked.and_then(|park| park.wait).map(GoWait::sort);
-        let flags = match sort {
-            _ if by_goroutine => 0,
-            Some(GoWaitSort::Descriptor) => WAKING_SOFTIRQ,
-            Some(GoWaitSort::Runtime) => 0, // the scheduler is part of it
-            Some(GoWaitSort::Timer | GoWaitSort::Lock | GoWaitSort::Goroutine) | None => {
-                WAKING_HARDIRQ
-            }
+        let flags = match (sort, by) {
+            // The collector looks what is ready when it lets all go on.
+            (Some(GoWaitSort::Descriptor), None | Some(true)) => WAKING_SOFTIRQ,
+            (_, Some(_)) => 0,
+            (Some(GoWaitSort::Timer | GoWaitSort::Channel) | None, None) => WAKING_HARDIRQ,
+            (Some(_), None) => WAKING_SOFTIRQ,
         };
         if let Some(park) = &mut goroutine.parked {
             park.ran_out = flags == WAKING_HARDIRQ;
@@ -172,7 +172,7 @@ impl Goroutines {
         goroutine.parked = Some(Park { wait, since_ns, ran_out: false });
         let number = goroutine.number;
         let named = wait.and_then(|wait| OF_RUNTIME.iter().find(|(of, _)| *of == wait.name()));
-        if let Some((_, name)) = named.filter(|_| !std::mem::replace(&mut goroutine.is_named, true)) {
+        if let Some((_, name)) = named.filter(|_| !std::mem::replace(&mut goroutine.is_of_runtime, true)) {
             at.tell(What::Rename { tid: number, comm: (*name).into() });
         }
         if known {

@@ -9,7 +9,9 @@ pub enum GoWaitSort {
     Timer,
     /// A lock that another goroutine has.
     Lock,
-    /// What another goroutine does: it sends, receives, signals or is done.
+    /// Something to come by a channel, from another goroutine or from a timer.
+    Channel,
+    /// What another goroutine does: it receives, signals or is done.
     Goroutine,
     /// The garbage collector, or what else the runtime does for all.
     Runtime,
@@ -19,7 +21,7 @@ pub enum GoWaitSort {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GoWait(u8);
 
-use GoWaitSort::{Descriptor, Goroutine, Lock, Runtime, Timer};
+use GoWaitSort::{Channel, Descriptor, Goroutine, Lock, Runtime, Timer};
 
 /// By the words that Go has for them (`waitReasonStrings`, src/runtime/runtime2.go, Go 1.18 to 1.26). Captures have
 /// their places in this list, counted from 1: append only.
@@ -30,11 +32,11 @@ const WAITS: &[(&str, GoWaitSort)] = &[
     ("sync.RWMutex.RLock", Lock),
     ("sync.RWMutex.Lock", Lock),
     ("semacquire", Goroutine),
-    ("chan receive", Goroutine),
+    ("chan receive", Channel),
     ("chan send", Goroutine),
     ("chan receive (nil chan)", Goroutine),
     ("chan send (nil chan)", Goroutine),
-    ("select", Goroutine),
+    ("select", Channel),
     ("select (no cases)", Goroutine),
     ("sync.Cond.Wait", Goroutine),
     ("sync.WaitGroup.Wait", Goroutine),

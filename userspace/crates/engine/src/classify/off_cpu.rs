@@ -11,7 +11,7 @@ use crate::classify::on_cpu::{self, InCall};
 use crate::classify::runtime_threads::with_role;
 use crate::classify::syscall::{self, Waits, ETIMEDOUT};
 use crate::event::{Block, GoWaitSort, Io, KernelWait, OpenCall, TYPE_FIFO, TYPE_UNIX};
-use crate::go_wait::go_wait;
+use crate::go_wait::{go_wait, is_go_wait};
 use crate::timeline::functions::Run;
 use crate::timeline::gallop::{count_before, last_before};
 use crate::timeline::{Off, ThreadId, Why, World, IDLE};
@@ -275,7 +275,7 @@ impl Wait<'_> {
         match syscall::waits(nr, object) {
             Waits::Timer => self.whole(Category::Sleep, detail, None, None),
             // Nobody woke it: FUTEX_WAIT with a timeout is a way to sleep.
-            Waits::Futex if !by_waker => self.ran_out(detail),
+            Waits::Futex if !by_waker && may_run_out(nr) => self.ran_out(detail),
             Waits::Futex => match off.call.and_then(|call| call.lock()) {
                 Some(lock) => {
                     let object = object.map_or(String::new(), |object| object.to_string());
@@ -290,7 +290,7 @@ impl Wait<'_> {
                         format!("{detail} until {} was ready", peer_or_object(world, ready));
                     self.whole(Category::IdlePeer, detail, None, None)
                 }
-                _ if is_for_descriptor(nr) => {
+                _ if is_for(nr, GoWaitSort::Descriptor) => {
                     self.whole(Category::IdlePeer, detail, None, None)
                 }
                 _ if self.was_interrupted() => self.taken_up_again(detail),
@@ -342,9 +342,14 @@ impl Wait<'_> {
     }
 }
 
-/// Whether it is a goroutine's wait until a descriptor is ready, which only that ends.
-fn is_for_descriptor(nr: u16) -> bool {
-    go_wait(nr).is_some_and(|wait| wait.sort() == GoWaitSort::Descriptor)
+/// Whether it is a goroutine's wait of that sort: a descriptor's readiness, say, is what ends such a one, and no timer.
+fn is_for(nr: u16, sort: GoWaitSort) -> bool {
+    go_wait(nr).is_some_and(|wait| wait.sort() == sort)
+}
+
+/// Whether time can end it: of goroutines' waits in memory only those for something to come by a channel.
+fn may_run_out(nr: u16) -> bool {
+    !is_go_wait(nr) || is_for(nr, GoWaitSort::Channel)
 }
 
 fn inferred(mut parts: Vec<Part>) -> Vec<Part> {
