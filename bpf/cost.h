@@ -11,7 +11,8 @@
 struct cpu_cost {
     u64 left;    /* runs until one is timed */
     u64 runs[2]; /* in other threads' time, in traced threads' */
-    u64 pad[5];
+    u64 breakpoints; /* of the latter those that a breakpoint in the thread's own program caused */
+    u64 pad[4];
     u64 timed[2]; /* runs */
     u64 timed_ns[2];
     u64 clock_ns[2]; /* what reading the clock takes of that */
@@ -21,6 +22,14 @@ extern struct cpu_cost cpu_costs[MAX_CPUS];
 
 /* Between two runs that are timed: so many, and up to as many more. */
 #define LEAST_UNTIMED 64
+
+/* To be called in a program that a breakpoint in a program of user space causes. */
+static __always_inline void count_breakpoint(void)
+{
+    u64 cpu = this_cpu();
+    if (cpu_tasks[cpu].word & INDEX_MASK)
+        cpu_costs[cpu].breakpoints++;
+}
 
 /* When the run begins; 0: it is not timed. */
 static __always_inline u64 program_begins(void)

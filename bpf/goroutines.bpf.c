@@ -26,6 +26,7 @@ SEC("uprobe")
 int HOOK(on_go_park)
 {
     struct task_state *state = traced_current();
+    count_breakpoint();
     if (state)
         state->go_wait = 1 + (u8)GO_ARG_3((struct pt_regs *)ctx);
     return 0;
@@ -45,6 +46,7 @@ int HOOK(on_go_status)
 {
     struct pt_regs *at = (struct pt_regs *)ctx;
     u8 change;
+    count_breakpoint();
     switch (CHANGE((u8)GO_ARG_2(at), (u8)GO_ARG_3(at))) {
     case CHANGE(GO_RUNNABLE, GO_RUNNING):
         change = GOROUTINE_RUNS;

@@ -145,7 +145,8 @@ fn probe(config: &Config) -> Result<(Probe, Rings, Calibrated)> {
     let calibrator = Calibrator::start().context("cannot calibrate")?;
     let probe = Probe::attach(config)?;
     let rings = probe.rings()?;
-    let calibrated = calibrator.compare(&probe, &rings).context("cannot calibrate")?;
+    let calibrated = calibrator.compare(&probe, &rings, config.goroutines);
+    let calibrated = calibrated.context("cannot calibrate")?;
     Ok((probe, rings, calibrated))
 }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, Context, Result};
 
 use super::rings::Rings;
-use super::Probe;
+use super::{goroutines, Probe};
 use crate::capture::manifest::Calibration;
 use crate::records::{read, RecFault, RecHdr, RecSyscall, REC_FAULT, REC_SYSCALL};
 
@@ -29,6 +29,8 @@ struct Figures {
     fault: f64,
     copied: Copied,
     socket_copied: Copied,
+    /// A call of a function that goroutines' hooks can be put on.
+    hooked: f64,
 }
 
 /// What it takes to move bytes, one way.
@@ -40,12 +42,12 @@ struct Copied {
     byte: f64,
 }
 
-const FIGURES_BYTES: usize = 64;
+const FIGURES_BYTES: usize = 72;
 
 impl Figures {
     fn to_bytes(self) -> [u8; FIGURES_BYTES] {
         let mut bytes = [0; FIGURES_BYTES];
-        let Figures { syscall, round_trip, round_trips, fault, copied, socket_copied } = self;
+        let Figures { syscall, round_trip, round_trips, fault, copied, socket_copied, hooked } = self;
         let values = [
             syscall,
             round_trip,
@@ -55,6 +57,7 @@ impl Figures {
             copied.byte,
             socket_copied.call,
             socket_copied.byte,
+            hooked,
         ];
         for (chunk, value) in bytes.chunks_exact_mut(8).zip(values) {
             chunk.copy_from_slice(&value.to_ne_bytes());
@@ -71,6 +74,7 @@ impl Figures {
             fault: value(3),
             copied: Copied { call: value(4), byte: value(5) },
             socket_copied: Copied { call: value(6), byte: value(7) },
+            hooked: value(8),
         }
     }
 }
@@ -114,7 +118,14 @@ impl Calibrator {
     /// tell. They are taken out of the rings, and all others, as they come: small rings overrun.
     ///
     /// The flag: whether they were too few, so that something is not known.
-    pub fn compare(mut self, probe: &Probe, rings: &Rings) -> Result<(Calibration, bool)> {
+    ///
+    /// With `breakpoints`, also what a breakpoint in a program costs.
+    pub fn compare(
+        mut self,
+        probe: &Probe,
+        rings: &Rings,
+        breakpoints: bool,
+    ) -> Result<(Calibration, bool)> {
         probe.trace(self.pid as u32)?;
         let mut gaps = Gaps::of(self.pid as u32);
         let traced = self.ask(EVERYTHING, || gaps.see_all(rings))?;
@@ -129,17 +140,23 @@ impl Calibrator {
         let trips = self.ask(ROUND_TRIPS, || gaps.see_all(rings))?;
         let (_, after) = probe.program_runs()?;
         let runs = after.since(before);
+        let breakpoint_ns = match breakpoints {
+            true => self.breakpoint(probe, || gaps.see_all(rings))?,
+            false => 0.0,
+        };
         let plain = self.plain;
         let trip_runs = runs.runs as f64 / trips.round_trips;
         let added_ns = (trips.round_trip - plain.round_trip).max(0.0);
         let syscall_ns = (traced.syscall - plain.syscall).max(0.0);
+        let around_run_ns = (added_ns / trip_runs.max(1.0) - runs.mean_ns()).max(0.0);
         let io_call_ns = (traced.copied.call - plain.copied.call).max(0.0);
         // A round trip is two switches, two wake-ups and four system calls.
         let round_trip_ns = (traced.round_trip - plain.round_trip).max(0.0);
         let calibration = Calibration {
             syscall_ns,
             run_ns: runs.mean_ns(),
-            around_run_ns: (added_ns / trip_runs.max(1.0) - runs.mean_ns()).max(0.0),
+            around_run_ns,
+            breakpoint_ns: (breakpoint_ns - around_run_ns - runs.mean_ns()).max(0.0),
             switch_ns: ((round_trip_ns - 4.0 * io_call_ns) / 2.0).max(0.0),
             fault_ns: (traced.fault - plain.fault).max(0.0),
             copy_ns_per_byte: plain.copied.byte,
@@ -151,6 +168,15 @@ impl Calibrator {
         };
         let too_few = gaps.are_too_few();
         Ok((gaps.complete(calibration), too_few))
+    }
+
+    /// What a breakpoint in a program adds, with the run of a program on our side.
+    fn breakpoint(&mut self, probe: &Probe, mut meanwhile: impl FnMut()) -> Result<f64> {
+        let plain = self.ask(BREAKPOINTS, &mut meanwhile)?;
+        let link = goroutines::hook_our_own(probe)?;
+        let hooked = self.ask(BREAKPOINTS, meanwhile)?;
+        drop(link);
+        Ok((hooked.hooked - plain.hooked).max(0.0))
     }
 
     /// Has the child time something; does `meanwhile` again and again until that is done.
@@ -285,11 +311,18 @@ const EVERYTHING: u8 = 1;
 const ROUND_TRIPS: u8 = 2;
 /// System calls and faults.
 const GAPS: u8 = 3;
+/// Calls of a function that is hooked, or not.
+const BREAKPOINTS: u8 = 4;
 
 fn serve(mut ask: File, mut answer: File) -> Result<()> {
     let mut byte = [0];
     while ask.read(&mut byte)? == 1 {
         let mut figures = Figures::default();
+        if byte[0] == BREAKPOINTS {
+            figures.hooked = best(time_hooked)?;
+            answer.write_all(&figures.to_bytes())?;
+            continue;
+        }
         if byte[0] != GAPS {
             (figures.round_trip, figures.round_trips) = time_round_trips()?;
         }
@@ -325,6 +358,13 @@ fn time_syscalls() -> Result<f64> {
         // SAFETY: getppid has no arguments and cannot fail.
         unsafe { libc::syscall(libc::SYS_getppid) };
     }
+    Ok(nanoseconds_each(begin, CALLS))
+}
+
+fn time_hooked() -> Result<f64> {
+    const CALLS: usize = 200;
+    let begin = Instant::now();
+    (0..CALLS).for_each(|_| goroutines::our_own());
     Ok(nanoseconds_each(begin, CALLS))
 }
 

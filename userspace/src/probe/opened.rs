@@ -83,12 +83,12 @@ fn disable_all_but(
     direct: &[String],
     goroutines: bool,
 ) {
-    let unwanted = |name: &std::ffi::OsStr| {
-        !specs.iter().any(|spec| name == spec.program)
-            && !direct.iter().any(|program| name == program.as_str())
-            && !(goroutines && name.to_str().is_some_and(goroutines::is_of_goroutines))
+    let wanted = |name: &std::ffi::OsStr| {
+        specs.iter().any(|spec| name == spec.program)
+            || direct.iter().any(|program| name == program.as_str())
+            || goroutines && name.to_str().is_some_and(goroutines::is_of_goroutines)
     };
-    for mut program in open.progs_mut().filter(|program| unwanted(program.name())) {
+    for mut program in open.progs_mut().filter(|program| !wanted(program.name())) {
         program.set_autoload(false);
     }
 }

@@ -1,7 +1,7 @@
 //! Events as the records the kernel side would have sent: the reverse of `decode::decode`.
 
 use rpcprobe::engine::event::{
-    Call, Event, FileId, Function, Io, KernelWait, Method, Named, Object, Packet, Transport, Unit,
+    Call, Event, FileId, Function, GoChange, Io, KernelWait, Method, Named, Object, Packet, Transport, Unit,
     What, TYPE_EVENTFD, TYPE_UDP,
 };
 use rpcprobe::records::*;
@@ -156,6 +156,20 @@ pub fn record(event: &Event) -> Vec<u8> {
         What::Function { tid, enter_ns, function, number } => {
             let hdr = hdr(*tid, REC_FUNCTION, 0, function_number(*function));
             RecFunction { hdr, enter_ns: *enter_ns, number: *number }.as_bytes().to_vec()
+        }
+        What::Goroutine { tid, tgid, address, change } => {
+            let (flags, aux) = match change {
+                GoChange::Runs => (GOROUTINE_RUNS, 0),
+                GoChange::Parks(wait) => {
+                    (GOROUTINE_PARKS, wait.map_or(0, |wait| u16::from(wait.number())))
+                }
+                GoChange::Yields => (GOROUTINE_YIELDS, 0),
+                GoChange::Ends => (GOROUTINE_ENDS, 0),
+                GoChange::Readied => (GOROUTINE_READIED, 0),
+                GoChange::Born => (GOROUTINE_BORN, 0),
+            };
+            let hdr = hdr(*tid, REC_GOROUTINE, flags, aux);
+            RecGoroutine { hdr, address: *address, tgid: *tgid, pad: 0 }.as_bytes().to_vec()
         }
         What::Throttle { tid } => {
             RecThrottle { hdr: hdr(*tid, REC_THROTTLE, 0, 0) }.as_bytes().to_vec()

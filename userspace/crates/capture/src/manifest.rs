@@ -236,6 +236,9 @@ pub struct ProgramRuns {
     /// Some of these were timed: how many, and what they took.
     pub timed: u64,
     pub timed_ns: u64,
+    /// Runs that a breakpoint in a program of user space caused (`--goroutines`).
+    #[serde(default)]
+    pub breakpoints: u64,
 }
 
 impl ProgramRuns {
@@ -245,6 +248,7 @@ impl ProgramRuns {
             runs: self.runs.saturating_sub(earlier.runs),
             timed: self.timed.saturating_sub(earlier.timed),
             timed_ns: self.timed_ns.saturating_sub(earlier.timed_ns),
+            breakpoints: self.breakpoints.saturating_sub(earlier.breakpoints),
         }
     }
 
@@ -269,6 +273,10 @@ pub struct Calibration {
     /// What a program took there.
     #[serde(default)]
     pub run_ns: f64,
+    /// Added by a breakpoint in a program of user space besides the run that it causes: into the kernel and back. Known with
+    /// `--goroutines` only.
+    #[serde(default)]
+    pub breakpoint_ns: f64,
     /// Added to one context switch with its wake-up.
     pub switch_ns: f64,
     /// Added to one page fault of a traced thread.
@@ -298,7 +306,7 @@ pub struct Calibration {
 impl Manifest {
     /// The probe's own cost on the target over the whole capture: what its programs took in traced
     /// threads' time, by those runs of them that were timed, and what is calibrated to go with it;
-    /// page faults as calibrated; and the interrupts that took samples, as measured.
+    /// page faults and breakpoints as calibrated; and the interrupts that took samples, as measured.
     ///
     /// What a run takes longer than in the tight loop of the calibration are misses of its own in the
     /// caches, and each line it brings in there puts out another, which whoever goes on has to bring
@@ -319,7 +327,8 @@ impl Manifest {
                 runs as f64 * (mean_ns + misses_ns + c.around_run_ns)
             }
         };
-        (programs_ns + n.faults as f64 * c.fault_ns) as u64 + n.sampling_ns
+        let breakpoints_ns = programs.breakpoints as f64 * c.breakpoint_ns;
+        (programs_ns + breakpoints_ns + n.faults as f64 * c.fault_ns) as u64 + n.sampling_ns
     }
 }
 
@@ -343,14 +352,15 @@ mod tests {
             fault_ns: 10_000.0,
             around_run_ns: 50.0,
             run_ns: 120.0,
+            breakpoint_ns: 2_000.0,
             ..Calibration::default()
         };
         let before = Manifest { counts, calibration, ..Manifest::default() };
         assert_eq!(before.probe_cost_ns(), 105 * 10 + 7_000 + 30_000 + 11);
-        let earlier = ProgramRuns { runs: 1_000, timed: 10, timed_ns: 9_000 };
-        let later = ProgramRuns { runs: 1_200, timed: 14, timed_ns: 9_600 };
+        let earlier = ProgramRuns { runs: 1_000, timed: 10, timed_ns: 9_000, breakpoints: 2 };
+        let later = ProgramRuns { runs: 1_200, timed: 14, timed_ns: 9_600, breakpoints: 7 };
         let now = Manifest { programs: later.since(earlier), ..before };
-        assert_eq!(now.probe_cost_ns(), 200 * (150 + 30 + 50) + 30_000 + 11);
+        assert_eq!(now.probe_cost_ns(), 200 * (150 + 30 + 50) + 5 * 2_000 + 30_000 + 11);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Goroutines (`--goroutines`): hooks two functions of Go's runtime in the programs that are traced, by uprobes
 //! (`bpf/goroutines.bpf.c`).
 
+mod own;
+mod pclntab;
 mod program;
 
 use std::collections::HashSet;
@@ -8,11 +10,12 @@ use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 
 use anyhow::{anyhow, bail, Context, Result};
-use libbpf_rs::{MapCore, MapFlags, UprobeOpts};
+use libbpf_rs::{Link, MapCore, MapFlags, UprobeOpts};
 
 use super::Probe;
 use crate::capture::manifest::Hook;
 use crate::records::{self, RecHdr, REC_EXEC, TASK_TRACED};
+pub use own::our_own;
 use program::Program;
 
 /// Programs of the BPF object, and the functions that they hook.
@@ -97,19 +100,31 @@ impl Followed {
         }
         // First what a goroutine parks for: without it nothing is told of its parking.
         for ((name, function), offset) in [(PARK, program.park), (STATUS, program.status)] {
-            let link = {
-                let mut programs = probe.object.progs_mut();
-                let hook = programs
-                    .find(|of| of.name() == name)
-                    .with_context(|| format!("the BPF object has no program {name}"))?;
-                let options = UprobeOpts { cookie: number as u64, ..UprobeOpts::default() };
-                let path = format!("/proc/{pid}/exe");
-                hook.attach_uprobe_with_opts(-1, path, offset as usize, options)
-            };
-            let link = link.map_err(|error| anyhow!("cannot hook {function}: {error:#}"))?;
+            let file = format!("/proc/{pid}/exe");
+            let link = attach(probe, name, &file, offset, number as u64);
+            let link = link.with_context(|| format!("cannot hook {function}"))?;
             probe.links.push(link);
         }
         self.hooked += 1;
         Ok(())
     }
+}
+
+/// Hooks our own function ([`our_own`]) by the program that does least.
+///
+/// # Errors
+/// There are no uprobes here.
+pub fn hook_our_own(probe: &Probe) -> Result<Link> {
+    attach(probe, PARK.0, "/proc/self/exe", own::place()?, 0).context("cannot hook functions of programs")
+}
+
+/// Puts a program on an instruction of a file, `offset` bytes from its begin.
+fn attach(probe: &Probe, name: &str, file: &str, offset: u64, cookie: u64) -> Result<Link> {
+    let mut programs = probe.object.progs_mut();
+    let hook = programs.find(|of| of.name() == name);
+    let hook = hook.with_context(|| format!("the BPF object has no program {name}"))?;
+    let options = UprobeOpts { cookie, ..UprobeOpts::default() };
+    // Whoever runs it: whether a thread is traced the program asks itself.
+    let link = hook.attach_uprobe_with_opts(-1, file, offset as usize, options);
+    link.map_err(|error| anyhow!("{error:#}"))
 }

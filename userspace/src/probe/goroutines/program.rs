@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::fs::File;
 
-use anyhow::{anyhow, bail, Context, Result};
+use anyhow::{bail, Context, Result};
 use object::read::ReadCache;
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SectionKind};
 
+use super::pclntab::Pclntab;
 use crate::records::GoWait;
 
 /// Begin of the section that Go programs have (src/debug/buildinfo/buildinfo.go), and where in it are flags.
@@ -23,6 +24,10 @@ const MOST_WAITS: usize = 256;
 const MOST_LETTERS: u64 = 64;
 /// A string in memory: its address and its length.
 const STRING_BYTES: u64 = 16;
+
+/// Words of the runtime's `moduledata`: the address of the first function, and of the code's begin.
+const MODULE_FIRST: u64 = 20;
+const MODULE_TEXT: u64 = 22;
 
 /// A Go program.
 #[derive(Debug, PartialEq, Eq)]
@@ -50,9 +55,14 @@ impl Program {
         if info.get(FLAGS_AT).is_none_or(|flags| flags & VERSION_INLINE == 0) {
             bail!("it was built with a Go before 1.18");
         }
-        let park = place(&file, "runtime.gopark")?;
-        let status = place(&file, "runtime.casgstatus")?;
-        let waits = Memory::of(&file).waits();
+        let memory = Memory::of(&file);
+        let functions = ["runtime.gopark", "runtime.casgstatus"];
+        let [park, status] = match functions.map(|function| symbol(&file, function)) {
+            [Some(park), Some(status)] => [park, status],
+            _ => without_symbols(&file, &memory, functions)?,
+        };
+        let (park, status) = (place(&file, park)?, place(&file, status)?);
+        let waits = memory.waits();
         if waits.is_empty() {
             bail!("the words that its Go has for waits are not found");
         }
@@ -60,21 +70,48 @@ impl Program {
     }
 }
 
-/// Where in the file to hook a function: as early as all arguments are still where they came.
-fn place<'d>(file: &object::File<'d, &'d ReadCache<File>>, function: &str) -> Result<u64> {
+type GoFile<'d> = object::File<'d, &'d ReadCache<File>>;
+
+/// The address of a function.
+fn symbol(file: &GoFile<'_>, function: &str) -> Option<u64> {
     let symbol = file.symbols().find(|symbol| symbol.name() == Ok(function));
-    let symbol = symbol.ok_or_else(|| anyhow!("it has no symbol {function} (is it stripped?)"))?;
-    let address = symbol.address();
+    symbol.map(|symbol| symbol.address())
+}
+
+/// The same of functions in a file that is stripped.
+fn without_symbols(
+    file: &GoFile<'_>,
+    memory: &Memory<'_>,
+    functions: [&str; 2],
+) -> Result<[u64; 2]> {
+    let names = [".gopclntab", ".data.rel.ro.gopclntab"];
+    let section = names.iter().find_map(|name| file.section_by_name(name));
+    let section = section.context("it has neither symbols nor Go's own table of functions")?;
+    let table = Pclntab::of(section.data().context("its table of functions cannot be read")?)?;
+    let text = memory.code_begin(section.address(), table.first());
+    let text = text.context("it is stripped, and where its code begins is not found")?;
+    let mut addresses = [0; 2];
+    for (address, function) in addresses.iter_mut().zip(functions) {
+        *address = text + table.function(function)?;
+    }
+    Ok(addresses)
+}
+
+/// Where in the file an address of its code is, and what is there.
+fn code<'d>(file: &GoFile<'d>, address: u64) -> Option<(u64, &'d [u8])> {
     let holds = |from: u64, size: u64| address >= from && address - from < size;
-    let segment = file.segments().find(|segment| holds(segment.address(), segment.size()));
-    let segment = segment.ok_or_else(|| anyhow!("{function} is at no place of the file"))?;
+    let segment = file.segments().find(|segment| holds(segment.address(), segment.size()))?;
     let (at, bytes) = segment.file_range();
     let within = address - segment.address();
-    if within >= bytes {
-        bail!("{function} is at no place of the file");
-    }
-    let code = segment.data_range(address, CODE_BYTES.min(bytes - within)).ok().flatten();
-    Ok(at + within + before_frame(code.unwrap_or_default()))
+    let left = bytes.checked_sub(within).filter(|left| *left > 0)?;
+    let code = segment.data_range(address, CODE_BYTES.min(left)).ok().flatten();
+    Some((at + within, code.unwrap_or_default()))
+}
+
+/// Where in the file to hook a function: as early as all arguments are still where they came.
+fn place(file: &GoFile<'_>, address: u64) -> Result<u64> {
+    let (at, code) = code(file, address).context("the runtime's code is not in its file")?;
+    Ok(at + before_frame(code))
 }
 
 const CODE_BYTES: u64 = 16;
@@ -100,7 +137,7 @@ struct Memory<'d> {
 }
 
 impl<'d> Memory<'d> {
-    fn of(file: &object::File<'d, &'d ReadCache<File>>) -> Memory<'d> {
+    fn of(file: &GoFile<'d>) -> Memory<'d> {
         let is_data = |kind| matches!(kind, SectionKind::Data | SectionKind::ReadOnlyData);
         let rel_ro = |kind| matches!(kind, SectionKind::ReadOnlyDataWithRel);
         let sections = file.sections().filter(|of| is_data(of.kind()) || rel_ro(of.kind()));
@@ -121,6 +158,24 @@ impl<'d> Memory<'d> {
         let moved = || self.moved.get(&address).copied();
         let bytes = self.bytes(address, 8)?.try_into().ok()?;
         Some(u64::from_le_bytes(bytes)).filter(|word| *word != 0).or_else(moved).or(Some(0))
+    }
+
+    /// Where the program's code begins, by what the runtime has of its own module (`moduledata`, src/runtime/symtab.go, the
+    /// same up to there since Go 1.18). `table`: the address of its table of functions, the first of which is `first` bytes
+    /// after that place.
+    fn code_begin(&self, table: u64, first: Option<u64>) -> Option<u64> {
+        let first = first?;
+        let of_module = |at: u64| {
+            let word = |number: u64| self.word(at.checked_add(8 * number)?);
+            let text = word(MODULE_TEXT)?;
+            // Words that happen to be like the table's address have no code around.
+            (word(0)? == table && text.checked_add(first)? == word(MODULE_FIRST)?).then_some(text)
+        };
+        let addresses = self.data.iter().flat_map(|(from, bytes)| {
+            let words = bytes.len() as u64 / 8;
+            (0..words).map(move |number| from + 8 * number)
+        });
+        { addresses }.find_map(of_module)
     }
 
     /// The text of a string.

@@ -1,0 +1,68 @@
+//! Where functions are in a Go program that has no symbols: the runtime's own table of them is there even so.
+
+use anyhow::{bail, Context, Result};
+
+/// Begins of the table in Go 1.18 and 1.19, and since Go 1.20 (src/internal/abi/symtab.go).
+const MAGICS: [u32; 2] = [0xffff_fff0, 0xffff_fff1];
+/// Words of its header, after eight bytes (src/runtime/symtab.go, pcHeader).
+const FUNCTIONS: usize = 0;
+const NAMES_AT: usize = 3;
+const TABLE_AT: usize = 7;
+const POINTER_BYTES_AT: usize = 7;
+
+/// The table of functions.
+pub struct Pclntab<'d> {
+    bytes: &'d [u8],
+}
+
+impl<'d> Pclntab<'d> {
+    /// That in these bytes.
+    ///
+    /// # Errors
+    /// It is of a version of Go that is not known.
+    pub fn of(bytes: &'d [u8]) -> Result<Pclntab<'d>> {
+        let table = Pclntab { bytes };
+        let known = table.half(0).is_some_and(|magic| MAGICS.contains(&magic));
+        if !known || bytes.get(POINTER_BYTES_AT) != Some(&8) {
+            bail!("its table of functions is of a version of Go that is not known");
+        }
+        Ok(table)
+    }
+
+    /// Where the first function is, from where the program's code begins on.
+    pub fn first(&self) -> Option<u64> {
+        self.half(self.header(TABLE_AT)?).map(u64::from)
+    }
+
+    /// Where a function is, from where the program's code begins on.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn function(&self, name: &str) -> Result<u64> {
+        let (names, table) = (self.header(NAMES_AT), self.header(TABLE_AT));
+        let (names, table) = names.zip(table).context("its table of functions is cut off")?;
+        let count = self.header(FUNCTIONS).unwrap_or(0).min(self.bytes.len() as u64 / 8);
+        let found = (0..count).find_map(|number| {
+            let entry = table.checked_add(8 * number)?;
+            let of = table.checked_add(u64::from(self.half(entry + 4)?))?;
+            let name_at = names.checked_add(u64::from(self.half(of.checked_add(4)?)?))?;
+            self.is_name(name_at, name).then(|| self.half(entry)).flatten()
+        });
+        found.map(u64::from).with_context(|| format!("its table of functions has no {name}"))
+    }
+
+    fn is_name(&self, at: u64, name: &str) -> bool {
+        let rest = usize::try_from(at).ok().and_then(|at| self.bytes.get(at..));
+        rest.and_then(|rest| rest.strip_prefix(name.as_bytes())).is_some_and(|rest| rest.first() == Some(&0))
+    }
+
+    fn header(&self, word: usize) -> Option<u64> {
+        let bytes = self.bytes.get(8 + 8 * word..)?.first_chunk::<8>()?;
+        Some(u64::from_le_bytes(*bytes))
+    }
+
+    fn half(&self, at: u64) -> Option<u32> {
+        let bytes = self.bytes.get(usize::try_from(at).ok()?..)?.first_chunk::<4>()?;
+        Some(u32::from_le_bytes(*bytes))
+    }
+}
