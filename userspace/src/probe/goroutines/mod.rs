@@ -1,6 +1,7 @@
 //! Goroutines (`--goroutines`): hooks two functions of Go's runtime in the programs that are traced, by uprobes
 //! (`bpf/goroutines.bpf.c`).
 
+mod entry;
 mod own;
 mod pclntab;
 mod program;
@@ -16,7 +17,7 @@ use super::Probe;
 use crate::capture::manifest::Hook;
 use crate::records::{self, RecHdr, REC_EXEC, TASK_TRACED};
 pub use own::our_own;
-use program::Program;
+use program::{Place, Program};
 
 /// Programs of the BPF object, and the functions that they hook.
 const PARK: (&str, &str) = ("on_go_park", "runtime.gopark");
@@ -74,20 +75,21 @@ impl Followed {
             Err(error) => Err(error),
         };
         let attached = program.and_then(|program| self.hook(probe, pid, &program));
-        let why_not = attached.err().map(|error| format!("{error:#}"));
+        let why_not = attached.as_ref().err().map(|error| format!("{error:#}"));
         let path = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
         let path = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         for (_, function) in [PARK, STATUS] {
             probe.hooks.push(Hook {
                 name: format!("{function} of {path}"),
-                attached_as: why_not.is_none().then(|| "uprobe".to_owned()),
+                attached_as: attached.as_ref().ok().map(|how| (*how).to_owned()),
                 why_not: why_not.clone(),
                 purpose: PURPOSE.to_owned(),
             });
         }
     }
 
-    fn hook(&mut self, probe: &mut Probe, pid: u32, program: &Program) -> Result<()> {
+    /// Hooks a program; says how.
+    fn hook(&mut self, probe: &mut Probe, pid: u32, program: &Program) -> Result<&'static str> {
         if self.hooked == MOST_PROGRAMS {
             bail!("goroutines of {MOST_PROGRAMS} programs are followed already");
         }
@@ -99,14 +101,18 @@ impl Followed {
             waits.update(&key.to_ne_bytes(), &value, MapFlags::ANY).context("go_waits")?;
         }
         // First what a goroutine parks for: without it nothing is told of its parking.
-        for ((name, function), offset) in [(PARK, program.park), (STATUS, program.status)] {
+        let places = [(PARK, program.park), (STATUS, program.status)];
+        for ((name, function), Place { offset, .. }) in places {
             let file = format!("/proc/{pid}/exe");
             let link = attach(probe, name, &file, offset, number as u64);
             let link = link.with_context(|| format!("cannot hook {function}"))?;
             probe.links.push(link);
         }
         self.hooked += 1;
-        Ok(())
+        Ok(match places.iter().all(|(_, place)| place.is_cheap) {
+            true => "uprobe",
+            false => "uprobe, stepping",
+        })
     }
 }
 

@@ -7,6 +7,7 @@ use anyhow::{bail, Context, Result};
 use object::read::ReadCache;
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SectionKind};
 
+use super::entry;
 use super::pclntab::Pclntab;
 use crate::records::GoWait;
 
@@ -29,12 +30,21 @@ const STRING_BYTES: u64 = 16;
 const MODULE_FIRST: u64 = 20;
 const MODULE_TEXT: u64 = 22;
 
+/// Where to hook a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// In bytes from the file's begin.
+    pub offset: u64,
+    /// A breakpoint there costs as little as it can ([`entry::cheapest`]).
+    pub is_cheap: bool,
+}
+
 /// A Go program.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Program {
-    /// Where to hook, in bytes from the file's begin: runtime.gopark and runtime.casgstatus.
-    pub park: u64,
-    pub status: u64,
+    /// Where to hook runtime.gopark and runtime.casgstatus.
+    pub park: Place,
+    pub status: Place,
     /// What its numbers of waits mean.
     pub waits: Vec<(u8, GoWait)>,
 }
@@ -108,25 +118,16 @@ fn code<'d>(file: &GoFile<'d>, address: u64) -> Option<(u64, &'d [u8])> {
     Some((at + within, code.unwrap_or_default()))
 }
 
-/// Where in the file to hook a function: as early as all arguments are still where they came.
-fn place(file: &GoFile<'_>, address: u64) -> Result<u64> {
+/// Where in the file to hook a function: where all arguments are still where they came.
+fn place(file: &GoFile<'_>, address: u64) -> Result<Place> {
     let (at, code) = code(file, address).context("the runtime's code is not in its file")?;
-    Ok(at + before_frame(code))
+    let is_x86 = file.architecture() == object::Architecture::X86_64;
+    let cheapest = Some(code).filter(|_| is_x86).and_then(entry::cheapest);
+    Ok(Place { offset: at + cheapest.unwrap_or(0), is_cheap: cheapest.is_some() })
 }
 
-const CODE_BYTES: u64 = 16;
-
-/// How far the instruction is that saves the frame pointer, where Go begins a function on x86-64 by a look whether the stack
-/// has room. The kernel carries that one out itself, where it would let the thread run the first one by itself and be
-/// interrupted a second time (arch/x86/kernel/uprobes.c, push_setup_xol_ops()).
-fn before_frame(code: &[u8]) -> u64 {
-    // cmp 0x10(%r14),%rsp; jbe, with a far or a near target; push %rbp
-    match code {
-        [0x49, 0x3b, 0x66, 0x10, 0x0f, 0x86, _, _, _, _, 0x55, ..] => 10,
-        [0x49, 0x3b, 0x66, 0x10, 0x76, _, 0x55, ..] => 6,
-        _ => 0,
-    }
-}
+/// So much of a function is looked at.
+const CODE_BYTES: u64 = 64;
 
 /// What a program has in its memory when it begins.
 struct Memory<'d> {

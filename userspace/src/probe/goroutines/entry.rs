@@ -1,0 +1,78 @@
+//! Where in a function of an x86-64 program a breakpoint costs least.
+//!
+//! The kernel carries some instructions out itself where there is a breakpoint. Of others it lets the thread run a copy, and
+//! is entered a second time after it, which in a virtual machine means to leave that: there it takes ten times as
+//! long (docs/evidence.md). Go begins functions in different ways: one version with an instruction of the first kind, another
+//! not.
+
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory};
+use iced_x86::{OpAccess, Register};
+
+/// Registers that hold the arguments in which we are interested, by Go's internal ABI.
+const ARGUMENTS: [Register; 3] = [Register::RAX, Register::RBX, Register::RCX];
+
+/// Of a function with this code: how many bytes from its begin the first such instruction is that is carried out whenever the
+/// function is, with its arguments still where they came; `None`: there is none.
+pub fn cheapest(code: &[u8]) -> Option<u64> {
+    let mut decoder = Decoder::new(64, code, DecoderOptions::NONE);
+    let mut infos = InstructionInfoFactory::new();
+    while decoder.can_decode() {
+        let instruction = decoder.decode();
+        if instruction.is_invalid() {
+            return None; // cut off
+        }
+        if kernel_carries_out(&instruction) {
+            return Some(instruction.ip());
+        }
+        let info = infos.info(&instruction);
+        let writes = |access| !matches!(access, OpAccess::Read | OpAccess::CondRead | OpAccess::None);
+        let written = info.used_registers().iter().filter(|used| writes(used.access()));
+        let clobbers = { written }.any(|used| ARGUMENTS.contains(&used.register().full_register()));
+        if clobbers || instruction.flow_control() != FlowControl::Next {
+            return None;
+        }
+    }
+    None
+}
+
+/// arch/x86/kernel/uprobes.c: push_setup_xol_ops() (Linux 4.17), branch_setup_xol_ops().
+fn kernel_carries_out(instruction: &Instruction) -> bool {
+    instruction.code() == Code::Push_r64 || instruction.is_jcc_short_or_near()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cheapest;
+
+    #[test]
+    fn the_first_instruction_that_the_kernel_carries_out_is_found() {
+        // push %rbp; mov %rsp,%rbp
+        assert_eq!(cheapest(&[0x55, 0x48, 0x89, 0xe5]), Some(0));
+        // cmp 0x10(%r14),%rsp; jbe
+        let looks_at_stack = [0x49, 0x3b, 0x66, 0x10, 0x0f, 0x86, 0xdc, 0, 0, 0, 0x55];
+        assert_eq!(cheapest(&looks_at_stack), Some(4));
+        // sub $0x58,%rsp; mov %rbp,0x50(%rsp); lea 0x50(%rsp),%rbp; bt $0xc,%ebx; jb
+        let go_1_19 = [
+            &[0x48, 0x83, 0xec, 0x58][..],
+            &[0x48, 0x89, 0x6c, 0x24, 0x50],
+            &[0x48, 0x8d, 0x6c, 0x24, 0x50],
+            &[0x0f, 0xba, 0xe3, 0x0c],
+            &[0x72, 0x10],
+        ]
+        .concat();
+        assert_eq!(cheapest(&go_1_19), Some(18));
+    }
+
+    #[test]
+    fn one_behind_a_branch_or_with_other_arguments_is_not() {
+        // xor %eax,%eax; push %rbp
+        assert_eq!(cheapest(&[0x31, 0xc0, 0x55]), None);
+        // mov %al,%bl; push %rbp
+        assert_eq!(cheapest(&[0x88, 0xc3, 0x55]), None);
+        // ret; push %rbp. loop; push %rbp
+        assert_eq!(cheapest(&[0xc3, 0x55]), None);
+        assert_eq!(cheapest(&[0xe2, 0xfe, 0x55]), None);
+        assert_eq!(cheapest(&[0x48, 0x83]), None, "cut off");
+        assert_eq!(cheapest(&[]), None);
+    }
+}
