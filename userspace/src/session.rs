@@ -102,7 +102,7 @@ pub fn record(
     let mut sink = Sink::start(file, &known, cpus, manifest.start_ns, lost_before);
     sink.mappings = mappings;
     sink.counted_before = counted_before;
-    sink.followed = config.goroutines.then(Followed::default);
+    sink.followed = config.goroutines.then(|| Followed::new(!in_pid_namespace()));
     target.release().map_err(Refused::Target)?;
     // The program runs. Up to here a former capture had to stay: there might not have been another.
     let taken_over = take_over(dir);
@@ -265,6 +265,8 @@ fn conclude(
         probe.runs_left_out()?.saturating_sub(manifest.counts.runs_left_out);
     manifest.tables = probe.tables(&sink.counted_before)?;
     manifest.hooks.clone_from(&probe.hooks); // those of programs that began meanwhile, too
+    let nothing = sink.followed.as_ref().and_then(|followed| followed.nothing(&probe.hooks));
+    manifest.warnings.extend(nothing.map(Into::into));
     let untold: Vec<Loss> =
         untold_losses(probe)?.into_iter().filter_map(|loss| sink.ours(loss)).collect();
     manifest.losses = std::mem::take(&mut sink.losses);

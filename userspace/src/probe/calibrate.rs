@@ -47,7 +47,8 @@ const FIGURES_BYTES: usize = 72;
 impl Figures {
     fn to_bytes(self) -> [u8; FIGURES_BYTES] {
         let mut bytes = [0; FIGURES_BYTES];
-        let Figures { syscall, round_trip, round_trips, fault, copied, socket_copied, hooked } = self;
+        let Figures { syscall, round_trip, round_trips, fault, copied, socket_copied, hooked } =
+            self;
         let values = [
             syscall,
             round_trip,

@@ -76,7 +76,7 @@ pub fn attach(
     let mut sink = Sink::start(file, &known, manifest.host.cpus, records_from_ns, lost_before);
     sink.mappings = mappings;
     sink.counted_before = counted_before;
-    sink.followed = config.goroutines.then(Followed::default);
+    sink.followed = config.goroutines.then(|| Followed::new(!in_pid_namespace()));
     if let Some(followed) = &mut sink.followed {
         selected.iter().for_each(|process| followed.follow(&mut probe, process.pid));
     }

@@ -1,8 +1,8 @@
 //! Events as the records the kernel side would have sent: the reverse of `decode::decode`.
 
 use rpcprobe::engine::event::{
-    Call, Event, FileId, Function, GoChange, Io, KernelWait, Method, Named, Object, Packet, Transport, Unit,
-    What, TYPE_EVENTFD, TYPE_UDP,
+    Call, Event, FileId, Function, GoChange, Io, KernelWait, Method, Named, Object, Packet,
+    Transport, Unit, What, TYPE_EVENTFD, TYPE_UDP,
 };
 use rpcprobe::records::*;
 use zerocopy::IntoBytes;

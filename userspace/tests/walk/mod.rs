@@ -10,6 +10,7 @@ mod golden_calls;
 mod golden_few;
 mod golden_found;
 mod golden_functions;
+mod golden_goroutines;
 mod golden_handoffs;
 mod golden_helpers;
 mod golden_interrupts;

@@ -1,9 +1,10 @@
 //! Traces written by hand, and the engine's answers in a form that is easy to write down.
 
 use rpcprobe::engine::event::{
-    Call, Event, Exec, FileId, Function, Io, Object, OpenCall, What, TYPE_EVENTFD, TYPE_FIFO,
-    TYPE_FUTEX, TYPE_SHARED_WORD, TYPE_TCP,
+    Call, Event, Exec, FileId, Function, GoChange, GoWait, Io, Object, OpenCall, What,
+    TYPE_EVENTFD, TYPE_FIFO, TYPE_FUTEX, TYPE_SHARED_WORD, TYPE_TCP,
 };
+use rpcprobe::engine::goroutines::Goroutines;
 use rpcprobe::engine::send_limit::SendLimit;
 use rpcprobe::engine::{Engine, Rates};
 use rpcprobe::model::{check_conservation, Request, Segment, Segments};
@@ -100,8 +101,12 @@ pub fn explain_with(mut engine: Engine, events: &[Event]) -> Answers {
         answers.push((request, segments.in_words()));
         Ok(())
     };
+    let (mut goroutines, mut told) = (Goroutines::default(), Vec::new());
     for event in events {
-        engine.push(event, &mut sink).expect("the sink takes everything");
+        goroutines.take(event.clone(), &mut told);
+        for event in told.drain(..) {
+            engine.push(&event, &mut sink).expect("the sink takes everything");
+        }
     }
     engine.finish(None, &mut sink).expect("the sink takes everything");
     answers
@@ -356,6 +361,17 @@ impl Story {
 
     pub fn irq(&mut self, cpu: u32, tid: u32, hard: bool, number: u16, span: (u64, u64)) {
         self.at(span.1, cpu, What::Irq { tid, enter_ns: span.0, hard, number });
+    }
+
+    /// The server's thread does that with a goroutine.
+    pub fn goroutine(&mut self, ts_ns: u64, cpu: u32, tid: u32, address: u64, change: GoChange) {
+        self.at(ts_ns, cpu, What::Goroutine { tid, tgid: 20, address, change });
+    }
+
+    /// The server's thread leaves a goroutine asleep, for what Go calls that.
+    pub fn parks(&mut self, ts_ns: u64, cpu: u32, tid: u32, address: u64, wait: &str) {
+        let wait = GoWait::named(wait).expect("a wait that Go has");
+        self.goroutine(ts_ns, cpu, tid, address, GoChange::Parks(Some(wait)));
     }
 
     pub fn fork(&mut self, ts_ns: u64, cpu: u32, parent: u32, child: u32, enter_ns: u64) {

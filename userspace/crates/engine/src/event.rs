@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use crate::go_wait::go_wait;
 pub use crate::object::*;
 pub use crate::protocols::{Method, Protocol, Unit};
-use crate::go_wait::go_wait;
 use crate::send_limit::SendLimit;
 pub use rpcprobe_model::GapWhy;
 pub use rpcprobe_record::{GoWait, GoWaitSort};

@@ -14,12 +14,10 @@ use rustc_hash::FxHashMap;
 
 use crate::event::{Call, Event, GoChange, GoWait, GoWaitSort, OpenCall, What};
 use crate::go_wait;
+use rpcprobe_model::FIRST_GOROUTINE;
 use rpcprobe_record::{TASK_THREAD, TASK_TRACED, WAKING_HARDIRQ, WAKING_NEW, WAKING_SOFTIRQ};
 
-/// Numbers of goroutines: above those of threads, which are less than 2^22 (PID_MAX_LIMIT, include/linux/threads.h).
-pub const FIRST_NUMBER: u32 = 1 << 31;
-/// What they are called; of those of the runtime, what they are for, told by what they wait for when they have nothing to do.
-const NAME: &str = "goroutine";
+/// Names of goroutines of the runtime, told by what they wait for when they have nothing to do. Others have their program's.
 const OF_RUNTIME: [(&str, &str); 6] = [
     ("GC worker (idle)", "Go GC worker"),
     ("GC sweep wait", "Go GC sweeper"),
@@ -98,7 +96,7 @@ impl Goroutines {
         self.end(who, &mut at); // its end was not told
         let number = next(&mut self.made)();
         let parent = self.doer(by);
-        let comm = NAME.into();
+        let comm = Box::default();
         let flags = TASK_THREAD | TASK_TRACED;
         let (child_tgid, enter_ns) = (who.0, at.ts_ns);
         at.tell(What::Fork { parent, child: number, child_tgid, flags, enter_ns, comm });
@@ -111,7 +109,7 @@ impl Goroutines {
         let next = next(&mut self.made);
         self.living.entry(who).or_insert_with(|| {
             let (tid, tgid) = (next(), who.0);
-            at.tell(What::Task { tid, tgid, kthread: false, comm: NAME.into() });
+            at.tell(What::Task { tid, tgid, kthread: false, comm: Box::default() });
             at.tell(What::Marked { tid, tgid, asleep: Some(TASK_INTERRUPTIBLE), call: None });
             Goroutine { number: tid, on: None, parked: None, is_of_runtime: false }
         })
@@ -165,14 +163,15 @@ impl Goroutines {
 
     fn parks(&mut self, who: (u32, u64), tid: u32, wait: Option<GoWait>, mut at: At<'_>) {
         let since_ns = at.ts_ns;
-        let call =
-            OpenCall { nr: go_wait::nr_of(wait), enter_ns: since_ns, object: None, fd: -1 };
+        let call = OpenCall { nr: go_wait::nr_of(wait), enter_ns: since_ns, object: None, fd: -1 };
         let known = self.living.contains_key(&who);
         let goroutine = self.found(who, &mut at);
         goroutine.parked = Some(Park { wait, since_ns, ran_out: false });
         let number = goroutine.number;
         let named = wait.and_then(|wait| OF_RUNTIME.iter().find(|(of, _)| *of == wait.name()));
-        if let Some((_, name)) = named.filter(|_| !std::mem::replace(&mut goroutine.is_of_runtime, true)) {
+        if let Some((_, name)) =
+            named.filter(|_| !std::mem::replace(&mut goroutine.is_of_runtime, true))
+        {
             at.tell(What::Rename { tid: number, comm: (*name).into() });
         }
         if known {
@@ -326,9 +325,13 @@ impl At<'_> {
 /// Numbers one more.
 fn next(made: &mut u32) -> impl FnOnce() -> u32 + '_ {
     || {
-        let number = FIRST_NUMBER + *made;
+        let number = FIRST_GOROUTINE + *made;
         // There are 2^31 of them: more than a capture can hold records of.
-        *made = (*made + 1) & (FIRST_NUMBER - 1);
+        *made = (*made + 1) & (FIRST_GOROUTINE - 1);
         number
     }
 }
+
+#[cfg(test)]
+#[path = "goroutines_tests.rs"]
+mod tests;

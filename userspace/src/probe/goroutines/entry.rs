@@ -25,7 +25,8 @@ pub fn cheapest(code: &[u8]) -> Option<u64> {
             return Some(instruction.ip());
         }
         let info = infos.info(&instruction);
-        let writes = |access| !matches!(access, OpAccess::Read | OpAccess::CondRead | OpAccess::None);
+        let writes =
+            |access| !matches!(access, OpAccess::Read | OpAccess::CondRead | OpAccess::None);
         let written = info.used_registers().iter().filter(|used| writes(used.access()));
         let clobbers = { written }.any(|used| ARGUMENTS.contains(&used.register().full_register()));
         if clobbers || instruction.flow_control() != FlowControl::Next {

@@ -34,8 +34,10 @@ pub fn is_of_goroutines(program: &str) -> bool {
 }
 
 /// Programs in which goroutines are followed.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Followed {
+    /// Records have processes' numbers as we know them.
+    knows_numbers: bool,
     /// Files that have been looked at, by device and inode.
     seen: HashSet<(u64, u64)>,
     /// How many of them are hooked.
@@ -45,10 +47,29 @@ pub struct Followed {
 }
 
 impl Followed {
+    /// None yet. `knows_numbers`: records have the numbers of processes that we see, which is not so inside a PID namespace.
+    pub fn new(knows_numbers: bool) -> Followed {
+        let (seen, hooked, begun) = (HashSet::new(), 0, Vec::new());
+        Followed { knows_numbers, seen, hooked, begun }
+    }
+
+    /// Why nothing was told of goroutines, if nothing was and no hook says why.
+    pub fn nothing(&self, hooks: &[Hook]) -> Option<&'static str> {
+        let tried = hooks.iter().any(|hook| hook.purpose == PURPOSE);
+        match (tried, self.knows_numbers) {
+            (true, _) => None,
+            (false, true) => Some("--goroutines told nothing: none of the programs was built with Go"),
+            (false, false) => Some(
+                "--goroutines told nothing: inside a PID namespace programs that begin are not known, and none of those \
+                 before was built with Go",
+            ),
+        }
+    }
+
     /// Takes note of a record that tells of a program that begins.
     pub fn see(&mut self, record: &[u8]) {
         let Some((hdr, _)) = records::read::<RecHdr>(record) else { return };
-        if hdr.kind == REC_EXEC && hdr.flags & TASK_TRACED != 0 {
+        if self.knows_numbers && hdr.kind == REC_EXEC && hdr.flags & TASK_TRACED != 0 {
             self.begun.push(hdr.tid);
         }
     }
@@ -121,7 +142,8 @@ impl Followed {
 /// # Errors
 /// There are no uprobes here.
 pub fn hook_our_own(probe: &Probe) -> Result<Link> {
-    attach(probe, PARK.0, "/proc/self/exe", own::place()?, 0).context("cannot hook functions of programs")
+    attach(probe, PARK.0, "/proc/self/exe", own::place()?, 0)
+        .context("cannot hook functions of programs")
 }
 
 /// Puts a program on an instruction of a file, `offset` bytes from its begin.

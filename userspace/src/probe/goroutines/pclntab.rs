@@ -53,7 +53,8 @@ impl<'d> Pclntab<'d> {
 
     fn is_name(&self, at: u64, name: &str) -> bool {
         let rest = usize::try_from(at).ok().and_then(|at| self.bytes.get(at..));
-        rest.and_then(|rest| rest.strip_prefix(name.as_bytes())).is_some_and(|rest| rest.first() == Some(&0))
+        rest.and_then(|rest| rest.strip_prefix(name.as_bytes()))
+            .is_some_and(|rest| rest.first() == Some(&0))
     }
 
     fn header(&self, word: usize) -> Option<u64> {

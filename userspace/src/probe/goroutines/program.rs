@@ -192,7 +192,8 @@ impl<'d> Memory<'d> {
     fn waits(&self) -> Vec<(u8, GoWait)> {
         let lengths = FIRST_WAITS.map(|words| words.len() as u64);
         let is_first = |at: u64| {
-            let begin = [(0, ""), (STRING_BYTES, FIRST_WAITS[0]), (2 * STRING_BYTES, FIRST_WAITS[1])];
+            let begin =
+                [(0, ""), (STRING_BYTES, FIRST_WAITS[0]), (2 * STRING_BYTES, FIRST_WAITS[1])];
             begin.iter().all(|(after, words)| self.text(at + after) == Some(words))
         };
         let first = self.data.iter().find_map(|(from, bytes)| {

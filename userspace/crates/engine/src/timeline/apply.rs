@@ -206,7 +206,7 @@ impl World {
                 *self.framing_lost.entry(*why).or_default() += 1;
                 None
             }
-            What::Method(_) => None, // requests only
+            What::Method(_) => None,        // requests only
             What::Goroutine { .. } => None, // see crate::goroutines
             // Of a thread nobody has heard of, no segment will want them.
             What::Stack { tid, kernel } => {

@@ -292,6 +292,13 @@ impl World {
                 process
             }
         };
+        let leader = self.processes[process as usize].leader;
+        // A goroutine has no name of its own.
+        let named = if comm.is_empty() && leader != id { Some(leader) } else { None };
+        let name = match named {
+            Some(leader) => self.thread(leader).name_at(now_ns).into(),
+            None => comm.into(),
+        };
         self.processes[process as usize].threads.push(id);
         if tid == tgid {
             self.processes[process as usize].leader = id;
@@ -299,7 +306,7 @@ impl World {
         self.threads.push(Thread {
             tid,
             process,
-            names: VecDeque::from([(0, comm.into())]),
+            names: VecDeque::from([(0, name)]),
             born_ns: now_ns,
             known_from_ns: now_ns,
             settled_ns: now_ns,

@@ -1,0 +1,194 @@
+use super::*;
+
+const PROCESS: u32 = 7;
+const FIRST: u32 = FIRST_GOROUTINE;
+
+/// What is told of these, in one word each: the goroutine at `address` is changed by a thread of the process, one nanosecond after
+/// the other.
+fn told(changes: &[(u32, u64, GoChange)]) -> Vec<String> {
+    let mut goroutines = Goroutines::default();
+    let mut events = Vec::new();
+    for (ts_ns, &(tid, address, change)) in (10..).zip(changes) {
+        let what = What::Goroutine { tid, tgid: PROCESS, address, change };
+        goroutines.take(Event { ts_ns, cpu: 1, what }, &mut events);
+    }
+    events.iter().map(in_words).collect()
+}
+
+fn in_words(event: &Event) -> String {
+    let who = |tid: u32| match tid.checked_sub(FIRST) {
+        Some(number) => format!("g{number}"),
+        None => tid.to_string(),
+    };
+    let at = event.ts_ns;
+    match &event.what {
+        What::Switch { prev, next, state, call, .. } => {
+            let inside = call.map_or(String::new(), |call| format!(" in {}", name(call.nr)));
+            format!("{at} {}->{} {state}{inside}", who(*prev), who(*next))
+        }
+        What::Waking { waker, wakee, flags, .. } => {
+            format!("{at} {} wakes {} {flags}", who(*waker), who(*wakee))
+        }
+        What::Fork { parent, child, .. } => format!("{at} {} makes {}", who(*parent), who(*child)),
+        What::Call { tid, call } => {
+            let (nr, ret) = (name(call.nr), call.ret);
+            format!("{at} {} was in {nr} since {}: {ret}", who(*tid), call.enter_ns)
+        }
+        What::Exit { tid, .. } => format!("{at} {} ends", who(*tid)),
+        What::Task { tid, .. } => format!("{at} {} is there", who(*tid)),
+        What::Marked { tid, .. } => format!("{at} {} was asleep", who(*tid)),
+        What::Rename { tid, comm } => format!("{at} {} is {comm}", who(*tid)),
+        other => format!("{at} {other:?}"),
+    }
+}
+
+fn name(nr: u16) -> String {
+    go_wait::go_wait(nr).map_or("?".into(), |wait| wait.name().into())
+}
+
+fn parks(wait: &str) -> GoChange {
+    GoChange::Parks(GoWait::named(wait))
+}
+
+use GoChange::{Born, Ends, Readied, Runs, Yields};
+
+#[test]
+fn a_goroutine_lives_on_threads() {
+    let changes = [
+        (20, 0xa, Born),
+        (20, 0xa, Runs),
+        (20, 0xa, Yields),
+        (21, 0xa, Runs),
+        (21, 0xa, parks("sleep")),
+        (20, 0xa, Readied),
+        (20, 0xa, Runs),
+        (20, 0xa, Ends),
+    ];
+    let expected = [
+        "10 20 makes g0",
+        "10 20 wakes g0 1",
+        "11 20->g0 0",
+        "12 g0->20 0",
+        "13 21->g0 0",
+        "14 g0->21 1 in sleep",
+        "15 20 wakes g0 4",
+        "16 20->g0 0",
+        "16 g0 was in sleep since 14: 0",
+        "17 g0 ends",
+        "17 g0->20 16",
+    ];
+    assert_eq!(told(&changes), expected);
+}
+
+#[test]
+fn the_scheduler_passes_on_and_goroutines_wake() {
+    let waits = |wait: &str, by: u32| {
+        let changes =
+            [(20, 0xa, Runs), (21, 0xb, Runs), (20, 0xa, parks(wait)), (by, 0xa, Readied)];
+        told(&changes).pop().expect("something is told")
+    };
+    // By g1, which runs on 21.
+    for wait in ["IO wait", "sleep", "chan receive", "sync.Mutex.Lock", "wait for GC cycle"] {
+        assert_eq!(waits(wait, 21), "13 g1 wakes g0 0");
+    }
+    // By the scheduler: a soft interrupt, or a timer's.
+    assert_eq!(waits("IO wait", 20), "13 20 wakes g0 2");
+    assert_eq!(waits("semacquire", 20), "13 20 wakes g0 2");
+    assert_eq!(waits("wait for GC cycle", 20), "13 20 wakes g0 2");
+    assert_eq!(waits("sleep", 20), "13 20 wakes g0 4");
+    assert_eq!(waits("select", 20), "13 20 wakes g0 4");
+}
+
+#[test]
+fn what_ran_out_says_so() {
+    let changes =
+        [(20, 0xa, Runs), (20, 0xa, parks("select")), (20, 0xa, Readied), (20, 0xa, Runs)];
+    assert_eq!(told(&changes).last().expect("told"), "13 g0 was in select since 11: -110");
+    let changes =
+        [(20, 0xa, Runs), (20, 0xa, parks("IO wait")), (20, 0xa, Readied), (20, 0xa, Runs)];
+    assert_eq!(told(&changes).last().expect("told"), "13 g0 was in IO wait since 11: 1");
+}
+
+#[test]
+fn one_that_is_older_than_the_capture_is_found_when_it_is_heard_of() {
+    let changes = [(20, 0xa, parks("sleep")), (20, 0xb, Readied), (20, 0xa, Runs)];
+    let expected = [
+        "10 g0 is there",
+        "10 g0 was asleep",
+        "11 g1 is there",
+        "11 g1 was asleep",
+        // For what it waits is not known: a timer, as far as that goes.
+        "11 20 wakes g1 4",
+        "12 20->g0 0",
+        "12 g0 was in sleep since 10: 0",
+    ];
+    assert_eq!(told(&changes), expected);
+}
+
+/// As coroutines are.
+#[test]
+fn one_that_is_left_untold_is_left_when_another_runs() {
+    let changes =
+        [(20, 0xa, Runs), (20, 0xb, Runs), (21, 0xa, Runs), (22, 0xa, Runs), (21, 0xb, Runs)];
+    let switches: Vec<_> = told(&changes).into_iter().filter(|told| told.contains("->")).collect();
+    let expected =
+        ["10 20->g0 0", "11 g0->20 0", "11 20->g1 0", "12 21->g0 0", "13 22->g0 0", "14 21->g1 0"];
+    assert_eq!(switches, expected);
+}
+
+#[test]
+fn an_address_is_used_again() {
+    let changes = [(20, 0xa, Born), (20, 0xa, Born)];
+    let expected =
+        ["10 20 makes g0", "10 20 wakes g0 1", "11 g0 ends", "11 20 makes g1", "11 20 wakes g1 1"];
+    assert_eq!(told(&changes), expected);
+}
+
+#[test]
+fn goroutines_of_the_runtime_have_names() {
+    let changes = [(20, 0xa, Runs), (20, 0xa, parks("GC worker (idle)")), (20, 0xb, Runs)];
+    assert!(told(&changes).contains(&"11 g0 is Go GC worker".into()), "{:?}", told(&changes));
+    // It looks what is ready when it lets all go on.
+    let collector = |wait: &str| {
+        let changes = [
+            (20, 0xa, Runs),
+            (20, 0xa, parks("GC worker (idle)")),
+            (20, 0xa, Runs),
+            (21, 0xb, Runs),
+            (21, 0xb, parks(wait)),
+            (20, 0xb, Readied),
+        ];
+        told(&changes).pop().expect("something is told")
+    };
+    assert_eq!(collector("IO wait"), "15 g0 wakes g1 2");
+    assert_eq!(collector("wait for GC cycle"), "15 g0 wakes g1 0");
+}
+
+/// What threads do, goroutines do that they run, and no others.
+#[test]
+fn what_a_thread_does_is_its_goroutines() {
+    let mut goroutines = Goroutines::default();
+    let mut events = Vec::new();
+    let at = |ts_ns, what| Event { ts_ns, cpu: 0, what };
+    let runs = What::Goroutine { tid: 20, tgid: PROCESS, address: 0xa, change: Runs };
+    goroutines.take(at(10, runs), &mut events);
+    events.clear();
+    for tid in [20, 21] {
+        let call = Call::new(0, (11, 12), 0);
+        goroutines.take(at(12, What::Call { tid, call }), &mut events);
+    }
+    let what = What::Waking { waker: 20, wakee: 21, flags: 0, block: 0 };
+    goroutines.take(at(13, what), &mut events);
+    let tids = [&events[0].what, &events[1].what].map(|what| match what {
+        What::Call { tid, .. } => *tid,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(tids, [FIRST, 21]);
+    assert_eq!(in_words(&events[2]), "13 g0 wakes 21 0");
+    // It ends with its process.
+    events.clear();
+    let exit = What::Exit { tid: PROCESS, tgid: PROCESS, code: 0, traced: true };
+    goroutines.take(at(14, exit), &mut events);
+    let words: Vec<_> = events.iter().map(in_words).collect();
+    assert_eq!(words, ["14 g0->20 1", "14 g0 ends", "14 7 ends"]);
+}
