@@ -203,3 +203,63 @@ fn a_goroutine_that_is_ready_waits_for_a_thread() {
     ";
     assert_eq!(began(&s, 100), expected(answer));
 }
+
+/// One goroutine handles requests, one writes what is asked for their sake, and one reads the answers, as those of net/http's
+/// clients do; the second one loses its thread before it asks.
+#[test]
+fn a_request_goes_through_goroutines_that_write_and_read_for_all() {
+    const READER: u64 = 0xd0;
+    let (c, other) = (Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP));
+    let behind = Connection::numbered(3, TYPE_TCP);
+    let mut s = served(&[(20, A), (21, B)]);
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.parks(30, 2, 21, B, "select");
+    s.goroutine(32, 2, 21, READER, GoChange::Runs);
+    s.parks(34, 2, 21, READER, "IO wait");
+    for (at_ns, front, number) in [(40, &other, 0), (100, &c, 1)] {
+        let (from, preempted) = (4 * number, number == 1);
+        front.asks(&mut s, 10, (0, 4), (at_ns - 5, at_ns));
+        front.hears(&mut s, 1, 20, (0, 4), (at_ns, at_ns + 5));
+        s.goroutine(at_ns + 6, 1, 20, B, GoChange::Readied);
+        s.parks(at_ns + 7, 1, 20, A, "select");
+        s.goroutine(at_ns + 8, 2, 21, B, GoChange::Runs);
+        if preempted {
+            s.goroutine(at_ns + 9, 2, 21, B, GoChange::Yields);
+            s.goroutine(at_ns + 11, 2, 21, B, GoChange::Runs);
+        }
+        let call = (SENDTO, behind.there, behind.back);
+        s.moved(2, 21, call, (from, 4), (at_ns + 12, at_ns + 14));
+        s.parks(at_ns + 15, 2, 21, B, "select");
+        s.arrives(behind.back, from + 4, at_ns + 30);
+        s.goroutine(at_ns + 32, 2, 21, READER, GoChange::Readied);
+        s.goroutine(at_ns + 33, 2, 21, READER, GoChange::Runs);
+        let call = (RECVFROM, behind.back, behind.there);
+        s.moved(2, 21, call, (from, 4), (at_ns + 34, at_ns + 36));
+        s.goroutine(at_ns + 37, 2, 21, A, GoChange::Readied);
+        s.parks(at_ns + 38, 2, 21, READER, "IO wait");
+        s.goroutine(at_ns + 39, 1, 20, A, GoChange::Runs);
+        front.answers(&mut s, 1, 20, (0, 4), (at_ns + 40, at_ns + 45));
+        front.gets(&mut s, 10, (0, 4), (at_ns + 45, at_ns + 48));
+    }
+    let answer = "
+        95-100 client kernel.tcp
+        100-105 server kernel.tcp
+        105-106 server user
+        106-108 server runqueue.wakeup by helper/21
+        108-109 server user
+        109-111 server runqueue.preempted by helper/21
+        111-112 server user
+        112-114 server kernel.tcp
+        114-130 server idle.peer
+        130-132 server queue.socket (asleep)
+        132-133 server runqueue.wakeup by helper/21
+        133-134 server user
+        134-136 server kernel.tcp
+        136-137 server user
+        137-139 server runqueue.wakeup by server/20
+        139-140 server user
+        140-145 server kernel.tcp
+        145-148 client kernel.tcp
+    ";
+    assert_eq!(began(&s, 95), expected(answer));
+}

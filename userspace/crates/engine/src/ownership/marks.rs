@@ -305,3 +305,75 @@ pub fn batch_begin(marks: &VecDeque<Mark>, last: usize) -> usize {
     // The one that is counted first is itself none.
     begin + usize::from(marks[begin].kind != MarkKind::Takes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{Event, What, TYPE_TCP};
+
+    const RECVFROM: u16 = 45;
+    const SENDTO: u16 = 44;
+
+    fn connection(number: u64) -> [Object; 2] {
+        [2 * number, 2 * number + 1].map(|ino| Object { dev: 0, ino, type_bits: TYPE_TCP })
+    }
+
+    fn moved(tid: u32, nr: u16, [object, reverse]: [Object; 2], at_ns: u64, from: u64) -> What {
+        let io = Io {
+            object,
+            fd: 5,
+            is_write: nr == SENDTO,
+            offset: from,
+            bytes: 4,
+            reverse: Some(reverse),
+            empty: false,
+            socket: 0,
+            unsent: Default::default(),
+        };
+        What::Call { tid, call: Call { io: Some(io), ..Call::new(nr, (at_ns, at_ns + 2), 4) } }
+    }
+
+    fn switch(prev: u32, next: u32, state: u16) -> What {
+        let (waited_ns, preempt, iowait, call) = (None, false, false, None);
+        What::Switch { prev, next, waited_ns, state, preempt, iowait, call }
+    }
+
+    /// A worker is woken by who takes questions in, for one after the other, and asks for their sake; for the second one it asks
+    /// only after it has been preempted.
+    #[test]
+    fn a_worker_works_for_what_it_was_woken_for_though_it_lost_its_cpu_since() {
+        const TAKER: u32 = 20;
+        const WORKER: u32 = 21;
+        let mut world = World::new(2, 0);
+        let task = |tid| What::Task { tid, tgid: TAKER, kthread: false, comm: "server".into() };
+        let wake = What::Waking { waker: TAKER, wakee: WORKER, flags: 0, block: 0 };
+        let (fronts, behind) = ([connection(1), connection(2)], connection(3));
+        let events = [
+            (0, task(TAKER)),
+            (0, task(WORKER)),
+            (10, switch(0, TAKER, 0)),
+            (10, switch(0, WORKER, 0)),
+            (12, switch(WORKER, 0, 1)),
+            (22, moved(TAKER, RECVFROM, fronts[0], 20, 0)),
+            (25, wake.clone()),
+            (26, switch(0, WORKER, 0)),
+            (32, moved(WORKER, SENDTO, behind, 30, 0)),
+            (35, switch(WORKER, 0, 1)),
+            (42, moved(TAKER, RECVFROM, fronts[1], 40, 0)),
+            (45, wake),
+            (46, switch(0, WORKER, 0)),
+            (47, switch(WORKER, 99, 0)),
+            (48, switch(99, WORKER, 0)),
+            (52, moved(WORKER, SENDTO, behind, 50, 4)),
+        ];
+        for (number, (ts_ns, what)) in events.into_iter().enumerate() {
+            // The taker is on one CPU, the worker on the other.
+            let cpu = u32::from(number != 2);
+            world.apply(&Event { ts_ns, cpu, what });
+        }
+        let worker = world.thread_by_tid(WORKER).expect("it is there");
+        let asked_for = world.thread(worker).marks.list.iter().map(|mark| mark.of);
+        let objects: Vec<_> = asked_for.map(|of| of.expect("it is known").object).collect();
+        assert_eq!(objects, fronts.map(|[there, _]| there));
+    }
+}
