@@ -143,6 +143,24 @@ pub fn peer_in_c(name: &str) -> (TempDir, String) {
     (directory, program)
 }
 
+/// A program of `tests/peers` in Go, built with these flags, and the directory in which it is. `None`, said aloud: there is no Go
+/// here.
+pub fn peer_in_go(name: &str, flags: &[&str]) -> Option<(TempDir, String)> {
+    let directory = open_directory();
+    let program = directory.path().join(name);
+    let mut compiler = Command::new("go");
+    compiler.arg("build").args(flags).arg("-o").arg(&program).arg(peer(&format!("{name}.go")));
+    match compiler.output() {
+        Ok(output) => assert!(output.status.success(), "{}", text(&output.stderr)),
+        Err(error) => {
+            println!("skipped: go does not run here: {error}");
+            return None;
+        }
+    }
+    let path = program.to_str().expect("a path of letters").to_owned();
+    Some((directory, path))
+}
+
 /// Path of a file in the folder of the evaluator.
 pub fn frpc(name: &str) -> String {
     frpc_folder().join(name).to_str().expect("paths are UTF-8").to_string()

@@ -278,8 +278,9 @@ impl Wait<'_> {
             Waits::Futex if !by_waker && may_run_out(nr) => self.ran_out(detail),
             Waits::Futex => match off.call.and_then(|call| call.lock()) {
                 Some(lock) => {
-                    let object = object.map_or(String::new(), |object| object.to_string());
-                    self.by_its_waker(Category::Lock, format!("{lock} {object}"))
+                    // Of a goroutine's lock nothing tells which one it is.
+                    let object = object.map_or(String::new(), |object| format!(" {object}"));
+                    self.by_its_waker(Category::Lock, format!("{lock}{object}"))
                 }
                 None => self.perhaps_a_lock(detail),
             },
