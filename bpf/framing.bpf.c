@@ -292,7 +292,8 @@ static __always_inline bool read_line(struct framer *f, u64 bytes)
         }
     }
     u32 got = i;
-    if (f->stream.protocol == PROTOCOL_HTTP1 && f->message.state == HTTP1_START && !f->trial.kind &&
+    bool tells = !f->trial.kind || f->trial.kind == TRIAL_LINE;
+    if (f->stream.protocol == PROTOCOL_HTTP1 && f->message.state == HTTP1_START && tells &&
         keep_methods) {
         u32 at = f->message.line_bytes;
         if (at <= PIECE_BYTES - HEAD_BYTES && got <= HEAD_BYTES &&
@@ -672,6 +673,13 @@ static __always_inline bool find_begin(struct framer *f, const struct task_state
             pass_over(f, t, side);
         return false;
     }
+    if (!known && !former && http1_may_begin(f->at.head, f->at.have)) {
+        f->stream.protocol = PROTOCOL_HTTP1;
+        f->trial.kind = TRIAL_LINE;
+        f->stream.lost = 0;
+        begin_at_message(f);
+        return true;
+    }
     if (!known) {
         bool sense = f->stream.protocol && makes_sense(f, frames);
         find_buffers(f, state, regs);
@@ -705,7 +713,7 @@ static __always_inline void look_at(struct framer *f, const struct task_state *s
         return;
     if (!find_buffers(f, state, regs))
         return; /* a gap, for the next call to find */
-    if (f->trial.kind) {
+    if (f->trial.kind == TRIAL_SERVER) {
         if (!f->stream.lost && follow_server(f))
             return;
         f->trial.kind = TRIAL_NONE;
@@ -732,6 +740,12 @@ static __always_inline void look_at(struct framer *f, const struct task_state *s
     go_through(f, MOST_STEPS);
     if (!f->stream.lost)
         return;
+    if (f->trial.kind == TRIAL_LINE) {
+        f->trial.kind = TRIAL_NONE;
+        f->stream.protocol = PROTOCOL_UNKNOWN;
+        pass_over(f, t, !(t->flags & SYSCALL_WRITE));
+        return;
+    }
     if (f->stream.followed)
         tell_gap(f, f->stream.why);
     f->at.next = t->end;

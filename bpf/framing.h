@@ -18,6 +18,7 @@ enum framer_trial {
     TRIAL_AGAIN,  /* the protocol is known, and where a message begins is not */
     TRIAL_FIRST,  /* not even the protocol is, as the stream is older than the capture */
     TRIAL_SERVER, /* a server may have begun to speak HTTP/2; kept until its client has, too */
+    TRIAL_LINE,   /* the first line of a message of HTTP/1 may have begun; kept until its end */
 };
 
 /* Where a framer is: in its stream, in the bytes that the running call moved, and in what it reads.

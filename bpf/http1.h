@@ -57,6 +57,26 @@ static __always_inline bool http1_request(const u8 *head, u32 have)
     return head[at - 1] == ' ' && (target == '/' || target == '*' || target == 'h');
 }
 
+/* What may become one of both, of a call that moved no more than these bytes. */
+static __always_inline bool http1_may_begin(const u8 *head, u32 have)
+{
+    if (have < 4 || have >= 14)
+        return false;
+    switch (be32(head)) {
+    case 0x47455420: /* "GET " */
+    case 0x50555420: /* "PUT " */
+    case 0x504f5354: /* "POST" */
+    case 0x48454144: /* "HEAD" */
+    case 0x50415443: /* "PATC" */
+    case 0x54524143: /* "TRAC" */
+    case 0x44454c45: /* "DELE" */
+    case 0x4f505449: /* "OPTI" */
+    case 0x48545450: /* "HTTP" */
+        return true;
+    }
+    return false;
+}
+
 static __always_inline void http1_begin(struct framer *f)
 {
     next_line(f, HTTP1_START);
@@ -162,6 +182,10 @@ static __always_inline bool http1_line(struct framer *f, u64 line_bytes)
             f->message.numbers[1] = 0;
         } else {
             return false;
+        }
+        if (f->trial.kind == TRIAL_LINE) { /* it is HTTP/1 */
+            f->trial.kind = TRIAL_NONE;
+            f->stream.followed = 1;
         }
         f->message.unit = f->at.next - line_bytes;
         f->message.total = 0;

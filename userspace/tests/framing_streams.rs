@@ -12,6 +12,7 @@ use common::{peer, text};
 use tempfile::TempDir;
 
 const HTTP2: u32 = 1;
+const HTTP1: u32 = 3;
 const ENDS: [&str; 3] = ["writes", "reads", "both"];
 
 /// The framing as a program, in a directory of its own.
@@ -159,6 +160,54 @@ fn http2_is_known_by_its_preface() {
 }
 
 /// In mid-connection it takes headers and what goes with them, in one call or in several.
+/// Requests come in pieces, as clients write them that do not gather them first, or as packets bring them.
+#[test]
+fn http1_is_known_whatever_pieces_it_comes_in() {
+    let host = Host::compiled();
+    let requests =
+        ["GET /a HTTP/1.1\r\nHost: x\r\n\r\n", "POST /b HTTP/1.1\r\nContent-Length: 2\r\n\r\nhi"];
+    let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok".to_vec();
+    let mut connections = Vec::new();
+    for cut in 4..requests[0].len() {
+        let mut calls = Vec::new();
+        for request in requests {
+            let (begin, rest) = request.as_bytes().split_at(cut);
+            // The rest in two pieces as well.
+            let (middle, end) = rest.split_at(rest.len() / 2);
+            calls.extend([begin, middle, end].map(|piece| (0, piece.to_vec())));
+            calls.push((1, answer.clone()));
+        }
+        connections.extend(connection("pieces", &calls));
+    }
+    for mode in ["run", "attach"] {
+        for ends in ENDS {
+            for (_, told) in host.taken(mode, ends, &connections) {
+                assert_eq!(told, [HTTP1, 2, HTTP1, 2], "{mode} {ends}");
+            }
+        }
+    }
+}
+
+/// What begins like one of its requests, in a call of few bytes, is something else.
+#[test]
+fn what_only_begins_like_http1_is_not() {
+    let host = Host::compiled();
+    let streams: [&[&[u8]]; 3] = [
+        &[b"GET a\r\n", b"VALUE\r\n"],
+        &[b"POST", b"ed by somebody\n"],
+        &[b"HEAD", &[0; 4000], b"\n"],
+    ];
+    for pieces in streams {
+        let calls: Vec<_> = pieces.iter().map(|piece| (0, piece.to_vec())).collect();
+        for ends in ENDS {
+            for (_, told) in host.taken("run", ends, &connection("other", &calls)) {
+                assert_eq!(told[1], 0, "{ends}: {pieces:?}");
+                assert_ne!(told[0], HTTP1, "{ends}: {pieces:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn http2_is_known_in_mid_connection_by_its_streams() {
     let host = Host::compiled();
