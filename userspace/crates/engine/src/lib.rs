@@ -49,7 +49,8 @@ use timeline::{Channel, ThreadId, World};
 use told_again::ToldAgain;
 use walk::{Asking, Astray, Children, Goal, NotYet, Settings, Walked};
 
-/// Events between two rounds of forgetting.
+/// Events between two rounds of forgetting, at least: twice as many as there are threads and channels to look through, so that
+/// an event costs the same however many there are.
 const FORGET_EVERY: u64 = 1 << 14;
 /// History kept whatever the open requests: a write under way may turn out to begin one. So long, or, where
 /// more happens, so many events.
@@ -89,6 +90,8 @@ pub struct Engine {
     settings: Settings,
     effort: Effort,
     events: u64,
+    /// Of forgetting: after so many events.
+    next_round: u64,
     most_history_events: u64,
     /// How many events there had been, and when, at each round of forgetting that still counts.
     rounds: VecDeque<(u64, u64)>,
@@ -117,6 +120,7 @@ impl Engine {
             settings: Settings::new(rates),
             effort: Effort::default(),
             events: 0,
+            next_round: FORGET_EVERY,
             most_history_events: MOST_HISTORY_EVENTS,
             rounds: VecDeque::new(),
             given_up_ns: 0,
@@ -217,8 +221,9 @@ impl Engine {
             self.explain_fallback(sink)?;
         }
         self.events += 1;
-        if self.events.is_multiple_of(FORGET_EVERY) {
+        if self.events >= self.next_round {
             self.forget();
+            self.next_round = self.events + FORGET_EVERY.max(2 * self.world.kept());
             for (request, segments) in self.unsent.given_up(self.world.now_ns) {
                 sink(request, segments)?;
             }

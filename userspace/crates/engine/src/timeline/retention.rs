@@ -62,6 +62,11 @@ impl World {
         self.channels.values().filter_map(oldest).min().unwrap_or(u64::MAX)
     }
 
+    /// How many threads and channels are kept.
+    pub fn kept(&self) -> u64 {
+        (self.threads.iter().count() + self.channels.len()) as u64
+    }
+
     /// Forgets what no walk that begins at or after `horizon_ns` can reach, but for what is `held`.
     pub fn forget_before(&mut self, horizon_ns: u64, held: Held) {
         for thread in self.threads.iter_mut() {
