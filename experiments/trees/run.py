@@ -9,7 +9,8 @@ A row is one front end and one number of connections: requests behind it; how ma
 likely, and how many of these name the wrong one; how many name none. Last, requests found of those sent.
 
   nginx       proxy_pass, a connection for each request; nginx-keep: kept connections
-  *-proxy     Go's ReverseProxy, Node's http, Python's asyncio, and threads: one request behind for each
+  *-proxy     Go's ReverseProxy, Node's http, Python's asyncio, and threads: one request behind for each; goroutines-*: Go's
+              with --goroutines
   *-calls     sleeps a while, asks once, sleeps, asks twice at once
 
 Needs root and what the front ends are written in; what is missing is skipped. Usage: run.py [--connections 1,4,32,256]
@@ -34,6 +35,7 @@ PYTHON = [sys.executable, str(HERE / "servers/front.py")]
 KINDS = ("proxy", "calls")
 WRITTEN_IN = {
     "go": ["go", [str(HERE / ".cache/front")]],
+    "goroutines": ["go", [str(HERE / ".cache/front")]],
     "node": ["node", ["node", str(HERE / "servers/front.js")]],
     "asyncio": [sys.executable, [*PYTHON, "asyncio"]],
     "threads": [sys.executable, [*PYTHON, "threads"]],
@@ -55,6 +57,11 @@ http {{
   }}
 }}
 """
+
+
+def options_for(front):
+    """Of `rpcprobe attach`."""
+    return ["--goroutines"] if front.startswith("goroutines") else []
 
 
 def command(front, port, behind, directory):
@@ -104,7 +111,7 @@ def capture(front, levels, connections, requests, directory):
             fronts += family(servers[-1].pid)
         steps = STEPS["calls" if front.endswith("calls") else "proxy"]
         paths = [f"/r/{number}/{steps[number % len(steps)]}" for number in range(requests)]
-        with attached(fronts, directory):
+        with attached(fronts, directory, *options_for(front)):
             load(port, [paths[number::connections] for number in range(connections)])
         return True
     finally:

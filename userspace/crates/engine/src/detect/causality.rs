@@ -21,7 +21,10 @@ use crate::detect::ids::{Asked, Ids, Parent};
 use crate::detect::lifecycle::{Clock, Patience};
 use crate::detect::programs::Programs;
 use crate::event::Object;
-use crate::ownership::adjacent::{given_after, moved_nothing_else, taken_before, Adjacency, Given};
+use crate::ownership::adjacent::{
+    given_after, given_next, moved_nothing_else, taken_before, Adjacency, Given,
+};
+use crate::ownership::handed::{handed_back, handed_through};
 use crate::ownership::marks::MarkKind;
 use crate::timeline::gallop::last_before;
 use crate::timeline::{ProcessId, ThreadId, Transfer, World};
@@ -97,8 +100,8 @@ impl Causality {
     ) -> Option<Asking> {
         let process = world.thread(thread).process;
         // A connection of a pool was opened for nobody, or long ago.
-        let begun = opened.and_then(|at| self.begun(world, at));
-        let begun = begun.or_else(|| self.begun(world, (thread, asked_ns)));
+        let begun = opened.and_then(|(thread, at_ns)| self.begun(world, (thread, at_ns), false));
+        let begun = begun.or_else(|| self.begun(world, (thread, asked_ns), true));
         if begun.is_none() && !self.services.serves(process) {
             return None;
         }
@@ -110,13 +113,25 @@ impl Causality {
             let of = of.map(|(taken, _)| taken);
             on_channel.push_back(AskedOn { asked_ns, first, heard: false, of });
         }
-        Some(Asking { process, thread, asked_ns, begun, own: self.services.own(thread), place })
+        let mut askers =
+            std::iter::once(thread).chain(askers(world, thread, asked_ns).map(|(id, _)| id));
+        let own = askers.find_map(|id| self.services.own(id));
+        Some(Asking { process, thread, asked_ns, begun, own, place })
     }
 
     /// What a thread had just taken in at that time: a question that its process serves, or an answer to what was asked for
-    /// one.
-    fn begun(&self, world: &World, (thread, at_ns): (ThreadId, u64)) -> Option<(Taken, Adjacency)> {
-        let (mark, adjacency) = taken_before(world, thread, at_ns)?;
+    /// one. `handed`: or what those had taken in by which it was handed what it does.
+    fn begun(
+        &self,
+        world: &World,
+        (thread, at_ns): (ThreadId, u64),
+        handed: bool,
+    ) -> Option<(Taken, Adjacency)> {
+        let own = taken_before(world, thread, at_ns);
+        let (mark, adjacency) = own.or_else(|| {
+            let mut by = handed.then(|| askers(world, thread, at_ns)).into_iter().flatten();
+            by.find_map(|(id, handed_ns)| taken_before(world, id, handed_ns))
+        })?;
         let taken = match (mark.kind, adjacency) {
             (MarkKind::Takes, _) => {
                 let process = world.thread(thread).process;
@@ -173,9 +188,14 @@ impl Causality {
         if belongs == Some(Belongs::Untold) && !clock.gives_up(Patience::Sign, heard_ns) {
             return Err(NotYet);
         }
+        let back = heard.and_then(|heard| back(world, asking, heard));
         let given = match heard {
             Some(Heard { thread, exit_ns, channel: Some(channel) }) => {
-                match given_after(world, *thread, *exit_ns, *channel) {
+                let given = match back {
+                    Some((asker, woken_ns)) => given_next(world, asker, woken_ns),
+                    None => given_after(world, *thread, *exit_ns, *channel),
+                };
+                match given {
                     Given::NotYet if !clock.gives_up(Patience::Sign, *exit_ns) => {
                         return Err(NotYet)
                     }
@@ -192,10 +212,12 @@ impl Causality {
             Given::NotYet | Given::Nothing => None,
         };
         let own = asking.place.as_ref().map_or(&[][..], |place| &place.channels);
-        let did_nothing_else = heard.is_some_and(|heard| {
-            heard.thread == asking.thread
-                && moved_nothing_else(world, asking.thread, (asking.asked_ns, heard.exit_ns), own)
-        });
+        let did_nothing_else = back.is_some()
+            || heard.is_some_and(|heard| {
+                let window = (asking.asked_ns, heard.exit_ns);
+                heard.thread == asking.thread
+                    && moved_nothing_else(world, asking.thread, window, own)
+            });
         let begun = match (asking.begun, belongs) {
             (Some((_, adjacency)), Some(Belongs::To(asked))) => Some((asked, adjacency)),
             _ => None,
@@ -274,6 +296,24 @@ impl Causality {
             None => self.ids.next(),
         }
     }
+}
+
+/// The goroutines through which a thread was handed what it asks for at that time, since it last moved anything.
+fn askers(
+    world: &World,
+    thread: ThreadId,
+    at_ns: u64,
+) -> impl Iterator<Item = (ThreadId, u64)> + '_ {
+    let before = last_before(&world.thread(thread).marks.list, |mark| mark.exit_ns <= at_ns);
+    handed_through(world, thread, (before.map_or(0, |mark| mark.exit_ns), at_ns))
+}
+
+/// The first of the goroutines for which that was asked, and when one of them was given the answer.
+fn back(world: &World, asking: &Asking, heard: &Heard) -> Option<(ThreadId, u64)> {
+    let all = || askers(world, asking.thread, asking.asked_ns);
+    let (first, _) = all().last()?;
+    let woken_ns = handed_back(world, all(), (heard.thread, heard.exit_ns))?;
+    Some((first, woken_ns))
 }
 
 /// A step of a thread, by a call that began or ended just then.

@@ -136,6 +136,25 @@ pub fn given_after(world: &World, id: ThreadId, heard_ns: u64, channel: Object) 
     }
 }
 
+/// What the thread gave out next, after it was given what it waited for at `woken_ns`.
+pub fn given_next(world: &World, id: ThreadId, woken_ns: u64) -> Given {
+    let thread = world.thread(id);
+    let next =
+        thread.marks.list.get(count_before(&thread.marks.list, |mark| mark.exit_ns <= woken_ns));
+    match next {
+        None if is_over(world, thread) => Given::Nothing,
+        None => Given::NotYet,
+        Some(out) => match (out.kind, out.of) {
+            (MarkKind::Answers, Some(of))
+                if rested_ns(thread, woken_ns, out.enter_ns).is_none() =>
+            {
+                Given::Answer { of, enter_ns: out.enter_ns, adjacency: Adjacency::Alone }
+            }
+            _ => Given::Nothing,
+        },
+    }
+}
+
 /// Whether the thread has not moved anything on connections between two of its calls, other than on these channels.
 pub fn moved_nothing_else(
     world: &World,

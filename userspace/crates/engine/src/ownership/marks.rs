@@ -9,8 +9,9 @@ use std::collections::VecDeque;
 
 use crate::classify::syscall::{is_write, waits, Waits};
 use crate::event::{Call, Io, Object};
+use crate::ownership::handed::{handed_by, handed_through};
 use crate::ownership::service_start;
-use crate::timeline::gallop::{count_before, latest_before};
+use crate::timeline::gallop::count_before;
 use crate::timeline::{Channel, Off, Thread, ThreadId, Transfer, Why, World};
 use crate::walk::{Goal, Message};
 
@@ -267,26 +268,22 @@ impl World {
     }
 
     /// The question that another thread of the process had just taken in, or gone on with, when it woke this thread
-    /// after `since_ns`.
+    /// after `since_ns`; or one that had been woken by it ([`handed_through`]).
     fn handed(&self, id: ThreadId, since_ns: u64, at_ns: u64) -> Option<(Question, bool)> {
-        let thread = self.thread(id);
-        // It may have lost its CPU since.
-        let mut slept = latest_before(&thread.off, |off| off.start_ns < at_ns);
-        let off = slept.find(|off| off.why != Why::Preempted);
-        let off = off.filter(|off| since_ns < off.end_ns && off.end_ns <= at_ns)?;
-        let wake = off.wake.filter(|wake| wake.by_waker() && wake.waker != id)?;
-        let waker = self.thread(wake.waker);
-        let (index, last) = self.last_unless_rested(wake.waker, wake.at_ns)?;
+        let first = handed_by(self, id, since_ns, at_ns)?;
+        let others = handed_through(self, id, (since_ns, at_ns)).skip(1);
+        let mut by = std::iter::once(first).chain(others);
+        let (waker, (index, last)) = by
+            .find_map(|(waker, woke_ns)| Some((waker, self.last_unless_rested(waker, woke_ns)?)))?;
         let may_hand = match last.kind {
             MarkKind::Answers => false,
             MarkKind::Takes => true,
             MarkKind::Asks | MarkKind::Hears => since_ns == 0,
         };
-        if waker.process != thread.process || !may_hand {
-            return None;
-        }
-        let alone = last.kind != MarkKind::Takes || takes_alone(&waker.marks.list, index);
-        last.of.map(|question| (question, last.sure && alone))
+        let alone =
+            last.kind != MarkKind::Takes || takes_alone(&self.thread(waker).marks.list, index);
+        let question = last.of.filter(|_| may_hand);
+        question.map(|question| (question, last.sure && alone))
     }
 }
 

@@ -4,6 +4,7 @@
 pub mod adjacent;
 mod claim_list;
 pub mod claims;
+pub mod handed;
 pub mod inner;
 pub mod ledger;
 pub mod marks;

@@ -1,0 +1,92 @@
+//! Who handed a thread what it works on, in memory.
+//!
+//! A thread that has taken nothing in itself works on what it was woken for. Of threads one step is believed: which thread of
+//! a runtime wakes which has often to do with nothing but their number. Goroutines that are followed wake each other by what they send, so
+//! there the way is followed from one to the next, up to one that has taken something in: a client of Go's net/http has a
+//! goroutine that writes and one that reads for each connection, and handlers start goroutines of their own.
+
+use crate::go_wait::go_wait;
+use crate::timeline::gallop::latest_before;
+use crate::timeline::{Off, ThreadId, Why, World};
+use rpcprobe_model::FIRST_GOROUTINE;
+use rpcprobe_record::GoWaitSort;
+
+/// Limit of the steps from one goroutine to the next.
+const MOST_STEPS: usize = 8;
+
+/// Who woke a thread for what it does at `at_ns`, and when: since `since_ns`, when it did something else.
+pub fn handed_by(
+    world: &World,
+    id: ThreadId,
+    since_ns: u64,
+    at_ns: u64,
+) -> Option<(ThreadId, u64)> {
+    step(world, id, since_ns, at_ns).map(|(by, woke_ns, _)| (by, woke_ns))
+}
+
+/// The same, and whether it was begun rather than woken.
+fn step(world: &World, id: ThreadId, since_ns: u64, at_ns: u64) -> Option<(ThreadId, u64, bool)> {
+    let thread = world.thread(id);
+    let slept = latest_before(&thread.off, |off| off.start_ns < at_ns);
+    let mut slept = slept.take_while(|off| off.end_ns > since_ns && off.end_ns <= at_ns);
+    // It may have lost its CPU since.
+    let off = slept.find(|off| off.why != Why::Preempted && !is_own(off))?;
+    if is_goroutine(world, id) && !hands(off) {
+        return None;
+    }
+    let wake = off.wake.filter(|wake| wake.by_waker() && wake.waker != id)?;
+    let step = (wake.waker, wake.at_ns, off.why == Why::Born);
+    (world.thread(wake.waker).process == thread.process).then_some(step)
+}
+
+/// The goroutines through which that one was handed what it does at `at_ns`, the last first; those of threads: none. One of
+/// them may have been begun for it. One that was begun by one that was begun may be there for anything: who opens a connection of a pool
+/// begins who writes to it, and whoever comes first gets it.
+pub fn handed_through(
+    world: &World,
+    id: ThreadId,
+    (since_ns, at_ns): (u64, u64),
+) -> impl Iterator<Item = (ThreadId, u64)> + '_ {
+    let from = is_goroutine(world, id).then_some((id, since_ns, at_ns, false));
+    let steps = std::iter::successors(from, |&(id, since_ns, at_ns, begun)| {
+        let (by, woke_ns, born) = step(world, id, since_ns, at_ns)?;
+        (is_goroutine(world, by) && !(begun && born)).then_some((by, 0, woke_ns, begun || born))
+    });
+    steps.skip(1).take(MOST_STEPS).map(|(id, _, at_ns, _)| (id, at_ns))
+}
+
+/// When one of those goroutines, which slept since, was woken by the thread that had heard by then: for that, that is.
+pub fn handed_back(
+    world: &World,
+    askers: impl Iterator<Item = (ThreadId, u64)>,
+    (reader, heard_ns): (ThreadId, u64),
+) -> Option<u64> {
+    let mut woken = askers.filter_map(|(asker, asked_ns)| {
+        let thread = world.thread(asker);
+        let later = latest_before(&thread.off, |_| true);
+        let slept = later.take_while(|off| off.end_ns > asked_ns).filter(|off| hands(off));
+        let by_reader = |off: &Off| {
+            let wake = off.wake.filter(|wake| wake.by_waker() && wake.waker == reader)?;
+            (wake.at_ns >= heard_ns).then_some(wake.at_ns)
+        };
+        slept.filter_map(by_reader).min()
+    });
+    woken.next()
+}
+
+/// Whether it is a goroutine.
+pub fn is_goroutine(world: &World, id: ThreadId) -> bool {
+    world.thread(id).tid >= FIRST_GOROUTINE
+}
+
+/// Whether what ends it is something that another goroutine hands over, or begins.
+fn hands(off: &Off) -> bool {
+    let sort = off.call.and_then(|call| go_wait(call.nr)).map(|wait| wait.sort());
+    off.why == Why::Born || matches!(sort, Some(GoWaitSort::Channel | GoWaitSort::Goroutine))
+}
+
+/// Whether it lies in what a goroutine does anyway: a lock, or time to pass.
+fn is_own(off: &Off) -> bool {
+    let sort = off.call.and_then(|call| go_wait(call.nr)).map(|wait| wait.sort());
+    matches!(sort, Some(GoWaitSort::Lock | GoWaitSort::Timer))
+}
