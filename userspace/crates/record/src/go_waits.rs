@@ -9,9 +9,9 @@ pub enum GoWaitSort {
     Timer,
     /// A lock that another goroutine has.
     Lock,
-    /// Something to come by a channel, from another goroutine or from a timer.
+    /// Something to come from another goroutine, or from a timer.
     Channel,
-    /// What another goroutine does: it receives, signals or is done.
+    /// For another goroutine to receive, to be done, or to let go of something.
     Goroutine,
     /// The garbage collector, or what else the runtime does for all.
     Runtime,
@@ -38,7 +38,7 @@ const WAITS: &[(&str, GoWaitSort)] = &[
     ("chan send (nil chan)", Goroutine),
     ("select", Channel),
     ("select (no cases)", Goroutine),
-    ("sync.Cond.Wait", Goroutine),
+    ("sync.Cond.Wait", Channel),
     ("sync.WaitGroup.Wait", Goroutine),
     ("coroutine", Goroutine),
     ("GC assist marking", Runtime),

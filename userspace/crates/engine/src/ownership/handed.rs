@@ -6,7 +6,7 @@
 //! goroutine that writes and one that reads for each connection, and handlers start goroutines of their own.
 
 use crate::go_wait::go_wait;
-use crate::timeline::gallop::latest_before;
+use crate::timeline::gallop::{count_before, latest_before};
 use crate::timeline::{Off, ThreadId, Why, World};
 use rpcprobe_model::FIRST_GOROUTINE;
 use rpcprobe_record::GoWaitSort;
@@ -29,9 +29,16 @@ fn step(world: &World, id: ThreadId, since_ns: u64, at_ns: u64) -> Option<(Threa
     let thread = world.thread(id);
     let slept = latest_before(&thread.off, |off| off.start_ns < at_ns);
     let mut slept = slept.take_while(|off| off.end_ns > since_ns && off.end_ns <= at_ns);
+    let goroutine = is_goroutine(world, id);
+    // Who opens connections, or asks and hears on them, hands on connections and answers.
+    let by_client = |off: &Off| {
+        let waker = off.wake.map(|wake| world.thread(wake.waker));
+        goroutine && waker.is_some_and(|waker| waker.marks.is_clients())
+    };
     // It may have lost its CPU since.
-    let off = slept.find(|off| off.why != Why::Preempted && !is_own(off))?;
-    if is_goroutine(world, id) && !hands(off) {
+    let is_other = |off: &Off| off.why == Why::Preempted || is_own(off) || by_client(off);
+    let off = slept.find(|off| !is_other(off))?;
+    if goroutine && !hands(off) {
         return None;
     }
     let wake = off.wake.filter(|wake| wake.by_waker() && wake.waker != id)?;
@@ -55,19 +62,23 @@ pub fn handed_through(
     steps.skip(1).take(MOST_STEPS).map(|(id, _, at_ns, _)| (id, at_ns))
 }
 
-/// When one of those goroutines, which slept since, was woken by the thread that had heard by then: for that, that is.
+/// When one of those goroutines, which slept since, was woken by the thread that had heard by then, before that one heard
+/// anything else: for that, that is.
 pub fn handed_back(
     world: &World,
     askers: impl Iterator<Item = (ThreadId, u64)>,
     (reader, heard_ns): (ThreadId, u64),
 ) -> Option<u64> {
+    let marks = &world.thread(reader).marks.list;
+    let next = marks.get(count_before(marks, |mark| mark.exit_ns <= heard_ns));
+    let until_ns = next.map_or(u64::MAX, |mark| mark.exit_ns);
     let mut woken = askers.filter_map(|(asker, asked_ns)| {
         let thread = world.thread(asker);
         let later = latest_before(&thread.off, |_| true);
         let slept = later.take_while(|off| off.end_ns > asked_ns).filter(|off| hands(off));
         let by_reader = |off: &Off| {
             let wake = off.wake.filter(|wake| wake.by_waker() && wake.waker == reader)?;
-            (wake.at_ns >= heard_ns).then_some(wake.at_ns)
+            (heard_ns..until_ns).contains(&wake.at_ns).then_some(wake.at_ns)
         };
         slept.filter_map(by_reader).min()
     });
@@ -82,11 +93,11 @@ pub fn is_goroutine(world: &World, id: ThreadId) -> bool {
 /// Whether what ends it is something that another goroutine hands over, or begins.
 fn hands(off: &Off) -> bool {
     let sort = off.call.and_then(|call| go_wait(call.nr)).map(|wait| wait.sort());
-    off.why == Why::Born || matches!(sort, Some(GoWaitSort::Channel | GoWaitSort::Goroutine))
+    off.why == Why::Born || sort == Some(GoWaitSort::Channel)
 }
 
-/// Whether it lies in what a goroutine does anyway: a lock, or time to pass.
+/// Whether it lies in what a goroutine does anyway: a lock, time to pass, others that it waits for.
 fn is_own(off: &Off) -> bool {
     let sort = off.call.and_then(|call| go_wait(call.nr)).map(|wait| wait.sort());
-    matches!(sort, Some(GoWaitSort::Lock | GoWaitSort::Timer))
+    matches!(sort, Some(GoWaitSort::Lock | GoWaitSort::Timer | GoWaitSort::Goroutine))
 }

@@ -114,6 +114,12 @@ impl Marks {
         self.list.range(first..).take_while(move |mark| mark.enter_ns == enter_ns)
     }
 
+    /// Whether all that the thread has moved were questions that it asked, and answers to such, or it has only opened a connection
+    /// for that.
+    pub(crate) fn is_clients(&self) -> bool {
+        !self.takes && (!self.list.is_empty() || !self.opens.is_empty())
+    }
+
     /// The thread has opened a connection.
     pub(crate) fn opened(&mut self, enter_ns: u64) {
         self.given += 1;
