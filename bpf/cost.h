@@ -9,8 +9,8 @@
 #include <bpf/bpf_tracing.h>
 
 struct cpu_cost {
-    u64 left;    /* runs until one is timed */
-    u64 runs[2]; /* in other threads' time, in traced threads' */
+    u64 left;        /* runs until one is timed */
+    u64 runs[2];     /* in other threads' time, in traced threads' */
     u64 breakpoints; /* of the latter those that a breakpoint in the thread's own program caused */
     u64 pad[4];
     u64 timed[2]; /* runs */

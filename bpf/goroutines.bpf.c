@@ -2,8 +2,8 @@
 /*
  * Goroutines (--goroutines): tasks that Go's runtime runs on threads as it likes, so that threads
  * tell little of who waits for what. Two functions of the runtime tell all of it: every change of a
- * goroutine's state is a casgstatus(), and before it parks by itself it goes through gopark(), which
- * says what for (src/runtime/proc.go). User space finds them in the program's file
+ * goroutine's state is a casgstatus(), and before it parks by itself it goes through gopark(),
+ * which says what for (src/runtime/proc.go). User space finds them in the program's file
  * (userspace/src/probe/goroutines).
  */
 #include "goroutines.h"

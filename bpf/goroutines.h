@@ -12,7 +12,7 @@
  */
 extern struct go_waits_map {
     __uint(type, BPF_MAP_TYPE_ARRAY);
-    __uint(max_entries, GO_PROGRAMS * GO_WAITS);
+    __uint(max_entries, GO_PROGRAMS *GO_WAITS);
     __type(key, u32);
     __type(value, u8);
 } go_waits SEC(".maps");

@@ -79,7 +79,7 @@ struct task_state {
     u64 run_delay_ns;        /* waited for a CPU in its life, when it last left one */
     u64 receiver;            /* whose queue a datagram went into, where it was not seen there */
     u64 skb;                 /* the datagram this call sent last */
-    u64 go_wait;             /* for what its goroutine is about to park, by Go's number, and 1 more */
+    u64 go_wait;             /* for what its goroutine parks, by Go's number, and 1 more */
     struct socket_transfer socket;
 };
 

@@ -15,7 +15,7 @@ sys.path.insert(0, str(GROUND_TRUTH))
 from truth import UNKNOWN, read_log  # noqa: E402
 
 # Attached only when they are asked for, so not in every capture.
-ON_REQUEST = ("sw:cpu-clock", "task:", "task_file:")
+ON_REQUEST = ("sw:cpu-clock", "task:", "task_file:", "runtime.")
 
 # Of the cross-check beside bcc.
 LEAST_ROWS = 10

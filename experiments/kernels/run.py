@@ -21,7 +21,7 @@ from textwrap import indent
 import arm64
 import machine
 from agree import compare
-from cases import ATTACHED_AS, CASES, WAYS, Case
+from cases import ATTACHED_AS, ATTACHING, CASES, WAYS, Case
 from judge import (
     Verdict,
     judge,
@@ -41,7 +41,7 @@ CROSSCHECK = TOP / "experiments" / "crosscheck" / "crosscheck.py"
 GUEST_TIMEOUT_S = 900
 # On another processor's kernels: does all load there, and are requests found? With functions hooked only the cases that
 # show them.
-FOREIGN_WAYS = ("none", "fentry", "kprobe", "attach")
+FOREIGN_WAYS = ("none", "fentry", "kprobe", *ATTACHING)
 # How functions were hooked, and what came of a case.
 Line = tuple[str, Verdict]
 # A boot that ends without a status, or by a stray breakpoint, is taken for the emulator's or this machine's doing, not the
@@ -66,6 +66,19 @@ def crosscheck(kernel: str, rpcprobe: Path) -> list[str]:
     argv = ["env", *(f"{name}={value}" for name, value in environment.items()), sys.executable]
     argv += [str(CROSSCHECK), "--no-perf"]
     return argv + (["--part", "20", "--slower", "15"] if is_guest else ["--part", "5"]) + ["pipe"]
+
+
+def build_go_server():
+    """For this processor and the other one, where there is Go: servers.py says which takes which."""
+    if not shutil.which("go"):
+        return
+    CACHE.mkdir(parents=True, exist_ok=True)
+    for machine_name, architecture in (("x86_64", "amd64"), ("aarch64", "arm64")):
+        program = CACHE / f"goroutines-{machine_name}"
+        environment = {**os.environ, "CGO_ENABLED": "0", "GOARCH": architecture}
+        argv = ["go", "build", "-o", program, "."]
+        folder = TOP / "experiments" / "goroutines" / "server"
+        subprocess.run(argv, cwd=folder, env=environment, check=True)
 
 
 def on_host(argv: list[str], folder: Path) -> int:
@@ -95,9 +108,8 @@ def judged(options: argparse.Namespace, folder: Path, selection: dict, foreign: 
             lines.append((way, judge_refusal(kernel, way, refused.read_text())))
             continue
         by_way[way] = observed = load(options.rpcprobe, way, folder / way)
-        first = {"none": judge_doctor, "attach": judge_doctor, "stacks": judge_stacks}.get(
-            way, judge_hooks
-        )
+        first = judge_hooks if way in ATTACHED_AS else judge_doctor
+        first = judge_stacks if way == "stacks" else first
         lines.append((way, first(kernel, observed)))
         for case in cases:
             if case.ground_truth:
@@ -112,7 +124,7 @@ def judged(options: argparse.Namespace, folder: Path, selection: dict, foreign: 
 
 def way_plan(way: str, names: list[str], truths: list[str] = ()) -> dict:
     return {
-        "attach": way == "attach",
+        "attach": way in ATTACHING,
         "options": list(WAYS[way]),
         "names": names,
         "truths": list(truths),
@@ -180,7 +192,7 @@ def last_said(status: int, folder: Path) -> str:
 def tell(kernel: str, lines: list[Line], took_s: float):
     for way, verdict in lines:
         word = "skipped" if verdict.skipped else "passed" if verdict.passed else "FAILED"
-        print(f"{kernel:10} {way:6} {verdict.name:29} {word:8} {verdict.note}")
+        print(f"{kernel:10} {way:10} {verdict.name:29} {word:8} {verdict.note}")
     verdicts = [verdict for _, verdict in lines]
     passed = sum(v.passed and not v.skipped for v in verdicts)
     skipped = sum(v.skipped for v in verdicts)
@@ -223,7 +235,9 @@ def selected(options: argparse.Namespace, foreign: bool) -> dict[str, list[Case]
             return False
         if foreign and way in ATTACHED_AS and not (case.function or case.copies_seen):
             return False
-        if (way == "stacks" and not case.stacks) or (way == "attach") != case.attach:
+        if (way == "stacks" and not case.stacks) or (way in ATTACHING) != case.attach:
+            return False
+        if (way == "goroutines") != case.goroutines:
             return False
         if options.case:
             return case.name in options.case
@@ -243,7 +257,8 @@ def main() -> int:
     if "host" in options.kernels and os.geteuid() != 0:
         print("skipped: host, as captures need root")
         options.kernels.remove("host")
-    print(f"{'kernel':10} {'hooks':6} {'case':29} {'':8} what was found")
+    build_go_server()
+    print(f"{'kernel':10} {'hooks':10} {'case':29} {'':8} what was found")
     for kernel in options.kernels:
         begun = time.monotonic()
         try:

@@ -4,6 +4,7 @@ As workloads.py, whose parts these are; likewise in need of nothing but Python's
 """
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from attached import attached  # noqa: E402
 
 PEERS = (sys.executable, HERE / "peers.py")
 GREETER = TARGETS / "greeter"
+GO_SERVER = TARGETS.parent / ".cache" / "kernels" / f"goroutines-{os.uname().machine}"
 Argv = Callable[[int], tuple[object, ...]]
 
 
@@ -45,6 +47,13 @@ SERVERS = {
         "ready",
         lambda port: (*PEERS, "ask-http", "127.0.0.1", port, 50),
         50,
+    ),
+    "attach, goroutines": Server(
+        lambda port: (GO_SERVER, "serve", port),
+        "ready",
+        lambda port: (*PEERS, "ask-http", "127.0.0.1", port, 25),
+        25,
+        (GO_SERVER,),
     ),
     "attach, Redis": Server(
         lambda port: ("redis-server", "--port", port, "--save", "", "--daemonize", "no"),
