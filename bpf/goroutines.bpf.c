@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Goroutines (--goroutines): tasks that Go's runtime runs on threads as it likes, so that threads
- * tell little of who waits for what. Two functions of the runtime tell all of it: every change of a
- * goroutine's state is a casgstatus(), and before it parks by itself it goes through gopark(),
- * which says what for (src/runtime/proc.go). User space finds them in the program's file
+ * tell little of who waits for what. Two functions of the runtime tell nearly all of it: a
+ * goroutine's state is changed by casgstatus(), but by coroutines and where the collector stops one
+ * to look at its stack, and before it parks by itself it goes through gopark(), which says what for
+ * (src/runtime/proc.go). User space finds them in the program's file
  * (userspace/src/probe/goroutines).
  */
 #include "goroutines.h"
@@ -15,6 +16,7 @@ enum go_status {
     GO_IDLE = 0,
     GO_RUNNABLE = 1,
     GO_RUNNING = 2,
+    GO_SYSCALL = 3,
     GO_WAITING = 4,
     GO_DEAD = 6,
 };
@@ -55,6 +57,7 @@ int HOOK(on_go_status)
         change = GOROUTINE_PARKS;
         break;
     case CHANGE(GO_RUNNING, GO_RUNNABLE):
+    case CHANGE(GO_SYSCALL, GO_RUNNABLE): /* others have all CPUs as it comes out of a call */
         change = GOROUTINE_YIELDS;
         break;
     case CHANGE(GO_RUNNING, GO_DEAD):
@@ -66,7 +69,7 @@ int HOOK(on_go_status)
     case CHANGE(GO_DEAD, GO_RUNNABLE):
         change = GOROUTINE_BORN;
         break;
-    default: /* system calls, which have records of their own; stacks that grow */
+    default: /* into system calls and back, which have records of their own; stacks that grow */
         return 0;
     }
     struct task_struct *task = bpf_get_current_task_btf();
@@ -74,6 +77,8 @@ int HOOK(on_go_status)
     if (!state)
         return 0;
     u16 wait = 0;
+    if (change == GOROUTINE_RUNS)
+        state->go_wait = 0; /* whoever the thread ran before did not park after all */
     if (change == GOROUTINE_PARKS) {
         /* Without gopark() the runtime only says that the goroutine's stack may be looked at; it
          * goes on. */

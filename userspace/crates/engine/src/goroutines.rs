@@ -60,6 +60,8 @@ pub struct Goroutines {
     living: FxHashMap<(u32, u64), Goroutine>,
     /// Threads that run one: which, of those, and its number.
     running: FxHashMap<u32, ((u32, u64), u32)>,
+    /// How many live in a process: most have none.
+    by_process: FxHashMap<u32, usize>,
     made: u32,
 }
 
@@ -93,7 +95,11 @@ impl Goroutines {
     }
 
     fn born(&mut self, who: (u32, u64), by: u32, mut at: At<'_>) {
-        self.end(who, &mut at); // its end was not told
+        // Its end was not told, nor that its thread left it.
+        if let Some(on) = self.living.get(&who).and_then(|former| former.on) {
+            self.left(who, on, EXIT_DEAD, None, &mut at);
+        }
+        self.end(who, &mut at);
         let number = next(&mut self.made)();
         let parent = self.doer(by);
         let comm = Box::default();
@@ -102,13 +108,15 @@ impl Goroutines {
         at.tell(What::Fork { parent, child: number, child_tgid, flags, enter_ns, comm });
         at.tell(What::Waking { waker: parent, wakee: number, flags: WAKING_NEW, block: 0 });
         self.living.insert(who, Goroutine { number, on: None, parked: None, is_of_runtime: false });
+        *self.by_process.entry(who.0).or_default() += 1;
     }
 
     /// One that is older than the capture; asleep, as far as is known.
     fn found(&mut self, who: (u32, u64), at: &mut At<'_>) -> &mut Goroutine {
-        let next = next(&mut self.made);
+        let (next, by_process) = (next(&mut self.made), &mut self.by_process);
         self.living.entry(who).or_insert_with(|| {
             let (tid, tgid) = (next(), who.0);
+            *by_process.entry(tgid).or_default() += 1;
             at.tell(What::Task { tid, tgid, kthread: false, comm: Box::default() });
             at.tell(What::Marked { tid, tgid, asleep: Some(TASK_INTERRUPTIBLE), call: None });
             Goroutine { number: tid, on: None, parked: None, is_of_runtime: false }
@@ -219,10 +227,18 @@ impl Goroutines {
     }
 
     fn end(&mut self, who: (u32, u64), at: &mut At<'_>) {
-        if let Some(goroutine) = self.living.remove(&who) {
-            let (tid, tgid) = (goroutine.number, who.0);
-            at.tell(What::Exit { tid, tgid, code: 0, traced: true });
+        let Some(goroutine) = self.living.remove(&who) else { return };
+        let (tid, tgid) = (goroutine.number, who.0);
+        if let Some(on) = goroutine.on {
+            self.running.remove(&on);
         }
+        if let Some(count) = self.by_process.get_mut(&tgid) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_process.remove(&tgid);
+            }
+        }
+        at.tell(What::Exit { tid, tgid, code: 0, traced: true });
     }
 
     /// Goroutines end with their process, and with its program.
@@ -237,6 +253,9 @@ impl Goroutines {
             What::Exec(exec) => exec.tid,
             _ => return,
         };
+        if !self.by_process.contains_key(&process) {
+            return;
+        }
         let mut at = At { ts_ns: event.ts_ns, cpu: event.cpu, events };
         let mut of_process: Vec<_> =
             self.living.iter().filter(|((tgid, _), _)| *tgid == process).collect();

@@ -142,6 +142,10 @@ fn an_address_is_used_again() {
     let expected =
         ["10 20 makes g0", "10 20 wakes g0 1", "11 g0 ends", "11 20 makes g1", "11 20 wakes g1 1"];
     assert_eq!(told(&changes), expected);
+    // Also if that it was left was not told.
+    let changes = [(20, 0xa, Runs), (21, 0xa, Born), (20, 0xa, Runs), (20, 0xa, Ends)];
+    let switches: Vec<_> = told(&changes).into_iter().filter(|told| told.contains("->")).collect();
+    assert_eq!(switches, ["10 20->g0 0", "11 g0->20 16", "12 20->g1 0", "13 g1->20 16"]);
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod program;
 
 use std::collections::HashSet;
 use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 
 use anyhow::{anyhow, bail, Context, Result};
@@ -38,9 +39,11 @@ pub fn is_of_goroutines(program: &str) -> bool {
 pub struct Followed {
     /// Records have processes' numbers as we know them.
     knows_numbers: bool,
-    /// Files that have been looked at, by device and inode.
-    seen: HashSet<(u64, u64)>,
-    /// How many of them are hooked.
+    /// Files that have been looked at, by device, inode, and when that changed last: its number may become another file's.
+    seen: HashSet<(u64, u64, (i64, i64))>,
+    /// Those of them that are hooked: they stay, however they change.
+    hooked_files: HashSet<(u64, u64)>,
+    /// How many those are.
     hooked: usize,
     /// Processes that have begun a program, and are still to be looked at.
     begun: Vec<u32>,
@@ -49,8 +52,8 @@ pub struct Followed {
 impl Followed {
     /// None yet. `knows_numbers`: records have the numbers of processes that we see, which is not so inside a PID namespace.
     pub fn new(knows_numbers: bool) -> Followed {
-        let (seen, hooked, begun) = (HashSet::new(), 0, Vec::new());
-        Followed { knows_numbers, seen, hooked, begun }
+        let (seen, hooked_files, hooked, begun) = (HashSet::new(), HashSet::new(), 0, Vec::new());
+        Followed { knows_numbers, seen, hooked_files, hooked, begun }
     }
 
     /// Why nothing was told of goroutines, if nothing was and no hook says why.
@@ -87,21 +90,25 @@ impl Followed {
         // The file itself, whatever its name leads to now; it may have ended.
         let Ok(file) = File::open(format!("/proc/{pid}/exe")) else { return };
         let Ok(of) = file.metadata() else { return };
-        if !self.seen.insert((of.dev(), of.ino())) {
+        if self.hooked_files.contains(&(of.dev(), of.ino())) {
             return;
         }
-        let program = match Program::of(file) {
+        if !self.seen.insert((of.dev(), of.ino(), (of.ctime(), of.ctime_nsec()))) {
+            return;
+        }
+        let read = file.try_clone().map_err(anyhow::Error::from);
+        let program = match read.and_then(Program::of) {
             Ok(Some(program)) => Ok(program),
             Ok(None) => return, // not Go's
             Err(error) => Err(error),
         };
-        let attached = program.and_then(|program| self.hook(probe, pid, &program));
+        let attached = program.and_then(|program| self.hook(probe, &file, &program));
         let why_not = attached.as_ref().err().map(|error| format!("{error:#}"));
-        let path = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-        let path = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let comm = comm.trim_end();
         for (_, function) in [PARK, STATUS] {
             probe.hooks.push(Hook {
-                name: format!("{function} of {path}"),
+                name: format!("{function} of {comm}"),
                 attached_as: attached.as_ref().ok().map(|how| (*how).to_owned()),
                 why_not: why_not.clone(),
                 purpose: PURPOSE.to_owned(),
@@ -110,7 +117,7 @@ impl Followed {
     }
 
     /// Hooks a program; says how.
-    fn hook(&mut self, probe: &mut Probe, pid: u32, program: &Program) -> Result<&'static str> {
+    fn hook(&mut self, probe: &mut Probe, file: &File, program: &Program) -> Result<&'static str> {
         if self.hooked == MOST_PROGRAMS {
             bail!("goroutines of {MOST_PROGRAMS} programs are followed already");
         }
@@ -123,12 +130,17 @@ impl Followed {
         }
         // First what a goroutine parks for: without it nothing is told of its parking.
         let places = [(PARK, program.park), (STATUS, program.status)];
-        for ((name, function), Place { offset, .. }) in places {
-            let file = format!("/proc/{pid}/exe");
-            let link = attach(probe, name, &file, offset, number as u64);
-            let link = link.with_context(|| format!("cannot hook {function}"))?;
-            probe.links.push(link);
-        }
+        // The file that was read: its process may run another one by now, of somebody else's.
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let hook = |((name, function), Place { offset, .. }): ((&str, &str), Place)| {
+            let link = attach(probe, name, &path, offset, number as u64);
+            link.with_context(|| format!("cannot hook {function}"))
+        };
+        // All or none.
+        let links = places.into_iter().map(hook).collect::<Result<Vec<_>>>()?;
+        probe.links.extend(links);
+        let of = file.metadata().context("the program's file")?;
+        self.hooked_files.insert((of.dev(), of.ino()));
         self.hooked += 1;
         Ok(match places.iter().all(|(_, place)| place.is_cheap) {
             true => "uprobe",

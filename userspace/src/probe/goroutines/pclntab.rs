@@ -67,3 +67,52 @@ impl<'d> Pclntab<'d> {
         Some(u32::from_le_bytes(*bytes))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A table of functions `a` and `bc`, at 16 and 64.
+    fn table() -> Vec<u8> {
+        const NAMES: u64 = 72;
+        const TABLE: u64 = 80;
+        let words = [2, 0, 0, NAMES, 0, 0, 0, TABLE];
+        let mut bytes = MAGICS[1].to_le_bytes().to_vec();
+        bytes.extend([0, 0, 1, 8]);
+        bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+        bytes.extend(b"a\0bc\0\0\0\0");
+        // Where they are, and where it says what they are called; then that.
+        let halves = [16u32, 16, 64, 24, 16, 0, 64, 2];
+        bytes.extend(halves.iter().flat_map(|half| half.to_le_bytes()));
+        bytes
+    }
+
+    #[test]
+    fn functions_are_found_by_their_names() {
+        let bytes = table();
+        let table = Pclntab::of(&bytes).expect("a table");
+        let place = |name| table.function(name).ok();
+        assert_eq!(
+            [place("a"), place("bc"), place("b"), place("")],
+            [Some(16), Some(64), None, None]
+        );
+        assert_eq!(table.first(), Some(16));
+    }
+
+    #[test]
+    fn damaged_tables_are_errors() {
+        let whole = table();
+        for length in 0..whole.len() {
+            let cut = Pclntab::of(&whole[..length]).and_then(|table| table.function("bc"));
+            assert!(cut.is_err(), "{length}");
+        }
+        // Whatever it says, it leads nowhere else.
+        for at in 8..whole.len() {
+            let mut bytes = whole.clone();
+            bytes[at] = 0xff;
+            let table = Pclntab::of(&bytes).expect("its begin is whole");
+            let _ = (table.function("bc"), table.first());
+        }
+        assert!(Pclntab::of(b"\x7fELF and more").is_err());
+    }
+}

@@ -26,6 +26,13 @@ const MOST_LETTERS: u64 = 64;
 /// A string in memory: its address and its length.
 const STRING_BYTES: u64 = 16;
 
+/// More than any program has: a file may say what it likes.
+const MOST_BYTES: u64 = 1 << 29;
+const MOST_RELOCATIONS: usize = 1 << 24;
+const MOST_SECTIONS: usize = 256;
+/// Places that look like what is sought.
+const MOST_CANDIDATES: usize = 4096;
+
 /// Words of the runtime's `moduledata`: the address of the first function, and of the code's begin.
 const MODULE_FIRST: u64 = 20;
 const MODULE_TEXT: u64 = 22;
@@ -55,9 +62,21 @@ impl Program {
     /// # Errors
     /// It is one in which goroutines cannot be followed: why.
     pub fn of(file: File) -> Result<Option<Program>> {
+        if file.metadata().context("it cannot be read")?.len() > MOST_BYTES {
+            bail!("it is larger than what is looked at");
+        }
         let cache = ReadCache::new(file);
         let Ok(file) = object::File::parse(&cache) else { return Ok(None) };
         let Some(info) = file.section_by_name(".go.buildinfo") else { return Ok(None) };
+        let sizes = file.sections().filter_map(|of| Some(of.file_range()?.1));
+        let count = file.sections().count();
+        if count > MOST_SECTIONS || sizes.fold(0, u64::saturating_add) > MOST_BYTES {
+            bail!("it has more sections than programs have, or larger ones");
+        }
+        let known = [object::Architecture::X86_64, object::Architecture::Aarch64];
+        if !known.contains(&file.architecture()) {
+            bail!("it is for another processor");
+        }
         let info = info.data().context("its build information cannot be read")?;
         if !info.starts_with(BUILD_INFO) {
             return Ok(None);
@@ -84,8 +103,10 @@ type GoFile<'d> = object::File<'d, &'d ReadCache<File>>;
 
 /// The address of a function.
 fn symbol(file: &GoFile<'_>, function: &str) -> Option<u64> {
-    let symbol = file.symbols().find(|symbol| symbol.name() == Ok(function));
-    symbol.map(|symbol| symbol.address())
+    let is_there =
+        |symbol: &object::Symbol<'_, '_, _>| symbol.is_definition() && symbol.address() != 0;
+    let mut named = file.symbols().filter(|symbol| symbol.name() == Ok(function));
+    named.find(is_there).map(|symbol| symbol.address())
 }
 
 /// The same of functions in a file that is stripped.
@@ -102,7 +123,8 @@ fn without_symbols(
     let text = text.context("it is stripped, and where its code begins is not found")?;
     let mut addresses = [0; 2];
     for (address, function) in addresses.iter_mut().zip(functions) {
-        *address = text + table.function(function)?;
+        let place = text.checked_add(table.function(function)?);
+        *address = place.context("its table of functions leads nowhere")?;
     }
     Ok(addresses)
 }
@@ -115,7 +137,7 @@ fn code<'d>(file: &GoFile<'d>, address: u64) -> Option<(u64, &'d [u8])> {
     let within = address - segment.address();
     let left = bytes.checked_sub(within).filter(|left| *left > 0)?;
     let code = segment.data_range(address, CODE_BYTES.min(left)).ok().flatten();
-    Some((at + within, code.unwrap_or_default()))
+    Some((at.checked_add(within)?, code.unwrap_or_default()))
 }
 
 /// Where in the file to hook a function: where all arguments are still where they came.
@@ -143,7 +165,7 @@ impl<'d> Memory<'d> {
         let rel_ro = |kind| matches!(kind, SectionKind::ReadOnlyDataWithRel);
         let sections = file.sections().filter(|of| is_data(of.kind()) || rel_ro(of.kind()));
         let data = sections.filter_map(|of| Some((of.address(), of.data().ok()?))).collect();
-        let moved = file.dynamic_relocations().into_iter().flatten();
+        let moved = file.dynamic_relocations().into_iter().flatten().take(MOST_RELOCATIONS);
         let moved = moved.map(|(at, to)| (at, to.addend() as u64)).collect();
         Memory { data, moved }
     }
@@ -172,11 +194,16 @@ impl<'d> Memory<'d> {
             // Words that happen to be like the table's address have no code around.
             (word(0)? == table && text.checked_add(first)? == word(MODULE_FIRST)?).then_some(text)
         };
-        let addresses = self.data.iter().flat_map(|(from, bytes)| {
-            let words = bytes.len() as u64 / 8;
-            (0..words).map(move |number| from + 8 * number)
+        let candidates = self.data.iter().flat_map(|(from, bytes)| {
+            let words = bytes.chunks_exact(8).zip(0u64..);
+            words.filter_map(move |(word, number)| {
+                let word = u64::from_le_bytes(word.try_into().ok()?);
+                let at = from.checked_add(8 * number)?;
+                let is = word == table || word == 0 && self.moved.get(&at) == Some(&table);
+                is.then_some(at)
+            })
         });
-        { addresses }.find_map(of_module)
+        { candidates }.take(MOST_CANDIDATES).find_map(of_module)
     }
 
     /// The text of a string.
@@ -200,12 +227,12 @@ impl<'d> Memory<'d> {
             let length = |at: usize| bytes.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes);
             // From where a length of the list is, eight bytes are the least that lies between two.
             let aligned = (0..bytes.len()).step_by(8);
-            let mut places = aligned.filter(|at| {
+            let places = aligned.filter(|at| {
                 length(*at) == Some(lengths[0])
                     && length(*at + STRING_BYTES as usize) == Some(lengths[1])
             });
             let begin = |at: usize| (from + at as u64).checked_sub(STRING_BYTES + 8);
-            places.find_map(|at| begin(at).filter(|at| is_first(*at)))
+            places.take(MOST_CANDIDATES).find_map(|at| begin(at).filter(|at| is_first(*at)))
         });
         let Some(first) = first else { return Vec::new() };
         let words = (0..MOST_WAITS as u64).map(|number| self.text(first + number * STRING_BYTES));

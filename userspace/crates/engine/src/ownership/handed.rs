@@ -11,8 +11,9 @@ use crate::timeline::{Off, ThreadId, Why, World};
 use rpcprobe_model::FIRST_GOROUTINE;
 use rpcprobe_record::GoWaitSort;
 
-/// Limit of the steps from one goroutine to the next.
+/// Limit of the steps from one goroutine to the next, and of the sleeps that are looked at for each.
 const MOST_STEPS: usize = 8;
+const MOST_SLEEPS: usize = 64;
 
 /// Who woke a thread for what it does at `at_ns`, and when: since `since_ns`, when it did something else.
 pub fn handed_by(
@@ -28,7 +29,7 @@ pub fn handed_by(
 fn step(world: &World, id: ThreadId, since_ns: u64, at_ns: u64) -> Option<(ThreadId, u64, bool)> {
     let thread = world.thread(id);
     let slept = latest_before(&thread.off, |off| off.start_ns < at_ns);
-    let mut slept = slept.take_while(|off| off.end_ns > since_ns && off.end_ns <= at_ns);
+    let slept = slept.take_while(|off| off.end_ns > since_ns && off.end_ns <= at_ns);
     let goroutine = is_goroutine(world, id);
     // Who opens connections, or asks and hears on them, hands on connections and answers.
     let by_client = |off: &Off| {
@@ -37,7 +38,8 @@ fn step(world: &World, id: ThreadId, since_ns: u64, at_ns: u64) -> Option<(Threa
     };
     // It may have lost its CPU since.
     let is_other = |off: &Off| off.why == Why::Preempted || is_own(off) || by_client(off);
-    let off = slept.find(|off| !is_other(off))?;
+    let most = if goroutine { MOST_SLEEPS } else { usize::MAX };
+    let off = slept.take(most).find(|off| !is_other(off))?;
     if goroutine && !hands(off) {
         return None;
     }
