@@ -13,6 +13,7 @@ mod effort;
 mod endpoint_io;
 pub mod event;
 mod fallback;
+pub mod function;
 pub mod go_wait;
 pub mod goroutines;
 mod held_back;

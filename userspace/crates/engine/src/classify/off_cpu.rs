@@ -1,6 +1,7 @@
 //! Classifies off-CPU intervals that the walk does not follow: the category of the wait, and what the thread
 //! or device that ended it did meanwhile.
 
+mod blocks;
 mod handed;
 mod journal;
 mod series;
@@ -15,6 +16,7 @@ use crate::go_wait::{go_wait, is_go_wait};
 use crate::timeline::functions::Run;
 use crate::timeline::gallop::{count_before, last_before};
 use crate::timeline::{Off, ThreadId, Why, World, IDLE};
+use blocks::block_parts;
 use journal::{commit, is_jbd2, Commit};
 use rpcprobe_model::Category;
 
@@ -458,40 +460,6 @@ pub(crate) fn throttled(world: &World, thread: ThreadId, off: &Off) -> bool {
     // are told and not made.
     let paused = matches!(off.why, Why::Slept { uninterruptible: true, iowait: true });
     told_ns >= former && paused && off.wake.is_none_or(|wake| wake.by_interrupt())
-}
-
-/// The wait for a block request in its parts.
-fn block_parts(
-    category: Category,
-    block: &Block,
-    name: &str,
-    from_ns: u64,
-    to_ns: u64,
-) -> Vec<Part> {
-    let borders = [
-        (block.queued_ns, "before it was queued"),
-        (block.issued_ns, "queue"),
-        (block.done_ns, "service"),
-        (u64::MAX, "completion"),
-    ];
-    let mut parts = Vec::new();
-    let mut at_ns = from_ns;
-    for (border_ns, cause) in borders {
-        let end_ns = border_ns.clamp(at_ns, to_ns);
-        if at_ns < end_ns {
-            parts.push(Part {
-                from_ns: at_ns,
-                to_ns: end_ns,
-                category,
-                is_inferred: false,
-                detail: format!("{block}, in {name}"),
-                cause: Some(cause.into()),
-                by: None,
-            });
-        }
-        at_ns = end_ns;
-    }
-    parts
 }
 
 fn percent(part_ns: u64, whole_ns: u64) -> u64 {
