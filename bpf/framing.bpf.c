@@ -712,7 +712,7 @@ static __always_inline void look_at(struct framer *f, const struct task_state *s
     if (!close_gap(f, t->end - t->bytes))
         return;
     if (!find_buffers(f, state, regs))
-        return; /* a gap, for the next call to find */
+        return;                                          /* a gap, for the next call to find */
     if (f->trial.kind == TRIAL_LINE && f->stream.lost) { /* some of the line was never seen */
         f->trial.kind = TRIAL_NONE;
         f->stream.protocol = PROTOCOL_UNKNOWN;
