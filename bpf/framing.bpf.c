@@ -705,6 +705,13 @@ static __always_inline bool find_begin(struct framer *f, const struct task_state
     return true;
 }
 
+/* The stream is not what it was on trial for. */
+static __always_inline void give_up_trial(struct framer *f)
+{
+    f->trial.kind = TRIAL_NONE;
+    f->stream.protocol = PROTOCOL_UNKNOWN;
+}
+
 static __always_inline void look_at(struct framer *f, const struct task_state *state,
                                     struct pt_regs *regs)
 {
@@ -712,17 +719,15 @@ static __always_inline void look_at(struct framer *f, const struct task_state *s
     if (!close_gap(f, t->end - t->bytes))
         return;
     if (!find_buffers(f, state, regs))
-        return;                                          /* a gap, for the next call to find */
-    if (f->trial.kind == TRIAL_LINE && f->stream.lost) { /* some of the line was never seen */
-        f->trial.kind = TRIAL_NONE;
-        f->stream.protocol = PROTOCOL_UNKNOWN;
+        return; /* a gap, for the next call to find */
+    if (f->trial.kind == TRIAL_LINE && f->stream.lost) {
+        give_up_trial(f); /* some of the line was never seen */
         f->stream.lost = 0;
     }
     if (f->trial.kind == TRIAL_SERVER) {
         if (!f->stream.lost && follow_server(f))
             return;
-        f->trial.kind = TRIAL_NONE;
-        f->stream.protocol = PROTOCOL_UNKNOWN;
+        give_up_trial(f);
         find_buffers(f, state, regs);
     }
     if (f->stream.protocol == PROTOCOL_UNKNOWN || f->stream.lost) {
@@ -746,8 +751,7 @@ static __always_inline void look_at(struct framer *f, const struct task_state *s
     if (!f->stream.lost)
         return;
     if (f->trial.kind == TRIAL_LINE) {
-        f->trial.kind = TRIAL_NONE;
-        f->stream.protocol = PROTOCOL_UNKNOWN;
+        give_up_trial(f);
         pass_over(f, t, !(t->flags & SYSCALL_WRITE));
         return;
     }

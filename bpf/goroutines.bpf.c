@@ -13,7 +13,6 @@ struct go_waits_map go_waits SEC(".maps");
 
 /* States of a goroutine (src/runtime/runtime2.go, the same since Go 1.5). */
 enum go_status {
-    GO_IDLE = 0,
     GO_RUNNABLE = 1,
     GO_RUNNING = 2,
     GO_SYSCALL = 3,
@@ -38,7 +37,7 @@ int HOOK(on_go_park)
 static __always_inline u16 meaning_of(u64 program, u64 wait)
 {
     u32 place = program * GO_WAITS + (wait - 1);
-    u8 *meaning = wait ? bpf_map_lookup_elem(&go_waits, &place) : 0;
+    u8 *meaning = bpf_map_lookup_elem(&go_waits, &place);
     return meaning ? *meaning : 0;
 }
 

@@ -25,34 +25,33 @@ static __always_inline bool http1_response(const u8 *head, u32 have)
            head[6] == '.' && head[8] == ' ';
 }
 
-/* A known method, a blank, and what can be a target. */
-static __always_inline bool http1_request(const u8 *head, u32 have)
+/* Where in a head of at least four bytes a known method has its target; 0: it begins with none. */
+static __always_inline u32 http1_target(const u8 *head)
 {
-    if (have < 14)
-        return false;
-    u32 at;
     switch (be32(head)) {
     case 0x47455420: /* "GET " */
     case 0x50555420: /* "PUT " */
-        at = 4;
-        break;
+        return 4;
     case 0x504f5354: /* "POST" */
     case 0x48454144: /* "HEAD" */
-        at = 5;
-        break;
+        return 5;
     case 0x50415443: /* "PATC" */
     case 0x54524143: /* "TRAC" */
-        at = 6;
-        break;
+        return 6;
     case 0x44454c45: /* "DELE" */
-        at = 7;
-        break;
+        return 7;
     case 0x4f505449: /* "OPTI" */
-        at = 8;
-        break;
-    default:
-        return false;
+        return 8;
     }
+    return 0;
+}
+
+/* A known method, a blank, and what can be a target. */
+static __always_inline bool http1_request(const u8 *head, u32 have)
+{
+    u32 at = have < 14 ? 0 : http1_target(head);
+    if (!at)
+        return false;
     u8 target = head[at];
     return head[at - 1] == ' ' && (target == '/' || target == '*' || target == 'h');
 }
@@ -62,19 +61,7 @@ static __always_inline bool http1_may_begin(const u8 *head, u32 have)
 {
     if (have < 4 || have >= 14)
         return false;
-    switch (be32(head)) {
-    case 0x47455420: /* "GET " */
-    case 0x50555420: /* "PUT " */
-    case 0x504f5354: /* "POST" */
-    case 0x48454144: /* "HEAD" */
-    case 0x50415443: /* "PATC" */
-    case 0x54524143: /* "TRAC" */
-    case 0x44454c45: /* "DELE" */
-    case 0x4f505449: /* "OPTI" */
-    case 0x48545450: /* "HTTP" */
-        return true;
-    }
-    return false;
+    return http1_target(head) || be32(head) == 0x48545450; /* "HTTP" */
 }
 
 static __always_inline void http1_begin(struct framer *f)

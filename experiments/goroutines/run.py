@@ -18,7 +18,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
-from attached import SECONDS, attached, build_go, free_port, wait_for  # noqa: E402
+from attached import RPCPROBE, SECONDS, attached, build_go, free_port, wait_for  # noqa: E402
 
 PROGRAM = HERE / ".cache/server"
 
@@ -36,22 +36,13 @@ def captured(port, pid, how, load):
     with tempfile.TemporaryDirectory() as directory:
         with attached([pid], Path(directory), *how):
             rate = int(output(*load))
-        told = json.loads((Path(directory) / "capture/manifest.json").read_text())
+        capture = Path(directory) / "capture"
+        told = json.loads((capture / "manifest.json").read_text())
+        cost_ns = json.loads(output(RPCPROBE, "report", "--json", capture))[
+            "probe_cost_estimated_ns"
+        ]
     requests = told["counts"]["requests"]
-    return rate, told["programs"]["breakpoints"] / requests, cost_ns(told) / requests
-
-
-def cost_ns(told):
-    """As `rpcprobe report` has it (userspace/crates/capture/src/manifest.rs)."""
-    costs, runs, counts = told["calibration"], told["programs"], told["counts"]
-    mean_ns = runs["timed_ns"] / max(1, runs["timed"])
-    misses_ns = max(0, mean_ns - costs["run_ns"])
-    each_ns = mean_ns + misses_ns + costs["around_run_ns"]
-    return (
-        runs["runs"] * each_ns
-        + runs["breakpoints"] * costs["breakpoint_ns"]
-        + counts["faults"] * costs["fault_ns"]
-    )
+    return rate, told["programs"]["breakpoints"] / requests, cost_ns / requests
 
 
 def servers(options):

@@ -17,16 +17,6 @@ use crate::go_wait;
 use rpcprobe_model::FIRST_GOROUTINE;
 use rpcprobe_record::{TASK_THREAD, TASK_TRACED, WAKING_HARDIRQ, WAKING_NEW, WAKING_SOFTIRQ};
 
-/// Names of goroutines of the runtime, told by what they wait for when they have nothing to do. Others have their program's.
-const OF_RUNTIME: [(&str, &str); 6] = [
-    ("GC worker (idle)", "Go GC worker"),
-    ("GC sweep wait", "Go GC sweeper"),
-    ("GC scavenge wait", "Go scavenger"),
-    ("force gc (idle)", "Go GC starter"),
-    ("finalizer wait", "Go finalizers"),
-    ("cleanup wait", "Go cleanups"),
-];
-
 /// States of a thread that leaves its CPU (include/linux/sched.h).
 const TASK_RUNNING: u16 = 0;
 const TASK_INTERRUPTIBLE: u16 = 1;
@@ -176,11 +166,11 @@ impl Goroutines {
         let goroutine = self.found(who, &mut at);
         goroutine.parked = Some(Park { wait, since_ns, ran_out: false });
         let number = goroutine.number;
-        let named = wait.and_then(|wait| OF_RUNTIME.iter().find(|(of, _)| *of == wait.name()));
-        if let Some((_, name)) =
-            named.filter(|_| !std::mem::replace(&mut goroutine.is_of_runtime, true))
-        {
-            at.tell(What::Rename { tid: number, comm: (*name).into() });
+        // Others have their program's name.
+        if let Some(GoWaitSort::Runtime(Some(name))) = wait.map(GoWait::sort) {
+            if !std::mem::replace(&mut goroutine.is_of_runtime, true) {
+                at.tell(What::Rename { tid: number, comm: name.into() });
+            }
         }
         if known {
             self.leaves(who, tid, TASK_INTERRUPTIBLE, Some(call), at);

@@ -13,8 +13,9 @@ pub enum GoWaitSort {
     Channel,
     /// For another goroutine to receive, to be done, or to let go of something.
     Goroutine,
-    /// The garbage collector, or what else the runtime does for all.
-    Runtime,
+    /// The garbage collector, or what else the runtime does for all. With a name: goroutines of the runtime that do that work
+    /// wait so when there is none, and nothing else does.
+    Runtime(Option<&'static str>),
 }
 
 /// A reason for which goroutines park. Its number is the kernel side's; Go's own differs from version to version.
@@ -41,22 +42,22 @@ const WAITS: &[(&str, GoWaitSort)] = &[
     ("sync.Cond.Wait", Channel),
     ("sync.WaitGroup.Wait", Goroutine),
     ("coroutine", Goroutine),
-    ("GC assist marking", Runtime),
-    ("GC assist wait", Runtime),
-    ("GC sweep wait", Runtime),
-    ("GC scavenge wait", Runtime),
-    ("GC worker (idle)", Runtime),
-    ("GC worker (active)", Runtime),
-    ("GC mark termination", Runtime),
-    ("GC weak to strong wait", Runtime),
-    ("garbage collection", Runtime),
-    ("garbage collection scan", Runtime),
-    ("wait for GC cycle", Runtime),
-    ("force gc (idle)", Runtime),
-    ("finalizer wait", Runtime),
-    ("cleanup wait", Runtime),
-    ("stopping the world", Runtime),
-    ("preempted", Runtime),
+    ("GC assist marking", Runtime(None)),
+    ("GC assist wait", Runtime(None)),
+    ("GC sweep wait", Runtime(Some("Go GC sweeper"))),
+    ("GC scavenge wait", Runtime(Some("Go scavenger"))),
+    ("GC worker (idle)", Runtime(Some("Go GC worker"))),
+    ("GC worker (active)", Runtime(None)),
+    ("GC mark termination", Runtime(None)),
+    ("GC weak to strong wait", Runtime(None)),
+    ("garbage collection", Runtime(None)),
+    ("garbage collection scan", Runtime(None)),
+    ("wait for GC cycle", Runtime(None)),
+    ("force gc (idle)", Runtime(Some("Go GC starter"))),
+    ("finalizer wait", Runtime(Some("Go finalizers"))),
+    ("cleanup wait", Runtime(Some("Go cleanups"))),
+    ("stopping the world", Runtime(None)),
+    ("preempted", Runtime(None)),
 ];
 
 impl GoWait {

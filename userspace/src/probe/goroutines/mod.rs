@@ -18,7 +18,7 @@ use super::Probe;
 use crate::capture::manifest::Hook;
 use crate::records::{self, RecHdr, REC_EXEC, TASK_TRACED};
 pub use own::our_own;
-use program::{Place, Program};
+use program::{Place, Program, MOST_WAITS};
 
 /// Programs of the BPF object, and the functions that they hook.
 const PARK: (&str, &str) = ("on_go_park", "runtime.gopark");
@@ -27,7 +27,6 @@ const STATUS: (&str, &str) = ("on_go_status", "runtime.casgstatus");
 const PURPOSE: &str = "goroutines (--goroutines)";
 // bpf/goroutines.h
 const MOST_PROGRAMS: usize = 64;
-const MOST_WAITS: usize = 256;
 
 /// Whether a program of the BPF object hooks Go's runtime.
 pub fn is_of_goroutines(program: &str) -> bool {
@@ -43,8 +42,6 @@ pub struct Followed {
     seen: HashSet<(u64, u64, (i64, i64))>,
     /// Those of them that are hooked: they stay, however they change.
     hooked_files: HashSet<(u64, u64)>,
-    /// How many those are.
-    hooked: usize,
     /// Processes that have begun a program, and are still to be looked at.
     begun: Vec<u32>,
 }
@@ -52,8 +49,8 @@ pub struct Followed {
 impl Followed {
     /// None yet. `knows_numbers`: records have the numbers of processes that we see, which is not so inside a PID namespace.
     pub fn new(knows_numbers: bool) -> Followed {
-        let (seen, hooked_files, hooked, begun) = (HashSet::new(), HashSet::new(), 0, Vec::new());
-        Followed { knows_numbers, seen, hooked_files, hooked, begun }
+        let (seen, hooked_files, begun) = (HashSet::new(), HashSet::new(), Vec::new());
+        Followed { knows_numbers, seen, hooked_files, begun }
     }
 
     /// Why nothing was told of goroutines, if nothing was and no hook says why.
@@ -97,7 +94,7 @@ impl Followed {
             return;
         }
         let read = file.try_clone().map_err(anyhow::Error::from);
-        let program = match read.and_then(Program::of) {
+        let program = match read.and_then(|file| Program::of(file, [PARK.1, STATUS.1])) {
             Ok(Some(program)) => Ok(program),
             Ok(None) => return, // not Go's
             Err(error) => Err(error),
@@ -118,10 +115,10 @@ impl Followed {
 
     /// Hooks a program; says how.
     fn hook(&mut self, probe: &mut Probe, file: &File, program: &Program) -> Result<&'static str> {
-        if self.hooked == MOST_PROGRAMS {
+        let number = self.hooked_files.len();
+        if number == MOST_PROGRAMS {
             bail!("goroutines of {MOST_PROGRAMS} programs are followed already");
         }
-        let number = self.hooked;
         let waits = probe.map("go_waits")?;
         for (theirs, wait) in &program.waits {
             let key = (number * MOST_WAITS + usize::from(*theirs)) as u32;
@@ -141,7 +138,6 @@ impl Followed {
         probe.links.extend(links);
         let of = file.metadata().context("the program's file")?;
         self.hooked_files.insert((of.dev(), of.ino()));
-        self.hooked += 1;
         Ok(match places.iter().all(|(_, place)| place.is_cheap) {
             true => "uprobe",
             false => "uprobe, stepping",

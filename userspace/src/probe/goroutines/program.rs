@@ -20,7 +20,7 @@ const VERSION_INLINE: u8 = 2;
 
 /// The first waits of all versions, after one without words: by them their list is found.
 const FIRST_WAITS: [&str; 2] = ["GC assist marking", "IO wait"];
-const MOST_WAITS: usize = 256;
+pub const MOST_WAITS: usize = 256; // bpf/goroutines.h
 /// No words are longer.
 const MOST_LETTERS: u64 = 64;
 /// A string in memory: its address and its length.
@@ -49,7 +49,7 @@ pub struct Place {
 /// A Go program.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Program {
-    /// Where to hook runtime.gopark and runtime.casgstatus.
+    /// Where to hook what parks goroutines, and what changes their states.
     pub park: Place,
     pub status: Place,
     /// What its numbers of waits mean.
@@ -57,11 +57,12 @@ pub struct Program {
 }
 
 impl Program {
-    /// That of a file; `None`: it is not a Go program.
+    /// That of a file, with these functions of the runtime, which park goroutines and change their states; `None`: it
+    /// is not a Go program.
     ///
     /// # Errors
     /// It is one in which goroutines cannot be followed: why.
-    pub fn of(file: File) -> Result<Option<Program>> {
+    pub fn of(file: File, functions: [&str; 2]) -> Result<Option<Program>> {
         if file.metadata().context("it cannot be read")?.len() > MOST_BYTES {
             bail!("it is larger than what is looked at");
         }
@@ -85,7 +86,6 @@ impl Program {
             bail!("it was built with a Go before 1.18");
         }
         let memory = Memory::of(&file);
-        let functions = ["runtime.gopark", "runtime.casgstatus"];
         let [park, status] = match functions.map(|function| symbol(&file, function)) {
             [Some(park), Some(status)] => [park, status],
             _ => without_symbols(&file, &memory, functions)?,

@@ -192,8 +192,12 @@ pub fn waits(nr: u16, object: Option<Object>) -> Waits {
         return match go_wait(nr).map(GoWait::sort) {
             Some(GoWaitSort::Descriptor) => Waits::Readiness,
             Some(GoWaitSort::Timer) => Waits::Timer,
-            Some(GoWaitSort::Lock | GoWaitSort::Runtime) => Waits::Futex,
-            Some(GoWaitSort::Channel | GoWaitSort::Goroutine) => Waits::Futex,
+            Some(
+                GoWaitSort::Lock
+                | GoWaitSort::Runtime(_)
+                | GoWaitSort::Channel
+                | GoWaitSort::Goroutine,
+            ) => Waits::Futex,
             None => Waits::Other,
         };
     };

@@ -294,10 +294,9 @@ impl World {
         };
         let leader = self.processes[process as usize].leader;
         // A goroutine has no name of its own.
-        let named = if comm.is_empty() && leader != id { Some(leader) } else { None };
-        let name = match named {
-            Some(leader) => self.thread(leader).name_at(now_ns).into(),
-            None => comm.into(),
+        let name = match comm.is_empty() && leader != id {
+            true => self.thread(leader).name_at(now_ns).into(),
+            false => comm.into(),
         };
         self.processes[process as usize].threads.push(id);
         if tid == tgid {

@@ -17,7 +17,7 @@ impl Walk<'_> {
     pub(super) fn is_lock(&self, thread: ThreadId, call: &OpenCall, wake: &Wake) -> bool {
         // The runtime works for all of a program's goroutines, whichever wakes the one that waits for it.
         if let Some(wait) = go_wait(call.nr) {
-            return matches!(wait.sort(), GoWaitSort::Lock | GoWaitSort::Runtime);
+            return matches!(wait.sort(), GoWaitSort::Lock | GoWaitSort::Runtime(_));
         }
         let futexes = &self.world.process_of(thread).futexes;
         let looks_so = || {
