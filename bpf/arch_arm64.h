@@ -5,6 +5,7 @@
 /* arch/arm64/include/asm/ptrace.h */
 struct pt_regs {
     u64 regs[31];
+    u64 sp;
     u64 pc;
     u64 orig_x0;   /* the first argument: the call's result takes its place in `regs` */
     s32 syscallno; /* NO_SYSCALL (-1) outside of a call */
@@ -29,6 +30,11 @@ struct pt_regs {
 #define GO_ARG_1(at) ((at)->regs[0])
 #define GO_ARG_2(at) ((at)->regs[1])
 #define GO_ARG_3(at) ((at)->regs[2])
+
+/* Of registers with which a function of a C program begins (AAPCS64). */
+#define C_ARG_1(at) ((at)->regs[0])
+#define C_ARG_2(at) ((at)->regs[1])
+#define STACK(at) ((at)->sp)
 
 #define PAGE_SHIFT 12 /* kernels with pages of 16 or 64 KiB exist, too: there it would be wrong */
 

@@ -14,6 +14,7 @@ struct pt_regs {
     unsigned long si;
     unsigned long di;
     unsigned long ip;
+    unsigned long sp;
 } __attribute__((preserve_access_index));
 
 /* Of registers with which a thread entered the kernel. */
@@ -35,6 +36,11 @@ struct pt_regs {
 #define GO_ARG_1(at) ((at)->ax)
 #define GO_ARG_2(at) ((at)->bx)
 #define GO_ARG_3(at) ((at)->cx)
+
+/* Of registers with which a function of a C program begins (System V ABI). */
+#define C_ARG_1(at) ((at)->di)
+#define C_ARG_2(at) ((at)->si)
+#define STACK(at) ((at)->sp)
 
 #define PAGE_SHIFT 12
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Goroutines (--goroutines): tasks that Go's runtime runs on threads as it likes, so that threads
+ * Goroutines (`--goroutines`): tasks that Go's runtime runs on threads as it likes, so that threads
  * tell little of who waits for what. Two functions of the runtime tell nearly all of it: a
  * goroutine's state is changed by casgstatus(), but by coroutines and where the collector stops one
  * to look at its stack, and before it parks by itself it goes through gopark(), which says what for
@@ -50,23 +50,23 @@ int HOOK(on_go_status)
     count_breakpoint();
     switch (CHANGE((u8)GO_ARG_2(at), (u8)GO_ARG_3(at))) {
     case CHANGE(GO_RUNNABLE, GO_RUNNING):
-        change = GOROUTINE_RUNS;
+        change = RUNTIME_TASK_RUNS;
         break;
     case CHANGE(GO_RUNNING, GO_WAITING):
-        change = GOROUTINE_PARKS;
+        change = RUNTIME_TASK_PARKS;
         break;
     case CHANGE(GO_RUNNING, GO_RUNNABLE):
     case CHANGE(GO_SYSCALL, GO_RUNNABLE): /* others have all CPUs as it comes out of a call */
-        change = GOROUTINE_YIELDS;
+        change = RUNTIME_TASK_YIELDS;
         break;
     case CHANGE(GO_RUNNING, GO_DEAD):
-        change = GOROUTINE_ENDS;
+        change = RUNTIME_TASK_ENDS;
         break;
     case CHANGE(GO_WAITING, GO_RUNNABLE):
-        change = GOROUTINE_READIED;
+        change = RUNTIME_TASK_READIED;
         break;
     case CHANGE(GO_DEAD, GO_RUNNABLE):
-        change = GOROUTINE_BORN;
+        change = RUNTIME_TASK_BORN;
         break;
     default: /* into system calls and back, which have records of their own; stacks that grow */
         return 0;
@@ -76,9 +76,9 @@ int HOOK(on_go_status)
     if (!state)
         return 0;
     u16 wait = 0;
-    if (change == GOROUTINE_RUNS)
+    if (change == RUNTIME_TASK_RUNS)
         state->go_wait = 0; /* whoever the thread ran before did not park after all */
-    if (change == GOROUTINE_PARKS) {
+    if (change == RUNTIME_TASK_PARKS) {
         /* Without gopark() the runtime only says that the goroutine's stack may be looked at; it
          * goes on. */
         if (!state->go_wait)
@@ -86,19 +86,6 @@ int HOOK(on_go_status)
         wait = meaning_of(bpf_get_attach_cookie(ctx), state->go_wait);
         state->go_wait = 0;
     }
-    u64 now_ns = bpf_ktime_get_ns();
-    on_its_cpu(task, state, now_ns);
-    emit (rec_goroutine, r, now_ns) {
-        r->hdr = (struct rec_hdr){
-            .ts_ns = now_ns,
-            .tid = task->pid,
-            .kind = REC_GOROUTINE,
-            .flags = change,
-            .aux = wait,
-        };
-        r->address = GO_ARG_1(at);
-        r->tgid = task->tgid;
-        r->pad = 0;
-    }
+    tell_runtime_task(task, state, change, wait, GO_ARG_1(at));
     return 0;
 }

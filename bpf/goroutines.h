@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* What goroutines wait for. */
 #pragma once
-#include "missed_switches.h"
+#include "runtime_tasks.h"
 
 #define GO_PROGRAMS 64 /* files whose goroutines can be followed at once */
 #define GO_WAITS 256

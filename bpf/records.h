@@ -61,7 +61,7 @@ enum record_kind {
     REC_MIGRATE = 42,       /* a traced thread was moved from one run queue to another */
     REC_GAP = 43,           /* where messages begin on a channel is not known any more */
     REC_FUNCTION = 44,      /* a traced thread has run through a function of the kernel's */
-    REC_GOROUTINE = 45,     /* a goroutine began or ceased to run, to wait or to exist */
+    REC_RUNTIME_TASK = 45,  /* a runtime's task began or ceased to run, to wait or to exist */
 };
 
 /* Every record: when, who was current, what. The CPU is that of the ring. */
@@ -580,20 +580,27 @@ struct rec_function { /* hdr.ts_ns: its end; hdr.aux: enum function */
     u64 number; /* bytes copied; the transaction whose commit is waited for; else 0 */
 };
 
-/* What becomes of a goroutine. */
-enum goroutine_change {
-    GOROUTINE_RUNS = 1,    /* on the thread that the record is of */
-    GOROUTINE_PARKS = 2,   /* that thread leaves it asleep */
-    GOROUTINE_YIELDS = 3,  /* that thread leaves it runnable */
-    GOROUTINE_ENDS = 4,    /* that thread leaves it for good */
-    GOROUTINE_READIED = 5, /* that thread makes it runnable */
-    GOROUTINE_BORN = 6,    /* that thread has made it, runnable */
+/*
+ * What becomes of a task of a runtime of the program's own (--tasks): a goroutine, a task of tokio's, a context in which
+ * steps of asyncio's run.
+ */
+enum runtime_task_change {
+    RUNTIME_TASK_RUNS = 1,    /* on the thread that the record is of */
+    RUNTIME_TASK_PARKS = 2,   /* that thread leaves it asleep; hdr.aux: for what it parks */
+    RUNTIME_TASK_YIELDS = 3,  /* that thread leaves it runnable */
+    RUNTIME_TASK_ENDS = 4,    /* that thread leaves it for good */
+    RUNTIME_TASK_READIED = 5, /* that thread makes it runnable; hdr.aux: what it has waited for */
+    RUNTIME_TASK_BORN = 6,    /* that thread has made it, runnable */
+    RUNTIME_TASK_STEPS = 7,   /* it runs; the one that the thread ran before waits */
+    RUNTIME_TASK_QUEUED = 8,  /* readied, or born if nothing is known of it */
+    RUNTIME_TASK_DUE = 9,     /* it is no task: a timer is due, whose callback will step so */
+    RUNTIME_TASK_WAITED = 10, /* it runs again; hdr.aux: what it has waited for */
 };
 
-struct rec_goroutine { /* hdr.flags: enum goroutine_change; hdr.aux: for what it parks, a number of
-                          userspace/crates/record, 0: not known */
+/* hdr.flags: enum runtime_task_change; hdr.aux: a number of userspace/crates/record, 0: not known */
+struct rec_runtime_task {
     struct rec_hdr hdr;
-    u64 address; /* of its `struct g`: tells it from others of the process that live */
+    u64 address; /* of what the runtime keeps of it: tells it from others of the process that live */
     u32 tgid;
     u32 pad;
 };

@@ -7,7 +7,7 @@
 #include "syscalls.h"
 #include "datagrams.h"
 #include "framing.h"
-#include "missed_switches.h"
+#include "runtime_tasks.h"
 #include "shared_words.h"
 #include "syscall_numbers.h"
 
@@ -251,6 +251,22 @@ __hidden __noinline void find_out(struct task_state *state)
     }
 }
 
+/* Whether that call is where event loops wait. */
+static __always_inline bool waits_in_loop(long nr)
+{
+#if HAS_OLD_CALLS
+    if (nr == NR_epoll_wait)
+        return true;
+#endif
+    return nr == NR_epoll_pwait || nr == NR_epoll_pwait2;
+}
+
+/* Not inlined, as few calls need its stack. */
+static __noinline void step_ends(struct task_struct *task, struct task_state *state)
+{
+    end_step(task, state);
+}
+
 SEC("tp_btf/sys_enter")
 int HOOK(on_sys_enter, struct pt_regs *regs, long nr)
 {
@@ -258,6 +274,8 @@ int HOOK(on_sys_enter, struct pt_regs *regs, long nr)
     struct task_state *state = traced_caller(regs, &task);
     if (!state)
         return 0;
+    if (waits_in_loop(nr))
+        step_ends(task, state);
     describe_call(state, task, regs, nr);
     /* Nobody waits for a kernel lock here, should an end have been missed. */
     state->contention_ns = 0;

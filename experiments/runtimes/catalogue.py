@@ -139,17 +139,25 @@ def children(pid):
 
 
 GO = (str(HERE / ".cache/server"),)
+ASYNCIO = (sys.executable, str(SERVERS / "aio.py"))
+UVICORN = (OWN_PYTHON, str(SERVERS / "asgi.py"))
+TOKIO = (str(HERE / ".cache/tokio/release/server"),)
+# A name with `-tasks`: the runtime's tasks are followed.
+TASKS = ("--tasks",)
 CATALOGUE = [
     Server("threads", (sys.executable, str(SERVERS / "threads.py")), besides=("lock",)),
-    Server("asyncio", (sys.executable, str(SERVERS / "aio.py"))),
-    Server("uvicorn", (OWN_PYTHON, str(SERVERS / "asgi.py"))),
+    Server("asyncio", ASYNCIO),
+    Server("asyncio-tasks", ASYNCIO, options=TASKS),
+    Server("uvicorn", UVICORN),
+    Server("uvicorn-tasks", UVICORN, options=TASKS),
     Server("node", ("node", "--expose-gc", str(SERVERS / "server.js"))),
     Server("go", GO),
-    Server("goroutines", GO, options=("--goroutines",)),
-    Server("tokio", (str(HERE / ".cache/tokio/release/server"),), collects=False),
+    Server("go-tasks", GO, options=TASKS),
+    Server("tokio", TOKIO, collects=False),
+    Server("tokio-tasks", TOKIO, collects=False, options=TASKS),
     Server("java", ("java", "-Xmx256m", str(SERVERS / "Server.java")), besides=("lock",)),
     Server("nginx", GO),
-    Server("nginx-gor", GO, options=("--goroutines",)),
+    Server("nginx-tasks", GO, options=TASKS),
     Server("nginx-alone", GO, only_asks=True),
     Server("postgres", collects=False),
 ]

@@ -121,8 +121,8 @@ def tell(client):
 
 
 HEAD = (
-    f"{'server':12}{'ends':7}{'of':>4} {'cause':9}{'times':>6}{'median':>11}{'error':>10}{'':8}{'of p99':>10}{'':9}"
-    f"{'right':>8}{'measured':>10}{'modelled':>10}\n{'':12}{'':7}{'':4} {'':9}{'':6}{'':11}{'':10}{'':8}{'':10}{'':9}"
+    f"{'server':14}{'ends':7}{'of':>4} {'cause':9}{'times':>6}{'median':>11}{'error':>10}{'':8}{'of p99':>10}{'':9}"
+    f"{'right':>8}{'measured':>10}{'modelled':>10}\n{'':14}{'':7}{'':4} {'':9}{'':6}{'':11}{'':10}{'':8}{'':10}{'':9}"
     f"{'':8}{'and wrong':>10}{'and wrong':>10}  most of that"
 )
 
@@ -153,7 +153,7 @@ def shown_capture(label, taken, verdict):
 
 def told(taken, verdict, server, ends, connections, summary):
     """Prints a capture, and adds it to the summary; whether all of it is good."""
-    label = f"{server.name:12}{ends:7}{connections:>4} "
+    label = f"{server.name:14}{ends:7}{connections:>4} "
     good = len(verdict.found) == taken.made and verdict.twice < 0.001 and taken.adds_up
     good &= verdict.invented["measured"] <= MOST_INVENTED * verdict.invented["all"]
     for cause in (cause for cause in EXPECTED if cause in verdict.rows and cause != "around"):
@@ -169,7 +169,7 @@ def told(taken, verdict, server, ends, connections, summary):
 
 def print_summary(summary, numbers):
     """What is right by number of connections; in brackets what is wrong and measured, from 0.5 % on."""
-    print(f"\n{'server':12}{'ends':7}{'cause':9}" + "".join(f"{number:>17}" for number in numbers))
+    print(f"\n{'server':14}{'ends':7}{'cause':9}" + "".join(f"{number:>17}" for number in numbers))
     for (server, ends, cause), by_number in summary.items():
         cells = ""
         for number in numbers:
@@ -179,7 +179,7 @@ def print_summary(summary, numbers):
                 wrong = f" ({100 * sure:.1f})" if sure >= 0.005 else ""
                 cell = f"{100 * right:.1f}{wrong} %{' ' if good else '!'}"
             cells += f"{cell:>17}"
-        print(f"{server:12}{ends:7}{cause:9}{cells}")
+        print(f"{server:14}{ends:7}{cause:9}{cells}")
 
 
 def print_precision(sums):

@@ -166,11 +166,12 @@ pub struct CaptureArgs {
     pub sleep_stacks: Sleeps,
     #[command(flatten)]
     pub direct: DirectArgs,
-    /// Also follow goroutines, by hooks in Go's runtime: of which goroutine a request is and what that waits for is then
-    /// known, where it is inferred else. For programs built with Go 1.18 or later. Costs ten microseconds a request and more, and
-    /// slows every process that runs the same file
+    /// Also follow tasks that a runtime of the program's own runs on its threads: goroutines (Go 1.18 or later), asyncio's
+    /// (CPython) and tokio's (Rust, with symbols). Which task serves a request, and what that waits for, is then told by the
+    /// runtime; otherwise much of it is inferred. By uprobes: costs ten microseconds a request and more, and slows every process
+    /// that runs the same file
     #[arg(long)]
-    pub goroutines: bool,
+    pub tasks: bool,
     #[command(flatten)]
     pub wanted: WantedArgs,
     /// Attach a label to the capture; may be given several times

@@ -21,7 +21,7 @@ use crate::invoking_user::{OutputDir, Owner};
 use crate::methods::Methods;
 use crate::probe::calibrate::Calibrator;
 use crate::probe::files;
-use crate::probe::goroutines::Followed;
+use crate::probe::runtimes::Followed;
 use crate::probe::mappings::Mappings;
 use crate::probe::rings::Rings;
 use crate::probe::tables::Counted;
@@ -102,7 +102,7 @@ pub fn record(
     let mut sink = Sink::start(file, &known, cpus, manifest.start_ns, lost_before);
     sink.mappings = mappings;
     sink.counted_before = counted_before;
-    sink.followed = config.goroutines.then(|| Followed::new(!in_pid_namespace()));
+    sink.followed = config.tasks.then(|| Followed::new(!in_pid_namespace()));
     target.release().map_err(Refused::Target)?;
     // The program runs. Up to here a former capture had to stay: there might not have been another.
     let taken_over = take_over(dir);
@@ -145,7 +145,7 @@ fn probe(config: &Config) -> Result<(Probe, Rings, Calibrated)> {
     let calibrator = Calibrator::start().context("cannot calibrate")?;
     let probe = Probe::attach(config)?;
     let rings = probe.rings()?;
-    let calibrated = calibrator.compare(&probe, &rings, config.goroutines);
+    let calibrated = calibrator.compare(&probe, &rings, config.tasks);
     let calibrated = calibrated.context("cannot calibrate")?;
     Ok((probe, rings, calibrated))
 }
@@ -313,7 +313,7 @@ struct Sink {
     losses: Vec<Loss>,
     /// With `--stacks` only.
     mappings: Option<Mappings>,
-    /// With `--goroutines` only.
+    /// With `--tasks` only.
     followed: Option<Followed>,
     methods: Methods,
     /// What the tables' programs had counted before the start.
@@ -413,7 +413,7 @@ impl Sink {
         })
     }
 
-    /// Hooks programs that have begun, if goroutines are to be followed.
+    /// Hooks programs that have begun, if tasks are to be followed.
     fn follow_begun(&mut self, probe: &mut Probe) {
         if let Some(followed) = &mut self.followed {
             followed.follow_begun(probe);

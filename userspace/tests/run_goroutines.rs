@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use common::capture::{check_numbers, run, time_in, Capture, NAME};
 use common::process::{kill, Talking};
 use common::{needs_kernel, peer_in_go, rpcprobe};
-use rpcprobe::model::{Category, Evidence, Kind, Segment, FIRST_GOROUTINE};
+use rpcprobe::model::{Category, Evidence, Kind, Segment, FIRST_RUNTIME_TASK};
 use tempfile::TempDir;
 
 const METHODS: [&str; 3] = ["sleep", "lock", "hand"];
@@ -117,7 +117,7 @@ fn check(found: &BTreeMap<String, Vec<Vec<Segment>>>) {
     }));
     // What they do, goroutines do.
     let mut worked = all().filter(|segment| segment.category == Category::User);
-    assert!(worked.all(|segment| segment.tid >= FIRST_GOROUTINE || segment.duration_ns < MS / 2));
+    assert!(worked.all(|segment| segment.tid >= FIRST_RUNTIME_TASK || segment.duration_ns < MS / 2));
 }
 
 #[test]
@@ -167,5 +167,5 @@ fn without_the_option_nothing_is_hooked_and_without_go_it_is_told() {
     assert_eq!(manifest.programs.breakpoints, 0);
     let all = by_method(&capture);
     let mut segments = all.values().flatten().flatten();
-    assert!(segments.all(|segment| segment.tid < FIRST_GOROUTINE));
+    assert!(segments.all(|segment| segment.tid < FIRST_RUNTIME_TASK));
 }

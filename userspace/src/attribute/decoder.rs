@@ -9,7 +9,7 @@ use anyhow::Result;
 use crate::capture::reader::Reader;
 use crate::engine::decode::decode;
 use crate::engine::event::Event;
-use crate::engine::goroutines::Goroutines;
+use crate::engine::runtime_tasks::RuntimeTasks;
 use crate::engine::processor::Processor;
 
 /// Events handed over at once, and how many such batches may lie ready: few hand-overs, each of which may have to wake
@@ -76,7 +76,7 @@ fn read<R: Read>(
         batch.clear();
         batch
     };
-    let mut goroutines = Goroutines::default();
+    let mut tasks = RuntimeTasks::default();
     let mut batch = empty();
     let mut listening = true;
     let mut outcome = Ok(());
@@ -90,7 +90,7 @@ fn read<R: Read>(
             Ok(None) => {}
             Ok(Some(mut event)) => {
                 processor.renumber(&mut event);
-                goroutines.take(event, &mut batch);
+                tasks.take(event, &mut batch);
             }
             Err(error) => {
                 outcome = Err(error);

@@ -127,7 +127,7 @@ fn examine(btf_file: Option<PathBuf>) -> Findings {
             requests: Vec::new(),
             btf: btf_file.clone(),
             direct: None,
-            goroutines: false,
+            tasks: false,
         }
     };
     let loads = |stacks| {

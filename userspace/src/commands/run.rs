@@ -62,7 +62,7 @@ pub(super) fn config(args: &CaptureArgs, attaching: bool) -> Result<Config> {
         requests: args.wanted.request.clone(),
         btf: args.types.btf.clone(),
         direct: args.direct.asked(),
-        goroutines: args.goroutines,
+        tasks: args.tasks,
     })
 }
 

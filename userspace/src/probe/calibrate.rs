@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, Context, Result};
 
 use super::rings::Rings;
-use super::{goroutines, Probe};
+use super::{runtimes, Probe};
 use crate::capture::manifest::Calibration;
 use crate::records::{read, RecFault, RecHdr, RecSyscall, REC_FAULT, REC_SYSCALL};
 
@@ -174,7 +174,7 @@ impl Calibrator {
     /// What a breakpoint in a program adds, with the run of a program on our side.
     fn breakpoint(&mut self, probe: &Probe, mut meanwhile: impl FnMut()) -> Result<f64> {
         let plain = self.ask(BREAKPOINTS, &mut meanwhile)?;
-        let link = goroutines::hook_our_own(probe)?;
+        let link = runtimes::hook_our_own(probe)?;
         let hooked = self.ask(BREAKPOINTS, meanwhile)?;
         drop(link);
         Ok((hooked.hooked - plain.hooked).max(0.0))
@@ -365,7 +365,7 @@ fn time_syscalls() -> Result<f64> {
 fn time_hooked() -> Result<f64> {
     const CALLS: usize = 200;
     let begin = Instant::now();
-    (0..CALLS).for_each(|_| goroutines::our_own());
+    (0..CALLS).for_each(|_| runtimes::our_own());
     Ok(nanoseconds_each(begin, CALLS))
 }
 

@@ -3,7 +3,7 @@
 pub mod calibrate;
 pub mod direct;
 pub mod files;
-pub mod goroutines;
+pub mod runtimes;
 pub mod hooks;
 pub mod kernel_types;
 mod layouts;
@@ -61,8 +61,8 @@ pub struct Config {
     pub btf: Option<PathBuf>,
     /// Functions to hook themselves, if any.
     pub direct: Option<direct::Asked>,
-    /// Follow goroutines.
-    pub goroutines: bool,
+    /// Follow tasks of runtimes.
+    pub tasks: bool,
 }
 
 impl Config {
@@ -459,7 +459,7 @@ mod tests {
             requests,
             btf: None,
             direct: None,
-            goroutines: false,
+            tasks: false,
         }
     }
 

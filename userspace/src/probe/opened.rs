@@ -7,7 +7,7 @@ use super::hooks::{HookSpec, Means, HOOKS};
 use super::kernel_types::KernelTypes;
 use super::rings::Layout;
 use super::{
-    check_privilege, chosen, direct, goroutines, hook_present, kernel_types, layouts, open_files,
+    check_privilege, chosen, direct, hook_present, kernel_types, layouts, open_files, runtimes,
     possible_cpus, section_offset, states, tables, Config, MAX_CPUS, OBJECT,
 };
 
@@ -64,7 +64,7 @@ impl Opened {
             builder.open_memory(OBJECT).context("the built-in BPF object does not open")?;
         let absent = disable_absent_hooks(&mut open, types)?;
         let programs = direct.as_ref().map_or(Vec::new(), direct::Chosen::programs);
-        disable_all_but(&mut open, &specs, &programs, config.goroutines);
+        disable_all_but(&mut open, &specs, &programs, config.tasks);
         if let Some(direct) = &direct {
             direct.aim(&mut open)?;
         }
@@ -81,12 +81,12 @@ fn disable_all_but(
     open: &mut OpenObject,
     specs: &[&HookSpec],
     direct: &[String],
-    goroutines: bool,
+    tasks: bool,
 ) {
     let wanted = |name: &std::ffi::OsStr| {
         specs.iter().any(|spec| name == spec.program)
             || direct.iter().any(|program| name == program.as_str())
-            || goroutines && name.to_str().is_some_and(goroutines::is_of_goroutines)
+            || tasks && name.to_str().is_some_and(runtimes::is_of_runtimes)
     };
     for mut program in open.progs_mut().filter(|program| !wanted(program.name())) {
         program.set_autoload(false);
@@ -100,7 +100,7 @@ fn disable_absent_hooks(
     let mut absent = Vec::new();
     for mut program in open.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
-        if direct::is_direct(&name) || goroutines::is_of_goroutines(&name) {
+        if direct::is_direct(&name) || runtimes::is_of_runtimes(&name) {
             continue;
         }
         let Some(spec) = HOOKS.iter().find(|spec| spec.program == name) else {

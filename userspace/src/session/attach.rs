@@ -76,9 +76,11 @@ pub fn attach(
     let mut sink = Sink::start(file, &known, manifest.host.cpus, records_from_ns, lost_before);
     sink.mappings = mappings;
     sink.counted_before = counted_before;
-    sink.followed = config.goroutines.then(|| Followed::new(!in_pid_namespace()));
+    sink.followed = config.tasks.then(|| Followed::new(!in_pid_namespace()));
     if let Some(followed) = &mut sink.followed {
-        selected.iter().for_each(|process| followed.follow(&mut probe, process.pid));
+        for process in &selected {
+            followed.follow(&mut probe, process.pid);
+        }
     }
     let former_nice = renice(-10);
     // First: a channel that is not known when bytes of it are seen is taken for a new one.

@@ -1,7 +1,7 @@
 //! Events as the records the kernel side would have sent: the reverse of `decode::decode`.
 
 use rpcprobe::engine::event::{
-    Call, Event, FileId, Function, GoChange, Io, KernelWait, Method, Named, Object, Packet,
+    Call, Event, FileId, Function, TaskChange, Io, KernelWait, Method, Named, Object, Packet,
     Transport, Unit, What, TYPE_EVENTFD, TYPE_UDP,
 };
 use rpcprobe::records::*;
@@ -157,19 +157,19 @@ pub fn record(event: &Event) -> Vec<u8> {
             let hdr = hdr(*tid, REC_FUNCTION, 0, function_number(*function));
             RecFunction { hdr, enter_ns: *enter_ns, number: *number }.as_bytes().to_vec()
         }
-        What::Goroutine { tid, tgid, address, change } => {
+        What::RuntimeTask { tid, tgid, address, change } => {
             let (flags, aux) = match change {
-                GoChange::Runs => (GOROUTINE_RUNS, 0),
-                GoChange::Parks(wait) => {
-                    (GOROUTINE_PARKS, wait.map_or(0, |wait| u16::from(wait.number())))
+                TaskChange::Runs => (RUNTIME_TASK_RUNS, 0),
+                TaskChange::Parks(wait) => {
+                    (RUNTIME_TASK_PARKS, wait.map_or(0, |wait| u16::from(wait.number())))
                 }
-                GoChange::Yields => (GOROUTINE_YIELDS, 0),
-                GoChange::Ends => (GOROUTINE_ENDS, 0),
-                GoChange::Readied => (GOROUTINE_READIED, 0),
-                GoChange::Born => (GOROUTINE_BORN, 0),
+                TaskChange::Yields => (RUNTIME_TASK_YIELDS, 0),
+                TaskChange::Ends => (RUNTIME_TASK_ENDS, 0),
+                TaskChange::Readied => (RUNTIME_TASK_READIED, 0),
+                TaskChange::Born => (RUNTIME_TASK_BORN, 0),
             };
-            let hdr = hdr(*tid, REC_GOROUTINE, flags, aux);
-            RecGoroutine { hdr, address: *address, tgid: *tgid, pad: 0 }.as_bytes().to_vec()
+            let hdr = hdr(*tid, REC_RUNTIME_TASK, flags, aux);
+            RecRuntimeTask { hdr, address: *address, tgid: *tgid, pad: 0 }.as_bytes().to_vec()
         }
         What::Throttle { tid } => {
             RecThrottle { hdr: hdr(*tid, REC_THROTTLE, 0, 0) }.as_bytes().to_vec()

@@ -1,10 +1,10 @@
 //! Traces written by hand, and the engine's answers in a form that is easy to write down.
 
 use rpcprobe::engine::event::{
-    Call, Event, Exec, FileId, Function, GoChange, GoWait, Io, Object, OpenCall, What,
+    Call, Event, Exec, FileId, Function, TaskChange, TaskWait, Io, Object, OpenCall, What,
     TYPE_EVENTFD, TYPE_FIFO, TYPE_FUTEX, TYPE_SHARED_WORD, TYPE_TCP,
 };
-use rpcprobe::engine::goroutines::Goroutines;
+use rpcprobe::engine::runtime_tasks::RuntimeTasks;
 use rpcprobe::engine::send_limit::SendLimit;
 use rpcprobe::engine::{Engine, Rates};
 use rpcprobe::model::{check_conservation, Request, Segment, Segments};
@@ -101,7 +101,7 @@ pub fn explain_with(mut engine: Engine, events: &[Event]) -> Answers {
         answers.push((request, segments.in_words()));
         Ok(())
     };
-    let (mut goroutines, mut told) = (Goroutines::default(), Vec::new());
+    let (mut goroutines, mut told) = (RuntimeTasks::default(), Vec::new());
     for event in events {
         goroutines.take(event.clone(), &mut told);
         for event in told.drain(..) {
@@ -364,14 +364,14 @@ impl Story {
     }
 
     /// The server's thread does that with a goroutine.
-    pub fn goroutine(&mut self, ts_ns: u64, cpu: u32, tid: u32, address: u64, change: GoChange) {
-        self.at(ts_ns, cpu, What::Goroutine { tid, tgid: 20, address, change });
+    pub fn goroutine(&mut self, ts_ns: u64, cpu: u32, tid: u32, address: u64, change: TaskChange) {
+        self.at(ts_ns, cpu, What::RuntimeTask { tid, tgid: 20, address, change });
     }
 
     /// The server's thread leaves a goroutine asleep, for what Go calls that.
     pub fn parks(&mut self, ts_ns: u64, cpu: u32, tid: u32, address: u64, wait: &str) {
-        let wait = GoWait::named(wait).expect("a wait that Go has");
-        self.goroutine(ts_ns, cpu, tid, address, GoChange::Parks(Some(wait)));
+        let wait = TaskWait::named(wait).expect("a wait that Go has");
+        self.goroutine(ts_ns, cpu, tid, address, TaskChange::Parks(Some(wait)));
     }
 
     pub fn fork(&mut self, ts_ns: u64, cpu: u32, parent: u32, child: u32, enter_ns: u64) {

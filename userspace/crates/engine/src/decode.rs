@@ -179,18 +179,22 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
             let enter_ns = r.enter_ns.min(hdr.ts_ns);
             What::Function { tid: hdr.tid, enter_ns, function, number: r.number }
         }
-        REC_GOROUTINE => {
-            let r: RecGoroutine = whole(record)?;
+        REC_RUNTIME_TASK => {
+            let r: RecRuntimeTask = whole(record)?;
             let change = match hdr.flags {
-                GOROUTINE_RUNS => GoChange::Runs,
-                GOROUTINE_PARKS => GoChange::Parks(GoWait::numbered(hdr.aux)),
-                GOROUTINE_YIELDS => GoChange::Yields,
-                GOROUTINE_ENDS => GoChange::Ends,
-                GOROUTINE_READIED => GoChange::Readied,
-                GOROUTINE_BORN => GoChange::Born,
+                RUNTIME_TASK_RUNS => TaskChange::Runs,
+                RUNTIME_TASK_PARKS => TaskChange::Parks(TaskWait::numbered(hdr.aux)),
+                RUNTIME_TASK_YIELDS => TaskChange::Yields,
+                RUNTIME_TASK_ENDS => TaskChange::Ends,
+                RUNTIME_TASK_READIED => TaskChange::Readied(TaskWait::numbered(hdr.aux)),
+                RUNTIME_TASK_BORN => TaskChange::Born,
+                RUNTIME_TASK_STEPS => TaskChange::Steps,
+                RUNTIME_TASK_QUEUED => TaskChange::Queued,
+                RUNTIME_TASK_DUE => TaskChange::Due,
+                RUNTIME_TASK_WAITED => TaskChange::Waited(TaskWait::numbered(hdr.aux)),
                 _ => return Ok(None),
             };
-            What::Goroutine { tid: hdr.tid, tgid: r.tgid, address: r.address, change }
+            What::RuntimeTask { tid: hdr.tid, tgid: r.tgid, address: r.address, change }
         }
         REC_THROTTLE => What::Throttle { tid: hdr.tid },
         REC_WORK => {

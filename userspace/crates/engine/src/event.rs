@@ -4,12 +4,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 pub use crate::function::*;
-use crate::go_wait::go_wait;
+use crate::task_wait::task_wait;
 pub use crate::object::*;
 pub use crate::protocols::{Method, Protocol, Unit};
 use crate::send_limit::SendLimit;
 pub use rpcprobe_model::GapWhy;
-pub use rpcprobe_record::{GoWait, GoWaitSort};
+pub use rpcprobe_record::{TaskWait, TaskWaitSort};
 
 /// A system call under way: known when its thread leaves the CPU inside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,8 +30,8 @@ impl OpenCall {
     /// (pthread_rwlock_common.c: 1 | PTHREAD_RWLOCK_FUTEX_USED). PI futexes are always locks
     /// (include/uapi/linux/futex.h).
     pub fn lock(&self) -> Option<&'static str> {
-        if let Some(wait) = go_wait(self.nr) {
-            return (wait.sort() == GoWaitSort::Lock).then(|| wait.name());
+        if let Some(wait) = task_wait(self.nr) {
+            return (wait.sort() == TaskWaitSort::Lock).then(|| wait.name());
         }
         const FUTEX_WAIT: u32 = 0;
         const FUTEX_LOCK_PI: u32 = 6;
@@ -322,31 +322,45 @@ pub enum What {
     },
     /// What a unit's message calls, or how its request ended.
     Method(Box<Method>),
-    /// What a thread did with a goroutine. [`crate::goroutines`] makes of it what a kernel tells of threads.
-    Goroutine {
+    /// What a thread did with a task of a runtime's. [`crate::runtime_tasks`] makes of it what a kernel tells of threads.
+    RuntimeTask {
         tid: u32,
         tgid: u32,
-        /// Tells it from others of the process that live.
+        /// Tells it from others of the process that live; 0: the one that the thread runs.
         address: u64,
-        change: GoChange,
+        change: TaskChange,
+    },
+    /// What a task's wait that began then was for, which had not been known: as if that were the call's number.
+    Waited {
+        tid: u32,
+        since_ns: u64,
+        nr: u16,
     },
 }
 
-/// What becomes of a goroutine, by the thread that does it.
+/// What becomes of a runtime's task, by the thread that does it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GoChange {
+pub enum TaskChange {
     /// It runs on that thread.
     Runs,
     /// The thread leaves it asleep, for that if it is known.
-    Parks(Option<GoWait>),
+    Parks(Option<TaskWait>),
     /// The thread leaves it runnable.
     Yields,
     /// The thread leaves it for good.
     Ends,
-    /// The thread makes it runnable.
-    Readied,
+    /// The thread makes it runnable. What it had waited for, where it does not say so as it parks.
+    Readied(Option<TaskWait>),
     /// The thread has made it, runnable.
     Born,
+    /// It runs on that thread, and the one that the thread ran before waits.
+    Steps,
+    /// Readied by that thread, or born if nothing is known of it.
+    Queued,
+    /// It is no task: a timer is due, whose callback will step so.
+    Due,
+    /// The one that the thread runs had waited for that.
+    Waited(Option<TaskWait>),
 }
 
 /// What people call a connection's direction.

@@ -21,7 +21,7 @@ pub use reason::{GapWhy, Reason, Who};
 
 /// Goroutines that are followed are told as threads, with numbers from here on: above those of threads, which are less than
 /// 2^22 (PID_MAX_LIMIT, include/linux/threads.h).
-pub const FIRST_GOROUTINE: u32 = 1 << 31;
+pub const FIRST_RUNTIME_TASK: u32 = 1 << 31;
 
 /// A piece of a request's latency: `[start_ns, start_ns + duration_ns)`. Its texts are strings or, in the engine and on
 /// the way into the files, numbers of [`Texts`]: there `by` is the number of the text that files have.

@@ -2,11 +2,11 @@
 //!
 //! `tests/records_layout.rs` compares every struct here with the BTF of the compiled object.
 
-mod go_waits;
+mod task_waits;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-pub use go_waits::{GoWait, GoWaitSort};
+pub use task_waits::{TaskWait, TaskWaitSort};
 
 pub const COMM_BYTES: usize = 16;
 pub const PATH_BYTES: usize = 256;
@@ -56,7 +56,7 @@ pub const REC_UNSEEN_SWITCH: u8 = 41;
 pub const REC_MIGRATE: u8 = 42;
 pub const REC_GAP: u8 = 43;
 pub const REC_FUNCTION: u8 = 44;
-pub const REC_GOROUTINE: u8 = 45;
+pub const REC_RUNTIME_TASK: u8 = 45;
 
 pub const NOT_KNOWN_NS: u32 = u32::MAX;
 pub const SWITCH_PREEMPT: u8 = 1;
@@ -87,13 +87,17 @@ pub const PACKET_FORWARDED: u8 = 4;
 pub const PACKET_LOOPBACK: u8 = 8;
 pub const PACKET_UNSEEN: u8 = 16;
 
-/// `enum goroutine_change` of `bpf/records.h`.
-pub const GOROUTINE_RUNS: u8 = 1;
-pub const GOROUTINE_PARKS: u8 = 2;
-pub const GOROUTINE_YIELDS: u8 = 3;
-pub const GOROUTINE_ENDS: u8 = 4;
-pub const GOROUTINE_READIED: u8 = 5;
-pub const GOROUTINE_BORN: u8 = 6;
+/// `enum runtime_task_change` of `bpf/records.h`.
+pub const RUNTIME_TASK_RUNS: u8 = 1;
+pub const RUNTIME_TASK_PARKS: u8 = 2;
+pub const RUNTIME_TASK_YIELDS: u8 = 3;
+pub const RUNTIME_TASK_ENDS: u8 = 4;
+pub const RUNTIME_TASK_READIED: u8 = 5;
+pub const RUNTIME_TASK_BORN: u8 = 6;
+pub const RUNTIME_TASK_STEPS: u8 = 7;
+pub const RUNTIME_TASK_QUEUED: u8 = 8;
+pub const RUNTIME_TASK_DUE: u8 = 9;
+pub const RUNTIME_TASK_WAITED: u8 = 10;
 
 pub const MAPPING_EXEC: u8 = 1;
 
@@ -426,9 +430,10 @@ records! {
     }
     /// A traced thread has run through a function of the kernel's. `hdr.ts_ns`: its end; `hdr.aux`: `FUNCTION_*`.
     struct RecFunction { hdr: RecHdr, enter_ns: u64, number: u64 }
-    /// What the thread `hdr.tid`, of process `tgid`, did with a goroutine (`hdr.flags`: `GOROUTINE_*`). `address`, of its
-    /// `struct g`, tells it from others of the process that live; `hdr.aux`: the [`GoWait`] for which it parks.
-    struct RecGoroutine { hdr: RecHdr, address: u64, tgid: u32, pad: u32 }
+    /// What the thread `hdr.tid`, of process `tgid`, did with a task of a runtime's (`hdr.flags`: `RUNTIME_TASK_*`). `address`,
+    /// of what the runtime keeps of it, tells it from others of the process that live; 0: the one that the thread runs.
+    /// `hdr.aux`: the [`TaskWait`] for which it parks, or for which it has waited.
+    struct RecRuntimeTask { hdr: RecHdr, address: u64, tgid: u32, pad: u32 }
 }
 
 /// Reads the record struct at the front of `bytes`, and what follows it.

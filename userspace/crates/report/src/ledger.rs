@@ -10,7 +10,7 @@ use super::text::{escape, indented, table};
 use super::units::{count, format_ns, format_share};
 use super::Style;
 use rpcprobe_engine::ownership::ledger::Account;
-use rpcprobe_model::FIRST_GOROUTINE;
+use rpcprobe_model::FIRST_RUNTIME_TASK;
 
 /// Threads listed.
 const MOST_LISTED: usize = 20;
@@ -63,7 +63,7 @@ pub fn ledger_line(accounts: &[Account]) -> Option<String> {
         parts.push(format!("{} shared by several", share(shared_ns)));
     }
     parts.push(format!("{} no request's", share(sum(Account::none_ns))));
-    let goroutines = ran.iter().filter(|account| account.tid >= FIRST_GOROUTINE).count();
+    let goroutines = ran.iter().filter(|account| account.tid >= FIRST_RUNTIME_TASK).count();
     let mut threads = count((ran.len() - goroutines) as u64, "traced thread");
     if goroutines > 0 {
         threads = format!("{threads} and {}", count(goroutines as u64, "goroutine"));
@@ -133,7 +133,7 @@ mod tests {
         let line = "CPU time of 2 traced threads: 4.00 us, 56.3 % requests' own, \
                     1.3 % shared by several, 42.5 % no request's.\n";
         assert_eq!(text(false), line);
-        let goroutine = account(FIRST_GOROUTINE + 3, 4000, 4000, 0);
+        let goroutine = account(FIRST_RUNTIME_TASK + 3, 4000, 4000, 0);
         let line = ledger_line(&[accounts[0].clone(), goroutine]).expect("they ran");
         assert!(line.starts_with("CPU time of 1 traced thread and 1 goroutine: 5.00 us"), "{line}");
         assert!(

@@ -158,7 +158,7 @@ fn table(programs: &[Verified]) -> String {
 fn the_verifier_has_room_left() {
     let _turn = TURN.lock();
     let stacks = Some(Stacks { sample_hz: 1, sleeps: Sleeps::All });
-    let all = Config { goroutines: true, ..config(stacks, true) };
+    let all = Config { tasks: true, ..config(stacks, true) };
     let Some(mut programs) = needed(verified(&all)) else { return };
     assert!(programs.len() > 20, "{programs:?}");
     programs.sort_by_key(|program| std::cmp::Reverse(program.stack_bytes));

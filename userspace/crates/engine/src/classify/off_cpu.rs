@@ -11,8 +11,8 @@ use std::net::SocketAddr;
 use crate::classify::on_cpu::{self, InCall};
 use crate::classify::runtime_threads::with_role;
 use crate::classify::syscall::{self, Waits, ETIMEDOUT};
-use crate::event::{Block, GoWaitSort, Io, KernelWait, OpenCall, TYPE_FIFO, TYPE_UNIX};
-use crate::go_wait::{go_wait, is_go_wait};
+use crate::event::{Block, TaskWaitSort, Io, KernelWait, OpenCall, TYPE_FIFO, TYPE_UNIX};
+use crate::task_wait::{task_wait, is_task_wait};
 use crate::timeline::functions::Run;
 use crate::timeline::gallop::{count_before, last_before};
 use crate::timeline::{Off, ThreadId, Why, World, IDLE};
@@ -293,7 +293,7 @@ impl Wait<'_> {
                         format!("{detail} until {} was ready", peer_or_object(world, ready));
                     self.whole(Category::IdlePeer, detail, None, None)
                 }
-                _ if is_for(nr, GoWaitSort::Descriptor) => {
+                _ if is_for(nr, TaskWaitSort::Descriptor) => {
                     self.whole(Category::IdlePeer, detail, None, None)
                 }
                 _ if self.was_interrupted() => self.taken_up_again(detail),
@@ -346,13 +346,13 @@ impl Wait<'_> {
 }
 
 /// Whether it is a goroutine's wait of that sort: a descriptor's readiness, say, is what ends such a one, and no timer.
-fn is_for(nr: u16, sort: GoWaitSort) -> bool {
-    go_wait(nr).is_some_and(|wait| wait.sort() == sort)
+fn is_for(nr: u16, sort: TaskWaitSort) -> bool {
+    task_wait(nr).is_some_and(|wait| wait.sort() == sort)
 }
 
 /// Whether time can end it: of goroutines' waits in memory only those for something to come by a channel.
 fn may_run_out(nr: u16) -> bool {
-    !is_go_wait(nr) || is_for(nr, GoWaitSort::Channel)
+    !is_task_wait(nr) || is_for(nr, TaskWaitSort::Channel)
 }
 
 fn inferred(mut parts: Vec<Part>) -> Vec<Part> {

@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use crate::event::{
     Object, TYPE_FIFO, TYPE_SOCKET, TYPE_TCP, TYPE_UDP, TYPE_UNIX, TYPE_UNIX_DGRAM,
 };
-use crate::go_wait::{go_wait, is_go_wait};
+use crate::task_wait::{task_wait, is_task_wait};
 use rpcprobe_model::Category;
-use rpcprobe_record::{GoWait, GoWaitSort};
+use rpcprobe_record::{TaskWait, TaskWaitSort};
 
 /// x86-64 numbers the engine itself must know.
 pub const NR_CLOSE: u16 = 3;
@@ -28,8 +28,8 @@ pub const SOFTIRQ_NET_RX: u16 = 3;
 
 /// The name, or `syscall_N`.
 pub fn name(nr: u16) -> Cow<'static, str> {
-    if is_go_wait(nr) {
-        return Cow::Borrowed(go_wait(nr).map_or("a wait of a goroutine's", GoWait::name));
+    if is_task_wait(nr) {
+        return Cow::Borrowed(task_wait(nr).map_or("a wait of a goroutine's", TaskWait::name));
     }
     match syscalls::x86_64::Sysno::new(usize::from(nr)) {
         Some(number) => Cow::Borrowed(number.name()),
@@ -189,14 +189,15 @@ pub fn category(nr: u16, object: Option<Object>) -> Category {
 pub fn waits(nr: u16, object: Option<Object>) -> Waits {
     use syscalls::x86_64::Sysno as S;
     let Some(number) = S::new(usize::from(nr)) else {
-        return match go_wait(nr).map(GoWait::sort) {
-            Some(GoWaitSort::Descriptor) => Waits::Readiness,
-            Some(GoWaitSort::Timer) => Waits::Timer,
+        return match task_wait(nr).map(TaskWait::sort) {
+            Some(TaskWaitSort::Descriptor) => Waits::Readiness,
+            Some(TaskWaitSort::Timer) => Waits::Timer,
             Some(
-                GoWaitSort::Lock
-                | GoWaitSort::Runtime(_)
-                | GoWaitSort::Channel
-                | GoWaitSort::Goroutine,
+                TaskWaitSort::Lock
+                | TaskWaitSort::Runtime(_)
+                | TaskWaitSort::Channel
+                | TaskWaitSort::Waiters
+                | TaskWaitSort::Goroutine,
             ) => Waits::Futex,
             None => Waits::Other,
         };

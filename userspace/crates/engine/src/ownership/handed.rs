@@ -5,11 +5,11 @@
 //! there the way is followed from one to the next, up to one that has taken something in: a client of Go's net/http has a
 //! goroutine that writes and one that reads for each connection, and handlers start goroutines of their own.
 
-use crate::go_wait::go_wait;
+use crate::task_wait::task_wait;
 use crate::timeline::gallop::{count_before, latest_before};
 use crate::timeline::{Off, ThreadId, Why, World};
-use rpcprobe_model::FIRST_GOROUTINE;
-use rpcprobe_record::GoWaitSort;
+use rpcprobe_model::FIRST_RUNTIME_TASK;
+use rpcprobe_record::TaskWaitSort;
 
 /// Limit of the steps from one goroutine to the next, and of the sleeps that are looked at for each.
 const MOST_STEPS: usize = 8;
@@ -89,17 +89,18 @@ pub fn handed_back(
 
 /// Whether it is a goroutine.
 pub fn is_goroutine(world: &World, id: ThreadId) -> bool {
-    world.thread(id).tid >= FIRST_GOROUTINE
+    world.thread(id).tid >= FIRST_RUNTIME_TASK
 }
 
 /// Whether what ends it is something that another goroutine hands over, or begins.
 fn hands(off: &Off) -> bool {
-    let sort = off.call.and_then(|call| go_wait(call.nr)).map(|wait| wait.sort());
-    off.why == Why::Born || sort == Some(GoWaitSort::Channel)
+    let sort = off.call.and_then(|call| task_wait(call.nr)).map(|wait| wait.sort());
+    off.why == Why::Born || sort == Some(TaskWaitSort::Channel)
 }
 
 /// Whether it lies in what a goroutine does anyway: a lock, time to pass, others that it waits for.
 fn is_own(off: &Off) -> bool {
-    let sort = off.call.and_then(|call| go_wait(call.nr)).map(|wait| wait.sort());
-    matches!(sort, Some(GoWaitSort::Lock | GoWaitSort::Timer | GoWaitSort::Goroutine))
+    let sort = off.call.and_then(|call| task_wait(call.nr)).map(|wait| wait.sort());
+    use TaskWaitSort::{Goroutine, Lock, Timer, Waiters};
+    matches!(sort, Some(Lock | Timer | Goroutine | Waiters))
 }

@@ -2,6 +2,7 @@
 
 use crate::classify::syscall::{waits, Waits};
 use crate::event::{Event, Exec, Named, What};
+use crate::task_wait::is_task_wait;
 use crate::timeline::*;
 use rpcprobe_record::{
     FAULT_KERNEL, FAULT_MAJOR, JOURNAL_CHECKPOINT, TASK_KTHREAD, TASK_THREAD, TASK_TRACED,
@@ -207,7 +208,12 @@ impl World {
                 None
             }
             What::Method(_) => None,        // requests only
-            What::Goroutine { .. } => None, // see crate::goroutines
+            What::RuntimeTask { .. } => None, // see crate::runtime_tasks
+            What::Waited { tid, since_ns, nr } => {
+                let id = self.thread_of_tid(*tid);
+                self.retell_wait(id, *since_ns, *nr);
+                None
+            }
             // Of a thread nobody has heard of, no segment will want them.
             What::Stack { tid, kernel } => {
                 if let Some(id) = self.thread_by_tid(*tid) {
@@ -363,6 +369,9 @@ impl World {
         thread.open_call = None;
         thread.early_wake = None;
         self.call_began(id, call.enter_ns);
+        if is_task_wait(call.nr) {
+            self.retell_wait(id, call.enter_ns, call.nr);
+        }
         let mut call = call.clone();
         let thread = &mut self.threads[id as usize];
         if !thread.moved.is_empty() {
@@ -392,6 +401,18 @@ impl World {
             thread.phases_until_ns = thread.phases_until_ns.max(call.exit_ns);
         }
         thread.calls.push_back(call);
+    }
+
+    /// What a runtime's task waits for may be known only when it has waited.
+    fn retell_wait(&mut self, id: ThreadId, since_ns: u64, nr: u16) {
+        let thread = &mut self.threads[id as usize];
+        let calls = thread.off.back_mut().and_then(|off| off.call.as_mut());
+        if let Some(call) = calls.filter(|call| call.enter_ns == since_ns) {
+            call.nr = nr;
+        }
+        if let Some(call) = thread.calls.back_mut().filter(|call| call.enter_ns == since_ns) {
+            call.nr = nr;
+        }
     }
 
     fn faulted(&mut self, id: ThreadId, (enter_ns, ts_ns): (u64, u64), ip: u64, flags: u8) {

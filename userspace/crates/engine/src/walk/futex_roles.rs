@@ -1,8 +1,8 @@
 //! Decides whether a wake-up only released a lock. The path through such a waker may belong to another
 //! request, so it is not followed at first.
 
-use crate::event::GoWaitSort;
-use crate::go_wait::go_wait;
+use crate::event::TaskWaitSort;
+use crate::task_wait::task_wait;
 use crate::walk::*;
 
 impl Walk<'_> {
@@ -16,8 +16,8 @@ impl Walk<'_> {
     /// are on, by its use. Of a goroutine's wait Go says what it is for.
     pub(super) fn is_lock(&self, thread: ThreadId, call: &OpenCall, wake: &Wake) -> bool {
         // The runtime works for all of a program's goroutines, whichever wakes the one that waits for it.
-        if let Some(wait) = go_wait(call.nr) {
-            return matches!(wait.sort(), GoWaitSort::Lock | GoWaitSort::Runtime(_));
+        if let Some(wait) = task_wait(call.nr) {
+            return matches!(wait.sort(), TaskWaitSort::Lock | TaskWaitSort::Runtime(_));
         }
         let futexes = &self.world.process_of(thread).futexes;
         let looks_so = || {

@@ -1,16 +1,18 @@
-//! What goroutines wait for.
+//! What goroutines wait for, and tasks of other runtimes.
 
 /// What a wait is, for whoever asks where the time went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GoWaitSort {
+pub enum TaskWaitSort {
     /// A descriptor to be ready.
     Descriptor,
     /// Time to pass.
     Timer,
     /// A lock that another goroutine has.
     Lock,
-    /// Something to come from another goroutine, or from a timer.
+    /// Something to come from another task, or from a timer.
     Channel,
+    /// Its turn among those that wait for a lock, a semaphore, an event or a condition: which of these is not seen.
+    Waiters,
     /// For another goroutine to receive, to be done, or to let go of something.
     Goroutine,
     /// The garbage collector, or what else the runtime does for all. With a name: goroutines of the runtime that do that work
@@ -18,15 +20,15 @@ pub enum GoWaitSort {
     Runtime(Option<&'static str>),
 }
 
-/// A reason for which goroutines park. Its number is the kernel side's; Go's own differs from version to version.
+/// A reason for which tasks of a runtime wait. Its number is the kernel side's; Go's own differs from version to version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GoWait(u8);
+pub struct TaskWait(u8);
 
-use GoWaitSort::{Channel, Descriptor, Goroutine, Lock, Runtime, Timer};
+use TaskWaitSort::{Channel, Descriptor, Goroutine, Lock, Runtime, Timer, Waiters};
 
 /// By the words that Go has for them (`waitReasonStrings`, src/runtime/runtime2.go, Go 1.18 to 1.26). Captures have
 /// their places in this list, counted from 1: append only.
-const WAITS: &[(&str, GoWaitSort)] = &[
+const WAITS: &[(&str, TaskWaitSort)] = &[
     ("IO wait", Descriptor),
     ("sleep", Timer),
     ("sync.Mutex.Lock", Lock),
@@ -58,20 +60,30 @@ const WAITS: &[(&str, GoWaitSort)] = &[
     ("cleanup wait", Runtime(Some("Go cleanups"))),
     ("stopping the world", Runtime(None)),
     ("preempted", Runtime(None)),
+    // Of asyncio and tokio: `enum task_wait` of bpf/runtime_tasks.h.
+    ("await", Channel),
+    ("await (a timer)", Timer),
+    ("await (a descriptor)", Descriptor),
+    ("await (a lock, semaphore, event or condition)", Waiters),
 ];
 
-impl GoWait {
+impl TaskWait {
+    /// Anything: what ends it tells what it was.
+    pub const AWAIT: TaskWait = TaskWait(32);
+    /// Time to pass, as what ended it told.
+    pub const TIMER: TaskWait = TaskWait(33);
+
     /// That of which Go has these words.
-    pub fn named(words: &str) -> Option<GoWait> {
+    pub fn named(words: &str) -> Option<TaskWait> {
         let place = WAITS.iter().position(|(name, _)| *name == words)?;
-        Some(GoWait(u8::try_from(place + 1).ok()?))
+        Some(TaskWait(u8::try_from(place + 1).ok()?))
     }
 
     /// That of this number.
-    pub fn numbered(number: u16) -> Option<GoWait> {
+    pub fn numbered(number: u16) -> Option<TaskWait> {
         let number = u8::try_from(number).ok()?;
         let place = usize::from(number).checked_sub(1)?;
-        (place < WAITS.len()).then_some(GoWait(number))
+        (place < WAITS.len()).then_some(TaskWait(number))
     }
 
     /// Its number.
@@ -85,7 +97,7 @@ impl GoWait {
     }
 
     /// What it is.
-    pub fn sort(self) -> GoWaitSort {
+    pub fn sort(self) -> TaskWaitSort {
         WAITS[usize::from(self.0) - 1].1
     }
 }
@@ -96,13 +108,14 @@ mod tests {
 
     #[test]
     fn numbers_and_names_lead_to_each_other() {
+        assert_eq!(TaskWait::AWAIT.name(), "await");
         for (words, sort) in WAITS {
-            let wait = GoWait::named(words).expect("it is in the list");
-            assert_eq!(GoWait::numbered(u16::from(wait.number())), Some(wait));
+            let wait = TaskWait::named(words).expect("it is in the list");
+            assert_eq!(TaskWait::numbered(u16::from(wait.number())), Some(wait));
             assert_eq!((wait.name(), wait.sort()), (*words, *sort));
         }
-        assert_eq!(GoWait::numbered(0), None);
-        assert_eq!(GoWait::numbered(WAITS.len() as u16 + 1), None);
-        assert_eq!(GoWait::named("of a later version"), None);
+        assert_eq!(TaskWait::numbered(0), None);
+        assert_eq!(TaskWait::numbered(WAITS.len() as u16 + 1), None);
+        assert_eq!(TaskWait::named("of a later version"), None);
     }
 }

@@ -8,12 +8,27 @@
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory};
 use iced_x86::{OpAccess, Register};
 
-/// Registers that hold the arguments in which we are interested, by Go's internal ABI.
-const ARGUMENTS: [Register; 3] = [Register::RAX, Register::RBX, Register::RCX];
+/// Where functions have the arguments in which we are interested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arguments {
+    /// By Go's internal ABI.
+    Go,
+    /// By the System V ABI.
+    C,
+}
+
+impl Arguments {
+    fn are_in(self, register: Register) -> bool {
+        match self {
+            Arguments::Go => [Register::RAX, Register::RBX, Register::RCX].contains(&register),
+            Arguments::C => [Register::RDI, Register::RSI].contains(&register),
+        }
+    }
+}
 
 /// Of a function with this code: how many bytes from its begin the first such instruction is that is carried out whenever the
 /// function is, with its arguments still where they came; `None`: there is none.
-pub fn cheapest(code: &[u8]) -> Option<u64> {
+pub fn cheapest(code: &[u8], arguments: Arguments) -> Option<u64> {
     let mut decoder = Decoder::new(64, code, DecoderOptions::NONE);
     let mut infos = InstructionInfoFactory::new();
     while decoder.can_decode() {
@@ -28,7 +43,7 @@ pub fn cheapest(code: &[u8]) -> Option<u64> {
         let writes =
             |access| !matches!(access, OpAccess::Read | OpAccess::CondRead | OpAccess::None);
         let written = info.used_registers().iter().filter(|used| writes(used.access()));
-        let clobbers = { written }.any(|used| ARGUMENTS.contains(&used.register().full_register()));
+        let clobbers = { written }.any(|used| arguments.are_in(used.register().full_register()));
         if clobbers || instruction.flow_control() != FlowControl::Next {
             return None;
         }
@@ -43,7 +58,11 @@ fn kernel_carries_out(instruction: &Instruction) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::cheapest;
+    use super::Arguments;
+
+    fn cheapest(code: &[u8]) -> Option<u64> {
+        super::cheapest(code, Arguments::Go)
+    }
 
     #[test]
     fn the_first_instruction_that_the_kernel_carries_out_is_found() {

@@ -1,20 +1,23 @@
-//! Goroutines as threads. Go's runtime runs goroutines on threads as it likes, so that a thread's time line tells little of
-//! who waits for what. Where the runtime's changes of their states were captured (`--goroutines`), each goroutine becomes a
+//! Tasks of runtimes as threads. Go's runtime, tokio and asyncio run tasks on threads as they like, so that a thread's time line
+//! tells little of who waits for what. Where the changes of their states were captured (`--tasks`), each task becomes a
 //! thread of its process, and what the threads do while they run one is told of that one; what is left of them is the
 //! runtime's scheduler. The rest of the engine sees threads that sleep, wake each other and have CPUs:
 //!
 //! | the runtime | as told |
 //! |---|---|
-//! | runs a goroutine on a thread | the thread loses its CPU to the goroutine, whose wait ends |
-//! | parks it | it goes to sleep, in a call of the name that Go has for the wait; the thread has its CPU again |
-//! | readies it | a wake-up: by the goroutine that did; by an interrupt, if the scheduler did, which only passes on that a descriptor is ready or a timer is due |
+//! | runs a task on a thread | the thread loses its CPU to the task, whose wait ends |
+//! | parks it | it goes to sleep, in a call of the name that the runtime has for the wait; the thread has its CPU again |
+//! | readies it | a wake-up: by the task or the thread that did; by an interrupt, if the scheduler did, which only passes on that a descriptor is ready or a timer is due |
 //! | makes it, ends it | a thread is born, exits |
+//!
+//! asyncio and tokio do not say what a task waits for as it parks (`TaskWait::AWAIT`): what ends the wait tells. One that is readied
+//! before it has parked is woken as it parks. A timer's callback is no task of asyncio's: whoever it wakes has waited for time to pass.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::event::{Call, Event, GoChange, GoWait, GoWaitSort, OpenCall, What};
-use crate::go_wait;
-use rpcprobe_model::FIRST_GOROUTINE;
+use crate::event::{Call, Event, TaskChange, TaskWait, TaskWaitSort, OpenCall, What};
+use crate::task_wait;
+use rpcprobe_model::FIRST_RUNTIME_TASK;
 use rpcprobe_record::{TASK_THREAD, TASK_TRACED, WAKING_HARDIRQ, WAKING_NEW, WAKING_SOFTIRQ};
 
 /// States of a thread that leaves its CPU (include/linux/sched.h).
@@ -25,40 +28,80 @@ const EXIT_DEAD: u16 = 0x10;
 /// include/uapi/asm-generic/errno.h
 const ETIMEDOUT: i64 = 110;
 
-/// Where a goroutine waits.
+/// Where a task waits.
 #[derive(Clone, Copy, Debug)]
 struct Park {
-    wait: Option<GoWait>,
+    wait: Option<TaskWait>,
     since_ns: u64,
     /// A timer ended it.
     ran_out: bool,
 }
 
 #[derive(Debug)]
-struct Goroutine {
+struct Task {
     number: u32,
     /// The thread that runs it.
     on: Option<u32>,
     parked: Option<Park>,
     is_of_runtime: bool,
+    /// It was readied while it ran: by whom, and what it is going to wait for.
+    early: Option<(u32, TaskWait)>,
+    /// When the wait began after which it runs, if another task ended that and it has not said what it was for.
+    waited_since_ns: Option<u64>,
 }
 
-/// Which goroutines there are, and which thread runs which.
+impl Task {
+    fn new(number: u32) -> Task {
+        let (on, parked, is_of_runtime) = (None, None, false);
+        Task { number, on, parked, is_of_runtime, early: None, waited_since_ns: None }
+    }
+
+    /// It is asleep, and had waited for that.
+    fn woken(&mut self, waker: u32, wait: TaskWait, mut at: At<'_>) {
+        let flags = match wait.sort() {
+            TaskWaitSort::Timer => WAKING_HARDIRQ,
+            TaskWaitSort::Descriptor => WAKING_SOFTIRQ,
+            _ => 0,
+        };
+        if let Some(park) = &mut self.parked {
+            // Whoever lets go of a semaphore may wake others by other means, too.
+            let is_other = wait.sort() == TaskWaitSort::Waiters && park.wait != Some(wait);
+            park.wait = Some(if is_other { TaskWait::AWAIT } else { wait });
+        }
+        at.tell(What::Waking { waker, wakee: self.number, flags, block: 0 });
+    }
+}
+
+/// How a goroutine is woken: of which sort its wait is, and whether a goroutine did it that is the runtime's.
+fn waking_of_goroutine(sort: Option<TaskWaitSort>, by_runtime: Option<bool>) -> u8 {
+    match (sort, by_runtime) {
+        // The collector looks what is ready when it lets all go on.
+        (Some(TaskWaitSort::Descriptor), None | Some(true)) => WAKING_SOFTIRQ,
+        (_, Some(_)) => 0,
+        (Some(TaskWaitSort::Timer | TaskWaitSort::Channel) | None, None) => WAKING_HARDIRQ,
+        (Some(_), None) => WAKING_SOFTIRQ,
+    }
+}
+
+/// Which tasks there are, and which thread runs which.
 #[derive(Debug, Default)]
-pub struct Goroutines {
+pub struct RuntimeTasks {
     /// By process and by what tells them apart in it.
-    living: FxHashMap<(u32, u64), Goroutine>,
+    living: FxHashMap<(u32, u64), Task>,
     /// Threads that run one: which, of those, and its number.
     running: FxHashMap<u32, ((u32, u64), u32)>,
     /// How many live in a process: most have none.
     by_process: FxHashMap<u32, usize>,
+    /// Timers that are due, by what tells their callbacks apart; threads that run such a one.
+    due: FxHashSet<(u32, u64)>,
+    in_timers: FxHashSet<u32>,
     made: u32,
 }
 
-impl Goroutines {
+impl RuntimeTasks {
     /// Adds to `events` what the rest of the engine is to be told in place of `event`.
     pub fn take(&mut self, mut event: Event, events: &mut Vec<Event>) {
-        let What::Goroutine { tid, tgid, address, change } = event.what else {
+        let What::RuntimeTask { tid, tgid, address, change } = event.what else {
             if !self.living.is_empty() {
                 self.gone(&event, events);
             }
@@ -70,12 +113,20 @@ impl Goroutines {
         let at = At { ts_ns: event.ts_ns, cpu: event.cpu, events };
         let who = (tgid, address);
         match change {
-            GoChange::Born => self.born(who, tid, at),
-            GoChange::Readied => self.readied(who, tid, at),
-            GoChange::Runs => self.runs(who, tid, at),
-            GoChange::Parks(wait) => self.parks(who, tid, wait, at),
-            GoChange::Yields => self.leaves(who, tid, TASK_RUNNING, None, at),
-            GoChange::Ends => self.ends(who, tid, at),
+            TaskChange::Born => self.born(who, tid, at),
+            TaskChange::Readied(wait) => self.readied(who, tid, wait, at),
+            TaskChange::Steps => self.steps(who, tid, at),
+            TaskChange::Queued if self.living.contains_key(&who) => {
+                self.readied(who, tid, Some(TaskWait::AWAIT), at)
+            }
+            TaskChange::Queued => self.born(who, tid, at),
+            TaskChange::Due => drop(self.due.insert(who)),
+            TaskChange::Waited(wait) => self.waited(tid, wait, at),
+            TaskChange::Runs => self.runs(who, tid, at),
+            TaskChange::Parks(wait) if address == 0 => self.rests(tid, wait, at),
+            TaskChange::Parks(wait) => self.parks(who, tid, wait, at),
+            TaskChange::Yields => self.leaves(who, tid, TASK_RUNNING, None, at),
+            TaskChange::Ends => self.ends(who, tid, at),
         }
     }
 
@@ -97,39 +148,75 @@ impl Goroutines {
         let (child_tgid, enter_ns) = (who.0, at.ts_ns);
         at.tell(What::Fork { parent, child: number, child_tgid, flags, enter_ns, comm });
         at.tell(What::Waking { waker: parent, wakee: number, flags: WAKING_NEW, block: 0 });
-        self.living.insert(who, Goroutine { number, on: None, parked: None, is_of_runtime: false });
+        self.living.insert(who, Task::new(number));
         *self.by_process.entry(who.0).or_default() += 1;
     }
 
     /// One that is older than the capture; asleep, as far as is known.
-    fn found(&mut self, who: (u32, u64), at: &mut At<'_>) -> &mut Goroutine {
+    fn found(&mut self, who: (u32, u64), at: &mut At<'_>) -> &mut Task {
         let (next, by_process) = (next(&mut self.made), &mut self.by_process);
         self.living.entry(who).or_insert_with(|| {
             let (tid, tgid) = (next(), who.0);
             *by_process.entry(tgid).or_default() += 1;
             at.tell(What::Task { tid, tgid, kthread: false, comm: Box::default() });
             at.tell(What::Marked { tid, tgid, asleep: Some(TASK_INTERRUPTIBLE), call: None });
-            Goroutine { number: tid, on: None, parked: None, is_of_runtime: false }
+            Task::new(tid)
         })
     }
 
-    fn readied(&mut self, who: (u32, u64), by: u32, mut at: At<'_>) {
+    fn readied(&mut self, who: (u32, u64), by: u32, told: Option<TaskWait>, mut at: At<'_>) {
         let waker = self.doer(by);
-        let goroutine_of = |by: u32| self.living.get(&self.running.get(&by)?.0);
-        let by = goroutine_of(by).map(|by| by.is_of_runtime);
-        let goroutine = self.found(who, &mut at);
-        let sort = goroutine.parked.and_then(|park| park.wait).map(GoWait::sort);
-        let flags = match (sort, by) {
-            // The collector looks what is ready when it lets all go on.
-            (Some(GoWaitSort::Descriptor), None | Some(true)) => WAKING_SOFTIRQ,
-            (_, Some(_)) => 0,
-            (Some(GoWaitSort::Timer | GoWaitSort::Channel) | None, None) => WAKING_HARDIRQ,
-            (Some(_), None) => WAKING_SOFTIRQ,
-        };
-        if let Some(park) = &mut goroutine.parked {
-            park.ran_out = flags == WAKING_HARDIRQ;
+        let by_task = self.running.get(&by).and_then(|(who, _)| self.living.get(who));
+        let by_runtime = by_task.map(|by| by.is_of_runtime);
+        let in_timer = self.in_timers.contains(&by);
+        let told = told.map(|wait| if in_timer { TaskWait::TIMER } else { wait });
+        let task = self.found(who, &mut at);
+        match told {
+            Some(wait) if task.on.is_some() => task.early = Some((waker, wait)),
+            Some(wait) => task.woken(waker, wait, at),
+            None => {
+                let sort = task.parked.and_then(|park| park.wait).map(TaskWait::sort);
+                let flags = waking_of_goroutine(sort, by_runtime);
+                if let Some(park) = &mut task.parked {
+                    park.ran_out = flags == WAKING_HARDIRQ;
+                }
+                at.tell(What::Waking { waker, wakee: task.number, flags, block: 0 });
+            }
         }
-        at.tell(What::Waking { waker, wakee: goroutine.number, flags, block: 0 });
+    }
+
+    /// A step of asyncio's.
+    fn steps(&mut self, who: (u32, u64), tid: u32, mut at: At<'_>) {
+        self.in_timers.remove(&tid);
+        if let Some(&(running, _)) = self.running.get(&tid) {
+            if running == who && !self.due.contains(&who) {
+                // It takes two steps in a row: it did not wait.
+                self.living.entry(who).and_modify(|task| task.early = None);
+                return;
+            }
+            self.parks(running, tid, Some(TaskWait::AWAIT), at.again());
+        }
+        match self.due.remove(&who) {
+            true => drop(self.in_timers.insert(tid)),
+            false => self.runs(who, tid, at),
+        }
+    }
+
+    /// The thread waits for whatever is ready next.
+    fn rests(&mut self, tid: u32, wait: Option<TaskWait>, at: At<'_>) {
+        self.in_timers.remove(&tid);
+        if let Some(&(running, _)) = self.running.get(&tid) {
+            self.parks(running, tid, wait, at);
+        }
+    }
+
+    fn waited(&mut self, tid: u32, wait: Option<TaskWait>, mut at: At<'_>) {
+        let running = self.running.get(&tid).and_then(|(who, _)| self.living.get_mut(who));
+        let Some(task) = running else { return };
+        if let (Some(since_ns), Some(_)) = (task.waited_since_ns.take(), wait) {
+            let nr = task_wait::nr_of(wait);
+            at.tell(What::Waited { tid: task.number, since_ns, nr });
+        }
     }
 
     fn runs(&mut self, who: (u32, u64), tid: u32, mut at: At<'_>) {
@@ -142,38 +229,49 @@ impl Goroutines {
         let goroutine = self.found(who, &mut at);
         let number = goroutine.number;
         let parked = goroutine.parked.take();
+        goroutine.early = None;
+        let by_hand = parked.filter(|park| park.wait == Some(TaskWait::AWAIT));
+        goroutine.waited_since_ns = by_hand.map(|park| park.since_ns);
         if let Some(before) = goroutine.on.replace(tid) {
             self.running.remove(&before); // that it was left there was not told
         }
         self.running.insert(tid, (who, number));
         at.switch(tid, number, (TASK_RUNNING, None));
         if let Some(Park { wait, since_ns, ran_out }) = parked {
-            let ret = match wait.map(GoWait::sort) {
-                Some(GoWaitSort::Descriptor) => 1,
-                Some(GoWaitSort::Timer) => 0,
+            let ret = match wait.map(TaskWait::sort) {
+                Some(TaskWaitSort::Descriptor) => 1,
+                Some(TaskWaitSort::Timer) => 0,
                 _ if ran_out => -ETIMEDOUT,
                 _ => 0,
             };
-            let call = Call::new(go_wait::nr_of(wait), (since_ns, at.ts_ns), ret);
+            let call = Call::new(task_wait::nr_of(wait), (since_ns, at.ts_ns), ret);
             at.tell(What::Call { tid: number, call });
         }
     }
 
-    fn parks(&mut self, who: (u32, u64), tid: u32, wait: Option<GoWait>, mut at: At<'_>) {
+    fn parks(&mut self, who: (u32, u64), tid: u32, wait: Option<TaskWait>, mut at: At<'_>) {
         let since_ns = at.ts_ns;
-        let call = OpenCall { nr: go_wait::nr_of(wait), enter_ns: since_ns, object: None, fd: -1 };
+        let call = OpenCall { nr: task_wait::nr_of(wait), enter_ns: since_ns, object: None, fd: -1 };
         let known = self.living.contains_key(&who);
         let goroutine = self.found(who, &mut at);
         goroutine.parked = Some(Park { wait, since_ns, ran_out: false });
         let number = goroutine.number;
+        let early = goroutine.early.take();
+        if early.is_some_and(|(waker, _)| waker == number) {
+            goroutine.parked = None; // it lets others go first
+            return self.leaves(who, tid, TASK_RUNNING, None, at);
+        }
         // Others have their program's name.
-        if let Some(GoWaitSort::Runtime(Some(name))) = wait.map(GoWait::sort) {
+        if let Some(TaskWaitSort::Runtime(Some(name))) = wait.map(TaskWait::sort) {
             if !std::mem::replace(&mut goroutine.is_of_runtime, true) {
                 at.tell(What::Rename { tid: number, comm: name.into() });
             }
         }
         if known {
-            self.leaves(who, tid, TASK_INTERRUPTIBLE, Some(call), at);
+            self.leaves(who, tid, TASK_INTERRUPTIBLE, Some(call), at.again());
+        }
+        if let (Some((waker, wait)), Some(task)) = (early, self.living.get_mut(&who)) {
+            task.woken(waker, wait, at);
         }
     }
 
@@ -307,7 +405,8 @@ impl Goroutines {
             | What::Unit(_)
             | What::Gap { .. }
             | What::Method(_)
-            | What::Goroutine { .. } => {}
+            | What::RuntimeTask { .. }
+            | What::Waited { .. } => {}
         }
     }
 }
@@ -320,6 +419,10 @@ struct At<'e> {
 }
 
 impl At<'_> {
+    fn again(&mut self) -> At<'_> {
+        At { ts_ns: self.ts_ns, cpu: self.cpu, events: &mut *self.events }
+    }
+
     fn tell(&mut self, what: What) {
         self.events.push(Event { ts_ns: self.ts_ns, cpu: self.cpu, what });
     }
@@ -334,13 +437,13 @@ impl At<'_> {
 /// Numbers one more.
 fn next(made: &mut u32) -> impl FnOnce() -> u32 + '_ {
     || {
-        let number = FIRST_GOROUTINE + *made;
+        let number = FIRST_RUNTIME_TASK + *made;
         // There are 2^31 of them: more than a capture can hold records of.
-        *made = (*made + 1) & (FIRST_GOROUTINE - 1);
+        *made = (*made + 1) & (FIRST_RUNTIME_TASK - 1);
         number
     }
 }
 
 #[cfg(test)]
-#[path = "goroutines_tests.rs"]
+#[path = "runtime_tasks_tests.rs"]
 mod tests;

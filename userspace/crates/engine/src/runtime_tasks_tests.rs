@@ -1,16 +1,16 @@
 use super::*;
 
 const PROCESS: u32 = 7;
-const FIRST: u32 = FIRST_GOROUTINE;
+const FIRST: u32 = FIRST_RUNTIME_TASK;
 
 /// What is told of these, in one word each: the goroutine at `address` is changed by a thread of the process, one nanosecond after
 /// the other.
-fn told(changes: &[(u32, u64, GoChange)]) -> Vec<String> {
-    let mut goroutines = Goroutines::default();
+fn told(changes: &[(u32, u64, TaskChange)]) -> Vec<String> {
+    let mut tasks = RuntimeTasks::default();
     let mut events = Vec::new();
     for (ts_ns, &(tid, address, change)) in (10..).zip(changes) {
-        let what = What::Goroutine { tid, tgid: PROCESS, address, change };
-        goroutines.take(Event { ts_ns, cpu: 1, what }, &mut events);
+        let what = What::RuntimeTask { tid, tgid: PROCESS, address, change };
+        tasks.take(Event { ts_ns, cpu: 1, what }, &mut events);
     }
     events.iter().map(in_words).collect()
 }
@@ -43,14 +43,14 @@ fn in_words(event: &Event) -> String {
 }
 
 fn name(nr: u16) -> String {
-    go_wait::go_wait(nr).map_or("?".into(), |wait| wait.name().into())
+    task_wait::task_wait(nr).map_or("?".into(), |wait| wait.name().into())
 }
 
-fn parks(wait: &str) -> GoChange {
-    GoChange::Parks(GoWait::named(wait))
+fn parks(wait: &str) -> TaskChange {
+    TaskChange::Parks(TaskWait::named(wait))
 }
 
-use GoChange::{Born, Ends, Readied, Runs, Yields};
+use TaskChange::{Born, Ends, Readied, Runs, Yields};
 
 #[test]
 fn a_goroutine_lives_on_threads() {
@@ -171,18 +171,18 @@ fn goroutines_of_the_runtime_have_names() {
 /// What threads do, goroutines do that they run, and no others.
 #[test]
 fn what_a_thread_does_is_its_goroutines() {
-    let mut goroutines = Goroutines::default();
+    let mut tasks = RuntimeTasks::default();
     let mut events = Vec::new();
     let at = |ts_ns, what| Event { ts_ns, cpu: 0, what };
-    let runs = What::Goroutine { tid: 20, tgid: PROCESS, address: 0xa, change: Runs };
-    goroutines.take(at(10, runs), &mut events);
+    let runs = What::RuntimeTask { tid: 20, tgid: PROCESS, address: 0xa, change: Runs };
+    tasks.take(at(10, runs), &mut events);
     events.clear();
     for tid in [20, 21] {
         let call = Call::new(0, (11, 12), 0);
-        goroutines.take(at(12, What::Call { tid, call }), &mut events);
+        tasks.take(at(12, What::Call { tid, call }), &mut events);
     }
     let what = What::Waking { waker: 20, wakee: 21, flags: 0, block: 0 };
-    goroutines.take(at(13, what), &mut events);
+    tasks.take(at(13, what), &mut events);
     let tids = [&events[0].what, &events[1].what].map(|what| match what {
         What::Call { tid, .. } => *tid,
         other => panic!("{other:?}"),
@@ -192,7 +192,7 @@ fn what_a_thread_does_is_its_goroutines() {
     // It ends with its process.
     events.clear();
     let exit = What::Exit { tid: PROCESS, tgid: PROCESS, code: 0, traced: true };
-    goroutines.take(at(14, exit), &mut events);
+    tasks.take(at(14, exit), &mut events);
     let words: Vec<_> = events.iter().map(in_words).collect();
     assert_eq!(words, ["14 g0->20 1", "14 g0 ends", "14 7 ends"]);
 }

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Tasks that a runtime runs on threads as it likes (--tasks), so that threads tell little of who waits for what. Each runtime
+ * has a source of its own: goroutines.bpf.c, asyncio.bpf.c, tokio.bpf.c. User space finds their functions in the programs'
+ * files (userspace/src/probe/runtimes).
+ */
+#pragma once
+#include "missed_switches.h"
+
+/* What a task waits for, by its place in the list of userspace/crates/record/src/task_waits.rs. */
+enum task_wait {
+    TASK_WAIT_AWAIT = 32,   /* anything: what ends it tells */
+    TASK_WAIT_TIMER = 33,   /* time to pass */
+    TASK_WAIT_READY = 34,   /* a descriptor to be ready */
+    TASK_WAIT_WAITERS = 35, /* its turn among those that wait for a lock, a semaphore, an event or a condition */
+};
+
+/* Tells what the thread `task` does with a runtime's task. */
+static __always_inline void tell_runtime_task(struct task_struct *task, struct task_state *state,
+                                              u8 change, u16 wait, u64 address)
+{
+    u64 now_ns = bpf_ktime_get_ns();
+    on_its_cpu(task, state, now_ns);
+    emit (rec_runtime_task, r, now_ns) {
+        r->hdr = (struct rec_hdr){
+            .ts_ns = now_ns,
+            .tid = task->pid,
+            .kind = REC_RUNTIME_TASK,
+            .flags = change,
+            .aux = wait,
+        };
+        r->address = address;
+        r->tgid = task->tgid;
+        r->pad = 0;
+    }
+}
+
+/* A thread that runs a step of asyncio's waits for what is ready next: the step is over. */
+static __always_inline void end_step(struct task_struct *task, struct task_state *state)
+{
+    state->has_loop = 1;
+    if (!state->step_stack)
+        return;
+    state->step_stack = 0;
+    tell_runtime_task(task, state, RUNTIME_TASK_PARKS, TASK_WAIT_AWAIT, 0);
+}

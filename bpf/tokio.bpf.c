@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Tasks of tokio's (--tasks), a runtime of Rust's. Changes of a task's state are functions of their own
+ * (tokio/src/runtime/task/state.rs), and so are those that wake it (waker.rs); the state is the first that a task has, so its
+ * address is the task's. What wakes it outside of any task is the driver, which looks through descriptors that are
+ * ready (runtime/io/scheduled_io.rs) and timers that are due (runtime/time/mod.rs). Locks and semaphores are one thing
+ * (sync/batch_semaphore.rs).
+ */
+#include "runtime_tasks.h"
+
+/* State::transition_to_running(&self) */
+SEC("uprobe")
+int HOOK(on_tokio_running)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct task_state *state = traced_running(task);
+    count_breakpoint();
+    if (!state)
+        return 0;
+    state->at_semaphore = 0;
+    state->releases = 0;
+    state->driver = 0;
+    tell_runtime_task(task, state, RUNTIME_TASK_RUNS, 0, C_ARG_1((struct pt_regs *)ctx));
+    return 0;
+}
+
+/* State::transition_to_idle(&self) */
+SEC("uprobe")
+int HOOK(on_tokio_idle)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct task_state *state = traced_running(task);
+    count_breakpoint();
+    if (!state)
+        return 0;
+    u16 wait = state->at_semaphore ? TASK_WAIT_WAITERS : TASK_WAIT_AWAIT;
+    state->releases = 0;
+    tell_runtime_task(task, state, RUNTIME_TASK_PARKS, wait, C_ARG_1((struct pt_regs *)ctx));
+    return 0;
+}
+
+/* State::transition_to_complete(&self) */
+SEC("uprobe")
+int HOOK(on_tokio_complete)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct task_state *state = traced_running(task);
+    count_breakpoint();
+    if (state)
+        tell_runtime_task(task, state, RUNTIME_TASK_ENDS, 0, C_ARG_1((struct pt_regs *)ctx));
+    return 0;
+}
+
+/* wake_by_val(ptr: *const ()), wake_by_ref(ptr: *const ()) */
+SEC("uprobe")
+int HOOK(on_tokio_wake)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct task_state *state = traced_running(task);
+    count_breakpoint();
+    if (!state)
+        return 0;
+    u16 wait = state->driver ? state->driver : TASK_WAIT_AWAIT;
+    if (state->releases)
+        wait = TASK_WAIT_WAITERS;
+    tell_runtime_task(task, state, RUNTIME_TASK_READIED, wait, C_ARG_1((struct pt_regs *)ctx));
+    return 0;
+}
+
+/* Handle::process_at_time(&self, start: u32, now: u64): timers that are due. */
+SEC("uprobe")
+int HOOK(on_tokio_timers)
+{
+    struct task_state *state = traced_current();
+    count_breakpoint();
+    if (state)
+        state->driver = TASK_WAIT_TIMER;
+    return 0;
+}
+
+/* ScheduledIo::wake(&self, ready: Ready): a descriptor that is ready. */
+SEC("uprobe")
+int HOOK(on_tokio_ready)
+{
+    struct task_state *state = traced_current();
+    count_breakpoint();
+    if (state)
+        state->driver = TASK_WAIT_READY;
+    return 0;
+}
+
+/* <Acquire as Future>::poll(self, cx) */
+SEC("uprobe")
+int HOOK(on_tokio_acquire)
+{
+    struct task_state *state = traced_current();
+    count_breakpoint();
+    if (state)
+        state->at_semaphore = 1;
+    return 0;
+}
+
+/* Semaphore::add_permits_locked(&self, rem: usize, waiters: MutexGuard<'_, Waitlist>) */
+SEC("uprobe")
+int HOOK(on_tokio_release)
+{
+    struct task_state *state = traced_current();
+    count_breakpoint();
+    if (state)
+        state->releases = 1;
+    return 0;
+}

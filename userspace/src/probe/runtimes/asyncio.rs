@@ -1,0 +1,57 @@
+//! asyncio, in CPython or its library: where the functions are by which its event loop takes steps (`bpf/asyncio.bpf.c`). They are
+//! methods, whose names and places are in tables that a stripped file has, too.
+
+use anyhow::{Context, Result};
+
+use super::entry::Arguments;
+use super::image::{Image, Memory};
+use super::{Found, Runtime};
+
+pub const ASYNCIO: Runtime = Runtime {
+    name: "asyncio",
+    needs: "Python",
+    programs: &["on_asyncio_append", "on_asyncio_step", "on_asyncio_remove"],
+    find,
+};
+
+/// Type objects (Include/cpython/object.h, 3.8 to 3.13, without --disable-gil): where a type has its methods.
+const TYPE_METHODS: u64 = 232;
+/// A method (Include/methodobject.h): the address of its name, then of its function.
+const METHOD_BYTES: u64 = 32;
+const METHOD_FUNCTION: u64 = 8;
+const MOST_METHODS: u64 = 64;
+
+/// CPython in a file.
+fn find(image: &Image<'_>) -> Result<Option<Found>> {
+    let Some(context) = image.exported("PyContext_Type") else { return Ok(None) };
+    image.check_processor()?;
+    let memory = image.memory();
+    let methods = memory.word(context + TYPE_METHODS).context("its type of contexts has no methods")?;
+    let run = function(&memory, methods, "run").context("its contexts have no method run")?;
+    // Of types the interpreter does not export, that one has these two first.
+    let is_method = |at: u64, name| memory.word(at).is_some_and(|text| memory.is_text(text, name));
+    let first_two = |(at, text): &(u64, u64)| {
+        memory.is_text(*text, "append") && is_method(at + METHOD_BYTES, "appendleft")
+    };
+    let deque = { memory.words() }.find(first_two).context("its type deque is not found")?.0;
+    let append = function(&memory, deque, "append").context("its deque has no method append")?;
+    let remove = function(&memory, deque, "remove").context("its deque has no method remove")?;
+    // What begins steps comes last: of one that began before, it is not known what for.
+    let hooks = [
+        ("on_asyncio_append", "deque.append", append),
+        ("on_asyncio_remove", "deque.remove", remove),
+        ("on_asyncio_step", "Context.run", run),
+    ];
+    let hooks = hooks.map(|(program, name, address)| {
+        Ok((program, format!("{name}()"), image.place(address, Arguments::C)?))
+    });
+    Ok(Some(Found { hooks: hooks.into_iter().collect::<Result<_>>()?, waits: Vec::new() }))
+}
+
+/// The function of a method in that table.
+fn function(memory: &Memory<'_>, table: u64, name: &str) -> Option<u64> {
+    let entries = (0..MOST_METHODS).map(|number| table.checked_add(number * METHOD_BYTES));
+    let mut entries = entries.map_while(|at| Some((at?, memory.word(at?).filter(|text| *text != 0)?)));
+    let (at, _) = entries.find(|(_, text)| memory.is_text(*text, name))?;
+    memory.word(at + METHOD_FUNCTION).filter(|function| *function != 0)
+}

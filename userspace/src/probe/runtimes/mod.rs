@@ -1,0 +1,251 @@
+//! Tasks of runtimes (`--tasks`): hooks functions of the runtimes in the programs that are traced, by uprobes
+//! (`bpf/runtime_tasks.h`). A runtime is a file here, a source of the kernel side, and a line in [`RUNTIMES`].
+
+mod asyncio;
+mod entry;
+mod go;
+mod image;
+mod own;
+mod tokio;
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+
+use anyhow::{anyhow, bail, Context, Result};
+use libbpf_rs::{Link, MapCore, MapFlags, UprobeOpts};
+use object::read::ReadCache;
+
+use super::Probe;
+use crate::capture::manifest::Hook;
+use crate::records::{self, RecHdr, TaskWait, REC_EXEC, TASK_TRACED};
+use image::{Image, Place};
+pub use own::our_own;
+
+/// What is known of a runtime.
+pub struct Runtime {
+    name: &'static str,
+    /// What a program has to be, for people.
+    needs: &'static str,
+    /// Programs of the BPF object.
+    programs: &'static [&'static str],
+    /// What to hook in a file; nothing: the runtime is not in it.
+    find: fn(&Image<'_>) -> Result<Option<Found>>,
+}
+
+/// A runtime in a file.
+struct Found {
+    /// Programs of the BPF object, what they hook, and where, in the order in which they are to be attached.
+    hooks: Vec<(&'static str, String, Place)>,
+    /// What the runtime's numbers of waits mean.
+    waits: Vec<(u8, TaskWait)>,
+}
+
+const RUNTIMES: [Runtime; 3] = [go::GO, tokio::TOKIO, asyncio::ASYNCIO];
+
+/// The program that does least.
+const LEAST: &str = "on_tokio_timers";
+/// What these tell.
+const PURPOSE: &str = "tasks of runtimes (--tasks)";
+// bpf/goroutines.h
+const MOST_PROGRAMS: usize = 64;
+const MOST_WAITS: usize = 256;
+/// Larger files are not looked at.
+const MOST_BYTES: u64 = 1 << 29;
+/// Libraries of programs that have just begun are looked for so many times, as they are loaded only then.
+const MOST_LOOKS: u32 = 200;
+
+/// Whether a program of the BPF object hooks a runtime.
+pub fn is_of_runtimes(program: &str) -> bool {
+    RUNTIMES.iter().any(|runtime| runtime.programs.contains(&program))
+}
+
+/// Programs and libraries in which tasks are followed.
+#[derive(Debug)]
+pub struct Followed {
+    /// Records have processes' numbers as we know them.
+    knows_numbers: bool,
+    /// Files that have been looked at, by device, inode, and when that changed last: its number may become another file's.
+    seen: HashSet<(u64, u64, (i64, i64))>,
+    /// Those of them that are hooked: they stay, however they change.
+    hooked_files: HashSet<(u64, u64)>,
+    /// Processes that have begun a program, and are still to be looked at: so many times.
+    begun: Vec<(u32, u32)>,
+}
+
+impl Followed {
+    /// None yet. `knows_numbers`: records have the numbers of processes that we see, which is not so inside a PID namespace.
+    pub fn new(knows_numbers: bool) -> Followed {
+        let (seen, hooked_files, begun) = (HashSet::new(), HashSet::new(), Vec::new());
+        Followed { knows_numbers, seen, hooked_files, begun }
+    }
+
+    /// Why nothing was told of tasks, if nothing was and no hook says why.
+    pub fn nothing(&self, hooks: &[Hook]) -> Option<String> {
+        let tried = hooks.iter().any(|hook| hook.purpose == PURPOSE);
+        let needs = RUNTIMES.map(|runtime| runtime.needs).join(", ");
+        match (tried, self.knows_numbers) {
+            (true, _) => None,
+            (false, true) => Some(format!("--tasks told nothing: none of the programs was {needs}")),
+            (false, false) => Some(format!(
+                "--tasks told nothing: inside a PID namespace programs that begin are not known, and none of those before was {needs}"
+            )),
+        }
+    }
+
+    /// Takes note of a record that tells of a program that begins.
+    pub fn see(&mut self, record: &[u8]) {
+        let Some((hdr, _)) = records::read::<RecHdr>(record) else { return };
+        if self.knows_numbers && hdr.kind == REC_EXEC && hdr.flags & TASK_TRACED != 0 {
+            self.begun.push((hdr.tid, MOST_LOOKS));
+        }
+    }
+
+    /// Hooks the programs of those processes that have begun one since.
+    pub fn follow_begun(&mut self, probe: &mut Probe) {
+        for (pid, looks) in std::mem::take(&mut self.begun) {
+            if self.follow(probe, pid) && looks > 1 {
+                self.begun.push((pid, looks - 1));
+            }
+        }
+    }
+
+    /// Hooks the runtimes in the program of a process and in its libraries, if there are any and they are not hooked yet. What
+    /// comes of it is among the probe's hooks. Whether a library is still to be loaded.
+    pub fn follow(&mut self, probe: &mut Probe, pid: u32) -> bool {
+        // The file itself, whatever its name leads to now; it may have ended.
+        let Ok(program) = File::open(format!("/proc/{pid}/exe")) else { return false };
+        let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let comm = comm.trim_end();
+        if self.hook_file(probe, &program, comm) {
+            return false;
+        }
+        let Some(library) = library(pid) else { return comm.contains("python") };
+        self.hook_file(probe, &library, comm);
+        false
+    }
+
+    /// Hooks the runtimes in a file; whether there are any.
+    fn hook_file(&mut self, probe: &mut Probe, file: &File, comm: &str) -> bool {
+        let Ok(of) = file.metadata() else { return false };
+        if self.hooked_files.contains(&(of.dev(), of.ino())) {
+            return true;
+        }
+        if !self.seen.insert((of.dev(), of.ino(), (of.ctime(), of.ctime_nsec()))) {
+            return false;
+        }
+        let read = || {
+            if of.len() > MOST_BYTES {
+                bail!("it is larger than what is looked at");
+            }
+            Ok(ReadCache::new(file.try_clone()?))
+        };
+        let cached = match read() {
+            Ok(cached) => cached,
+            Err(error) => {
+                note(probe, format!("runtimes of {comm}"), Err(error));
+                return false;
+            }
+        };
+        let image = match Image::of(&cached) {
+            Ok(Some(image)) => image,
+            Ok(None) => return false,
+            Err(error) => {
+                note(probe, format!("runtimes of {comm}"), Err(error));
+                return false;
+            }
+        };
+        let mut is_hooked = false;
+        for runtime in &RUNTIMES {
+            match (runtime.find)(&image) {
+                Ok(None) => {}
+                Ok(Some(found)) => {
+                    is_hooked |= self.hook(probe, file, &found, comm);
+                }
+                Err(error) => note(probe, format!("{} of {comm}", runtime.name), Err(error)),
+            }
+        }
+        is_hooked
+    }
+
+    /// Hooks a runtime in a file: all of it or nothing. Whether that worked.
+    fn hook(&mut self, probe: &mut Probe, file: &File, found: &Found, comm: &str) -> bool {
+        let attached = self.attach_all(probe, file, found);
+        let is_cheap = found.hooks.iter().all(|(.., place)| place.is_cheap);
+        let how = if is_cheap { "uprobe" } else { "uprobe, stepping" };
+        for (_, function, _) in &found.hooks {
+            let attached = attached.as_ref().map(|()| how).map_err(|error| anyhow!("{error:#}"));
+            note(probe, format!("{function} of {comm}"), attached);
+        }
+        attached.is_ok()
+    }
+
+    fn attach_all(&mut self, probe: &mut Probe, file: &File, found: &Found) -> Result<()> {
+        let number = self.hooked_files.len();
+        if number == MOST_PROGRAMS {
+            bail!("tasks of {MOST_PROGRAMS} programs are followed already");
+        }
+        let waits = probe.map("go_waits")?;
+        for (theirs, wait) in &found.waits {
+            let key = (number * MOST_WAITS + usize::from(*theirs)) as u32;
+            let value = [wait.number()];
+            waits.update(&key.to_ne_bytes(), &value, MapFlags::ANY).context("go_waits")?;
+        }
+        // The file that was read: its process may run another one by now, of somebody else's.
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let hook = |(program, function, place): &(&str, String, Place)| {
+            let link = attach(probe, program, &path, place.offset, number as u64);
+            link.with_context(|| format!("cannot hook {function}"))
+        };
+        let links = found.hooks.iter().map(hook).collect::<Result<Vec<_>>>()?;
+        probe.links.extend(links);
+        let of = file.metadata().context("the program's file")?;
+        self.hooked_files.insert((of.dev(), of.ino()));
+        Ok(())
+    }
+}
+
+/// Notes what came of a hook.
+fn note(probe: &mut Probe, name: String, attached: Result<&str>) {
+    probe.hooks.push(Hook {
+        name,
+        attached_as: attached.as_ref().ok().map(|how| (*how).to_owned()),
+        why_not: attached.as_ref().err().map(|error| format!("{error:#}")),
+        purpose: PURPOSE.to_owned(),
+    });
+}
+
+/// The library of CPython that a process has loaded: the file itself, whatever its name leads to now.
+fn library(pid: u32) -> Option<File> {
+    let maps = procfs::process::Process::new(i32::try_from(pid).ok()?).ok()?.maps().ok()?;
+    let is_python = |map: &procfs::process::MemoryMap| match &map.pathname {
+        procfs::process::MMapPath::Path(path) => {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            name.starts_with("libpython3.") && name.contains(".so")
+        }
+        _ => false,
+    };
+    let (from, to) = maps.into_iter().find(is_python)?.address;
+    File::open(format!("/proc/{pid}/map_files/{from:x}-{to:x}")).ok()
+}
+
+/// Hooks our own function ([`our_own`]) by the program that does least.
+///
+/// # Errors
+/// There are no uprobes here.
+pub fn hook_our_own(probe: &Probe) -> Result<Link> {
+    attach(probe, LEAST, "/proc/self/exe", own::place()?, 0)
+        .context("cannot hook functions of programs")
+}
+
+/// Puts a program on an instruction of a file, `offset` bytes from its begin.
+fn attach(probe: &Probe, name: &str, file: &str, offset: u64, cookie: u64) -> Result<Link> {
+    let mut programs = probe.object.progs_mut();
+    let hook = programs.find(|of| of.name() == name);
+    let hook = hook.with_context(|| format!("the BPF object has no program {name}"))?;
+    let options = UprobeOpts { cookie, ..UprobeOpts::default() };
+    // Whoever runs it: whether a thread is traced the program asks itself.
+    let link = hook.attach_uprobe_with_opts(-1, file, offset as usize, options);
+    link.map_err(|error| anyhow!("{error:#}"))
+}
