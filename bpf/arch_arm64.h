@@ -34,6 +34,7 @@ struct pt_regs {
 /* Of registers with which a function of a C program begins (AAPCS64). */
 #define C_ARG_1(at) ((at)->regs[0])
 #define C_ARG_2(at) ((at)->regs[1])
+#define C_RESULT(at) ((at)->regs[0])
 #define STACK(at) ((at)->sp)
 
 #define PAGE_SHIFT 12 /* kernels with pages of 16 or 64 KiB exist, too: there it would be wrong */

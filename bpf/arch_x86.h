@@ -40,6 +40,7 @@ struct pt_regs {
 /* Of registers with which a function of a C program begins (System V ABI). */
 #define C_ARG_1(at) ((at)->di)
 #define C_ARG_2(at) ((at)->si)
+#define C_RESULT(at) ((at)->ax)
 #define STACK(at) ((at)->sp)
 
 #define PAGE_SHIFT 12

@@ -76,6 +76,19 @@ int HOOK(on_asyncio_step)
     return 0;
 }
 
+/* PyContext_CopyCurrent() returns: a task or a callback is made, and this is to be its context. */
+SEC("uretprobe")
+int HOOK(on_asyncio_copied)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct task_state *state = traced_running(task);
+    count_breakpoint();
+    u64 context = C_RESULT((struct pt_regs *)ctx);
+    if (state && context)
+        tell_runtime_task(task, state, RUNTIME_TASK_MADE, 0, context);
+    return 0;
+}
+
 /*
  * deque.remove(self, item): so asyncio.Lock, Semaphore, Event and Condition (Lib/asyncio/locks.py) take the future out of
  * their queue for which a task has waited, as it goes on.

@@ -595,6 +595,7 @@ enum runtime_task_change {
     RUNTIME_TASK_QUEUED = 8,  /* readied, or born if nothing is known of it */
     RUNTIME_TASK_DUE = 9,     /* it is no task: a timer is due, whose callback will step so */
     RUNTIME_TASK_WAITED = 10, /* it runs again; hdr.aux: what it has waited for */
+    RUNTIME_TASK_MADE = 11,   /* that thread has made it, asleep */
 };
 
 /* hdr.flags: enum runtime_task_change; hdr.aux: a number of userspace/crates/record, 0: not known */

@@ -191,6 +191,7 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
                 RUNTIME_TASK_STEPS => TaskChange::Steps,
                 RUNTIME_TASK_QUEUED => TaskChange::Queued,
                 RUNTIME_TASK_DUE => TaskChange::Due,
+                RUNTIME_TASK_MADE => TaskChange::Made,
                 RUNTIME_TASK_WAITED => TaskChange::Waited(TaskWait::numbered(hdr.aux)),
                 _ => return Ok(None),
             };

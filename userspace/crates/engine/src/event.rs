@@ -353,6 +353,8 @@ pub enum TaskChange {
     Readied(Option<TaskWait>),
     /// The thread has made it, runnable.
     Born,
+    /// The thread has made it, asleep: it may be told of later, or never.
+    Made,
     /// It runs on that thread, and the one that the thread ran before waits.
     Steps,
     /// Readied by that thread, or born if nothing is known of it.

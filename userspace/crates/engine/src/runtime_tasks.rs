@@ -63,10 +63,17 @@ impl Task {
             TaskWaitSort::Descriptor => WAKING_SOFTIRQ,
             _ => 0,
         };
+        if flags == 0 && self.parked.is_some_and(|park| park.wait.is_none()) {
+            self.parked = None; // it begins
+        }
         if let Some(park) = &mut self.parked {
             // Whoever lets go of a semaphore may wake others by other means, too.
             let is_other = wait.sort() == TaskWaitSort::Waiters && park.wait != Some(wait);
-            park.wait = Some(if is_other { TaskWait::AWAIT } else { wait });
+            let wait = if is_other { TaskWait::AWAIT } else { wait };
+            if park.wait.replace(wait) != Some(wait) {
+                let (tid, since_ns, nr) = (self.number, park.since_ns, task_wait::nr_of(park.wait));
+                at.tell(What::Waited { tid, since_ns, nr });
+            }
         }
         at.tell(What::Waking { waker, wakee: self.number, flags, block: 0 });
     }
@@ -92,6 +99,8 @@ pub struct RuntimeTasks {
     running: FxHashMap<u32, ((u32, u64), u32)>,
     /// How many live in a process: most have none.
     by_process: FxHashMap<u32, usize>,
+    /// Those of which nothing but that they were made is known: by whom, and when.
+    made_by: FxHashMap<(u32, u64), (u32, u64)>,
     /// Timers that are due, by what tells their callbacks apart; threads that run such a one.
     due: FxHashSet<(u32, u64)>,
     in_timers: FxHashSet<u32>,
@@ -102,7 +111,7 @@ impl RuntimeTasks {
     /// Adds to `events` what the rest of the engine is to be told in place of `event`.
     pub fn take(&mut self, mut event: Event, events: &mut Vec<Event>) {
         let What::RuntimeTask { tid, tgid, address, change } = event.what else {
-            if !self.living.is_empty() {
+            if !self.living.is_empty() || !self.made_by.is_empty() {
                 self.gone(&event, events);
             }
             if !self.running.is_empty() {
@@ -116,11 +125,15 @@ impl RuntimeTasks {
             TaskChange::Born => self.born(who, tid, at),
             TaskChange::Readied(wait) => self.readied(who, tid, wait, at),
             TaskChange::Steps => self.steps(who, tid, at),
-            TaskChange::Queued if self.living.contains_key(&who) => {
+            TaskChange::Queued if self.is_known(who) => {
                 self.readied(who, tid, Some(TaskWait::AWAIT), at)
             }
             TaskChange::Queued => self.born(who, tid, at),
-            TaskChange::Due => drop(self.due.insert(who)),
+            TaskChange::Due => {
+                self.made_by.remove(&who);
+                self.due.insert(who);
+            }
+            TaskChange::Made => self.made(who, tid, at),
             TaskChange::Waited(wait) => self.waited(tid, wait, at),
             TaskChange::Runs => self.runs(who, tid, at),
             TaskChange::Parks(wait) if address == 0 => self.rests(tid, wait, at),
@@ -128,6 +141,10 @@ impl RuntimeTasks {
             TaskChange::Yields => self.leaves(who, tid, TASK_RUNNING, None, at),
             TaskChange::Ends => self.ends(who, tid, at),
         }
+    }
+
+    fn is_known(&self, who: (u32, u64)) -> bool {
+        self.living.contains_key(&who) || self.made_by.contains_key(&who)
     }
 
     /// Who does what that thread does.
@@ -152,8 +169,27 @@ impl RuntimeTasks {
         *self.by_process.entry(who.0).or_default() += 1;
     }
 
-    /// One that is older than the capture; asleep, as far as is known.
+    /// The former of that address is over.
+    fn made(&mut self, who: (u32, u64), by: u32, mut at: At<'_>) {
+        if let Some(on) = self.living.get(&who).and_then(|former| former.on) {
+            self.left(who, on, EXIT_DEAD, None, &mut at);
+        }
+        self.end(who, &mut at);
+        self.made_by.insert(who, (self.doer(by), at.ts_ns));
+    }
+
+    /// One that is older than the capture; asleep, as far as is known. Or that has been made since.
     fn found(&mut self, who: (u32, u64), at: &mut At<'_>) -> &mut Task {
+        if let Some((parent, made_ns)) = self.made_by.remove(&who) {
+            let number = next(&mut self.made)();
+            let (flags, comm, tgid) = (TASK_THREAD | TASK_TRACED, Box::default(), who.0);
+            let (child, child_tgid, enter_ns) = (number, tgid, made_ns);
+            let what = What::Fork { parent, child, child_tgid, flags, enter_ns, comm };
+            at.events.push(Event { ts_ns: made_ns, cpu: at.cpu, what });
+            *self.by_process.entry(tgid).or_default() += 1;
+            let park = Park { wait: None, since_ns: made_ns, ran_out: false };
+            self.living.insert(who, Task { parked: Some(park), ..Task::new(number) });
+        }
         let (next, by_process) = (next(&mut self.made), &mut self.by_process);
         self.living.entry(who).or_insert_with(|| {
             let (tid, tgid) = (next(), who.0);
@@ -341,6 +377,7 @@ impl RuntimeTasks {
             What::Exec(exec) => exec.tid,
             _ => return,
         };
+        self.made_by.retain(|(tgid, _), _| *tgid != process);
         if !self.by_process.contains_key(&process) {
             return;
         }

@@ -416,6 +416,14 @@ impl<'w> Walk<'w> {
                 }
             }
         }
+        if let Some(maker) = t.made_by.filter(|_| at_ns <= t.born_ns && t.was_made_asleep()) {
+            // It is for what it was made for.
+            self.output.rule = Rule::WakeUp;
+            return Ok(match self.search.members.contains(&maker) {
+                true => Step::Joined(maker, t.born_ns),
+                false => Step::Go(maker, t.born_ns),
+            });
+        }
         if at_ns <= t.known_from_ns {
             self.give_up(thread, at_ns, "before anything is known of this thread");
             return Ok(Step::Go(thread, start_ns));

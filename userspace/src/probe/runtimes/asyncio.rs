@@ -10,7 +10,12 @@ use super::{Found, Runtime};
 pub const ASYNCIO: Runtime = Runtime {
     name: "asyncio",
     needs: "Python",
-    programs: &["on_asyncio_append", "on_asyncio_step", "on_asyncio_remove"],
+    programs: &[
+        "on_asyncio_append",
+        "on_asyncio_copied",
+        "on_asyncio_remove",
+        "on_asyncio_step",
+    ],
     find,
 };
 
@@ -35,10 +40,12 @@ fn find(image: &Image<'_>) -> Result<Option<Found>> {
     };
     let deque = { memory.words() }.find(first_two).context("its type deque is not found")?.0;
     let append = function(&memory, deque, "append").context("its deque has no method append")?;
+    let copy = image.exported("PyContext_CopyCurrent").context("it does not copy contexts")?;
     let remove = function(&memory, deque, "remove").context("its deque has no method remove")?;
     // What begins steps comes last: of one that began before, it is not known what for.
     let hooks = [
         ("on_asyncio_append", "deque.append", append),
+        ("on_asyncio_copied", "PyContext_CopyCurrent", copy),
         ("on_asyncio_remove", "deque.remove", remove),
         ("on_asyncio_step", "Context.run", run),
     ];

@@ -44,6 +44,8 @@ struct Found {
 
 const RUNTIMES: [Runtime; 3] = [go::GO, tokio::TOKIO, asyncio::ASYNCIO];
 
+/// Programs that are run when their function returns.
+const RETURNS: [&str; 1] = ["on_asyncio_copied"];
 /// The program that does least.
 const LEAST: &str = "on_tokio_timers";
 /// What these tell.
@@ -244,7 +246,8 @@ fn attach(probe: &Probe, name: &str, file: &str, offset: u64, cookie: u64) -> Re
     let mut programs = probe.object.progs_mut();
     let hook = programs.find(|of| of.name() == name);
     let hook = hook.with_context(|| format!("the BPF object has no program {name}"))?;
-    let options = UprobeOpts { cookie, ..UprobeOpts::default() };
+    let retprobe = RETURNS.contains(&name);
+    let options = UprobeOpts { cookie, retprobe, ..UprobeOpts::default() };
     // Whoever runs it: whether a thread is traced the program asks itself.
     let link = hook.attach_uprobe_with_opts(-1, file, offset as usize, options);
     link.map_err(|error| anyhow!("{error:#}"))

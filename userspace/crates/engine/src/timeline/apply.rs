@@ -1,9 +1,9 @@
 //! Applies events to the time lines: [`World::apply`].
 
 use crate::classify::syscall::{waits, Waits};
-use crate::event::{Event, Exec, Named, What};
-use crate::task_wait::is_task_wait;
+use crate::event::{Event, Exec, Named, OpenCall, What};
 use crate::timeline::*;
+use rpcprobe_model::FIRST_RUNTIME_TASK;
 use rpcprobe_record::{
     FAULT_KERNEL, FAULT_MAJOR, JOURNAL_CHECKPOINT, TASK_KTHREAD, TASK_THREAD, TASK_TRACED,
 };
@@ -296,6 +296,9 @@ impl World {
         let parent = self.thread_of_tid(*parent);
         let own_process = flags & TASK_THREAD == 0;
         let id = self.add_thread(*child, *child_tgid, comm, ts_ns, own_process);
+        if *child >= FIRST_RUNTIME_TASK {
+            self.threads[id as usize].made_by = Some(parent);
+        }
         let parent_process = self.thread(parent).process;
         let thread = &mut self.threads[id as usize];
         thread.traced = flags & TASK_TRACED != 0;
@@ -369,9 +372,6 @@ impl World {
         thread.open_call = None;
         thread.early_wake = None;
         self.call_began(id, call.enter_ns);
-        if is_task_wait(call.nr) {
-            self.retell_wait(id, call.enter_ns, call.nr);
-        }
         let mut call = call.clone();
         let thread = &mut self.threads[id as usize];
         if !thread.moved.is_empty() {
@@ -406,8 +406,13 @@ impl World {
     /// What a runtime's task waits for may be known only when it has waited.
     fn retell_wait(&mut self, id: ThreadId, since_ns: u64, nr: u16) {
         let thread = &mut self.threads[id as usize];
-        let calls = thread.off.back_mut().and_then(|off| off.call.as_mut());
-        if let Some(call) = calls.filter(|call| call.enter_ns == since_ns) {
+        let off = thread.off.back_mut();
+        if let Some(off) = off.filter(|off| off.why == Why::Born && off.start_ns == since_ns) {
+            off.call = Some(OpenCall { nr, enter_ns: since_ns, object: None, fd: -1 });
+        }
+        let off = thread.off.back_mut();
+        let call = off.and_then(|off| off.call.as_mut());
+        if let Some(call) = call.filter(|call| call.enter_ns == since_ns) {
             call.nr = nr;
         }
         if let Some(call) = thread.calls.back_mut().filter(|call| call.enter_ns == since_ns) {

@@ -151,6 +151,8 @@ pub struct Thread {
     pub on_cpu: Option<u32>,
     /// Calls that moved messages.
     pub marks: Marks,
+    /// Of a task of a runtime's: who made it, at its birth.
+    pub made_by: Option<ThreadId>,
     /// Number of its rests (sleeps until something was ready).
     pub rests: u64,
     /// How often it has asked what is ready.
@@ -240,6 +242,12 @@ impl Thread {
     /// The span off the CPU that covers the instant just before `at_ns`, or the latest before it.
     pub fn off_before(&self, at_ns: u64) -> Option<&Off> {
         last_before(&self.off, |off| off.start_ns < at_ns)
+    }
+
+    /// Whether whoever made it did not wake it then.
+    pub fn was_made_asleep(&self) -> bool {
+        let born = self.off.front().filter(|off| off.why == Why::Born);
+        born.and_then(|off| off.wake).is_some_and(|wake| wake.at_ns > self.born_ns)
     }
 
     /// The latest call that began before `at_ns`.
