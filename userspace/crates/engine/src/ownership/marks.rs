@@ -234,7 +234,7 @@ impl World {
         let handed = || self.handed(id, own.map_or(0, |(_, mark)| mark.exit_ns), at_ns);
         let Some((index, mark)) = own else { return handed() };
         match mark.kind {
-            MarkKind::Answers => None,
+            MarkKind::Answers => handed(),
             MarkKind::Takes => Some((mark.of?, takes_alone(&self.thread(id).marks.list, index))),
             // A worker that is done with its part, and has been handed what another thread has just taken in.
             MarkKind::Asks | MarkKind::Hears => {
