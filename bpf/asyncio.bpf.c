@@ -48,6 +48,7 @@ int HOOK(on_asyncio_append)
         return 0;
     u8 change = RUNTIME_TASK_QUEUED;
     u16 wait = 0;
+    state->queues_steps = 1;
     /* Between two steps it is the loop itself that appends, what its wait by epoll has told. */
     if (state->has_loop && !state->step_stack) {
         change = kind == TIMER_HANDLE ? RUNTIME_TASK_DUE : RUNTIME_TASK_READIED;
@@ -57,6 +58,12 @@ int HOOK(on_asyncio_append)
     return 0;
 }
 
+/* Other threads have contexts, too, but take no steps of asyncio's; loops that others have written (uvloop) take other ones. */
+static __always_inline bool runs_loop(struct task_state *state)
+{
+    return state->has_loop && state->queues_steps;
+}
+
 /* Context.run(self, callable, ...) */
 SEC("uprobe")
 int HOOK(on_asyncio_step)
@@ -64,8 +71,7 @@ int HOOK(on_asyncio_step)
     struct task_struct *task = bpf_get_current_task_btf();
     struct task_state *state = traced_running(task);
     count_breakpoint();
-    /* Other threads run in contexts, too, but not steps of a loop. */
-    if (!state || !state->has_loop)
+    if (!state || !runs_loop(state))
         return 0;
     u64 stack = STACK((struct pt_regs *)ctx);
     if (stack < state->step_stack)
@@ -84,7 +90,7 @@ int HOOK(on_asyncio_copied)
     struct task_state *state = traced_running(task);
     count_breakpoint();
     u64 context = C_RESULT((struct pt_regs *)ctx);
-    if (state && context)
+    if (state && context && runs_loop(state))
         tell_runtime_task(task, state, RUNTIME_TASK_MADE, 0, context);
     return 0;
 }

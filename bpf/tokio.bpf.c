@@ -8,7 +8,10 @@
  */
 #include "runtime_tasks.h"
 
-/* State::transition_to_running(&self) */
+/*
+ * State::transition_to_running(&self); or, where the linker has put that into others (link-time optimization),
+ * poll<T, S>(ptr: NonNull<Header>) of task/raw.rs, of which each kind of task has one.
+ */
 SEC("uprobe")
 int HOOK(on_tokio_running)
 {
@@ -36,6 +39,21 @@ int HOOK(on_tokio_idle)
     u16 wait = state->at_semaphore ? TASK_WAIT_WAITERS : TASK_WAIT_AWAIT;
     state->releases = 0;
     tell_runtime_task(task, state, RUNTIME_TASK_PARKS, wait, C_ARG_1((struct pt_regs *)ctx));
+    return 0;
+}
+
+/* poll<T, S>() returns; no panic passes through it. */
+SEC("uretprobe")
+int HOOK(on_tokio_polled)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct task_state *state = traced_running(task);
+    count_breakpoint();
+    if (!state)
+        return 0;
+    u16 wait = state->at_semaphore ? TASK_WAIT_WAITERS : TASK_WAIT_AWAIT;
+    state->releases = 0;
+    tell_runtime_task(task, state, RUNTIME_TASK_PARKS, wait, 0);
     return 0;
 }
 

@@ -23,17 +23,17 @@ class Cause:
 
 
 # Ways of capturing: with what rpcprobe always hooks, and beside that functions of the kernel themselves, or stacks; and
-# attached to what runs already, without and with goroutines followed.
+# attached to what runs already, without and with tasks of runtimes followed.
 WAYS = {
     "none": (),
     "fentry": ("--direct-hooks", "--direct-by=fentry"),
     "kprobe": ("--direct-hooks", "--direct-by=kprobe"),
     "stacks": ("--stacks",),
     "attach": ("--share",),
-    "goroutines": ("--share", "--goroutines"),
+    "tasks": ("--share", "--tasks"),
 }
 # Those of servers that run already.
-ATTACHING = ("attach", "goroutines")
+ATTACHING = ("attach", "tasks")
 # How `doctor` and a capture name those that hook functions.
 ATTACHED_AS = {"fentry": "fentry+fexit", "kprobe": "kprobe+kretprobe"}
 
@@ -58,8 +58,8 @@ class Case:
     ground_truth: bool = False
     # A server that runs already, whose clients are not traced: a capture of their own.
     attach: bool = False
-    # Which is in Go, and has its goroutines followed.
-    goroutines: bool = False
+    # Whose tasks are followed.
+    tasks: bool = False
     # Also with stacks.
     stacks: bool = False
     # Also in the short form: ways.
@@ -119,7 +119,16 @@ CASES = (
         cause=Cause(("sleep",), each_ns=20_000_000),
         told=("sleep", "asleep in sleep"),
         attach=True,
-        goroutines=True,
+        tasks=True,
+    ),
+    Case(
+        "attach, asyncio",
+        "http1",
+        method="GET /asked",
+        cause=Cause(("sleep",), each_ns=20_000_000),
+        told=("sleep", "asleep in await (a timer)"),
+        attach=True,
+        tasks=True,
     ),
     Case("attach, Redis", "resp", attach=True),
     Case("attach, gRPC", "http2", method="/greeter.Greeter/SayHello", attach=True),

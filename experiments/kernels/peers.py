@@ -3,6 +3,7 @@
 
 peers.py serve-http ADDRESS PORT [FILE]          serves one connection after another until it is killed, as a server does that
                                                  a capture is attached to; says "ready" when it listens
+peers.py serve-asyncio ADDRESS PORT              likewise, in asyncio; sleeps 20 ms before each answer
 peers.py serve-bytes ADDRESS PORT [SLEEP_MS]     likewise; sleeps so long before each answer
 peers.py serve-counting ADDRESS PORT             likewise; each answer says how many segments TCP has sent again for it
 peers.py ask-http|ask-bytes ADDRESS PORT REQUESTS
@@ -13,6 +14,7 @@ peers.py ask-counting ADDRESS PORT REQUESTS LOG  asks serve-counting once more t
 With FILE the answer is its content, by sendfile().
 """
 
+import asyncio
 import csv
 import os
 import socket
@@ -58,6 +60,24 @@ def serve_http(address: str, port: int, file: str | None = None):
     server = HTTPServer((address, port), Answer)
     print("ready", flush=True)
     server.serve_forever()
+
+
+def serve_asyncio(address: str, port: int):
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
+        while await reader.readline():
+            while (await reader.readline()).strip():
+                pass
+            await asyncio.sleep(0.02)
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\nanswer\n")
+            await writer.drain()
+        writer.close()
+
+    async def serve():
+        server = await asyncio.start_server(answer, address, port)
+        print("ready", flush=True)
+        await server.serve_forever()
+
+    asyncio.run(serve())
 
 
 def ask_http(address: str, port: int, requests: str):
@@ -149,6 +169,7 @@ def main():
     what, address, port, *more = sys.argv[1:]
     does = {
         "serve-http": serve_http,
+        "serve-asyncio": serve_asyncio,
         "serve-bytes": serve_bytes,
         "serve-counting": serve_counting,
         "ask-http": ask_http,

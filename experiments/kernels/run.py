@@ -74,10 +74,10 @@ def build_go_server():
         return
     CACHE.mkdir(parents=True, exist_ok=True)
     for machine_name, architecture in (("x86_64", "amd64"), ("aarch64", "arm64")):
-        program = CACHE / f"goroutines-{machine_name}"
+        program = CACHE / f"go-server-{machine_name}"
         environment = {**os.environ, "CGO_ENABLED": "0", "GOARCH": architecture}
         argv = ["go", "build", "-o", program, "."]
-        folder = TOP / "experiments" / "goroutines" / "server"
+        folder = TOP / "experiments" / "tasks" / "go"
         subprocess.run(argv, cwd=folder, env=environment, check=True)
 
 
@@ -237,7 +237,7 @@ def selected(options: argparse.Namespace, foreign: bool) -> dict[str, list[Case]
             return False
         if (way == "stacks" and not case.stacks) or (way in ATTACHING) != case.attach:
             return False
-        if (way == "goroutines") != case.goroutines:
+        if (way == "tasks") != case.tasks:
             return False
         if options.case:
             return case.name in options.case

@@ -20,7 +20,7 @@ from attached import attached  # noqa: E402
 
 PEERS = (sys.executable, HERE / "peers.py")
 GREETER = TARGETS / "greeter"
-GO_SERVER = TARGETS.parent / ".cache" / "kernels" / f"goroutines-{os.uname().machine}"
+GO_SERVER = TARGETS.parent / ".cache" / "kernels" / f"go-server-{os.uname().machine}"
 Argv = Callable[[int], tuple[object, ...]]
 
 
@@ -54,6 +54,12 @@ SERVERS = {
         lambda port: (*PEERS, "ask-http", "127.0.0.1", port, 25),
         25,
         (GO_SERVER,),
+    ),
+    "attach, asyncio": Server(
+        lambda port: (*PEERS, "serve-asyncio", "127.0.0.1", port),
+        "ready",
+        lambda port: (*PEERS, "ask-http", "127.0.0.1", port, 25),
+        25,
     ),
     "attach, Redis": Server(
         lambda port: ("redis-server", "--port", port, "--save", "", "--daemonize", "no"),

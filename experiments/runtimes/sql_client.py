@@ -34,6 +34,9 @@ def ask(connection, begin, done):
     link.prepare_threshold = None
     server_pid = link.info.backend_pid
     cursor = psycopg.ClientCursor(link)
+    # Once of each: the first time, the process plans the statements of a step, after it has stamped its begin.
+    for step in ("sleep", "burn", "lock"):
+        cursor.execute(f"select step('{step}', 0)").fetchone()
     begin.wait()
     for number in range(REQUESTS):
         step, amount = STEPS[(number + connection) % len(STEPS)].split("=")

@@ -9,8 +9,8 @@ A row is one front end and one number of connections: requests behind it; how ma
 likely, and how many of these name the wrong one; how many name none. Last, requests found of those sent.
 
   nginx       proxy_pass, a connection for each request; nginx-keep: kept connections
-  *-proxy     Go's ReverseProxy, Node's http, Python's asyncio, and threads: one request behind for each; goroutines-*: Go's
-              with --goroutines
+  *-proxy     Go's ReverseProxy, Node's http, Python's asyncio, and threads: one request behind for each; *-tasks-*: with
+              --tasks
   *-calls     sleeps a while, asks once, sleeps, asks twice at once
 
 Needs root and what the front ends are written in; what is missing is skipped. Usage: run.py [--connections 1,4,32,256]
@@ -35,9 +35,10 @@ PYTHON = [sys.executable, str(HERE / "servers/front.py")]
 KINDS = ("proxy", "calls")
 WRITTEN_IN = {
     "go": ["go", [str(HERE / ".cache/front")]],
-    "goroutines": ["go", [str(HERE / ".cache/front")]],
+    "go-tasks": ["go", [str(HERE / ".cache/front")]],
     "node": ["node", ["node", str(HERE / "servers/front.js")]],
     "asyncio": [sys.executable, [*PYTHON, "asyncio"]],
+    "asyncio-tasks": [sys.executable, [*PYTHON, "asyncio"]],
     "threads": [sys.executable, [*PYTHON, "threads"]],
 }
 FRONTS = ["nginx", "nginx-keep", *(f"{name}-{kind}" for name in WRITTEN_IN for kind in KINDS)]
@@ -61,21 +62,22 @@ http {{
 
 def options_for(front):
     """Of `rpcprobe attach`."""
-    return ["--goroutines"] if front.startswith("goroutines") else []
+    return ["--tasks"] if "-tasks-" in front else []
 
 
 def command(front, port, behind, directory):
     """How to start a front end; `None` where what it is written in is missing."""
-    name, _, kind = front.partition("-")
-    if name == "nginx":
+    name, _, kind = front.rpartition("-")
+    if front.startswith("nginx"):
         if not shutil.which("nginx"):
             return None
-        headers = 'proxy_http_version 1.1; proxy_set_header Connection "";' if kind else ""
+        keeps = kind == "keep"
+        headers = 'proxy_http_version 1.1; proxy_set_header Connection "";' if keeps else ""
         text = NGINX.format(
             directory=directory,
             port=port,
             behind=behind,
-            keep="keepalive 1024;" if kind else "",
+            keep="keepalive 1024;" if keeps else "",
             headers=headers,
         )
         directory.mkdir()
@@ -146,7 +148,7 @@ def told(label, children, asked, made):
     shown = "".join(f"{count:8}{wrong:7}" for count, wrong in cells)
     given = sum(count for count, _ in cells)
     share = 100 * given / max(1, len(children))
-    print(f"{label:22}{len(children):8}{shown}{share:9.1f} %   {asked}/{made}", flush=True)
+    print(f"{label:26}{len(children):8}{shown}{share:9.1f} %   {asked}/{made}", flush=True)
     (_, sure_wrong), (likely, likely_wrong), _ = cells
     return sure_wrong == 0 and likely_wrong <= MOST_LIKELY_AND_WRONG * likely and asked == made
 
@@ -173,7 +175,7 @@ def main():
         "guessed",
         "wrong",
     )
-    print("{:22}{:>8}{:>8}{:>7}{:>8}{:>7}{:>8}{:>7}".format(*head) + "    parent   found")
+    print("{:26}{:>8}{:>8}{:>7}{:>8}{:>7}{:>8}{:>7}".format(*head) + "    parent   found")
     good = True
     for front in options.front or FRONTS:
         for connections in map(int, options.connections.split(",")):

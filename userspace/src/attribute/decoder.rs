@@ -9,8 +9,8 @@ use anyhow::Result;
 use crate::capture::reader::Reader;
 use crate::engine::decode::decode;
 use crate::engine::event::Event;
-use crate::engine::runtime_tasks::RuntimeTasks;
 use crate::engine::processor::Processor;
+use crate::engine::runtime_tasks::RuntimeTasks;
 
 /// Events handed over at once, and how many such batches may lie ready: few hand-overs, each of which may have to wake
 /// a thread, but no more than caches hold, as the engine reads what the decoder has just written.

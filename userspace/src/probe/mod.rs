@@ -3,7 +3,6 @@
 pub mod calibrate;
 pub mod direct;
 pub mod files;
-pub mod runtimes;
 pub mod hooks;
 pub mod kernel_types;
 mod layouts;
@@ -15,6 +14,7 @@ mod opened;
 mod perf_event;
 pub mod rings;
 pub mod running;
+pub mod runtimes;
 pub mod snapshot;
 pub mod tables;
 

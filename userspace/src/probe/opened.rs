@@ -7,8 +7,8 @@ use super::hooks::{HookSpec, Means, HOOKS};
 use super::kernel_types::KernelTypes;
 use super::rings::Layout;
 use super::{
-    check_privilege, chosen, direct, hook_present, kernel_types, layouts, open_files, runtimes,
-    possible_cpus, section_offset, states, tables, Config, MAX_CPUS, OBJECT,
+    check_privilege, chosen, direct, hook_present, kernel_types, layouts, open_files,
+    possible_cpus, runtimes, section_offset, states, tables, Config, MAX_CPUS, OBJECT,
 };
 
 /// The BPF object as it will be loaded.
@@ -77,12 +77,7 @@ impl Opened {
 }
 
 /// What is not to be attached is not even loaded.
-fn disable_all_but(
-    open: &mut OpenObject,
-    specs: &[&HookSpec],
-    direct: &[String],
-    tasks: bool,
-) {
+fn disable_all_but(open: &mut OpenObject, specs: &[&HookSpec], direct: &[String], tasks: bool) {
     let wanted = |name: &std::ffi::OsStr| {
         specs.iter().any(|spec| name == spec.program)
             || direct.iter().any(|program| name == program.as_str())

@@ -1,7 +1,7 @@
 //! Events as the records the kernel side would have sent: the reverse of `decode::decode`.
 
 use rpcprobe::engine::event::{
-    Call, Event, FileId, Function, TaskChange, Io, KernelWait, Method, Named, Object, Packet,
+    Call, Event, FileId, Function, Io, KernelWait, Method, Named, Object, Packet, TaskChange,
     Transport, Unit, What, TYPE_EVENTFD, TYPE_UDP,
 };
 use rpcprobe::records::*;
@@ -158,19 +158,25 @@ pub fn record(event: &Event) -> Vec<u8> {
             RecFunction { hdr, enter_ns: *enter_ns, number: *number }.as_bytes().to_vec()
         }
         What::RuntimeTask { tid, tgid, address, change } => {
+            let number = |wait: &Option<TaskWait>| wait.map_or(0, |wait| u16::from(wait.number()));
             let (flags, aux) = match change {
                 TaskChange::Runs => (RUNTIME_TASK_RUNS, 0),
-                TaskChange::Parks(wait) => {
-                    (RUNTIME_TASK_PARKS, wait.map_or(0, |wait| u16::from(wait.number())))
-                }
+                TaskChange::Parks(wait) => (RUNTIME_TASK_PARKS, number(wait)),
                 TaskChange::Yields => (RUNTIME_TASK_YIELDS, 0),
                 TaskChange::Ends => (RUNTIME_TASK_ENDS, 0),
-                TaskChange::Readied => (RUNTIME_TASK_READIED, 0),
+                TaskChange::Readied(wait) => (RUNTIME_TASK_READIED, number(wait)),
                 TaskChange::Born => (RUNTIME_TASK_BORN, 0),
+                TaskChange::Steps => (RUNTIME_TASK_STEPS, 0),
+                TaskChange::Queued => (RUNTIME_TASK_QUEUED, 0),
+                TaskChange::Due => (RUNTIME_TASK_DUE, 0),
+                TaskChange::Waited(wait) => (RUNTIME_TASK_WAITED, number(wait)),
+                TaskChange::Made => (RUNTIME_TASK_MADE, 0),
             };
             let hdr = hdr(*tid, REC_RUNTIME_TASK, flags, aux);
             RecRuntimeTask { hdr, address: *address, tgid: *tgid, pad: 0 }.as_bytes().to_vec()
         }
+        // What the translation of tasks makes of these.
+        What::Waited { .. } => Vec::new(),
         What::Throttle { tid } => {
             RecThrottle { hdr: hdr(*tid, REC_THROTTLE, 0, 0) }.as_bytes().to_vec()
         }

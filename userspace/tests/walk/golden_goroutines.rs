@@ -29,7 +29,7 @@ fn began(s: &Story, start_ns: u64) -> String {
     table(&ours.next().unwrap_or_else(|| panic!("{requests:#?}")).1)
 }
 
-/// The same of a capture without `--goroutines`.
+/// The same of a capture without `--tasks`.
 fn without(s: &Story) -> Story {
     let mut s = Story { events: s.events.clone() };
     s.events.retain(|event| !matches!(event.what, What::RuntimeTask { .. }));
@@ -48,7 +48,7 @@ fn a_goroutine_that_sleeps_is_asleep_whatever_its_thread_does() {
     s.goroutine(120, 1, 20, B, TaskChange::Runs);
     other.hears(&mut s, 1, 20, (0, 4), (125, 130));
     // A timer is due: the scheduler, on the other thread, readies it.
-    s.goroutine(200, 2, 21, A, TaskChange::Readied);
+    s.goroutine(200, 2, 21, A, TaskChange::Readied(None));
     s.goroutine(204, 2, 21, A, TaskChange::Runs);
     c.answers(&mut s, 2, 21, (0, 4), (210, 215));
     other.answers(&mut s, 1, 20, (0, 4), (230, 235));
@@ -73,7 +73,7 @@ fn a_mutex_is_a_lock_and_whoever_has_it_is_not_followed() {
     s.arrives(c.there, 4, 100);
     c.hears(&mut s, 1, 20, (0, 4), (100, 105));
     s.parks(110, 1, 20, A, "sync.Mutex.Lock");
-    s.goroutine(150, 2, 21, A, TaskChange::Readied);
+    s.goroutine(150, 2, 21, A, TaskChange::Readied(None));
     s.goroutine(155, 1, 20, A, TaskChange::Runs);
     c.answers(&mut s, 1, 20, (0, 4), (160, 165));
     other.answers(&mut s, 2, 21, (0, 4), (170, 175));
@@ -97,10 +97,10 @@ fn what_comes_by_a_channel_is_followed() {
     s.parks(50, 2, 21, B, "chan receive");
     s.arrives(c.there, 4, 100);
     c.hears(&mut s, 1, 20, (0, 4), (100, 105));
-    s.goroutine(110, 1, 20, B, TaskChange::Readied);
+    s.goroutine(110, 1, 20, B, TaskChange::Readied(None));
     s.parks(112, 1, 20, A, "chan receive");
     s.goroutine(115, 2, 21, B, TaskChange::Runs);
-    s.goroutine(150, 2, 21, A, TaskChange::Readied);
+    s.goroutine(150, 2, 21, A, TaskChange::Readied(None));
     s.parks(152, 2, 21, B, "chan receive");
     s.goroutine(154, 1, 20, A, TaskChange::Runs);
     c.answers(&mut s, 1, 20, (0, 4), (160, 165));
@@ -131,7 +131,7 @@ fn a_wait_for_a_descriptor_is_one_for_the_peer() {
     s.wake(191, 1, IDLE, 20, WAKING_SOFTIRQ);
     s.switch(195, 1, IDLE, 20, RUNNABLE);
     s.call(1, 20, POLL, (122, 197), 1);
-    s.goroutine(199, 1, 20, A, TaskChange::Readied);
+    s.goroutine(199, 1, 20, A, TaskChange::Readied(None));
     s.goroutine(202, 1, 20, A, TaskChange::Runs);
     behind.gets(&mut s, 20, (0, 4), (205, 208));
     c.answers(&mut s, 1, 20, (0, 4), (210, 215));
@@ -159,10 +159,10 @@ fn who_waits_for_the_collector_does_not_get_its_work() {
     s.parks(30, 2, 21, COLLECTOR, "GC worker (idle)");
     s.arrives(c.there, 4, 100);
     c.hears(&mut s, 1, 20, (0, 4), (100, 105));
-    s.goroutine(110, 1, 20, COLLECTOR, TaskChange::Readied);
+    s.goroutine(110, 1, 20, COLLECTOR, TaskChange::Readied(None));
     s.parks(112, 1, 20, A, "wait for GC cycle");
     s.goroutine(115, 2, 21, COLLECTOR, TaskChange::Runs);
-    s.goroutine(150, 2, 21, A, TaskChange::Readied);
+    s.goroutine(150, 2, 21, A, TaskChange::Readied(None));
     s.goroutine(154, 1, 20, A, TaskChange::Runs);
     c.answers(&mut s, 1, 20, (0, 4), (160, 165));
     let answer = "
@@ -185,7 +185,7 @@ fn a_goroutine_that_is_ready_waits_for_a_thread() {
     s.arrives(other.there, 4, 80);
     other.hears(&mut s, 1, 20, (0, 4), (80, 85));
     s.arrives(c.there, 4, 100);
-    s.goroutine(105, 2, 21, A, TaskChange::Readied);
+    s.goroutine(105, 2, 21, A, TaskChange::Readied(None));
     s.switch(110, 2, 21, IDLE, ASLEEP);
     other.answers(&mut s, 1, 20, (0, 4), (150, 155));
     s.goroutine(160, 1, 20, B, TaskChange::Yields);
@@ -220,7 +220,7 @@ fn a_request_goes_through_goroutines_that_write_and_read_for_all() {
         let (from, preempted) = (4 * number, number == 1);
         front.asks(&mut s, 10, (0, 4), (at_ns - 5, at_ns));
         front.hears(&mut s, 1, 20, (0, 4), (at_ns, at_ns + 5));
-        s.goroutine(at_ns + 6, 1, 20, B, TaskChange::Readied);
+        s.goroutine(at_ns + 6, 1, 20, B, TaskChange::Readied(None));
         s.parks(at_ns + 7, 1, 20, A, "select");
         s.goroutine(at_ns + 8, 2, 21, B, TaskChange::Runs);
         if preempted {
@@ -231,11 +231,11 @@ fn a_request_goes_through_goroutines_that_write_and_read_for_all() {
         s.moved(2, 21, call, (from, 4), (at_ns + 12, at_ns + 14));
         s.parks(at_ns + 15, 2, 21, B, "select");
         s.arrives(behind.back, from + 4, at_ns + 30);
-        s.goroutine(at_ns + 32, 2, 21, READER, TaskChange::Readied);
+        s.goroutine(at_ns + 32, 2, 21, READER, TaskChange::Readied(None));
         s.goroutine(at_ns + 33, 2, 21, READER, TaskChange::Runs);
         let call = (RECVFROM, behind.back, behind.there);
         s.moved(2, 21, call, (from, 4), (at_ns + 34, at_ns + 36));
-        s.goroutine(at_ns + 37, 2, 21, A, TaskChange::Readied);
+        s.goroutine(at_ns + 37, 2, 21, A, TaskChange::Readied(None));
         s.parks(at_ns + 38, 2, 21, READER, "IO wait");
         s.goroutine(at_ns + 39, 1, 20, A, TaskChange::Runs);
         front.answers(&mut s, 1, 20, (0, 4), (at_ns + 40, at_ns + 45));

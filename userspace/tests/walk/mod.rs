@@ -24,6 +24,7 @@ mod golden_rules;
 mod golden_shared;
 mod golden_signals;
 mod golden_sockets;
+mod golden_tasks;
 mod golden_timers;
 mod golden_turns;
 mod golden_unseen;

@@ -1,7 +1,7 @@
 //! Traces written by hand, and the engine's answers in a form that is easy to write down.
 
 use rpcprobe::engine::event::{
-    Call, Event, Exec, FileId, Function, TaskChange, TaskWait, Io, Object, OpenCall, What,
+    Call, Event, Exec, FileId, Function, Io, Object, OpenCall, TaskChange, TaskWait, What,
     TYPE_EVENTFD, TYPE_FIFO, TYPE_FUTEX, TYPE_SHARED_WORD, TYPE_TCP,
 };
 use rpcprobe::engine::runtime_tasks::RuntimeTasks;

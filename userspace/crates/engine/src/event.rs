@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 pub use crate::function::*;
-use crate::task_wait::task_wait;
 pub use crate::object::*;
 pub use crate::protocols::{Method, Protocol, Unit};
 use crate::send_limit::SendLimit;
+use crate::task_wait::task_wait;
 pub use rpcprobe_model::GapWhy;
 pub use rpcprobe_record::{TaskWait, TaskWaitSort};
 

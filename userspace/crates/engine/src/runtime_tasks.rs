@@ -15,7 +15,7 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::event::{Call, Event, TaskChange, TaskWait, TaskWaitSort, OpenCall, What};
+use crate::event::{Call, Event, OpenCall, TaskChange, TaskWait, TaskWaitSort, What};
 use crate::task_wait;
 use rpcprobe_model::FIRST_RUNTIME_TASK;
 use rpcprobe_record::{TASK_THREAD, TASK_TRACED, WAKING_HARDIRQ, WAKING_NEW, WAKING_SOFTIRQ};
@@ -287,7 +287,8 @@ impl RuntimeTasks {
 
     fn parks(&mut self, who: (u32, u64), tid: u32, wait: Option<TaskWait>, mut at: At<'_>) {
         let since_ns = at.ts_ns;
-        let call = OpenCall { nr: task_wait::nr_of(wait), enter_ns: since_ns, object: None, fd: -1 };
+        let call =
+            OpenCall { nr: task_wait::nr_of(wait), enter_ns: since_ns, object: None, fd: -1 };
         let known = self.living.contains_key(&who);
         let goroutine = self.found(who, &mut at);
         goroutine.parked = Some(Park { wait, since_ns, ran_out: false });

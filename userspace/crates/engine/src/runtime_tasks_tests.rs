@@ -38,6 +38,9 @@ fn in_words(event: &Event) -> String {
         What::Task { tid, .. } => format!("{at} {} is there", who(*tid)),
         What::Marked { tid, .. } => format!("{at} {} was asleep", who(*tid)),
         What::Rename { tid, comm } => format!("{at} {} is {comm}", who(*tid)),
+        What::Waited { tid, since_ns, nr } => {
+            format!("{at} {} was for {} since {since_ns}", who(*tid), name(*nr))
+        }
         other => format!("{at} {other:?}"),
     }
 }
@@ -50,7 +53,7 @@ fn parks(wait: &str) -> TaskChange {
     TaskChange::Parks(TaskWait::named(wait))
 }
 
-use TaskChange::{Born, Ends, Readied, Runs, Yields};
+use TaskChange::{Born, Due, Ends, Made, Queued, Readied, Runs, Steps, Waited, Yields};
 
 #[test]
 fn a_goroutine_lives_on_threads() {
@@ -60,7 +63,7 @@ fn a_goroutine_lives_on_threads() {
         (20, 0xa, Yields),
         (21, 0xa, Runs),
         (21, 0xa, parks("sleep")),
-        (20, 0xa, Readied),
+        (20, 0xa, Readied(None)),
         (20, 0xa, Runs),
         (20, 0xa, Ends),
     ];
@@ -84,7 +87,7 @@ fn a_goroutine_lives_on_threads() {
 fn the_scheduler_passes_on_and_goroutines_wake() {
     let waits = |wait: &str, by: u32| {
         let changes =
-            [(20, 0xa, Runs), (21, 0xb, Runs), (20, 0xa, parks(wait)), (by, 0xa, Readied)];
+            [(20, 0xa, Runs), (21, 0xb, Runs), (20, 0xa, parks(wait)), (by, 0xa, Readied(None))];
         told(&changes).pop().expect("something is told")
     };
     // By g1, which runs on 21.
@@ -102,16 +105,16 @@ fn the_scheduler_passes_on_and_goroutines_wake() {
 #[test]
 fn what_ran_out_says_so() {
     let changes =
-        [(20, 0xa, Runs), (20, 0xa, parks("select")), (20, 0xa, Readied), (20, 0xa, Runs)];
+        [(20, 0xa, Runs), (20, 0xa, parks("select")), (20, 0xa, Readied(None)), (20, 0xa, Runs)];
     assert_eq!(told(&changes).last().expect("told"), "13 g0 was in select since 11: -110");
     let changes =
-        [(20, 0xa, Runs), (20, 0xa, parks("IO wait")), (20, 0xa, Readied), (20, 0xa, Runs)];
+        [(20, 0xa, Runs), (20, 0xa, parks("IO wait")), (20, 0xa, Readied(None)), (20, 0xa, Runs)];
     assert_eq!(told(&changes).last().expect("told"), "13 g0 was in IO wait since 11: 1");
 }
 
 #[test]
 fn one_that_is_older_than_the_capture_is_found_when_it_is_heard_of() {
-    let changes = [(20, 0xa, parks("sleep")), (20, 0xb, Readied), (20, 0xa, Runs)];
+    let changes = [(20, 0xa, parks("sleep")), (20, 0xb, Readied(None)), (20, 0xa, Runs)];
     let expected = [
         "10 g0 is there",
         "10 g0 was asleep",
@@ -160,7 +163,7 @@ fn goroutines_of_the_runtime_have_names() {
             (20, 0xa, Runs),
             (21, 0xb, Runs),
             (21, 0xb, parks(wait)),
-            (20, 0xb, Readied),
+            (20, 0xb, Readied(None)),
         ];
         told(&changes).pop().expect("something is told")
     };
@@ -195,4 +198,119 @@ fn what_a_thread_does_is_its_goroutines() {
     tasks.take(at(14, exit), &mut events);
     let words: Vec<_> = events.iter().map(in_words).collect();
     assert_eq!(words, ["14 g0->20 1", "14 g0 ends", "14 7 ends"]);
+}
+
+/// A task of asyncio's is handed its first step, waits for a timer and goes on; its loop rests by epoll.
+#[test]
+fn a_context_steps_and_a_timer_is_no_task() {
+    let rests = TaskChange::Parks(Some(TaskWait::AWAIT));
+    let ready = Readied(TaskWait::named("await (a descriptor)"));
+    let changes = [
+        (20, 0xa, ready),  // the loop: a descriptor's callback
+        (20, 0xa, Steps),  // 11
+        (20, 0xb, Made),   // a task
+        (20, 0xb, Queued), // 13
+        (20, 0xb, Steps),  // 14: the callback is over
+        (20, 0xc, Made),   // its timer
+        (20, 0, rests),    // 16
+        (20, 0xc, Due),
+        (20, 0xc, Steps),  // 18: it wakes the task
+        (20, 0xb, Queued), // 19
+        (20, 0, rests),
+        (20, 0xb, Steps), // 21
+        (20, 0, rests),
+    ];
+    let expected = [
+        "10 g0 is there",
+        "10 g0 was asleep",
+        "10 20 wakes g0 2",
+        "11 20->g0 0",
+        "12 g0 makes g1",
+        "13 g0 wakes g1 0",
+        "14 g0->20 1 in await",
+        "14 20->g1 0",
+        "16 g1->20 1 in await",
+        "19 g1 was for await (a timer) since 16",
+        "19 20 wakes g1 4",
+        "21 20->g1 0",
+        "21 g1 was in await (a timer) since 16: 0",
+        "22 g1->20 1 in await",
+    ];
+    assert_eq!(told(&changes), expected);
+}
+
+/// Its context had been made for a callback that waits for a descriptor.
+#[test]
+fn what_a_callback_waited_for_is_known_from_when_it_was_made() {
+    let ready = Readied(TaskWait::named("await (a descriptor)"));
+    let changes = [(20, 0xa, Runs), (20, 0xb, Made), (20, 0, parks("await")), (20, 0xb, ready)];
+    let expected = [
+        "10 g0 is there",
+        "10 g0 was asleep",
+        "10 20->g0 0",
+        "12 g0->20 1 in await",
+        "11 g0 makes g1",
+        "13 g1 was for await (a descriptor) since 11",
+        "13 20 wakes g1 2",
+    ];
+    assert_eq!(told(&changes), expected);
+}
+
+/// A task of tokio's is woken on another thread before it has parked: as it parks, then. One that wakes itself lets others go first.
+#[test]
+fn a_task_that_is_readied_as_it_runs_is_woken_as_it_parks() {
+    let by_hand = Readied(Some(TaskWait::AWAIT));
+    let changes = [
+        (20, 0xa, Runs),
+        (21, 0xa, by_hand),
+        (20, 0xa, parks("await")),
+        (21, 0xa, Runs),
+        (21, 0xa, by_hand),
+        (21, 0xa, parks("await")),
+        (21, 0xa, Runs),
+    ];
+    let expected = [
+        "10 g0 is there",
+        "10 g0 was asleep",
+        "10 20->g0 0",
+        "12 g0->20 1 in await",
+        "12 21 wakes g0 0",
+        "13 21->g0 0",
+        "13 g0 was in await since 12: 0",
+        "15 g0->21 0",
+        "16 21->g0 0",
+    ];
+    assert_eq!(told(&changes), expected);
+}
+
+/// Of a semaphore it waits if it had looked at one last and whoever woke it let go of one; or it says so afterwards, once.
+#[test]
+fn what_is_let_go_of_is_a_wait_for_others() {
+    let waiters = TaskWait::named("await (a lock, semaphore, event or condition)");
+    let changes = [
+        (20, 0xa, Runs),
+        (20, 0xa, parks("await (a lock, semaphore, event or condition)")),
+        (21, 0xa, Readied(waiters)),
+        (20, 0xa, Runs),
+        (20, 0xa, parks("await")),
+        (21, 0xa, Readied(waiters)),
+        (20, 0xa, Steps),
+        (20, 0, Waited(waiters)),
+        (20, 0, Waited(waiters)),
+    ];
+    let expected = [
+        "10 g0 is there",
+        "10 g0 was asleep",
+        "10 20->g0 0",
+        "11 g0->20 1 in await (a lock, semaphore, event or condition)",
+        "12 21 wakes g0 0",
+        "13 20->g0 0",
+        "13 g0 was in await (a lock, semaphore, event or condition) since 11: 0",
+        "14 g0->20 1 in await",
+        "15 21 wakes g0 0",
+        "16 20->g0 0",
+        "16 g0 was in await since 14: 0",
+        "17 g0 was for await (a lock, semaphore, event or condition) since 14",
+    ];
+    assert_eq!(told(&changes), expected);
 }

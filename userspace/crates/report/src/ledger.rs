@@ -63,10 +63,10 @@ pub fn ledger_line(accounts: &[Account]) -> Option<String> {
         parts.push(format!("{} shared by several", share(shared_ns)));
     }
     parts.push(format!("{} no request's", share(sum(Account::none_ns))));
-    let goroutines = ran.iter().filter(|account| account.tid >= FIRST_RUNTIME_TASK).count();
-    let mut threads = count((ran.len() - goroutines) as u64, "traced thread");
-    if goroutines > 0 {
-        threads = format!("{threads} and {}", count(goroutines as u64, "goroutine"));
+    let tasks = ran.iter().filter(|account| account.tid >= FIRST_RUNTIME_TASK).count();
+    let mut threads = count((ran.len() - tasks) as u64, "traced thread");
+    if tasks > 0 {
+        threads = format!("{threads} and {}", count(tasks as u64, "task"));
     }
     Some(format!("CPU time of {threads}: {}, {}.", format_ns(cpu_ns), parts.join(", ")))
 }
@@ -133,9 +133,9 @@ mod tests {
         let line = "CPU time of 2 traced threads: 4.00 us, 56.3 % requests' own, \
                     1.3 % shared by several, 42.5 % no request's.\n";
         assert_eq!(text(false), line);
-        let goroutine = account(FIRST_RUNTIME_TASK + 3, 4000, 4000, 0);
-        let line = ledger_line(&[accounts[0].clone(), goroutine]).expect("they ran");
-        assert!(line.starts_with("CPU time of 1 traced thread and 1 goroutine: 5.00 us"), "{line}");
+        let task = account(FIRST_RUNTIME_TASK + 3, 4000, 4000, 0);
+        let line = ledger_line(&[accounts[0].clone(), task]).expect("they ran");
+        assert!(line.starts_with("CPU time of 1 traced thread and 1 task: 5.00 us"), "{line}");
         assert!(
             text(true).contains("server/7  3.00 us  2.00 us    0 ns       1.00 us"),
             "{}",

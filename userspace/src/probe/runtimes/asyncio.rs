@@ -10,12 +10,7 @@ use super::{Found, Runtime};
 pub const ASYNCIO: Runtime = Runtime {
     name: "asyncio",
     needs: "Python",
-    programs: &[
-        "on_asyncio_append",
-        "on_asyncio_copied",
-        "on_asyncio_remove",
-        "on_asyncio_step",
-    ],
+    programs: &["on_asyncio_append", "on_asyncio_copied", "on_asyncio_remove", "on_asyncio_step"],
     find,
 };
 
@@ -31,7 +26,8 @@ fn find(image: &Image<'_>) -> Result<Option<Found>> {
     let Some(context) = image.exported("PyContext_Type") else { return Ok(None) };
     image.check_processor()?;
     let memory = image.memory();
-    let methods = memory.word(context + TYPE_METHODS).context("its type of contexts has no methods")?;
+    let methods =
+        memory.word(context + TYPE_METHODS).context("its type of contexts has no methods")?;
     let run = function(&memory, methods, "run").context("its contexts have no method run")?;
     // Of types the interpreter does not export, that one has these two first.
     let is_method = |at: u64, name| memory.word(at).is_some_and(|text| memory.is_text(text, name));
@@ -58,7 +54,8 @@ fn find(image: &Image<'_>) -> Result<Option<Found>> {
 /// The function of a method in that table.
 fn function(memory: &Memory<'_>, table: u64, name: &str) -> Option<u64> {
     let entries = (0..MOST_METHODS).map(|number| table.checked_add(number * METHOD_BYTES));
-    let mut entries = entries.map_while(|at| Some((at?, memory.word(at?).filter(|text| *text != 0)?)));
+    let mut entries =
+        entries.map_while(|at| Some((at?, memory.word(at?).filter(|text| *text != 0)?)));
     let (at, _) = entries.find(|(_, text)| memory.is_text(*text, name))?;
     memory.word(at + METHOD_FUNCTION).filter(|function| *function != 0)
 }

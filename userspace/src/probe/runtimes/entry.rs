@@ -53,7 +53,9 @@ pub fn cheapest(code: &[u8], arguments: Arguments) -> Option<u64> {
 
 /// arch/x86/kernel/uprobes.c: push_setup_xol_ops() (Linux 4.17), branch_setup_xol_ops().
 fn kernel_carries_out(instruction: &Instruction) -> bool {
-    instruction.code() == Code::Push_r64 || instruction.is_jcc_short_or_near()
+    instruction.code() == Code::Push_r64
+        || instruction.is_jcc_short_or_near()
+        || instruction.is_jmp_short_or_near()
 }
 
 #[cfg(test)]
@@ -81,6 +83,13 @@ mod tests {
         ]
         .concat();
         assert_eq!(cheapest(&go_1_19), Some(18));
+    }
+
+    /// As where a function only goes on in another one.
+    #[test]
+    fn a_jump_is_carried_out_by_the_kernel() {
+        // jmp
+        assert_eq!(cheapest(&[0xe9, 0, 1, 0, 0]), Some(0));
     }
 
     #[test]

@@ -45,7 +45,7 @@ struct Found {
 const RUNTIMES: [Runtime; 3] = [go::GO, tokio::TOKIO, asyncio::ASYNCIO];
 
 /// Programs that are run when their function returns.
-const RETURNS: [&str; 1] = ["on_asyncio_copied"];
+const RETURNS: [&str; 2] = ["on_asyncio_copied", "on_tokio_polled"];
 /// The program that does least.
 const LEAST: &str = "on_tokio_timers";
 /// What these tell.

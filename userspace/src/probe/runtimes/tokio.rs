@@ -13,6 +13,7 @@ pub const TOKIO: Runtime = Runtime {
         "on_tokio_running",
         "on_tokio_idle",
         "on_tokio_complete",
+        "on_tokio_polled",
         "on_tokio_wake",
         "on_tokio_timers",
         "on_tokio_ready",
@@ -22,64 +23,73 @@ pub const TOKIO: Runtime = Runtime {
     find,
 };
 
-/// What the programs hook: where it is defined, and its name. What is not needed is not there where tokio was built without it.
-const FUNCTIONS: &[Function] = &[
-    needed("on_tokio_idle", "tokio::runtime::task::state::State", "transition_to_idle"),
-    needed("on_tokio_running", "tokio::runtime::task::state::State", "transition_to_running"),
-    needed("on_tokio_complete", "tokio::runtime::task::state::State", "transition_to_complete"),
-    needed("on_tokio_wake", "tokio::runtime::task::waker", "wake_by_val"),
-    needed("on_tokio_wake", "tokio::runtime::task::waker", "wake_by_ref"),
-    if_there("on_tokio_timers", "tokio::runtime::time", "process_at_time"),
-    if_there("on_tokio_ready", "scheduled_io::ScheduledIo", "wake"),
-    if_there("on_tokio_acquire", "<tokio::sync::batch_semaphore::Acquire as ", "poll"),
-    if_there("on_tokio_release", "tokio::sync::batch_semaphore::Semaphore", "add_permits_locked"),
+/// What the programs hook: where it is defined, and its name. First what tells which task a thread runs, by its state or, where the
+/// linker has put these functions into others, by what polls it.
+const BY_STATE: &[Function] = &[
+    Function("on_tokio_idle", "tokio::runtime::task::state::State", "transition_to_idle"),
+    Function("on_tokio_running", "tokio::runtime::task::state::State", "transition_to_running"),
+    Function("on_tokio_complete", "tokio::runtime::task::state::State", "transition_to_complete"),
+];
+const BY_POLL: &[Function] = &[
+    Function("on_tokio_polled", "tokio::runtime::task::raw", "poll"),
+    Function("on_tokio_running", "tokio::runtime::task::raw", "poll"),
+];
+const WAKES: &[Function] = &[
+    Function("on_tokio_wake", "tokio::runtime::task::waker", "wake_by_val"),
+    Function("on_tokio_wake", "tokio::runtime::task::waker", "wake_by_ref"),
+];
+/// Not there where tokio was built without them.
+const REST: &[Function] = &[
+    Function("on_tokio_timers", "tokio::runtime::time", "process_at_time"),
+    Function("on_tokio_ready", "scheduled_io::ScheduledIo", "wake"),
+    Function("on_tokio_acquire", "<tokio::sync::batch_semaphore::Acquire as ", "poll"),
+    Function("on_tokio_release", "tokio::sync::batch_semaphore::Semaphore", "add_permits_locked"),
 ];
 
-struct Function {
-    program: &'static str,
-    path: &'static str,
-    name: &'static str,
-    is_needed: bool,
-}
-
-const fn needed(program: &'static str, path: &'static str, name: &'static str) -> Function {
-    Function { program, path, name, is_needed: true }
-}
-
-const fn if_there(program: &'static str, path: &'static str, name: &'static str) -> Function {
-    Function { program, path, name, is_needed: false }
-}
+/// A program of the BPF object, what is in the path of the function that it hooks, and that one's name.
+struct Function(&'static str, &'static str, &'static str);
 
 /// tokio in a program.
 fn find(image: &Image<'_>) -> Result<Option<Found>> {
-    let mut found: Vec<Vec<u64>> = vec![Vec::new(); FUNCTIONS.len()];
-    for (mangled, address) in image.symbols().filter(|(name, _)| name.contains("5tokio")) {
+    let all = [BY_STATE, BY_POLL, WAKES, REST];
+    let mut found: [Vec<Vec<u64>>; 4] = all.map(|functions| vec![Vec::new(); functions.len()]);
+    for (mangled, address) in image.symbols().filter(|(name, _)| name.contains("tokio")) {
         // Without its hash.
         let demangled = format!("{:#}", rustc_demangle::demangle(mangled));
         let Some((path, name)) = demangled.rsplit_once("::") else { continue };
-        for (function, found) in FUNCTIONS.iter().zip(&mut found) {
-            if name == function.name && path.contains(function.path) {
+        let functions = all.iter().zip(&mut found).flat_map(|(of, found)| of.iter().zip(found));
+        for (Function(_, within, of), found) in functions {
+            if name == *of && path.contains(within) {
                 found.push(address);
             }
         }
     }
-    if found.iter().all(Vec::is_empty) {
+    if found.iter().flatten().all(Vec::is_empty) {
         return Ok(None);
     }
     image.check_processor()?;
+    let has_all = |found: &[Vec<u64>]| !found.iter().any(Vec::is_empty);
+    let [by_state, by_poll, wakes, _] = &found;
+    let by_state = has_all(by_state);
+    if !has_all(wakes) || !by_state && !has_all(by_poll) {
+        bail!("its tokio is one that is not known: it has no functions of its own that poll and wake tasks");
+    }
     let mut hooks = Vec::new();
-    for (function, mut addresses) in FUNCTIONS.iter().zip(found) {
-        if addresses.is_empty() && function.is_needed {
-            bail!(
-                "its tokio has no function {} of its own (as where the linker optimizes all crates together)",
-                function.name
-            );
+    for (functions, found) in all.into_iter().zip(found) {
+        let other_way = if by_state { BY_POLL } else { BY_STATE };
+        if std::ptr::eq(functions, other_way) {
+            continue;
         }
-        addresses.sort_unstable();
-        addresses.dedup();
-        for address in addresses {
-            let name = format!("{} of tokio", function.name);
-            hooks.push((function.program, name, image.place(address, Arguments::C)?));
+        for (Function(program, _, name), mut addresses) in functions.iter().zip(found) {
+            addresses.sort_unstable();
+            addresses.dedup();
+            for address in addresses {
+                hooks.push((
+                    *program,
+                    format!("{name} of tokio"),
+                    image.place(address, Arguments::C)?,
+                ));
+            }
         }
     }
     Ok(Some(Found { hooks, waits: Vec::new() }))

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::event::{
     Object, TYPE_FIFO, TYPE_SOCKET, TYPE_TCP, TYPE_UDP, TYPE_UNIX, TYPE_UNIX_DGRAM,
 };
-use crate::task_wait::{task_wait, is_task_wait};
+use crate::task_wait::{is_task_wait, task_wait};
 use rpcprobe_model::Category;
 use rpcprobe_record::{TaskWait, TaskWaitSort};
 

@@ -207,7 +207,7 @@ impl World {
                 *self.framing_lost.entry(*why).or_default() += 1;
                 None
             }
-            What::Method(_) => None,        // requests only
+            What::Method(_) => None,          // requests only
             What::RuntimeTask { .. } => None, // see crate::runtime_tasks
             What::Waited { tid, since_ns, nr } => {
                 let id = self.thread_of_tid(*tid);

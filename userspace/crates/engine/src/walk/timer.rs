@@ -9,10 +9,11 @@
 use crate::ownership::marks::{is_rest, Mark, MarkKind, Question};
 use crate::walk::*;
 
-/// `detail` of such a wait: the rest ran out; or it ended sooner, for another request.
-const TIMER: &str = "a timer of the program's: its thread rested until the timeout";
+/// `detail` of such a wait: the rest ran out; or it ended sooner, for another request. A lock that another request has, and
+/// lets go of after a timer of its own, looks the same (`lockwait` of experiments/runtimes): only the runtime tells (`--tasks`).
+const TIMER: &str = "for a timer, or for another request in memory, not seen which: its thread rested until the timeout";
 const PERHAPS: &str =
-    "a timer of the program's, as it seems: its thread rested, and a timer was pending";
+    "for a timer, or for another request in memory, not seen which: its thread rested, and a timer was pending";
 
 /// Limit of the messages that are looked at for one that is not answered.
 const MOST_MARKS: usize = 64;

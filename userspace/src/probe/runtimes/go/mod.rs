@@ -13,12 +13,8 @@ use super::{Found, Runtime};
 use crate::records::TaskWait;
 use pclntab::Pclntab;
 
-pub const GO: Runtime = Runtime {
-    name: "Go",
-    needs: "built with Go",
-    programs: &["on_go_park", "on_go_status"],
-    find,
-};
+pub const GO: Runtime =
+    Runtime { name: "Go", needs: "built with Go", programs: &["on_go_park", "on_go_status"], find };
 
 /// What the programs hook. First what a goroutine parks for: without it nothing is told of its parking.
 const FUNCTIONS: [&str; 2] = ["runtime.gopark", "runtime.casgstatus"];
@@ -117,8 +113,7 @@ fn text<'d>(memory: &Memory<'d>, address: u64) -> Option<&'d str> {
 fn waits(memory: &Memory<'_>) -> Vec<(u8, TaskWait)> {
     let lengths = FIRST_WAITS.map(|words| words.len() as u64);
     let is_first = |at: u64| {
-        let begin =
-            [(0, ""), (STRING_BYTES, FIRST_WAITS[0]), (2 * STRING_BYTES, FIRST_WAITS[1])];
+        let begin = [(0, ""), (STRING_BYTES, FIRST_WAITS[0]), (2 * STRING_BYTES, FIRST_WAITS[1])];
         begin.iter().all(|(after, words)| text(memory, at + after) == Some(words))
     };
     let first = memory.data.iter().find_map(|(from, bytes)| {

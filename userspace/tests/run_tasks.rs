@@ -1,4 +1,4 @@
-//! Goroutines that are followed: what each request of a Go server waits for, whatever its threads do.
+//! Tasks that are followed: what each request of a server in Go, asyncio or tokio waits for, whatever its threads do.
 
 mod common;
 
@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use common::capture::{check_numbers, run, time_in, Capture, NAME};
 use common::process::{kill, Talking};
-use common::{needs_kernel, peer_in_go, rpcprobe};
+use common::{needs_kernel, peer, peer_in_go, rpcprobe};
 use rpcprobe::model::{Category, Evidence, Kind, Segment, FIRST_RUNTIME_TASK};
 use tempfile::TempDir;
 
@@ -45,9 +45,11 @@ fn ask(port: &str) {
 }
 
 /// A capture of the server by `attach`, while it is asked.
-fn attached(program: &str, options: &[&str]) -> Capture {
+fn attached(words: &[&str], options: &[&str]) -> Capture {
     let parent = TempDir::new().expect("a temporary directory");
-    let mut server = Talking::to(Command::new(program));
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]);
+    let mut server = Talking::to(command);
     let port = server.hear();
     let mut attach = rpcprobe(["attach", "--pid", &server.pid().to_string(), "-o"]);
     attach.arg(parent.path().join(NAME)).args(options).stderr(Stdio::piped());
@@ -81,61 +83,82 @@ fn by_method(capture: &Capture) -> BTreeMap<String, Vec<Vec<Segment>>> {
     found
 }
 
+/// The time of requests for that in these categories.
+fn sum(found: &BTreeMap<String, Vec<Vec<Segment>>>, method: &str, categories: &[Category]) -> u64 {
+    let each =
+        |segments: &Vec<Segment>| categories.iter().map(|of| time_in(*of, segments)).sum::<u64>();
+    found[&format!("GET /{method}")].iter().map(each).sum()
+}
+
 /// Checks what requests of each sort waited for: in all, since a busy machine may take a CPU away between the clock's reading and
-/// the sleep.
-fn check(found: &BTreeMap<String, Vec<Vec<Segment>>>) {
-    let of = |method: &str| &found[&format!("GET /{method}")];
-    let sum = |method: &str, categories: &[Category]| -> u64 {
-        let each = |segments: &Vec<Segment>| {
-            categories.iter().map(|of| time_in(*of, segments)).sum::<u64>()
-        };
-        of(method).iter().map(each).sum()
-    };
+/// the sleep. `is_lock`: whether a wait for a lock may be called that, and be of that evidence.
+fn check(
+    found: &BTreeMap<String, Vec<Vec<Segment>>>,
+    is_lock: impl Fn(Option<&str>, Evidence) -> bool,
+) {
     let count = (CONNECTIONS * ROUNDS) as u64;
     let (sleep, lock) = ([Category::Sleep], [Category::Lock]);
-    assert!(sum("sleep", &sleep) > count * 3 * MS * 9 / 10);
+    assert!(sum(found, "sleep", &sleep) > count * 3 * MS * 9 / 10);
     // net/http has locks, too.
-    assert!(sum("sleep", &lock) < sum("sleep", &sleep) / 10);
-    assert!(sum("lock", &sleep) > count * MS * 9 / 10);
-    assert!(sum("lock", &lock) > MS, "some wait for others");
-    let locks = of("lock").iter().flatten().filter(|segment| segment.category == Category::Lock);
-    let mut details = locks.filter_map(|lock| lock.detail.as_deref());
-    // The kernel has locks, too.
-    let known = |detail: &str| detail == "sync.Mutex.Lock" || detail.starts_with("kernel ");
-    assert!(details.all(|detail| known(detail) || detail == BEFORE_GO_1_20));
+    assert!(sum(found, "sleep", &lock) < sum(found, "sleep", &sleep) / 10);
+    assert!(sum(found, "lock", &sleep) > count * MS * 9 / 10);
+    assert!(sum(found, "lock", &lock) > MS, "some wait for others");
+    let locks = found["GET /lock"].iter().flatten();
+    let locks = locks.filter(|segment| segment.category == Category::Lock);
+    for lock in locks {
+        let detail = lock.detail.as_deref();
+        // The kernel has locks, too.
+        let of_kernel = detail.is_some_and(|detail| detail.starts_with("kernel "));
+        assert!(of_kernel || is_lock(detail, lock.evidence), "{lock:?}");
+    }
     // A worker's time on a CPU, or without it, is the request's that it was handed.
     let worked = [Category::User, Category::RunqueuePreempted, Category::Interrupt];
-    assert!(sum("hand", &worked) > count * MS * 9 / 10);
-    assert!(sum("hand", &sleep) < count * MS / 10);
-    // What they waited for Go says itself: nothing of that is inferred.
-    let waits = [Category::Sleep, Category::Lock];
-    let all = || METHODS[..2].iter().flat_map(|method| of(method)).flatten();
-    let mut waits = all().filter(|segment| waits.contains(&segment.category));
-    assert!(waits.all(|segment| {
-        let unclear = segment.detail.as_deref() == Some(BEFORE_GO_1_20);
-        unclear || segment.evidence == Evidence::Measured
-    }));
-    // What they do, goroutines do.
+    assert!(sum(found, "hand", &worked) > count * MS * 9 / 10);
+    assert!(sum(found, "hand", &sleep) < count * MS / 10);
+    // That time was to pass the runtime says itself: nothing of it is inferred.
+    let all = || METHODS[..2].iter().flat_map(|method| &found[&format!("GET /{method}")]).flatten();
+    let mut sleeps = all().filter(|segment| segment.category == Category::Sleep);
+    assert!(sleeps.all(|segment| segment.evidence == Evidence::Measured));
+    // What they do, tasks do.
     let mut worked = all().filter(|segment| segment.category == Category::User);
     assert!(worked.all(|segment| segment.tid >= FIRST_RUNTIME_TASK || segment.duration_ns < MS / 2));
+}
+
+/// Go says what it waits for, but before 1.20 has one word for locks and wait groups.
+fn gos_lock(detail: Option<&str>, evidence: Evidence) -> bool {
+    detail == Some(BEFORE_GO_1_20)
+        || detail == Some("sync.Mutex.Lock") && evidence == Evidence::Measured
+}
+
+/// Whether it is a lock, a semaphore, an event or a condition is not seen.
+fn perhaps_lock(detail: Option<&str>, evidence: Evidence) -> bool {
+    const WAITERS: &str = "asleep in await (a lock, semaphore, event or condition)";
+    detail == Some(WAITERS) && evidence == Evidence::Modelled
+}
+
+/// The hooks of user space that are in place.
+fn hooked(capture: &Capture) -> Vec<String> {
+    let is_hooked = |hook: &&rpcprobe::capture::manifest::Hook| {
+        hook.attached_as.as_deref().is_some_and(|means| means.starts_with("uprobe"))
+    };
+    capture.manifest().hooks.iter().filter(is_hooked).map(|hook| hook.name.clone()).collect()
 }
 
 #[test]
 fn each_request_of_a_go_server_has_its_own_waits() {
     let Some(_turn) = needs_kernel() else { return };
     let Some((_directory, program)) = peer_in_go("goroutines", &[]) else { return };
-    let capture = attached(&program, &["--goroutines"]);
-    check(&by_method(&capture));
+    let capture = attached(&[&program], &["--tasks"]);
+    check(&by_method(&capture), gos_lock);
     let manifest = capture.manifest();
-    let hooked = manifest.hooks.iter().filter(|hook| {
-        hook.attached_as.as_deref().is_some_and(|means| means.starts_with("uprobe"))
-    });
-    let names: Vec<_> = hooked.map(|hook| hook.name.as_str()).collect();
-    assert_eq!(names, ["runtime.gopark of goroutines", "runtime.casgstatus of goroutines"]);
+    assert_eq!(
+        hooked(&capture),
+        ["runtime.gopark of goroutines", "runtime.casgstatus of goroutines"]
+    );
     assert!(manifest.calibration.breakpoint_ns > 0.0 && manifest.programs.breakpoints > 1_000);
     let report = capture.report();
     let counted = report.lines().find(|line| line.starts_with("CPU time of "));
-    assert!(counted.is_some_and(|line| line.contains(" goroutines: ")), "{report}");
+    assert!(counted.is_some_and(|line| line.contains(" tasks: ")), "{report}");
 }
 
 /// It begins while the capture runs, and has neither symbols nor a place where it must lie.
@@ -145,27 +168,64 @@ fn a_stripped_program_is_followed_from_its_begin() {
     let flags = ["-buildmode=pie", "-ldflags=-s -w"];
     let Some((_directory, program)) = peer_in_go("goroutines", &flags) else { return };
     let parent = TempDir::new().expect("a temporary directory");
-    let mut server = Talking::to(run(parent.path(), &["--goroutines"], &[&program]));
+    let mut server = Talking::to(run(parent.path(), &["--tasks"], &[&program]));
     let port = server.hear();
     // Until its hooks are in place.
     std::thread::sleep(std::time::Duration::from_millis(200));
     ask(&port);
     let capture = Capture::in_directory(parent, server.end()).succeeded();
-    check(&by_method(&capture));
+    check(&by_method(&capture), gos_lock);
 }
 
 #[test]
-fn without_the_option_nothing_is_hooked_and_without_go_it_is_told() {
+fn without_the_option_nothing_is_hooked_and_without_a_runtime_it_is_told() {
     let Some(_turn) = needs_kernel() else { return };
-    let capture = Capture::of(&["--goroutines"], &["true"], Stdio::null()).succeeded();
-    let told = "--goroutines told nothing: none of the programs was built with Go";
+    let capture = Capture::of(&["--tasks"], &["true"], Stdio::null()).succeeded();
+    let told = "--tasks told nothing: none of the programs was built with Go, with tokio and symbols in it, Python";
     assert!(capture.report().contains(told), "{}", capture.report());
     let Some((_directory, program)) = peer_in_go("goroutines", &[]) else { return };
-    let capture = attached(&program, &[]);
+    let capture = attached(&[&program], &[]);
     let manifest = capture.manifest();
     assert!(manifest.hooks.iter().all(|hook| !hook.name.contains("runtime.")));
     assert_eq!(manifest.programs.breakpoints, 0);
     let all = by_method(&capture);
     let mut segments = all.values().flatten().flatten();
     assert!(segments.all(|segment| segment.tid < FIRST_RUNTIME_TASK));
+}
+
+#[test]
+fn each_request_of_asyncio_has_its_own_waits() {
+    let Some(_turn) = needs_kernel() else { return };
+    let capture = attached(&["python3", &peer("asyncio_tasks.py")], &["--tasks"]);
+    let names = ["deque.append()", "PyContext_CopyCurrent()", "deque.remove()", "Context.run()"];
+    let hooked = hooked(&capture);
+    assert!(hooked.iter().zip(names).all(|(hook, name)| hook.starts_with(name)), "{hooked:?}");
+    assert_eq!(hooked.len(), names.len());
+    check(&by_method(&capture), perhaps_lock);
+}
+
+/// Its interpreter may be in a library that is loaded only after it has begun.
+#[test]
+fn asyncio_is_followed_from_its_begin() {
+    let Some(_turn) = needs_kernel() else { return };
+    let parent = TempDir::new().expect("a temporary directory");
+    let server = peer("asyncio_tasks.py");
+    let mut server = Talking::to(run(parent.path(), &["--tasks"], &["python3", &server]));
+    let port = server.hear();
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    ask(&port);
+    let capture = Capture::in_directory(parent, server.end()).succeeded();
+    check(&by_method(&capture), perhaps_lock);
+}
+
+#[test]
+fn each_request_of_tokio_has_its_own_waits() {
+    let Some(_turn) = needs_kernel() else { return };
+    // An example of this crate: `cargo test` builds these, too, unless it is told which test to build.
+    let program = std::env::current_exe().expect("a program");
+    let program = program.ancestors().nth(2).expect("a folder").join("examples/tokio_tasks");
+    assert!(program.exists(), "cargo build --example tokio_tasks makes {}", program.display());
+    let capture = attached(&[program.to_str().expect("UTF-8")], &["--tasks"]);
+    assert_eq!(hooked(&capture).len(), 9);
+    check(&by_method(&capture), perhaps_lock);
 }

@@ -1,0 +1,47 @@
+"""A server whose tasks wait for different things, as goroutines.go: it says its port, and serves until its standard input ends."""
+
+import asyncio
+import sys
+import time
+
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok\n"
+
+
+async def worker(work):
+    """Does what handlers hand it."""
+    while True:
+        reply = await work.get()
+        end = time.monotonic() + 0.001
+        while time.monotonic() < end:
+            pass
+        reply.set_result(None)
+
+
+async def main():
+    lock, work = asyncio.Lock(), asyncio.Queue()
+    kept = [asyncio.create_task(worker(work)) for _ in range(2)]
+
+    async def answer(reader, writer):
+        while line := await reader.readline():
+            while (await reader.readline()).strip():
+                pass
+            if b"/sleep" in line:
+                await asyncio.sleep(0.003)
+            elif b"/lock" in line:
+                async with lock:
+                    await asyncio.sleep(0.001)
+            else:
+                reply = asyncio.get_running_loop().create_future()
+                work.put_nowait(reply)
+                await reply
+            writer.write(ANSWER)
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    for task in kept:
+        task.cancel()
+
+
+asyncio.run(main())
