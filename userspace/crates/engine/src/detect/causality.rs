@@ -24,7 +24,7 @@ use crate::event::Object;
 use crate::ownership::adjacent::{
     given_after, given_next, moved_nothing_else, taken_before, Adjacency, Given,
 };
-use crate::ownership::handed::{handed_back, handed_through};
+use crate::ownership::handed::{handed_back, handed_through, is_task};
 use crate::ownership::marks::MarkKind;
 use crate::timeline::gallop::last_before;
 use crate::timeline::{ProcessId, ThreadId, Transfer, World};
@@ -191,8 +191,8 @@ impl Causality {
         let back = heard.and_then(|heard| back(world, asking, heard));
         let given = match heard {
             Some(Heard { thread, exit_ns, channel: Some(channel) }) => {
-                let given = match back {
-                    Some((asker, woken_ns)) => given_next(world, asker, woken_ns),
+                let given = match &back {
+                    Some(back) => back.given(world),
                     None => given_after(world, *thread, *exit_ns, *channel),
                 };
                 match given {
@@ -298,7 +298,7 @@ impl Causality {
     }
 }
 
-/// The goroutines through which a thread was handed what it asks for at that time, since it last moved anything.
+/// The tasks through which a thread was handed what it asks for at that time, since it last moved anything.
 fn askers(
     world: &World,
     thread: ThreadId,
@@ -308,12 +308,32 @@ fn askers(
     handed_through(world, thread, (before.map_or(0, |mark| mark.exit_ns), at_ns))
 }
 
-/// The first of the goroutines for which that was asked, and when one of them was given the answer.
-fn back(world: &World, asking: &Asking, heard: &Heard) -> Option<(ThreadId, u64)> {
-    let all = || askers(world, asking.thread, asking.asked_ns);
-    let (first, _) = all().last()?;
-    let woken_ns = handed_back(world, all(), (heard.thread, heard.exit_ns))?;
-    Some((first, woken_ns))
+/// An answer that was handed back.
+struct Back {
+    /// The task that was given it, and those that had handed on to it what it was asked for.
+    to: Vec<ThreadId>,
+    woken_ns: u64,
+}
+
+/// To whom an answer was handed back: the task that asked, or one of those by which it was handed that.
+fn back(world: &World, asking: &Asking, heard: &Heard) -> Option<Back> {
+    let asker = (asking.thread, asking.asked_ns);
+    let all = || std::iter::once(asker).chain(askers(world, asking.thread, asking.asked_ns));
+    if !is_task(world, asking.thread) {
+        return None;
+    }
+    let (place, woken_ns) = handed_back(world, all(), (heard.thread, heard.exit_ns))?;
+    Some(Back { to: all().skip(place).map(|(id, _)| id).collect(), woken_ns })
+}
+
+impl Back {
+    /// What the first of them that gives anything out gave out next.
+    fn given(&self, world: &World) -> Given {
+        let given = || self.to.iter().map(|id| given_next(world, *id, self.woken_ns));
+        let is_answer = |given: &Given| matches!(given, Given::Answer { .. });
+        let not_yet = || given().find(|given| *given == Given::NotYet);
+        given().find(is_answer).or_else(not_yet).unwrap_or(Given::Nothing)
+    }
 }
 
 /// A step of a thread, by a call that began or ended just then.

@@ -1,9 +1,9 @@
 //! Who handed a thread what it works on, in memory.
 //!
 //! A thread that has taken nothing in itself works on what it was woken for. Of threads one step is believed: which thread of
-//! a runtime wakes which has often to do with nothing but their number. Goroutines that are followed wake each other by what they send, so
+//! a runtime wakes which has often to do with nothing but their number. Tasks that are followed wake each other by what they send, so
 //! there the way is followed from one to the next, up to one that has taken something in: a client of Go's net/http has a
-//! goroutine that writes and one that reads for each connection, and handlers start goroutines of their own.
+//! task that writes and one that reads for each connection, and handlers start tasks of their own.
 
 use crate::task_wait::task_wait;
 use crate::timeline::gallop::{count_before, latest_before};
@@ -11,7 +11,7 @@ use crate::timeline::{Off, ThreadId, Why, World};
 use rpcprobe_model::FIRST_RUNTIME_TASK;
 use rpcprobe_record::TaskWaitSort;
 
-/// Limit of the steps from one goroutine to the next, and of the sleeps that are looked at for each.
+/// Limit of the steps from one task to the next, and of the sleeps that are looked at for each.
 const MOST_STEPS: usize = 8;
 const MOST_SLEEPS: usize = 64;
 
@@ -30,17 +30,23 @@ fn step(world: &World, id: ThreadId, since_ns: u64, at_ns: u64) -> Option<(Threa
     let thread = world.thread(id);
     let slept = latest_before(&thread.off, |off| off.start_ns < at_ns);
     let slept = slept.take_while(|off| off.end_ns > since_ns && off.end_ns <= at_ns);
-    let goroutine = is_goroutine(world, id);
+    let task = is_task(world, id);
     // Who opens connections, or asks and hears on them, hands on connections and answers.
     let by_client = |off: &Off| {
         let waker = off.wake.map(|wake| world.thread(wake.waker));
-        goroutine && waker.is_some_and(|waker| waker.marks.is_clients())
+        task && waker.is_some_and(|waker| waker.marks.is_clients())
+    };
+    // What it has begun itself, or a callback of that, tells that it is done.
+    let by_own = |off: &Off| {
+        off.why != Why::Born
+            && off.wake.is_some_and(|wake| world.thread(wake.waker).made_by == Some(id))
     };
     // It may have lost its CPU since.
-    let is_other = |off: &Off| off.why == Why::Preempted || is_own(off) || by_client(off);
-    let most = if goroutine { MOST_SLEEPS } else { usize::MAX };
+    let is_other =
+        |off: &Off| off.why == Why::Preempted || is_own(off) || by_client(off) || by_own(off);
+    let most = if task { MOST_SLEEPS } else { usize::MAX };
     let off = slept.take(most).find(|off| !is_other(off))?;
-    if goroutine && !hands(off) {
+    if task && !hands(off) {
         return None;
     }
     let wake = off.wake.filter(|wake| wake.by_waker() && wake.waker != id)?;
@@ -48,7 +54,7 @@ fn step(world: &World, id: ThreadId, since_ns: u64, at_ns: u64) -> Option<(Threa
     (world.thread(wake.waker).process == thread.process).then_some(step)
 }
 
-/// The goroutines through which that one was handed what it does at `at_ns`, the last first; those of threads: none. One of
+/// The tasks through which that one was handed what it does at `at_ns`, the last first; those of threads: none. One of
 /// them may have been begun for it. One that was begun by one that was begun may be there for anything: who opens a connection of a pool
 /// begins who writes to it, and whoever comes first gets it.
 pub fn handed_through(
@@ -56,25 +62,25 @@ pub fn handed_through(
     id: ThreadId,
     (since_ns, at_ns): (u64, u64),
 ) -> impl Iterator<Item = (ThreadId, u64)> + '_ {
-    let from = is_goroutine(world, id).then_some((id, since_ns, at_ns, false));
+    let from = is_task(world, id).then_some((id, since_ns, at_ns, false));
     let steps = std::iter::successors(from, |&(id, since_ns, at_ns, begun)| {
         let (by, woke_ns, born) = step(world, id, since_ns, at_ns)?;
-        (is_goroutine(world, by) && !(begun && born)).then_some((by, 0, woke_ns, begun || born))
+        (is_task(world, by) && !(begun && born)).then_some((by, 0, woke_ns, begun || born))
     });
     steps.skip(1).take(MOST_STEPS).map(|(id, _, at_ns, _)| (id, at_ns))
 }
 
-/// When one of those goroutines, which slept since, was woken by the thread that had heard by then, before that one heard
-/// anything else: for that, that is.
+/// Which of those tasks, which slept since, was woken by the thread that had heard by then, before that one heard
+/// anything else: for that, that is. Its place among them, and when.
 pub fn handed_back(
     world: &World,
     askers: impl Iterator<Item = (ThreadId, u64)>,
     (reader, heard_ns): (ThreadId, u64),
-) -> Option<u64> {
+) -> Option<(usize, u64)> {
     let marks = &world.thread(reader).marks.list;
     let next = marks.get(count_before(marks, |mark| mark.exit_ns <= heard_ns));
     let until_ns = next.map_or(u64::MAX, |mark| mark.exit_ns);
-    let mut woken = askers.filter_map(|(asker, asked_ns)| {
+    let mut woken = askers.enumerate().filter_map(|(place, (asker, asked_ns))| {
         let thread = world.thread(asker);
         let later = latest_before(&thread.off, |_| true);
         let slept = later.take_while(|off| off.end_ns > asked_ns).filter(|off| hands(off));
@@ -82,23 +88,23 @@ pub fn handed_back(
             let wake = off.wake.filter(|wake| wake.by_waker() && wake.waker == reader)?;
             (heard_ns..until_ns).contains(&wake.at_ns).then_some(wake.at_ns)
         };
-        slept.filter_map(by_reader).min()
+        slept.filter_map(by_reader).min().map(|woken_ns| (place, woken_ns))
     });
     woken.next()
 }
 
-/// Whether it is a goroutine.
-pub fn is_goroutine(world: &World, id: ThreadId) -> bool {
+/// Whether it is a task.
+pub fn is_task(world: &World, id: ThreadId) -> bool {
     world.thread(id).tid >= FIRST_RUNTIME_TASK
 }
 
-/// Whether what ends it is something that another goroutine hands over, or begins.
+/// Whether what ends it is something that another task hands over, or begins.
 fn hands(off: &Off) -> bool {
     let sort = off.call.and_then(|call| task_wait(call.nr)).map(|wait| wait.sort());
     off.why == Why::Born || sort == Some(TaskWaitSort::Channel)
 }
 
-/// Whether it lies in what a goroutine does anyway: a lock, time to pass, others that it waits for.
+/// Whether it lies in what a task does anyway: a lock, time to pass, others that it waits for.
 fn is_own(off: &Off) -> bool {
     let sort = off.call.and_then(|call| task_wait(call.nr)).map(|wait| wait.sort());
     use TaskWaitSort::{Goroutine, Lock, Timer, Waiters};

@@ -78,6 +78,8 @@ pub struct Marks {
     given: u64,
     /// It has taken in a question.
     takes: bool,
+    /// It has answered any, as tasks do that are handed what others take in.
+    answers: bool,
 }
 
 /// A server's thread asked somebody, or heard from somebody, for the sake of a question.
@@ -117,7 +119,7 @@ impl Marks {
     /// Whether all that the thread has moved were questions that it asked, and answers to such, or it has only opened a connection
     /// for that.
     pub(crate) fn is_clients(&self) -> bool {
-        !self.takes && (!self.list.is_empty() || !self.opens.is_empty())
+        !self.takes && !self.answers && (!self.list.is_empty() || !self.opens.is_empty())
     }
 
     /// The thread has opened a connection.
@@ -173,6 +175,7 @@ impl World {
         let marks = &mut thread.marks;
         marks.turns += u64::from(kind != MarkKind::Takes);
         marks.takes |= kind == MarkKind::Takes;
+        marks.answers |= kind == MarkKind::Answers;
         let takes_in = matches!(kind, MarkKind::Takes | MarkKind::Hears);
         marks.taken += u64::from(takes_in);
         marks.given += u64::from(!takes_in);
