@@ -48,7 +48,7 @@ use rpcprobe_model::{Reason, Request, Rule, Segments};
 use timeline::retention::Held;
 use timeline::{Channel, ThreadId, World};
 use told_again::ToldAgain;
-use walk::{Asking, Astray, Children, Goal, NotYet, Settings, Walked};
+use walk::{Asking, Astray, Buffers, Children, Goal, NotYet, Settings, Walked};
 
 /// Events between two rounds of forgetting, at least: twice as many as there are threads and channels to look through, so that
 /// an event costs the same however many there are.
@@ -85,6 +85,7 @@ pub struct Engine {
     astray: Astray,
     asking: Asking,
     children: Children,
+    buffers: Buffers,
     ledger: Ledger,
     /// Those that were closed and not taken yet.
     accounts: Vec<Account>,
@@ -116,6 +117,7 @@ impl Engine {
             astray: Astray::default(),
             asking: Asking::default(),
             children: Children::default(),
+            buffers: Buffers::default(),
             ledger: Ledger::default(),
             accounts: Vec::new(),
             settings: Settings::new(rates),
