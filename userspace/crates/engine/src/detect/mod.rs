@@ -171,7 +171,7 @@ impl Detector {
     }
 
     /// Hands out what was found and is asked for. From then on their channels are known to carry requests.
-    pub fn take_found(&mut self, world: &World) -> Vec<Found> {
+    pub fn take_found(&mut self, world: &World) -> Vec<Box<Found>> {
         self.book.take_found(world)
     }
 
@@ -181,7 +181,7 @@ impl Detector {
     }
 
     /// Hands out requests of a kind that is used when there are no others.
-    pub fn take_fallback(&mut self, world: &World) -> Vec<Found> {
+    pub fn take_fallback(&mut self, world: &World) -> Vec<Box<Found>> {
         self.book.take_fallback(world)
     }
 
