@@ -6,8 +6,11 @@
 //! the [`Book`], which they are handed with each event.
 
 mod arrival;
+// Found requests are large, and are moved several times.
+#[allow(clippy::vec_box)]
 mod book;
 mod causality;
+#[allow(clippy::vec_box)] // likewise
 mod children;
 mod exec;
 mod families;
