@@ -1,7 +1,7 @@
 //! Calibrated times of what no hook can bracket: the edges of system calls and page faults, and copying.
 
 use crate::classify::on_cpu;
-use crate::event::Call;
+use crate::event::{Call, Io};
 use crate::timeline::Thread;
 
 /// Calibrated figures behind what is modelled.
@@ -25,6 +25,9 @@ impl Rates {
     /// The part of a call in which it copied its payload, as far as that was not seen, as modelled; see
     /// [`on_cpu::modelled_copy`].
     pub fn copied(&self, thread: &Thread, call: &Call) -> Option<(u64, u64)> {
+        if call.rare.is_none() && !call.io.as_ref().is_some_and(Io::is_transfer) {
+            return None; // it moved nothing
+        }
         let (ns_per_byte, fixed_ns, may_keep_cpu) = match call.io.map(|io| io.object) {
             // Its call also runs the stack, on loopback that of the other end, too.
             Some(object) if object.is_network() => (self.socket_copy_ns_per_byte, 0, false),

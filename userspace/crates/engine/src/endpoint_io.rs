@@ -73,8 +73,11 @@ fn cpu_ns(thread: &Thread, call: &Call) -> u64 {
     let within =
         |start_ns: u64, end_ns: u64| end_ns.min(to_ns).saturating_sub(start_ns.max(from_ns));
     let first = count_before(&thread.off, |off| off.end_ns <= from_ns);
-    let off = thread.off.range(first..).take_while(|off| off.start_ns < to_ns);
-    let mut away_ns: u64 = off.map(|off| within(off.start_ns, off.end_ns)).sum();
+    let mut away_ns = 0;
+    let mut off = (first..).map_while(|at| thread.off.get(at));
+    while let Some(off) = off.next().filter(|off| off.start_ns < to_ns) {
+        away_ns += within(off.start_ns, off.end_ns);
+    }
     for list in [&thread.hardirqs, &thread.softirqs, &thread.faults] {
         // Nearly always none was as late.
         if list.back().is_none_or(|last| last.end_ns <= from_ns) {

@@ -142,6 +142,11 @@ impl Call {
         self.rare.get_or_insert_default()
     }
 
+    /// Whether it can have read anything.
+    pub fn may_read(&self) -> bool {
+        self.rare.is_some() || self.io.as_ref().is_some_and(|io| !io.is_write)
+    }
+
     /// What it moved through channels, in order.
     pub fn transfers(&self) -> impl DoubleEndedIterator<Item = &Io> + Clone {
         let all = self.more().iter().chain(&self.io);

@@ -39,7 +39,7 @@ use effort::Effort;
 use event::{Event, What};
 pub use fallback::FallbackGiven;
 use fallback::{Fallback, HeldBack};
-use held_back::Unsent;
+use held_back::{Left, Unsent};
 use ownership::claims::{Claimant, Claims};
 use ownership::ledger::{Account, Ledger};
 use rpcprobe_assign::Assigned;
@@ -48,7 +48,7 @@ use rpcprobe_model::{Reason, Request, Rule, Segments};
 use timeline::retention::Held;
 use timeline::{Channel, ThreadId, World};
 use told_again::ToldAgain;
-use walk::{Asking, Astray, Children, Goal, NotYet, Settings, Walked};
+use walk::{Asking, Astray, Buffers, Children, Goal, NotYet, Settings, Walked};
 
 /// Events between two rounds of forgetting, at least: twice as many as there are threads and channels to look through, so that
 /// an event costs the same however many there are.
@@ -70,7 +70,7 @@ const HISTORY_PART: u64 = 4;
 
 /// A found request whose walk waits for a record of a thread.
 struct Waiting {
-    found: Found,
+    found: Box<Found>,
     on: ThreadId,
 }
 
@@ -85,6 +85,7 @@ pub struct Engine {
     astray: Astray,
     asking: Asking,
     children: Children,
+    buffers: Buffers,
     ledger: Ledger,
     /// Those that were closed and not taken yet.
     accounts: Vec<Account>,
@@ -116,6 +117,7 @@ impl Engine {
             astray: Astray::default(),
             asking: Asking::default(),
             children: Children::default(),
+            buffers: Buffers::default(),
             ledger: Ledger::default(),
             accounts: Vec::new(),
             settings: Settings::new(rates),
@@ -301,7 +303,7 @@ impl Engine {
 
     fn explain(
         &mut self,
-        found: Found,
+        found: Box<Found>,
         sink: &mut impl FnMut(Request, Segments) -> Result<()>,
     ) -> Result<()> {
         if !self.settings.alone && !self.world.has_asked(&found.goal) {
@@ -336,12 +338,15 @@ impl Engine {
 
     fn give(
         &mut self,
-        found: Found,
+        found: Box<Found>,
         segments: Segments,
         sink: &mut impl FnMut(Request, Segments) -> Result<()>,
     ) -> Result<()> {
         let left = held_back::of(&self.world, &found.goal);
         let request = self.completed(found);
+        if left == Left::Unknown {
+            return sink(request, segments);
+        }
         match self.unsent.take((request, segments), left) {
             Some((request, segments)) => sink(request, segments),
             None => Ok(()),
@@ -386,12 +391,13 @@ impl Engine {
     }
 
     /// A request with what else is known of it.
-    fn completed(&self, found: Found) -> Request {
-        let mut request = self.judged(found.request);
-        self.judge_channels(&mut request, &found.goal);
-        request.certainty = confidence::of(&self.world, &found.goal, &request);
+    fn completed(&self, found: Box<Found>) -> Request {
+        let Found { request, goal, .. } = *found;
+        let mut request = self.judged(request);
+        self.judge_channels(&mut request, &goal);
+        request.certainty = confidence::of(&self.world, &goal, &request);
         [request.client_moved, request.server_moved] =
-            endpoint_io::moved(&self.world, &found.goal, &self.settings.rates);
+            endpoint_io::moved(&self.world, &goal, &self.settings.rates);
         request
     }
 

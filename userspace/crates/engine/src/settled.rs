@@ -26,7 +26,8 @@ impl Engine {
             && !found.request.kind.is_fallback();
         let asking = with_others.then_some(&self.asking);
         let (children, astray) = ((&self.children, found.request.request_id), &mut self.astray);
-        let walked = walk::walk(&self.world, &found.goal, settings, astray, asking, children)?;
+        let (world, buffers) = (&self.world, &mut self.buffers);
+        let walked = walk::walk(world, &found.goal, settings, astray, asking, children, buffers)?;
         self.effort.spend(&found.request, walked.steps);
         Ok(walked)
     }

@@ -20,8 +20,11 @@ struct Told {
 
 impl ToldAgain {
     /// The world has changed.
+    #[inline]
     pub fn forget(&mut self) {
-        self.0 = None;
+        if self.0.is_some() {
+            self.0 = None;
+        }
     }
 
     /// Takes what was told of a request. `kept_by`: the requests whose work its way led to, if it has claimed nothing

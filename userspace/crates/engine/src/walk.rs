@@ -56,6 +56,7 @@ use moves::Moves;
 use names::Names;
 use rpcprobe_model::{Category, Evidence, Rule, Segments, Side, TextId, Texts, Told};
 pub use segments::{Walked, Worker};
+pub use state::Buffers;
 use state::{Attempts, Output, Raw, Search};
 use turns::Turn;
 
@@ -109,9 +110,9 @@ struct Walk<'w> {
     moves: Moves<'w>,
     made: Made<'w>,
     /// What it says.
-    output: Output,
+    output: &'w mut Output,
     /// What it knows on its way back.
-    search: Search,
+    search: &'w mut Search,
     /// What it learnt from ways that led nowhere; and what other walks have.
     attempts: Attempts,
     trail: Trail,
@@ -133,7 +134,7 @@ enum Step {
 }
 
 /// The segments of a request. `asking`: what is known of how others were asked, if that may be used; `of`: requests that were
-/// made for others, and this one's number.
+/// made for others, and this one's number; `buffers`: of the walk before.
 ///
 /// # Errors
 /// [`NotYet`]: try again when that thread has been heard of.
@@ -144,8 +145,9 @@ pub fn walk(
     astray: &mut Astray,
     asking: Option<&Asking>,
     of: (&Children, u64),
+    buffers: &mut Buffers,
 ) -> Result<Walked, NotYet> {
-    let mut walk = Walk::new(world, goal, settings, astray, asking, of);
+    let mut walk = Walk::new(world, goal, settings, astray, asking, of, buffers);
     walk.run()?;
     let (steps, begin) = (walk.attempts.steps, walk.begin());
     let (segments, workers) = walk.into_segments();
@@ -174,16 +176,19 @@ impl<'w> Walk<'w> {
         astray: &'w mut Astray,
         asking: Option<&'w Asking>,
         (children, id): (&'w Children, u64),
+        buffers: &'w mut Buffers,
     ) -> Walk<'w> {
+        buffers.begin();
+        let Buffers { output, search, calls } = buffers;
         Walk {
             world,
             goal,
             settings,
             first_read: reader::first_read(world, goal),
-            moves: Moves::of(world, goal),
+            moves: Moves::of(world, goal, calls),
             made: Made::of(world, children, id),
-            output: Output::new(),
-            search: Search::default(),
+            output,
+            search,
             attempts: Attempts::default(),
             trail: Trail::default(),
             astray,
@@ -255,7 +260,8 @@ impl<'w> Walk<'w> {
         self.search.clear();
         // The child whose life the request is does not have to be explored first.
         let child = self.goal.child.map(|child| self.world.processes[child as usize].leader);
-        self.search.members = [self.goal.client].into_iter().chain(child).collect();
+        self.search.members.clear();
+        self.search.members.extend([self.goal.client].into_iter().chain(child));
         self.search.members.extend(self.attempts.received.map(|(reader, _)| reader));
         self.search.members.extend(self.goal.handed.map(|(reader, _)| reader));
         if self.goal.server_process == Some(self.goal.client_process) {

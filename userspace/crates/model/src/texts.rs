@@ -40,6 +40,11 @@ impl Texts {
         }
     }
 
+    /// The same texts, with the same numbers, in no more memory than they take.
+    pub fn compact(&self) -> Texts {
+        Texts { bytes: self.bytes.clone(), ends: self.ends.clone(), slots: Vec::new() }
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.ends.len()
@@ -108,7 +113,7 @@ impl Texts {
     }
 
     fn grow(&mut self) {
-        let slots = (2 * self.slots.len()).max(FEW);
+        let slots = (2 * (self.ends.len() + 1)).next_power_of_two().max(FEW);
         self.slots = vec![0; slots];
         let mut from = 0;
         for (index, end) in self.ends.iter().enumerate() {
@@ -147,6 +152,9 @@ mod tests {
         let empty = texts.add("");
         assert_eq!(texts.add(""), empty);
         assert_eq!(texts.get(empty), "");
+        let mut compact = texts.compact();
+        assert_eq!(compact.add(&name(7)), ids[7]);
+        assert_eq!((compact.add("more").index(), compact.get(ids[999])), (1001, &*name(999)));
         texts.clear();
         assert!(texts.is_empty());
         assert_eq!(texts.add("again").index(), 0);

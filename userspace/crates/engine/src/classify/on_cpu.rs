@@ -3,7 +3,7 @@
 
 use crate::classify::syscall;
 use crate::event::{Call, Io, Object};
-use crate::timeline::gallop::last_before;
+use crate::timeline::gallop::{count_before, last_before};
 use crate::timeline::{Span, Thread};
 use rpcprobe_model::Category;
 use rpcprobe_record::{FAULT_MAJOR, VEC_CALL_FUNCTION, VEC_IRQ_WORK, VEC_RESCHEDULE, VEC_TIMER};
@@ -33,6 +33,27 @@ pub enum Level<'w> {
 pub struct Piece<'w> {
     pub start_ns: u64,
     pub level: Level<'w>,
+    /// How many of the thread's calls began before its end, where that was looked for.
+    begun: Option<usize>,
+}
+
+impl<'w> Piece<'w> {
+    /// A part of a call.
+    pub fn of_call(start_ns: u64, call: &'w Call) -> Piece<'w> {
+        Piece { start_ns, level: Level::Call(call), begun: None }
+    }
+
+    /// Whether the last call that began before the piece was over when it began.
+    pub fn follows_call(&self, thread: &Thread) -> bool {
+        let last = match self.begun {
+            Some(begun) => {
+                let mut before = (0..begun).rev().map_while(|at| thread.calls.get(at));
+                before.find(|call| call.enter_ns < self.start_ns)
+            }
+            None => thread.call_before(self.start_ns),
+        };
+        last.is_some_and(|call| call.exit_ns == self.start_ns)
+    }
 }
 
 /// The call a thread was in just before `at_ns`, whatever else ran on top of it.
@@ -55,7 +76,11 @@ pub enum InCall<'w> {
 
 /// Whether the thread was in a system call just before `at_ns`.
 pub fn call_at(thread: &Thread, at_ns: u64) -> InCall<'_> {
-    let last = thread.call_before(at_ns);
+    call_after(thread, thread.call_before(at_ns), at_ns)
+}
+
+/// The same, given the last call that began before.
+fn call_after<'w>(thread: &'w Thread, last: Option<&'w Call>, at_ns: u64) -> InCall<'w> {
     if let Some(call) = last {
         if call.exit_ns >= at_ns {
             return InCall::Closed(call);
@@ -113,18 +138,22 @@ pub fn piece_before(
         }
         let Some(span) = last_before(spans, |span| span.start_ns < at_ns) else { continue };
         if span.end_ns >= at_ns && span.end_ns > span.start_ns {
-            return Some(Piece { start_ns: start_ns.max(span.start_ns), level: level(*span) });
+            let (start_ns, level) = (start_ns.max(span.start_ns), level(*span));
+            return Some(Piece { start_ns, level, begun: None });
         }
         start_ns = start_ns.max(span.end_ns);
     }
-    let in_call = call_at(thread, at_ns);
+    let begun = count_before(&thread.calls, |call| call.enter_ns < at_ns);
+    let last = begun.checked_sub(1).and_then(|last| thread.calls.get(last));
+    let in_call = call_after(thread, last, at_ns);
     match thread.functions.copy_before(at_ns) {
         Some(copy) if copy.end_ns >= at_ns => {
             let call = match in_call {
                 InCall::Closed(call) => Some(call),
                 _ => None,
             };
-            return Some(Piece { start_ns: start_ns.max(copy.start_ns), level: Level::Copy(call) });
+            let (start_ns, level) = (start_ns.max(copy.start_ns), Level::Copy(call));
+            return Some(Piece { start_ns, level, begun: None });
         }
         copy => start_ns = start_ns.max(copy.map_or(0, |copy| copy.end_ns)),
     }
@@ -137,7 +166,8 @@ pub fn piece_before(
         InCall::NotYetKnown { .. } => return None,
     };
     // Before the thread was, nothing is known of it; every piece must lead back all the same.
-    Some(Piece { start_ns: start_ns.max(since_ns).min(at_ns - 1), level })
+    let start_ns = start_ns.max(since_ns).min(at_ns - 1);
+    Some(Piece { start_ns, level, begun: Some(begun) })
 }
 
 /// The category of a level.
@@ -218,12 +248,9 @@ pub fn modelled_copy(
     fixed_ns: u64,
     kept_cpu: impl FnOnce() -> bool,
 ) -> Option<(u64, u64)> {
-    if syscall::moves_pages(call.nr) {
-        return None;
-    }
     let of_all = |(_, bytes): (bool, u64), io: &Io| (io.is_write, bytes.saturating_add(io.bytes));
     let (is_write, all_bytes) = call.transfers().fold((false, 0), of_all);
-    if all_bytes == 0 {
+    if all_bytes == 0 || syscall::moves_pages(call.nr) {
         return None;
     }
     let bytes = all_bytes.saturating_sub(seen_bytes);

@@ -41,7 +41,7 @@ pub fn parts(
         if let Some(fault) = ended {
             let inside_ns = fault.end_ns - fault.start_ns;
             outside = Some((rates.outside_fault_ns(inside_ns), Category::Fault));
-        } else if thread.call_before(piece.start_ns).is_some_and(|c| c.exit_ns == piece.start_ns) {
+        } else if piece.follows_call(thread) {
             outside = Some((rates.call_outside_ns, Category::KernelOther));
         }
     }

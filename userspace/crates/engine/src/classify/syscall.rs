@@ -271,7 +271,7 @@ pub fn moves_pages(nr: u16) -> bool {
 /// Calls that make or use a ring of requests that the kernel carries out by itself.
 pub fn is_io_uring(nr: u16) -> bool {
     use syscalls::x86_64::Sysno as S;
-    matches!(S::new(usize::from(nr)), Some(S::io_uring_setup | S::io_uring_enter))
+    [S::io_uring_setup as u16, S::io_uring_enter as u16].contains(&nr)
 }
 
 /// Calls that start writeback and wait for the kernel thread that does it.

@@ -27,9 +27,9 @@ pub(super) struct Book {
     /// Requests whose parents are not told yet.
     children: Children,
     families: Families,
-    found: Vec<Found>,
+    found: Vec<Box<Found>>,
     /// Since the last event.
-    fallback: Vec<Found>,
+    fallback: Vec<Box<Found>>,
     /// A request was found of a kind that is not only used when there are no others.
     found_primary: bool,
 }
@@ -44,7 +44,7 @@ impl Book {
             let children = self.children.before(world, process, id, &mut self.causality);
             self.found.extend(children);
         }
-        self.found.extend(self.children.take(world, found, &mut self.causality));
+        self.found.extend(self.children.take(world, Box::new(found), &mut self.causality));
     }
 
     /// Whether parents of requests are not told yet.
@@ -69,7 +69,7 @@ impl Book {
 
     /// Of a kind that is used when there are no others.
     pub(super) fn found_fallback(&mut self, found: Found) {
-        self.fallback.push(found);
+        self.fallback.push(Box::new(found));
     }
 
     /// Whether there are requests of other kinds than those that are given where there are none.
@@ -93,7 +93,7 @@ impl Book {
     }
 
     /// Takes what was found and is asked for.
-    pub(super) fn take_found(&mut self, world: &World) -> Vec<Found> {
+    pub(super) fn take_found(&mut self, world: &World) -> Vec<Box<Found>> {
         let mut found = std::mem::take(&mut self.found);
         found.retain(|found| self.gives(world, found));
         for found in &found {
@@ -112,7 +112,7 @@ impl Book {
         self.families.assign()
     }
 
-    pub(super) fn take_fallback(&mut self, world: &World) -> Vec<Found> {
+    pub(super) fn take_fallback(&mut self, world: &World) -> Vec<Box<Found>> {
         let mut fallback = std::mem::take(&mut self.fallback);
         fallback.retain(|found| self.gives(world, found));
         fallback

@@ -15,7 +15,7 @@ const SWEEP_EVERY_NS: u64 = 20_000_000;
 /// A request whose parent is not told yet.
 #[derive(Debug)]
 struct Child {
-    found: Found,
+    found: Box<Found>,
     /// The only question that was served all the while, as it was found.
     only: Option<Asked>,
 }
@@ -47,9 +47,9 @@ impl Children {
     pub(super) fn take(
         &mut self,
         world: &World,
-        found: Found,
+        found: Box<Found>,
         causality: &mut Causality,
-    ) -> Option<Found> {
+    ) -> Option<Box<Found>> {
         let Some(asking) = found.made_for.asking else {
             return Some(with_parent(world, found, Judged::Nobody, causality));
         };
@@ -77,7 +77,10 @@ impl Children {
         process: ProcessId,
         id: u64,
         causality: &mut Causality,
-    ) -> Vec<Found> {
+    ) -> Vec<Box<Found>> {
+        if self.waiting.is_empty() {
+            return Vec::new();
+        }
         let of_process = self.waiting.range((process, 0)..=(process, ThreadId::MAX));
         let threads: Vec<_> = of_process.map(|(key, _)| *key).collect();
         let may_be = |child: &Child, causality: &Causality| {
@@ -101,7 +104,7 @@ impl Children {
         world: &World,
         thread: ThreadId,
         causality: &mut Causality,
-    ) -> Vec<Found> {
+    ) -> Vec<Box<Found>> {
         let key = (world.thread(thread).process, thread);
         self.look(world, key, causality, |_, _| false)
     }
@@ -112,7 +115,7 @@ impl Children {
         world: &World,
         over: bool,
         causality: &mut Causality,
-    ) -> Vec<Found> {
+    ) -> Vec<Box<Found>> {
         let due = world.now_ns >= self.swept_ns.saturating_add(SWEEP_EVERY_NS);
         if !(due || over) {
             return Vec::new();
@@ -129,7 +132,7 @@ impl Children {
         key: (ProcessId, ThreadId),
         causality: &mut Causality,
         over: impl Fn(&Child, &Causality) -> bool,
-    ) -> Vec<Found> {
+    ) -> Vec<Box<Found>> {
         let Some(children) = self.waiting.remove(&key) else { return Vec::new() };
         let (mut told, mut waiting) = (Vec::new(), Vec::new());
         for child in children {
@@ -164,7 +167,7 @@ fn judged(
     child: Child,
     over: bool,
     causality: &mut Causality,
-) -> Result<Found, Box<Child>> {
+) -> Result<Box<Found>, Box<Child>> {
     let made_for = child.found.made_for;
     let judged = match made_for.asking {
         Some(asking) => {
@@ -181,10 +184,10 @@ fn judged(
 
 fn with_parent(
     world: &World,
-    mut found: Found,
+    mut found: Box<Found>,
     judged: Judged,
     causality: &mut Causality,
-) -> Found {
+) -> Box<Found> {
     let request = &mut found.request;
     let window = (request.start_ns, request.start_ns.saturating_add(request.latency_ns));
     let parent = causality.parent_of(world, judged, found.made_for.program, window);

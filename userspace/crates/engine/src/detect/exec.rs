@@ -30,6 +30,7 @@ pub(super) struct Exec {
 }
 
 impl Detect for Exec {
+    #[inline]
     fn observe(&mut self, world: &World, seen: &Seen, book: &mut Book) {
         match *seen {
             Seen::Forked { child, parent, enter_ns }
@@ -73,6 +74,7 @@ impl Detect for Exec {
     }
 }
 
+#[inline(never)] // most calls are none
 fn reap(world: &World, thread: ThreadId, call: &Call, book: &mut Book) {
     let Ok(pid) = u32::try_from(call.ret) else { return };
     let Some(process) = world.process_of_tgid(pid) else { return };

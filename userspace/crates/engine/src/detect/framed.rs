@@ -51,11 +51,6 @@ impl Detect for Framed {
         }
     }
 
-    /// All that moves through connections with known framing.
-    fn takes(&self, channel: Object) -> bool {
-        self.by_channel.contains_key(&channel)
-    }
-
     /// What the process has open will not be answered, unless records are late.
     fn exit(&mut self, world: &World, process: ProcessId, _at_ns: u64, _book: &mut Book) {
         // Most processes that exit, of the whole machine, are no end of any connection.
@@ -66,12 +61,6 @@ impl Detect for Framed {
             if connection.exit(world, process) {
                 connection.stir(*number, &mut self.restless);
             }
-        }
-    }
-
-    fn settle(&mut self, world: &World, book: &mut Book) {
-        if world.now_ns >= self.swept_ns.saturating_add(SWEEP_EVERY_NS) {
-            self.sweep(world, false, book);
         }
     }
 
@@ -98,8 +87,24 @@ impl Detect for Framed {
 }
 
 impl Framed {
+    /// Whether it alone looks at what moves through a channel: one of a connection with known framing.
+    pub(super) fn takes(&self, channel: Object) -> bool {
+        !self.by_channel.is_empty() && self.by_channel.contains_key(&channel)
+    }
+
+    /// Decides what has waited long enough.
+    #[inline]
+    pub(super) fn settle(&mut self, world: &World, book: &mut Book) {
+        if world.now_ns >= self.swept_ns.saturating_add(SWEEP_EVERY_NS) {
+            self.sweep(world, false, book);
+        }
+    }
+
     /// The connection of a channel, of which something is told.
     fn connection(&mut self, channel: Object) -> Option<&mut Connection> {
+        if self.by_channel.is_empty() {
+            return None;
+        }
         let number = self.by_channel.get(&channel)?;
         let connection = self.connections.get_mut(number)?;
         connection.stir(*number, &mut self.restless);

@@ -46,6 +46,7 @@ pub(super) struct HalfDuplex {
 }
 
 impl Detect for HalfDuplex {
+    #[inline]
     fn observe(&mut self, world: &World, seen: &Seen, book: &mut Book) {
         match *seen {
             Seen::Moved { thread, process, call, io } if io.is_write => {
@@ -70,12 +71,6 @@ impl Detect for HalfDuplex {
                 turn.life.end(Ended::Exited, at_ns);
                 self.unsettled.push(turn);
             }
-        }
-    }
-
-    fn settle(&mut self, world: &World, book: &mut Book) {
-        if !self.unsettled.is_empty() {
-            self.decide(world, false, book);
         }
     }
 
@@ -104,6 +99,14 @@ impl Detect for HalfDuplex {
 }
 
 impl HalfDuplex {
+    /// Decides closed turns.
+    #[inline]
+    pub(super) fn settle(&mut self, world: &World, book: &mut Book) {
+        if !self.unsettled.is_empty() {
+            self.decide(world, false, book);
+        }
+    }
+
     /// Forgets a connection whose framing is known now: turns begun on it are none.
     pub(super) fn leave(&mut self, channels: [Object; 2]) {
         self.turns.retain(|(_, object), _| !channels.contains(object));
@@ -111,6 +114,7 @@ impl HalfDuplex {
     }
 
     /// A process closes the socket of that inode: what it asked there has all the answer it will get.
+    #[inline(never)]
     fn connection_closed(&mut self, thread: ThreadId, process: ProcessId, call: &Call) {
         let Some(io) = call.io.filter(|io| io.object.is_stream() && !call.unfinished) else {
             return;
@@ -125,6 +129,7 @@ impl HalfDuplex {
         self.unsettled.push(turn);
     }
 
+    #[inline(never)]
     fn read(&mut self, process: ProcessId, io: &Io, transfer: Transfer) {
         let recent = self.recent_reads.entry(process).or_default();
         if recent.len() == RECENT_READS {
@@ -146,6 +151,7 @@ impl HalfDuplex {
         }
     }
 
+    #[inline(never)] // most of what is shown is neither this nor a read
     fn write(
         &mut self,
         world: &World,
@@ -163,10 +169,8 @@ impl HalfDuplex {
                 turn.empty += u64::from(bytes.empty);
                 return;
             }
-            let mut turn = self.turns.remove(&key).expect("present");
             turn.reads.retain(|(_, read)| read.exit_ns <= bytes.enter_ns);
             turn.life.end(Ended::AskedAgain, bytes.enter_ns);
-            self.unsettled.push(turn);
         }
         // A call's record comes when it ends: an answer read meanwhile, by another thread, is this
         // message's.
@@ -212,13 +216,15 @@ impl HalfDuplex {
             })
             .collect();
         turn.reads.reverse();
-        self.turns.insert(key, turn);
+        // The one before has ended.
+        self.unsettled.extend(self.turns.insert(key, turn));
     }
 
     /// Decides closed turns whose answers are all accounted for.
     fn decide(&mut self, world: &World, over: bool, book: &mut Book) {
         let clock = Clock::new(world, over);
-        for turn in std::mem::take(&mut self.unsettled) {
+        let mut unsettled = std::mem::take(&mut self.unsettled);
+        for turn in unsettled.drain(..) {
             let late = clock.gives_up(Patience::Record, turn.over_ns(world));
             // Without a loss, what nobody has told of is still to come, or came after the end.
             let torn = late && world.losses.first(turn.life.since_ns(), world.now_ns).is_some();
@@ -228,6 +234,9 @@ impl HalfDuplex {
                 Answer::Open if !late => self.unsettled.push(turn),
                 Answer::Open | Answer::Missing => turn.unanswered(world, book),
             }
+        }
+        if self.unsettled.is_empty() {
+            self.unsettled = unsettled; // its room stays
         }
     }
 }

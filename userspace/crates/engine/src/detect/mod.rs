@@ -6,8 +6,11 @@
 //! the [`Book`], which they are handed with each event.
 
 mod arrival;
+// Found requests are large, and are moved several times.
+#[allow(clippy::vec_box)]
 mod book;
 mod causality;
+#[allow(clippy::vec_box)] // likewise
 mod children;
 mod exec;
 mod families;
@@ -84,19 +87,12 @@ struct Recent {
 
 /// Finds requests by one kind of evidence.
 trait Detect {
-    /// What it looks at is in [`Detector::table`].
+    /// Transfers and calls, which most events are, are shown by [`Detector::moved`] and [`Detector::called`] to those only
+    /// that look at them.
     fn observe(&mut self, world: &World, seen: &Seen, book: &mut Book);
-
-    /// Whether it alone looks at what moves through a channel: those after it in the table are not shown that.
-    fn takes(&self, _channel: Object) -> bool {
-        false
-    }
 
     /// A process has ended.
     fn exit(&mut self, _world: &World, _process: ProcessId, _at_ns: u64, _book: &mut Book) {}
-
-    /// Decides what has waited long enough.
-    fn settle(&mut self, _world: &World, _book: &mut Book) {}
 
     /// The earliest instant that what is open may still need; `None`: nothing is.
     fn horizon_ns(&self, recent: Recent, book: &Book) -> Option<u64>;
@@ -111,12 +107,6 @@ trait Detect {
     fn finish(&mut self, world: &World, book: &mut Book);
 }
 
-/// What a detector looks at, where nearly every event has it: transfers, calls, and the time. All look at the rest.
-type Looks = u8;
-const MOVED: Looks = 1;
-const CALLED: Looks = 2;
-const TIME: Looks = 4;
-
 /// All detectors, and what they share.
 #[derive(Default)]
 pub struct Detector {
@@ -130,19 +120,11 @@ pub struct Detector {
 }
 
 impl Detector {
-    /// The detectors in the order in which they look at an event, and at what. [`Framed`] is before the two that it takes
+    /// The detectors in the order in which they look at an event. [`Framed`] is before the two that it takes
     /// connections from; [`Stdio`], which looks only if no others find anything, is last.
-    fn table(&mut self) -> ([(&mut dyn Detect, Looks); 6], &mut Book) {
+    fn table(&mut self) -> ([&mut dyn Detect; 6], &mut Book) {
         let Detector { exec, framed, single_ended, half_duplex, shared_futex, stdio, book } = self;
-        let table: [(&mut dyn Detect, Looks); 6] = [
-            (exec, CALLED),
-            (framed, MOVED | TIME),
-            (single_ended, MOVED),
-            (half_duplex, MOVED | CALLED | TIME),
-            (shared_futex, CALLED),
-            (stdio, CALLED),
-        ];
-        (table, book)
+        ([exec, framed, single_ended, half_duplex, shared_futex, stdio], book)
     }
 
     fn all(&self) -> [&dyn Detect; 6] {
@@ -192,7 +174,7 @@ impl Detector {
     }
 
     /// Hands out what was found and is asked for. From then on their channels are known to carry requests.
-    pub fn take_found(&mut self, world: &World) -> Vec<Found> {
+    pub fn take_found(&mut self, world: &World) -> Vec<Box<Found>> {
         self.book.take_found(world)
     }
 
@@ -202,7 +184,7 @@ impl Detector {
     }
 
     /// Hands out requests of a kind that is used when there are no others.
-    pub fn take_fallback(&mut self, world: &World) -> Vec<Found> {
+    pub fn take_fallback(&mut self, world: &World) -> Vec<Box<Found>> {
         self.book.take_fallback(world)
     }
 
@@ -231,7 +213,7 @@ impl Detector {
                 let process = world.thread(thread).process;
                 let (detectors, book) = self.table();
                 book.causality.services.exit(process, event.ts_ns);
-                for (detector, _) in detectors {
+                for detector in detectors {
                     detector.exit(world, process, event.ts_ns, book);
                 }
             }
@@ -252,10 +234,9 @@ impl Detector {
             }
             _ => {}
         }
-        let (detectors, book) = self.table();
-        for (detector, _) in detectors.into_iter().filter(|(_, looks)| looks & TIME != 0) {
-            detector.settle(world, book);
-        }
+        let book = &mut self.book;
+        self.framed.settle(world, book);
+        self.half_duplex.settle(world, book);
         if !book.waits() {
             return; // nearly always
         }
@@ -267,27 +248,39 @@ impl Detector {
         book.sweep(world, false);
     }
 
+    /// Shows all detectors what few events are.
     fn show(&mut self, world: &World, seen: &Seen) {
-        let what = match seen {
-            Seen::Moved { .. } => MOVED,
-            Seen::Called { .. } => CALLED,
-            _ => Looks::MAX,
-        };
         let (detectors, book) = self.table();
-        for (detector, _) in detectors.into_iter().filter(|(_, looks)| looks & what != 0) {
+        for detector in detectors {
             detector.observe(world, seen, book);
-            if matches!(seen, Seen::Moved { io, .. } if detector.takes(io.object)) {
-                break;
-            }
         }
     }
 
     fn call(&mut self, world: &World, thread: ThreadId, call: &Call) {
         let process = world.thread(thread).process;
         for io in call.transfers().filter(|io| io.object.type_bits != TYPE_EVENTFD) {
-            self.show(world, &Seen::Moved { thread, process, call, io });
+            self.moved(world, io.object, &Seen::Moved { thread, process, call, io });
         }
-        self.show(world, &Seen::Called { thread, process, call });
+        self.called(world, &Seen::Called { thread, process, call });
+    }
+
+    /// What moves through a connection with known framing is for its detector alone.
+    fn moved(&mut self, world: &World, channel: Object, seen: &Seen) {
+        let book = &mut self.book;
+        self.framed.observe(world, seen, book);
+        if self.framed.takes(channel) {
+            return;
+        }
+        self.single_ended.observe(world, seen, book);
+        self.half_duplex.observe(world, seen, book);
+    }
+
+    fn called(&mut self, world: &World, seen: &Seen) {
+        let book = &mut self.book;
+        self.exec.observe(world, seen, book);
+        self.half_duplex.observe(world, seen, book);
+        self.shared_futex.observe(world, seen, book);
+        self.stdio.observe(world, seen, book);
     }
 
     /// A frame or message: with the first on a connection its detector takes it from the others.
@@ -314,7 +307,7 @@ impl Detector {
     /// Forgets connections that the world has forgotten, and what no request since `horizon_ns` can name.
     pub fn forget(&mut self, world: &World, horizon_ns: u64) {
         let (detectors, book) = self.table();
-        for (detector, _) in detectors {
+        for detector in detectors {
             detector.forget(world, book);
         }
         book.forget(world, horizon_ns);

@@ -206,6 +206,7 @@ pub(super) struct SharedFutex {
 }
 
 impl Detect for SharedFutex {
+    #[inline]
     fn observe(&mut self, world: &World, seen: &Seen, book: &mut Book) {
         if let Seen::Called { thread, call, .. } = *seen {
             for io in call.more().iter().filter(|io| io.object.type_bits == TYPE_SHARED_WORD) {
@@ -254,6 +255,7 @@ impl Detect for SharedFutex {
 
 impl SharedFutex {
     /// A thread has waited for a word to change, or woken who did.
+    #[inline(never)] // most calls are none
     fn word_call(
         &mut self,
         world: &World,

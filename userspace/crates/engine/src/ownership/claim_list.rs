@@ -116,7 +116,9 @@ impl ClaimList {
 
     /// Takes out what lies before `horizon_ns`, in order.
     pub fn take_before(&mut self, horizon_ns: u64) -> Vec<Claim> {
-        let mut before = Vec::new();
+        let begun = |chunk: &Vec<Claim>| chunk.first().is_some_and(|c| c.start_ns < horizon_ns);
+        let chunks = count_before(&self.chunks, begun);
+        let mut before = Vec::with_capacity(chunks * MOST_TOGETHER);
         while let Some(chunk) = self.chunks.front_mut() {
             let begun = chunk.partition_point(|claim| claim.start_ns < horizon_ns);
             before.extend(chunk.drain(..begun));

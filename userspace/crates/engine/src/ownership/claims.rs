@@ -12,11 +12,12 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 
 use crate::ownership::claim_list::{Claim, ClaimList};
+pub use crate::ownership::claimant::{Claimant, Shows};
 use crate::ownership::inner::OfOpen;
 use crate::ownership::ledger::Ledger;
 use crate::ownership::others::{self, Settled};
 use crate::ownership::sums::Spent;
-use crate::timeline::{ProcessId, ThreadId, World};
+use crate::timeline::{ThreadId, World};
 use crate::walk::{joins, Worker};
 use rpcprobe_model::{Category, Evidence, Rule, Segments, Texts, Told};
 
@@ -25,32 +26,6 @@ pub(super) const OTHERS: &str = "its thread worked for another request";
 
 /// Ancestors looked at.
 const MOST_ANCESTORS: usize = 64;
-
-/// What claims need to know of a request.
-#[derive(Clone, Copy, Debug)]
-pub struct Claimant {
-    pub id: u64,
-    pub parent: Option<u64>,
-    pub start_ns: u64,
-    pub end_ns: u64,
-    /// Who asked, if that is a traced process; and who served.
-    pub client: Option<ProcessId>,
-    pub server: Option<ProcessId>,
-    /// The request is a program's life, which includes all that is done in it.
-    pub encloses: bool,
-    /// The process whose life that is.
-    pub program: Option<ProcessId>,
-}
-
-/// What a segment shows of its thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shows {
-    /// What it did on a CPU, or a packet's way in its own call.
-    Work,
-    /// It waited for whatever came next.
-    Rest,
-    Wait,
-}
 
 /// What was claimed of threads' time so far.
 #[derive(Debug, Default)]
@@ -97,10 +72,7 @@ impl Claims {
         self.claimants.insert(claimant.id, claimant);
         self.settling = Settling::default();
         // Nearly always nobody else has any of it.
-        let taken = segments.iter().zip(workers).position(|(segment, worker)| {
-            shows(segment, worker.thread) == Shows::Work
-                && !self.is_free(&claimant, segment, worker.thread)
-        });
+        let taken = self.claim_free(&claimant, &segments, workers, &shows);
         if taken.is_none() && !segments.iter().any(others::is_for_others) {
             return Segments { list: segments, texts };
         }
@@ -177,11 +149,36 @@ impl Claims {
         }
     }
 
+    /// Claims what segments show, up to the first of which others have some: its index.
+    fn claim_free(
+        &mut self,
+        claimant: &Claimant,
+        segments: &[Told],
+        workers: &[Worker],
+        shows: impl Fn(&Told, ThreadId) -> Shows,
+    ) -> Option<usize> {
+        // Many of one thread follow each other.
+        let mut last: Option<(ThreadId, &mut ClaimList)> = None;
+        for (index, (segment, worker)) in segments.iter().zip(workers).enumerate() {
+            if shows(segment, worker.thread) != Shows::Work {
+                continue;
+            }
+            let claims = match last.take() {
+                Some((thread, claims)) if thread == worker.thread => claims,
+                _ => self.threads.entry(worker.thread).or_default(),
+            };
+            if !claims.add(claim(claimant, segment)) {
+                return Some(index);
+            }
+            last = Some((worker.thread, claims));
+            self.settling.added += 1;
+        }
+        None
+    }
+
     /// Claims what a segment shows if nobody else has any of it; whether that is so.
     fn is_free(&mut self, claimant: &Claimant, segment: &Told, thread: ThreadId) -> bool {
-        let (start_ns, end_ns) = (segment.start_ns, segment.end_ns());
-        let claim = Claim { start_ns, end_ns, id: claimant.id, shared: segment.shared };
-        let is_free = self.threads.entry(thread).or_default().add(claim);
+        let is_free = self.threads.entry(thread).or_default().add(claim(claimant, segment));
         self.settling.added += usize::from(is_free);
         is_free
     }
@@ -323,6 +320,12 @@ impl Claims {
         self.claimants.retain(|_, claimant| claimant.end_ns >= horizon_ns);
         self.inner.forget_before(horizon_ns);
     }
+}
+
+/// What a segment claims.
+fn claim(claimant: &Claimant, segment: &Told) -> Claim {
+    let (start_ns, end_ns) = (segment.start_ns, segment.end_ns());
+    Claim { start_ns, end_ns, id: claimant.id, shared: segment.shared }
 }
 
 fn piece(segment: &Told, from_ns: u64, to_ns: u64) -> Told {

@@ -3,6 +3,7 @@
 
 pub mod adjacent;
 mod claim_list;
+mod claimant;
 pub mod claims;
 pub mod handed;
 pub mod inner;

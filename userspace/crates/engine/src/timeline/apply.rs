@@ -380,7 +380,7 @@ impl World {
         self.renumber(&mut call);
         if let (Some(file), Some(path)) = (call.opened(), &call.path) {
             self.name_file(file, path.clone());
-        } else if let Some(file) = call.io.and_then(|io| io.object.file()) {
+        } else if let Some(file) = call.io.as_ref().and_then(|io| io.object.file()) {
             call.path = self.files.get(&file).cloned();
         }
         self.record_opening(id, &call);

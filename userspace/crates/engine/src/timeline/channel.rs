@@ -149,17 +149,24 @@ impl Channel {
     }
 
     /// The transfers in `list` that moved bytes of `[from, to)`, in order of offset.
+    #[inline]
     pub fn overlapping(
         list: &VecDeque<Transfer>,
         from: u64,
         to: u64,
     ) -> impl Iterator<Item = &Transfer> {
-        let first = count_before(list, |t| t.to <= from);
-        list.range(first..).take_while(move |t| from < to && t.from < to)
+        let first = Channel::first_after(list, from);
+        // Few: looked up one by one they cost less than a range of the list does to set up.
+        (first..).map_while(move |at| list.get(at).filter(|t| from < to && t.from < to))
+    }
+
+    /// Where the first transfer in `list` is that moved anything from byte `at` on.
+    fn first_after(list: &VecDeque<Transfer>, at: u64) -> usize {
+        count_before(list, |t| t.to <= at)
     }
 
     /// The transfer in `list` that moved byte `at`.
     pub fn find(list: &VecDeque<Transfer>, at: u64) -> Option<&Transfer> {
-        list.get(count_before(list, |t| t.to <= at)).filter(|t| t.from <= at)
+        list.get(Channel::first_after(list, at)).filter(|t| t.from <= at)
     }
 }

@@ -15,6 +15,11 @@ pub fn count_before<T>(list: &VecDeque<T>, is_before: impl Fn(&T) -> bool) -> us
 
 /// The same, if it is not all of them.
 fn count_before_last<T>(list: &VecDeque<T>, is_before: impl Fn(&T) -> bool) -> usize {
+    // Most often it is all but the last.
+    let all_but_last = list.len().saturating_sub(1);
+    if all_but_last.checked_sub(1).and_then(|at| list.get(at)).is_none_or(&is_before) {
+        return all_but_last;
+    }
     let (front, back) = list.as_slices();
     match back.first() {
         Some(first) if is_before(first) => front.len() + count_in(back, is_before),

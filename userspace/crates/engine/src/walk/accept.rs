@@ -78,8 +78,7 @@ impl Walk<'_> {
             if piece_start_ns > call.enter_ns {
                 return Some(None);
             }
-            let piece =
-                classify::on_cpu::Piece { start_ns: call.enter_ns, level: Level::Call(call) };
+            let piece = classify::on_cpu::Piece::of_call(call.enter_ns, call);
             self.on_cpu(thread, &piece, at_ns);
             let accepted_ns = accepted.exit_ns;
             let read = (accepted_ns, call.enter_ns);
@@ -101,7 +100,7 @@ impl Walk<'_> {
         if leads_there || piece_start_ns > call.enter_ns {
             return Some(None);
         }
-        let piece = classify::on_cpu::Piece { start_ns: call.enter_ns, level: Level::Call(call) };
+        let piece = classify::on_cpu::Piece::of_call(call.enter_ns, call);
         self.on_cpu(thread, &piece, at_ns);
         let span = (accepted.exit_ns, call.enter_ns);
         self.queue(thread, span, Category::QueueSocket, UNREAD, Rule::Ready);
@@ -167,7 +166,7 @@ impl Walk<'_> {
                 return None;
             }
             let there_ns = established_ns.min(at_ns);
-            let piece = classify::on_cpu::Piece { start_ns: there_ns, level: Level::Call(call) };
+            let piece = classify::on_cpu::Piece::of_call(there_ns, call);
             self.on_cpu(thread, &piece, at_ns);
             self.output.rule = Rule::Accept;
             return Some(Step::Joined(connected.thread, there_ns));
@@ -186,7 +185,7 @@ impl Walk<'_> {
         if woken.is_some() && !self.read_others(t, from_ns, call) {
             return None;
         }
-        let piece = classify::on_cpu::Piece { start_ns: call.enter_ns, level: Level::Call(call) };
+        let piece = classify::on_cpu::Piece::of_call(call.enter_ns, call);
         self.on_cpu(thread, &piece, at_ns);
         let span = (from_ns, call.enter_ns);
         self.queue(thread, span, Category::QueueAccept, UNACCEPTED, Rule::Accept);

@@ -53,7 +53,7 @@ impl<'w> Walk<'w> {
                 return Ok(None); // the sleep will tell
             }
         }
-        let piece = classify::on_cpu::Piece { start_ns: call.enter_ns, level: Level::Call(call) };
+        let piece = classify::on_cpu::Piece::of_call(call.enter_ns, call);
         self.on_cpu(thread, &piece, at_ns);
         let read_ns = match woken {
             Some(off) => {
@@ -95,7 +95,7 @@ impl<'w> Walk<'w> {
         }
         // In the interrupt that ends where this piece begins, if not in the piece.
         let at_once_ns = arrived.at_ns.min(at_ns);
-        let piece = classify::on_cpu::Piece { start_ns: at_once_ns, level: Level::Call(call) };
+        let piece = classify::on_cpu::Piece::of_call(at_once_ns, call);
         if at_once_ns < at_ns {
             self.on_cpu(thread, &piece, at_ns);
         }
@@ -152,7 +152,7 @@ impl<'w> Walk<'w> {
 
     /// When the last byte of the request's that the call reads arrived, if nobody traced has written it.
     fn arrived(&self, thread: ThreadId, call: &Call) -> Option<Arrived> {
-        if !self.applies(Rule::Arrival) {
+        if !call.may_read() || !self.applies(Rule::Arrival) {
             return None;
         }
         let mut reads = call.transfers().rev().filter(|io| !io.is_write);

@@ -121,17 +121,18 @@ impl Walk<'_> {
         let goal = Goal { end_ns: at_ns, client: thread, handed: None, ..goal };
         let mut settings = self.settings;
         settings.most_steps = settings.most_steps.saturating_sub(self.attempts.steps);
-        let mut astray = Astray::default();
+        let (mut astray, mut buffers) = (Astray::default(), Buffers::default());
+        let children = (self.made.all, id);
         let mut way =
-            Walk::new(self.world, &goal, settings, &mut astray, None, (self.made.all, id));
+            Walk::new(self.world, &goal, settings, &mut astray, None, children, &mut buffers);
         way.run()?;
         self.attempts.steps += way.attempts.steps + way.attempts.steps_before;
-        let (raws, texts) = (way.output.out, way.output.names.texts);
+        let Output { out: raws, names, .. } = buffers.output;
         if raws.iter().any(|raw| raw.rule == Rule::Lost) {
             return Ok(None);
         }
         for raw in raws {
-            self.adopt(raw, &texts, sure);
+            self.adopt(raw, &names.texts, sure);
         }
         self.note_more();
         self.trail = Trail::default();
@@ -142,7 +143,7 @@ impl Walk<'_> {
     /// The child whose answer the thread read just before that time, if the thread had turned to others, or rested, since it last
     /// did anything for the request that is walked.
     fn through(&self, thread: ThreadId, at_ns: u64) -> Option<Through> {
-        if !self.applies(Rule::Asked) || !self.world.has_asked(self.goal) {
+        if !self.applies(Rule::Asked) || !self.has_asked() {
             return None;
         }
         let t = self.world.thread(thread);

@@ -48,8 +48,7 @@ impl Walk<'_> {
                 return None;
             }
             // It had a CPU, and began with others' messages.
-            let piece =
-                classify::on_cpu::Piece { start_ns: call.enter_ns, level: Level::Call(call) };
+            let piece = classify::on_cpu::Piece::of_call(call.enter_ns, call);
             self.on_cpu(thread, &piece, at_ns);
             let span = (off.end_ns, call.enter_ns);
             self.queue(thread, span, queue_category(object), UNREAD, Rule::Ready);
@@ -71,8 +70,7 @@ impl Walk<'_> {
             // Written while it had no CPU, or in this piece.
             let begun_ns = begun_ns.min(at_ns);
             if begun_ns < at_ns {
-                let piece =
-                    classify::on_cpu::Piece { start_ns: begun_ns, level: Level::Call(call) };
+                let piece = classify::on_cpu::Piece::of_call(begun_ns, call);
                 self.on_cpu(thread, &piece, at_ns);
             }
             let handed_ns = self.handed_by(&write, begun_ns);
@@ -84,7 +82,7 @@ impl Walk<'_> {
         if piece_start_ns > call.enter_ns {
             return None; // an interrupt or fault splits the read: take the pieces first
         }
-        let piece = classify::on_cpu::Piece { start_ns: call.enter_ns, level: Level::Call(call) };
+        let piece = classify::on_cpu::Piece::of_call(call.enter_ns, call);
         self.on_cpu(thread, &piece, at_ns);
         let last = self.last_of(call, object);
         self.unread(thread, object, last, (write.exit_ns, call.enter_ns));
@@ -300,6 +298,9 @@ impl Walk<'_> {
     /// For a read from a channel: the write that brought its last byte (the last of the request, if it
     /// has any: others' may have come later), when its writer is traced.
     fn writer_of(&self, call: &Call) -> Option<(Object, Transfer)> {
+        if !call.may_read() {
+            return None;
+        }
         // Of several datagrams, the last of the request.
         let mut reads = call.transfers().rev().filter(|io| !io.is_write);
         let first = reads.clone().next();

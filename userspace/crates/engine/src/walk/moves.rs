@@ -7,12 +7,16 @@ pub(super) struct Moves<'w> {
     /// The channel of its question.
     asked: Option<&'w Channel>,
     /// The end of each call, and its thread; in order.
-    calls: Vec<(u64, ThreadId)>,
+    calls: &'w [(u64, ThreadId)],
 }
 
 impl<'w> Moves<'w> {
-    pub(super) fn of(world: &'w World, goal: &Goal) -> Moves<'w> {
-        let mut calls = Vec::new();
+    /// `calls`: memory for them, empty.
+    pub(super) fn of(
+        world: &'w World,
+        goal: &Goal,
+        calls: &'w mut Vec<(u64, ThreadId)>,
+    ) -> Moves<'w> {
         for message in &goal.messages {
             let Some(channel) = world.channels.get(&message.object) else { continue };
             for list in [&channel.reads, &channel.writes] {
@@ -27,6 +31,11 @@ impl<'w> Moves<'w> {
 }
 
 impl Walk<'_> {
+    /// Whether anything was asked for the sake of what came on the connection of the request's question.
+    pub(super) fn has_asked(&self) -> bool {
+        self.moves.asked.is_some_and(|channel| !channel.sakes.is_empty())
+    }
+
     /// The last of those threads that moved a message of the request, or one for its sake, up to `at_ns`; and the end of
     /// that call.
     pub(super) fn last_worked(

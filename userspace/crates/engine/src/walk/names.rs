@@ -6,11 +6,22 @@ use crate::walk::*;
 /// Names kept at hand, of each sort.
 const AT_HAND: usize = 8;
 
+/// Names of calls that are kept from request to request.
+const MADE: usize = 64;
+
+/// What a system call is named by: its number, its object, and within what function of those that are hooked themselves.
+type CallKey = (u16, Option<Object>, Option<Transport>);
+
+/// More texts than that of a walk are no reason to keep their memory for the next.
+const MOST_KEPT: usize = 256;
+
 /// The texts of a request's segments, and what some of them stand for.
 pub(super) struct Names {
     pub(super) texts: Texts,
     /// Of system calls on objects.
-    calls: AtHand<(u16, Option<Object>, Option<Transport>)>,
+    calls: AtHand<CallKey>,
+    /// Their texts, whatever the request: of those that were made last.
+    made: Vec<Option<(CallKey, String)>>,
     /// Of those that are the same for all requests.
     fixed: AtHand<&'static str>,
     /// Of threads, by where the name itself lies: that, and with their numbers.
@@ -18,7 +29,7 @@ pub(super) struct Names {
     threads: AtHand<(ThreadId, *const u8)>,
 }
 
-/// The last things that were named.
+/// The last things that were named in a walk.
 struct AtHand<K> {
     known: Vec<(K, TextId)>,
     next: usize,
@@ -47,7 +58,15 @@ impl Names {
     pub(super) fn new() -> Names {
         let (calls, fixed) = (AtHand::new(), AtHand::new());
         let (own, threads) = (AtHand::new(), AtHand::new());
-        Names { texts: Texts::new(), calls, fixed, own, threads }
+        let made = vec![None; MADE];
+        Names { texts: Texts::new(), calls, made, fixed, own, threads }
+    }
+
+    /// A walk begins.
+    pub(super) fn begin(&mut self) {
+        if self.texts.len() > MOST_KEPT {
+            self.texts = Texts::new();
+        }
     }
 
     pub(super) fn clear(&mut self) {
@@ -92,10 +111,15 @@ impl Names {
             return Some(known);
         }
         let (nr, object, within) = key;
-        let id = self.texts.add_with(|to| {
-            classify::on_cpu::name_into(to, nr, object.as_ref(), None);
-            push_within(to, within);
-        });
+        let place = object.map_or(0, |object| object.ino as usize).wrapping_add(nr.into()) % MADE;
+        let made = &mut self.made[place];
+        if made.as_ref().is_none_or(|(known, _)| *known != key) {
+            let mut text = String::with_capacity(48);
+            classify::on_cpu::name_into(&mut text, nr, object.as_ref(), None);
+            push_within(&mut text, within);
+            *made = Some((key, text));
+        }
+        let id = self.texts.add(made.as_ref().map_or("", |(_, text)| text));
         self.calls.put(key, id);
         Some(id)
     }

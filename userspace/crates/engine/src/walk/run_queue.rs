@@ -10,7 +10,7 @@ const MOST_BEHIND: usize = 3;
 const NAMED_PART: u64 = 10;
 
 /// A piece of a wait for a CPU: who had it meanwhile.
-struct Behind {
+pub(super) struct Behind {
     start_ns: u64,
     end_ns: u64,
     by: Option<ThreadId>,
@@ -19,13 +19,16 @@ struct Behind {
     moved_from: Option<u32>,
 }
 
+/// `detail` of a piece in which nobody had the CPU.
+const WAS_IDLE: &str = "the CPU was idle: waking it up";
+
 impl Behind {
-    fn detail(&self) -> Option<String> {
-        let idle = (self.by == Some(IDLE)).then(|| "the CPU was idle: waking it up".to_string());
+    fn detail(&self, names: &mut Names) -> Option<TextId> {
         let moved = self.moved_from.map(|cpu| format!("moved from CPU {cpu}"));
-        match (idle, moved) {
-            (Some(idle), Some(moved)) => Some(format!("{idle}; {moved}")),
-            (idle, moved) => idle.or(moved),
+        match (self.by == Some(IDLE), moved) {
+            (true, None) => Some(names.fixed(WAS_IDLE)),
+            (true, Some(moved)) => Some(names.texts.add(&format!("{WAS_IDLE}; {moved}"))),
+            (false, moved) => moved.map(|moved| names.texts.add(&moved)),
         }
     }
 }
@@ -45,7 +48,7 @@ impl Walk<'_> {
         let t = self.world.thread(thread);
         let before = last_before(&t.cpus, |(since_ns, _)| *since_ns < off.start_ns);
         let ran_on = before.map(|(_, cpu)| *cpu);
-        let mut pieces = Vec::new();
+        let mut pieces = std::mem::take(&mut self.output.behind);
         // Backwards, from the queue on which it got its CPU.
         let (mut cpu, mut until_ns) = (off.cpu, to_ns);
         for moved in t.moves_until(off.end_ns) {
@@ -58,6 +61,7 @@ impl Walk<'_> {
         }
         self.behind(thread, (cpu, ran_on), (from_ns, until_ns), category, &mut pieces)?;
         self.emit_behind(thread, category, &mut pieces);
+        self.output.behind = pieces;
         Ok(())
     }
 
@@ -124,7 +128,7 @@ impl Walk<'_> {
         }
         for piece in pieces.drain(..) {
             let Behind { start_ns, end_ns, by, cpu, .. } = piece;
-            let detail = piece.detail().map(|detail| self.output.names.texts.add(&detail));
+            let detail = piece.detail(&mut self.output.names);
             self.emit(thread, start_ns, end_ns, category, detail, None, by, cpu, evidence);
         }
     }

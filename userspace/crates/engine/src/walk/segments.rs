@@ -59,7 +59,8 @@ impl<'w> Walk<'w> {
                 }
             }
         }
-        let mut texts = self.output.names.texts;
+        self.output.out = raws;
+        let mut texts = self.output.names.texts.compact();
         if world.stacks.any() {
             for (segment, &Worker { thread, .. }) in segments.iter_mut().zip(&workers) {
                 let (start_ns, end_ns) = (segment.start_ns, segment.end_ns());
@@ -102,6 +103,7 @@ impl<'w> Walk<'w> {
         let start_ns = start_ns.max(self.goal.start_ns);
         let wait_rule = self.output.wait_rule.take();
         if start_ns < end_ns {
+            let t = self.world.thread(thread);
             let rule = wait_rule.unwrap_or(match category {
                 Category::RunqueueWakeup | Category::RunqueuePreempted => Rule::RunQueue,
                 Category::WireQdisc | Category::WireLink | Category::WireStack => Rule::Wire,
@@ -117,7 +119,7 @@ impl<'w> Walk<'w> {
                 true => Evidence::Modelled,
                 false => evidence,
             };
-            let cpu = cpu.or_else(|| self.world.thread(thread).cpu_at(end_ns - 1));
+            let cpu = cpu.or_else(|| t.cpu_at(end_ns - 1));
             self.output.out.push(Raw {
                 start_ns,
                 end_ns,
@@ -130,7 +132,7 @@ impl<'w> Walk<'w> {
                 evidence,
                 rule,
                 shared,
-                serves: Some(self.world.thread(thread).process) == self.goal.server_process,
+                serves: Some(t.process) == self.goal.server_process,
                 by_marks: self.output.by_marks,
             });
         }

@@ -1,6 +1,7 @@
 //! The state of a walk, in three parts: what it says, what it knows on its way back, and what it learnt from ways
 //! that led nowhere. It reads the world and changes nothing else.
 
+use crate::walk::run_queue::Behind;
 use crate::walk::*;
 
 /// A segment before it gets its names; `[start_ns, end_ns)`.
@@ -39,10 +40,32 @@ pub(super) struct Output {
     /// whose category does not tell the rule.
     pub(super) rule: Rule,
     pub(super) wait_rule: Option<Rule>,
+    /// Memory for the pieces of a wait for a CPU, empty.
+    pub(super) behind: Vec<Behind>,
 }
 
-impl Output {
-    pub(super) fn new() -> Output {
+/// Memory that walks use one after the other.
+#[derive(Default)]
+pub struct Buffers {
+    pub(super) output: Output,
+    pub(super) search: Search,
+    pub(super) calls: Vec<(u64, ThreadId)>,
+}
+
+/// What is kept of it for the next walk, in items: a long walk is no reason to keep much.
+const MOST_KEPT: usize = 4096;
+
+impl Buffers {
+    /// A walk begins.
+    pub(super) fn begin(&mut self) {
+        self.output.begin();
+        self.search.begin();
+        self.calls.clear();
+    }
+}
+
+impl Default for Output {
+    fn default() -> Output {
         Output {
             out: Vec::with_capacity(32),
             names: Names::new(),
@@ -51,7 +74,20 @@ impl Output {
             by_marks: false,
             rule: Rule::End,
             wait_rule: None,
+            behind: Vec::new(),
         }
+    }
+}
+
+impl Output {
+    fn begin(&mut self) {
+        if self.out.capacity() > MOST_KEPT {
+            self.out = Vec::new();
+        }
+        self.names.begin();
+        (self.shared, self.likely, self.by_marks) = (1, false, false);
+        self.wait_rule = None;
+        self.clear();
     }
 
     /// Takes back all segments.
@@ -91,6 +127,16 @@ pub(super) struct Search {
 }
 
 impl Search {
+    fn begin(&mut self) {
+        let sizes = [self.members.capacity(), self.dead_ends.capacity(), self.crossed.capacity()];
+        if sizes.into_iter().any(|size| size > MOST_KEPT) {
+            *self = Search::default();
+        }
+        self.members.clear();
+        self.futexes = 0;
+        self.clear();
+    }
+
     /// Begins anew; inside no exploration.
     pub(super) fn clear(&mut self) {
         self.dead_ends.clear();

@@ -50,11 +50,16 @@ struct Gap {
 
 impl Walk<'_> {
     /// For whom the thread worked just before `at_ns`; `None`: its messages do not tell.
+    #[inline]
     pub(super) fn turn(&self, thread: ThreadId, at_ns: u64) -> Option<Turn> {
         let t = self.world.thread(thread);
         if t.marks.list.is_empty() || !self.applies(Rule::Turn) {
             return None;
         }
+        self.turn_by_marks(thread, t, at_ns)
+    }
+
+    fn turn_by_marks(&self, thread: ThreadId, t: &Thread, at_ns: u64) -> Option<Turn> {
         let marks = &t.marks.list;
         let next = count_before(marks, |mark| mark.exit_ns < at_ns);
         let inside = marks.get(next).is_some_and(|mark| mark.enter_ns < at_ns);
@@ -250,18 +255,21 @@ impl Walk<'_> {
 
     /// Whether what a thread does between its messages may be for a question that another thread has taken in: the server's
     /// threads take work from each other, and one of them answers such a question next.
+    #[inline]
     pub(super) fn may_be_anothers(&self, thread: ThreadId, at_ns: u64) -> bool {
         let process = self.world.process_of(thread);
-        process.shares_work
-            && process.threads.iter().take(MOST_THREADS).any(|&id| {
-                let marks = &self.world.thread(id).marks.list;
-                let next = count_before(marks, |mark| mark.exit_ns <= at_ns);
-                let mut next = marks.range(next..).take(MOST_NEXT);
-                let answers =
-                    next.find(|mark| mark.kind == MarkKind::Answers && !self.of_goal(mark));
-                let read = answers.and_then(|mark| self.world.read_of(&mark.of?));
-                read.is_some_and(|read| read.exit_ns <= at_ns)
-            })
+        process.shares_work && self.may_be_anothers_of(process, at_ns)
+    }
+
+    fn may_be_anothers_of(&self, process: &Process, at_ns: u64) -> bool {
+        process.threads.iter().take(MOST_THREADS).any(|&id| {
+            let marks = &self.world.thread(id).marks.list;
+            let next = count_before(marks, |mark| mark.exit_ns <= at_ns);
+            let mut next = marks.range(next..).take(MOST_NEXT);
+            let answers = next.find(|mark| mark.kind == MarkKind::Answers && !self.of_goal(mark));
+            let read = answers.and_then(|mark| self.world.read_of(&mark.of?));
+            read.is_some_and(|read| read.exit_ns <= at_ns)
+        })
     }
 
     /// How many messages the call of that mark moved, and whether one is of the request.
