@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Steps of asyncio's event loop (--tasks), in CPython. Every step that the loop takes runs in a context (PEP 567): a task has
- * one for all of its steps, and so has the callback of a descriptor. The context is told as the task. The loop
- * (Lib/asyncio/base_events.py, _run_once) appends each step to a queue of its own when it may be taken, and runs it by
- * Context.run() in a later turn; at the begin of each turn it waits by epoll.
+ * Steps of asyncio's event loop (--tasks), in CPython. Every step that the loop takes runs in a
+ * context (PEP 567): a task has one for all of its steps, and so has the callback of a descriptor.
+ * The context is told as the task. The loop (Lib/asyncio/base_events.py, _run_once) appends each
+ * step to a queue of its own when it may be taken, and runs it by Context.run() in a later turn; at
+ * the begin of each turn it waits by epoll.
  */
 #include "runtime_tasks.h"
 
-/* Objects of CPython 3.8 to 3.13 (without --disable-gil): what is told of an object (Include/object.h), its type's name, and
- * where an asyncio.Handle has its context: members with a place (__slots__) lie in the order of their names. */
+/* Objects of CPython 3.8 to 3.13 (without --disable-gil): what is told of an object
+ * (Include/object.h), its type's name, and where an asyncio.Handle has its context: members with a
+ * place (__slots__) lie in the order of their names. */
 #define OBJECT_TYPE 8
 #define TYPE_NAME 24
 #define HANDLE_CONTEXT 40
@@ -58,7 +60,8 @@ int HOOK(on_asyncio_append)
     return 0;
 }
 
-/* Other threads have contexts, too, but take no steps of asyncio's; loops that others have written (uvloop) take other ones. */
+/* Other threads have contexts, too, but take no steps of asyncio's; loops that others have written
+ * (uvloop) take other ones. */
 static __always_inline bool runs_loop(struct task_state *state)
 {
     return state->has_loop && state->queues_steps;
@@ -96,8 +99,8 @@ int HOOK(on_asyncio_copied)
 }
 
 /*
- * deque.remove(self, item): so asyncio.Lock, Semaphore, Event and Condition (Lib/asyncio/locks.py) take the future out of
- * their queue for which a task has waited, as it goes on.
+ * deque.remove(self, item): so asyncio.Lock, Semaphore, Event and Condition (Lib/asyncio/locks.py)
+ * take the future out of their queue for which a task has waited, as it goes on.
  */
 SEC("uprobe")
 int HOOK(on_asyncio_remove)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Goroutines (`--goroutines`): tasks that Go's runtime runs on threads as it likes, so that threads
+ * Goroutines (`--tasks`): tasks that Go's runtime runs on threads as it likes, so that threads
  * tell little of who waits for what. Two functions of the runtime tell nearly all of it: a
  * goroutine's state is changed by casgstatus(), but by coroutines and where the collector stops one
  * to look at its stack, and before it parks by itself it goes through gopark(), which says what for
  * (src/runtime/proc.go). User space finds them in the program's file
- * (userspace/src/probe/goroutines).
+ * (userspace/src/probe/runtimes/go).
  */
 #include "goroutines.h"
 

@@ -581,8 +581,8 @@ struct rec_function { /* hdr.ts_ns: its end; hdr.aux: enum function */
 };
 
 /*
- * What becomes of a task of a runtime of the program's own (--tasks): a goroutine, a task of tokio's, a context in which
- * steps of asyncio's run.
+ * What becomes of a task of a runtime of the program's own (--tasks): a goroutine, a task of
+ * tokio's, a context in which steps of asyncio's run.
  */
 enum runtime_task_change {
     RUNTIME_TASK_RUNS = 1,    /* on the thread that the record is of */
@@ -598,10 +598,11 @@ enum runtime_task_change {
     RUNTIME_TASK_MADE = 11,   /* that thread has made it, asleep */
 };
 
-/* hdr.flags: enum runtime_task_change; hdr.aux: a number of userspace/crates/record, 0: not known */
+/* hdr.flags: enum runtime_task_change; hdr.aux: a TaskWait of userspace/crates/record, or 0 */
 struct rec_runtime_task {
     struct rec_hdr hdr;
-    u64 address; /* of what the runtime keeps of it: tells it from others of the process that live */
+    u64 address; /* of what the runtime keeps of it: tells it from others of the process; 0: the one
+                    that the thread runs */
     u32 tgid;
     u32 pad;
 };

@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Tasks that a runtime runs on threads as it likes (--tasks), so that threads tell little of who waits for what. Each runtime
- * has a source of its own: goroutines.bpf.c, asyncio.bpf.c, tokio.bpf.c. User space finds their functions in the programs'
- * files (userspace/src/probe/runtimes).
+ * Tasks that a runtime runs on threads as it likes (--tasks), so that threads tell little of who
+ * waits for what. Each runtime has a source of its own: goroutines.bpf.c, asyncio.bpf.c,
+ * tokio.bpf.c. User space finds their functions in the programs' files
+ * (userspace/src/probe/runtimes).
  */
 #pragma once
 #include "missed_switches.h"
 
 /* What a task waits for, by its place in the list of userspace/crates/record/src/task_waits.rs. */
 enum task_wait {
-    TASK_WAIT_AWAIT = 32,   /* anything: what ends it tells */
-    TASK_WAIT_TIMER = 33,   /* time to pass */
-    TASK_WAIT_READY = 34,   /* a descriptor to be ready */
-    TASK_WAIT_WAITERS = 35, /* its turn among those that wait for a lock, a semaphore, an event or a condition */
+    TASK_WAIT_AWAIT = 32, /* anything: what ends it tells */
+    TASK_WAIT_TIMER = 33, /* time to pass */
+    TASK_WAIT_READY = 34, /* a descriptor to be ready */
+    TASK_WAIT_WAITERS =
+        35, /* its turn among those that wait for a lock, a semaphore, an event or a condition */
 };
 
 /* Tells what the thread `task` does with a runtime's task. */

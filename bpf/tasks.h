@@ -80,12 +80,12 @@ struct task_state {
     u64 receiver;            /* whose queue a datagram went into, where it was not seen there */
     u64 skb;                 /* the datagram this call sent last */
     u64 go_wait;             /* for what its goroutine parks, by Go's number, and 1 more */
-    u64 step_stack;          /* where its stack was as it began a step of asyncio's; 0: it is in none */
-    u8 has_loop;             /* it has waited by epoll, as threads of event loops do */
-    u8 queues_steps;         /* it has appended a step of asyncio's to a queue */
-    u8 driver;               /* what tokio looks through just now: enum task_wait, or 0 */
-    u8 at_semaphore;         /* the task of tokio's that it runs looked at a semaphore last */
-    u8 releases;             /* that one let go of a semaphore */
+    u64 step_stack;  /* where its stack was as it began a step of asyncio's; 0: it is in none */
+    u8 has_loop;     /* it has waited by epoll, as threads of event loops do */
+    u8 queues_steps; /* it has appended a step of asyncio's to a queue */
+    u8 driver;       /* what tokio looks through just now: enum task_wait, or 0 */
+    u8 at_semaphore; /* the task of tokio's that it runs waits for a semaphore */
+    u8 releases;     /* that one let go of a semaphore */
     struct socket_transfer socket;
 };
 

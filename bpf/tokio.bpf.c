@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Tasks of tokio's (--tasks), a runtime of Rust's. Changes of a task's state are functions of their own
- * (tokio/src/runtime/task/state.rs), and so are those that wake it (waker.rs); the state is the first that a task has, so its
- * address is the task's. What wakes it outside of any task is the driver, which looks through descriptors that are
- * ready (runtime/io/scheduled_io.rs) and timers that are due (runtime/time/mod.rs). Locks and semaphores are one thing
- * (sync/batch_semaphore.rs).
+ * Tasks of tokio's (--tasks), a runtime of Rust's. Changes of a task's state are functions of their
+ * own (tokio/src/runtime/task/state.rs), and so are those that wake it (waker.rs); the state is the
+ * first that a task has, so its address is the task's. What wakes it outside of any task is the
+ * driver, which looks through descriptors that are ready (runtime/io/scheduled_io.rs) and timers
+ * that are due (runtime/time/mod.rs). Locks and semaphores are one thing (sync/batch_semaphore.rs).
  */
 #include "runtime_tasks.h"
 
 /*
- * State::transition_to_running(&self); or, where the linker has put that into others (link-time optimization),
- * poll<T, S>(ptr: NonNull<Header>) of task/raw.rs, of which each kind of task has one.
+ * State::transition_to_running(&self); or, where the linker has put that into others (link-time
+ * optimization), poll<T, S>(ptr: NonNull<Header>) of task/raw.rs, of which each kind of task has
+ * one.
  */
 SEC("uprobe")
 int HOOK(on_tokio_running)
@@ -57,7 +58,10 @@ int HOOK(on_tokio_polled)
     return 0;
 }
 
-/* State::transition_to_complete(&self) */
+/*
+ * State::transition_to_terminal(&self, count: usize), after whoever waits for its result has been
+ * woken; or dealloc<T, S>(ptr: NonNull<Header>) of task/raw.rs
+ */
 SEC("uprobe")
 int HOOK(on_tokio_complete)
 {
@@ -82,6 +86,23 @@ int HOOK(on_tokio_wake)
     if (state->releases)
         wait = TASK_WAIT_WAITERS;
     tell_runtime_task(task, state, RUNTIME_TASK_READIED, wait, C_ARG_1((struct pt_regs *)ctx));
+    return 0;
+}
+
+/*
+ * Handle::schedule_option_task_without_yield(&self, task: Option<Notified>) of a task that has been
+ * spawned; <Arc<Handle> as Schedule>::schedule(&self, task: Notified) where one thread runs all
+ * tasks, of any.
+ */
+SEC("uprobe")
+int HOOK(on_tokio_queued)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct task_state *state = traced_running(task);
+    count_breakpoint();
+    u64 header = C_ARG_2((struct pt_regs *)ctx);
+    if (state && header)
+        tell_runtime_task(task, state, RUNTIME_TASK_QUEUED, 0, header);
     return 0;
 }
 
@@ -115,6 +136,17 @@ int HOOK(on_tokio_acquire)
     count_breakpoint();
     if (state)
         state->at_semaphore = 1;
+    return 0;
+}
+
+/* <Acquire as Drop>::drop(&mut self): it waits no more. */
+SEC("uprobe")
+int HOOK(on_tokio_acquired)
+{
+    struct task_state *state = traced_current();
+    count_breakpoint();
+    if (state)
+        state->at_semaphore = 0;
     return 0;
 }
 

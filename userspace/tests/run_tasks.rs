@@ -226,6 +226,6 @@ fn each_request_of_tokio_has_its_own_waits() {
     let program = program.ancestors().nth(2).expect("a folder").join("examples/tokio_tasks");
     assert!(program.exists(), "cargo build --example tokio_tasks makes {}", program.display());
     let capture = attached(&[program.to_str().expect("UTF-8")], &["--tasks"]);
-    assert_eq!(hooked(&capture).len(), 9);
+    assert!(hooked(&capture).iter().any(|hook| hook.starts_with("transition_to_idle")));
     check(&by_method(&capture), perhaps_lock);
 }

@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use common::capture::Capture;
 use common::{needs_kernel, text};
-use rpcprobe::model::{Kind, Request};
+use rpcprobe::model::{Certainty, Kind, Request};
 
 /// Three servers in a row, each a process of its own that asks the next for every request of its own;
 /// a thread a connection, and each such thread has its own connection to the next server. Two clients
@@ -196,6 +196,105 @@ fn what_an_event_loop_asks_is_for_whom_it_serves() {
     assert_eq!(children, 800);
     // Questions that come together are taken in one by one, and sent on at once.
     assert_eq!(right, children);
+}
+
+/// A front end in asyncio that sleeps a while for each request and then asks the server behind it twice at once, in tasks of their own,
+/// over connections that it keeps and shares; asked by eight clients. Prints how many answers they got.
+const GATHERS: &str = r#"
+import asyncio, os, socket, threading, time
+
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+def question(path):
+    return f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+
+def behind(sock):
+    while sock.recv(1000):
+        time.sleep(0.001)
+        sock.sendall(ANSWER)
+
+def serve_behind(listener):
+    while True:
+        threading.Thread(target=behind, args=(listener.accept()[0],)).start()
+
+def serve_front(listener, port):
+    idle = []
+
+    async def ask(path):
+        kept = idle.pop() if idle else await asyncio.open_connection("127.0.0.1", port)
+        reader, writer = kept
+        writer.write(question(path))
+        await reader.readexactly(len(ANSWER))
+        idle.append(kept)
+
+    async def answer(reader, writer):
+        while line := await reader.readline():
+            while (await reader.readline()).strip():
+                pass
+            path = line.split()[1].decode()
+            await asyncio.sleep(0.002)
+            await asyncio.gather(ask(path + "/a"), ask(path + "/b"))
+            writer.write(ANSWER)
+        writer.close()
+
+    async def serve():
+        await (await asyncio.start_server(answer, sock=listener)).serve_forever()
+
+    asyncio.run(serve())
+
+def start(serve, *arguments):
+    listener = socket.create_server(("127.0.0.1", 0))
+    pid = os.fork()
+    if pid == 0:
+        serve(listener, *arguments)
+    port = listener.getsockname()[1]
+    os.close(listener.detach())
+    return pid, port
+
+answers = []
+def ask(port, who):
+    sock = socket.create_connection(("127.0.0.1", port))
+    for number in range(25):
+        sock.sendall(question(f"/{who}.{number}"))
+        answers.append(sock.recv(1000))
+
+time.sleep(0.5)  # until the interpreter's library is hooked
+last, last_port = start(serve_behind)
+first, first_port = start(serve_front, last_port)
+threads = [threading.Thread(target=ask, args=(first_port, who)) for who in range(8)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+for pid in first, last:
+    os.kill(pid, 9)
+    os.waitpid(pid, 0)
+print(len(answers))
+"#;
+
+#[test]
+fn what_a_task_asks_is_for_whom_it_was_begun() {
+    let Some(_turn) = needs_kernel() else { return };
+    let capture = Capture::of(&["--tasks"], &["python3", "-c", GATHERS], Stdio::null());
+    let capture = capture.succeeded();
+    assert_eq!(text(&capture.output.stdout).trim(), "200");
+    let requests: Vec<Request> =
+        capture.checked().into_iter().map(|(request, _)| request).collect();
+    let by_id: HashMap<u64, &Request> =
+        requests.iter().map(|request| (request.request_id, request)).collect();
+    let (mut children, mut sure) = (0, 0);
+    for request in requests.iter().filter(|request| request.kind == Kind::Http1) {
+        let path = request.method.as_deref().expect("a method");
+        let Some(asked) = path.strip_suffix("/a").or(path.strip_suffix("/b")) else { continue };
+        children += 1;
+        let Some(parent) = request.parent_request_id.map(|id| by_id[&id]) else { continue };
+        if request.parent_certainty == Some(Certainty::Sure) && parent.kind == Kind::Http1 {
+            assert_eq!(parent.method.as_deref(), Some(asked), "{request:?}");
+            sure += 1;
+        }
+    }
+    assert_eq!(children, 400);
+    assert!(sure > children * 9 / 10, "{sure} of {children}");
 }
 
 #[test]

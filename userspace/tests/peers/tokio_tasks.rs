@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot, Mutex};
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok\n";
 
-type Work = mpsc::UnboundedSender<oneshot::Sender<()>>;
+type Work = mpsc::Sender<oneshot::Sender<()>>;
 
 async fn serve(stream: TcpStream, lock: Arc<Mutex<()>>, work: Work) -> std::io::Result<()> {
     let mut stream = BufReader::new(stream);
@@ -23,13 +23,15 @@ async fn serve(stream: TcpStream, lock: Arc<Mutex<()>>, work: Work) -> std::io::
             stream.read_line(&mut line).await?;
         }
         if first.contains("/sleep") {
-            tokio::time::sleep(Duration::from_millis(3)).await;
+            // In a task of its own, whose end it waits for.
+            let sleeps = tokio::spawn(tokio::time::sleep(Duration::from_millis(3)));
+            sleeps.await.expect("it does not panic");
         } else if first.contains("/lock") {
             let _held = lock.lock().await;
             tokio::time::sleep(Duration::from_millis(1)).await;
         } else {
             let (reply, replied) = oneshot::channel();
-            work.send(reply).expect("the worker is there");
+            work.send(reply).await.expect("the worker is there");
             replied.await.expect("it replies");
         }
         stream.write_all(ANSWER).await?;
@@ -40,7 +42,7 @@ async fn serve(stream: TcpStream, lock: Arc<Mutex<()>>, work: Work) -> std::io::
 
 #[tokio::main(worker_threads = 2)]
 async fn main() -> std::io::Result<()> {
-    let (work, mut handed) = mpsc::unbounded_channel::<oneshot::Sender<()>>();
+    let (work, mut handed) = mpsc::channel::<oneshot::Sender<()>>(64);
     // Does what handlers hand it.
     tokio::spawn(async move {
         while let Some(reply) = handed.recv().await {

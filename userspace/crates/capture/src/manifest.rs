@@ -236,7 +236,7 @@ pub struct ProgramRuns {
     /// Some of these were timed: how many, and what they took.
     pub timed: u64,
     pub timed_ns: u64,
-    /// Runs that a breakpoint in a program of user space caused (`--goroutines`).
+    /// Runs that a breakpoint in a program of user space caused (`--tasks`).
     #[serde(default)]
     pub breakpoints: u64,
 }
@@ -274,7 +274,7 @@ pub struct Calibration {
     #[serde(default)]
     pub run_ns: f64,
     /// Added by a breakpoint in a program of user space besides the run that it causes: into the kernel and back. Known with
-    /// `--goroutines` only.
+    /// `--tasks` only.
     #[serde(default)]
     pub breakpoint_ns: f64,
     /// Added to one context switch with its wake-up.

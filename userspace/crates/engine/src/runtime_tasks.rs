@@ -46,6 +46,8 @@ struct Task {
     is_of_runtime: bool,
     /// It was readied while it ran: by whom, and what it is going to wait for.
     early: Option<(u32, TaskWait)>,
+    /// It has been readied since it parked.
+    is_readied: bool,
     /// When the wait began after which it runs, if another task ended that and it has not said what it was for.
     waited_since_ns: Option<u64>,
 }
@@ -53,11 +55,15 @@ struct Task {
 impl Task {
     fn new(number: u32) -> Task {
         let (on, parked, is_of_runtime) = (None, None, false);
-        Task { number, on, parked, is_of_runtime, early: None, waited_since_ns: None }
+        let (early, is_readied, waited_since_ns) = (None, false, None);
+        Task { number, on, parked, is_of_runtime, early, is_readied, waited_since_ns }
     }
 
     /// It is asleep, and had waited for that.
     fn woken(&mut self, waker: u32, wait: TaskWait, mut at: At<'_>) {
+        if std::mem::replace(&mut self.is_readied, true) {
+            return; // what comes later did not end its wait
+        }
         let flags = match wait.sort() {
             TaskWaitSort::Timer => WAKING_HARDIRQ,
             TaskWaitSort::Descriptor => WAKING_SOFTIRQ,
@@ -111,11 +117,11 @@ impl RuntimeTasks {
     /// Adds to `events` what the rest of the engine is to be told in place of `event`.
     pub fn take(&mut self, mut event: Event, events: &mut Vec<Event>) {
         let What::RuntimeTask { tid, tgid, address, change } = event.what else {
-            if !self.living.is_empty() || !self.made_by.is_empty() {
+            if !self.has_nothing() {
                 self.gone(&event, events);
             }
             if !self.running.is_empty() {
-                self.of_goroutines(&mut event.what);
+                self.of_tasks(&mut event.what);
             }
             return events.push(event);
         };
@@ -141,6 +147,13 @@ impl RuntimeTasks {
             TaskChange::Yields => self.leaves(who, tid, TASK_RUNNING, None, at),
             TaskChange::Ends => self.ends(who, tid, at),
         }
+    }
+
+    fn has_nothing(&self) -> bool {
+        self.living.is_empty()
+            && self.made_by.is_empty()
+            && self.due.is_empty()
+            && self.in_timers.is_empty()
     }
 
     fn is_known(&self, who: (u32, u64)) -> bool {
@@ -175,6 +188,7 @@ impl RuntimeTasks {
             self.left(who, on, EXIT_DEAD, None, &mut at);
         }
         self.end(who, &mut at);
+        self.due.remove(&who);
         self.made_by.insert(who, (self.doer(by), at.ts_ns));
     }
 
@@ -208,7 +222,7 @@ impl RuntimeTasks {
         let told = told.map(|wait| if in_timer { TaskWait::TIMER } else { wait });
         let task = self.found(who, &mut at);
         match told {
-            Some(wait) if task.on.is_some() => task.early = Some((waker, wait)),
+            Some(wait) if task.on.is_some() => drop(task.early.get_or_insert((waker, wait))),
             Some(wait) => task.woken(waker, wait, at),
             None => {
                 let sort = task.parked.and_then(|park| park.wait).map(TaskWait::sort);
@@ -262,13 +276,13 @@ impl RuntimeTasks {
             Some(&(left, _)) => self.left(left, tid, TASK_RUNNING, None, &mut at),
             None => {}
         }
-        let goroutine = self.found(who, &mut at);
-        let number = goroutine.number;
-        let parked = goroutine.parked.take();
-        goroutine.early = None;
+        let task = self.found(who, &mut at);
+        let number = task.number;
+        let parked = task.parked.take();
+        (task.early, task.is_readied) = (None, false);
         let by_hand = parked.filter(|park| park.wait == Some(TaskWait::AWAIT));
-        goroutine.waited_since_ns = by_hand.map(|park| park.since_ns);
-        if let Some(before) = goroutine.on.replace(tid) {
+        task.waited_since_ns = by_hand.map(|park| park.since_ns);
+        if let Some(before) = task.on.replace(tid) {
             self.running.remove(&before); // that it was left there was not told
         }
         self.running.insert(tid, (who, number));
@@ -290,17 +304,18 @@ impl RuntimeTasks {
         let call =
             OpenCall { nr: task_wait::nr_of(wait), enter_ns: since_ns, object: None, fd: -1 };
         let known = self.living.contains_key(&who);
-        let goroutine = self.found(who, &mut at);
-        goroutine.parked = Some(Park { wait, since_ns, ran_out: false });
-        let number = goroutine.number;
-        let early = goroutine.early.take();
+        let task = self.found(who, &mut at);
+        task.parked = Some(Park { wait, since_ns, ran_out: false });
+        let number = task.number;
+        let early = task.early.take();
+        task.is_readied = false;
         if early.is_some_and(|(waker, _)| waker == number) {
-            goroutine.parked = None; // it lets others go first
+            task.parked = None; // it lets others go first
             return self.leaves(who, tid, TASK_RUNNING, None, at);
         }
         // Others have their program's name.
         if let Some(TaskWaitSort::Runtime(Some(name))) = wait.map(TaskWait::sort) {
-            if !std::mem::replace(&mut goroutine.is_of_runtime, true) {
+            if !std::mem::replace(&mut task.is_of_runtime, true) {
                 at.tell(What::Rename { tid: number, comm: name.into() });
             }
         }
@@ -335,15 +350,15 @@ impl RuntimeTasks {
         at: &mut At<'_>,
     ) {
         self.running.remove(&tid);
-        if let Some(goroutine) = self.living.get_mut(&who) {
-            goroutine.on = None;
-            at.switch(goroutine.number, tid, (state, call));
+        if let Some(task) = self.living.get_mut(&who) {
+            task.on = None;
+            at.switch(task.number, tid, (state, call));
         }
     }
 
     fn ends(&mut self, who: (u32, u64), tid: u32, mut at: At<'_>) {
         let ran = self.running.get(&tid).is_some_and(|(running, _)| *running == who);
-        let number = self.living.get(&who).map(|goroutine| goroutine.number);
+        let number = self.living.get(&who).map(|task| task.number);
         self.end(who, &mut at);
         if let (true, Some(number)) = (ran, number) {
             self.running.remove(&tid);
@@ -352,9 +367,9 @@ impl RuntimeTasks {
     }
 
     fn end(&mut self, who: (u32, u64), at: &mut At<'_>) {
-        let Some(goroutine) = self.living.remove(&who) else { return };
-        let (tid, tgid) = (goroutine.number, who.0);
-        if let Some(on) = goroutine.on {
+        let Some(task) = self.living.remove(&who) else { return };
+        let (tid, tgid) = (task.number, who.0);
+        if let Some(on) = task.on {
             self.running.remove(&on);
         }
         if let Some(count) = self.by_process.get_mut(&tgid) {
@@ -366,8 +381,11 @@ impl RuntimeTasks {
         at.tell(What::Exit { tid, tgid, code: 0, traced: true });
     }
 
-    /// Goroutines end with their process, and with its program.
+    /// Tasks end with their process, and with its program.
     fn gone(&mut self, event: &Event, events: &mut Vec<Event>) {
+        if let What::Exit { tid, .. } = &event.what {
+            self.in_timers.remove(tid);
+        }
         let process = match &event.what {
             What::Exit { tid, tgid, .. } if tid == tgid => *tgid,
             What::Exit { tid, .. } if self.running.contains_key(tid) => {
@@ -379,15 +397,16 @@ impl RuntimeTasks {
             _ => return,
         };
         self.made_by.retain(|(tgid, _), _| *tgid != process);
+        self.due.retain(|(tgid, _)| *tgid != process);
         if !self.by_process.contains_key(&process) {
             return;
         }
         let mut at = At { ts_ns: event.ts_ns, cpu: event.cpu, events };
         let mut of_process: Vec<_> =
             self.living.iter().filter(|((tgid, _), _)| *tgid == process).collect();
-        of_process.sort_unstable_by_key(|(_, goroutine)| goroutine.number);
+        of_process.sort_unstable_by_key(|(_, task)| task.number);
         let of_process: Vec<_> =
-            of_process.into_iter().map(|(who, goroutine)| (*who, goroutine.on)).collect();
+            of_process.into_iter().map(|(who, task)| (*who, task.on)).collect();
         for (who, on) in of_process {
             if let Some(tid) = on {
                 self.left(who, tid, TASK_INTERRUPTIBLE, None, &mut at);
@@ -396,8 +415,8 @@ impl RuntimeTasks {
         }
     }
 
-    /// What threads do that run goroutines, those do.
-    fn of_goroutines(&self, what: &mut What) {
+    /// What threads do that run tasks, those do.
+    fn of_tasks(&self, what: &mut What) {
         let running = |tid: &mut u32| *tid = self.doer(*tid);
         match what {
             What::Switch { prev, next, .. } => {

@@ -314,3 +314,43 @@ fn what_is_let_go_of_is_a_wait_for_others() {
     ];
     assert_eq!(told(&changes), expected);
 }
+
+/// A timer of the same wait is due, too, before the task runs: that did not end it.
+#[test]
+fn what_comes_after_a_wake_up_did_not_end_the_wait() {
+    let timer = Readied(Some(TaskWait::TIMER));
+    let changes = [
+        (20, 0xa, Runs),
+        (20, 0xa, parks("await")),
+        (21, 0xa, Readied(Some(TaskWait::AWAIT))),
+        (21, 0xa, timer),
+        (20, 0xa, Runs),
+    ];
+    let expected = [
+        "10 g0 is there",
+        "10 g0 was asleep",
+        "10 20->g0 0",
+        "11 g0->20 1 in await",
+        "12 21 wakes g0 0",
+        "14 20->g0 0",
+        "14 g0 was in await since 11: 0",
+    ];
+    assert_eq!(told(&changes), expected);
+}
+
+/// It was called off after it was due, and its context's address is another task's.
+#[test]
+fn a_timer_that_never_ran_is_no_tasks() {
+    let changes =
+        [(20, 0xa, Runs), (20, 0xb, Due), (20, 0xb, Made), (20, 0xb, Queued), (20, 0xb, Steps)];
+    let expected = [
+        "10 g0 is there",
+        "10 g0 was asleep",
+        "10 20->g0 0",
+        "12 g0 makes g1",
+        "13 g0 wakes g1 0",
+        "14 g0->20 1 in await",
+        "14 20->g1 0",
+    ];
+    assert_eq!(told(&changes), expected);
+}

@@ -426,8 +426,8 @@ impl<'w> Walk<'w> {
             // It is for what it was made for.
             self.output.rule = Rule::WakeUp;
             return Ok(match self.search.members.contains(&maker) {
-                true => Step::Joined(maker, t.born_ns),
-                false => Step::Go(maker, t.born_ns),
+                true => Step::Joined(maker, at_ns),
+                false => Step::Go(maker, at_ns),
             });
         }
         if at_ns <= t.known_from_ns {

@@ -3,9 +3,8 @@
 
 use anyhow::{Context, Result};
 
-use super::entry::Arguments;
 use super::image::{Image, Memory};
-use super::{Found, Runtime};
+use super::{place_in_c, Found, Runtime};
 
 pub const ASYNCIO: Runtime = Runtime {
     name: "asyncio",
@@ -26,13 +25,16 @@ fn find(image: &Image<'_>) -> Result<Option<Found>> {
     let Some(context) = image.exported("PyContext_Type") else { return Ok(None) };
     image.check_processor()?;
     let memory = image.memory();
-    let methods =
-        memory.word(context + TYPE_METHODS).context("its type of contexts has no methods")?;
+    let methods = memory
+        .word(context.saturating_add(TYPE_METHODS))
+        .context("its type of contexts has no methods")?;
     let run = function(&memory, methods, "run").context("its contexts have no method run")?;
     // Of types the interpreter does not export, that one has these two first.
     let is_method = |at: u64, name| memory.word(at).is_some_and(|text| memory.is_text(text, name));
     let first_two = |(at, text): &(u64, u64)| {
-        memory.is_text(*text, "append") && is_method(at + METHOD_BYTES, "appendleft")
+        *text != 0
+            && memory.is_text(*text, "append")
+            && is_method(at.saturating_add(METHOD_BYTES), "appendleft")
     };
     let deque = { memory.words() }.find(first_two).context("its type deque is not found")?.0;
     let append = function(&memory, deque, "append").context("its deque has no method append")?;
@@ -46,7 +48,7 @@ fn find(image: &Image<'_>) -> Result<Option<Found>> {
         ("on_asyncio_step", "Context.run", run),
     ];
     let hooks = hooks.map(|(program, name, address)| {
-        Ok((program, format!("{name}()"), image.place(address, Arguments::C)?))
+        Ok((program, format!("{name}()"), place_in_c(image, program, address)?))
     });
     Ok(Some(Found { hooks: hooks.into_iter().collect::<Result<_>>()?, waits: Vec::new() }))
 }
@@ -57,5 +59,5 @@ fn function(memory: &Memory<'_>, table: u64, name: &str) -> Option<u64> {
     let mut entries =
         entries.map_while(|at| Some((at?, memory.word(at?).filter(|text| *text != 0)?)));
     let (at, _) = entries.find(|(_, text)| memory.is_text(*text, name))?;
-    memory.word(at + METHOD_FUNCTION).filter(|function| *function != 0)
+    memory.word(at.checked_add(METHOD_FUNCTION)?).filter(|function| *function != 0)
 }

@@ -13,7 +13,7 @@ use super::entry::{self, Arguments};
 const MOST_BYTES: u64 = 1 << 29;
 const MOST_RELOCATIONS: usize = 1 << 24;
 const MOST_SECTIONS: usize = 256;
-const MOST_SYMBOLS: usize = 1 << 22;
+const MOST_SYMBOLS: usize = 1 << 19;
 /// So much of a function is looked at.
 const CODE_BYTES: u64 = 64;
 
@@ -94,6 +94,17 @@ impl<'d> Image<'d> {
         let code = Some(code).filter(|_| is_x86);
         let cheapest = code.and_then(|code| entry::cheapest(code, arguments));
         Ok(Place { offset: at + cheapest.unwrap_or(0), is_cheap: cheapest.is_some() })
+    }
+
+    /// Where in the file a function begins: there a hook of its return finds where it returns to.
+    ///
+    /// # Errors
+    /// There is no code.
+    pub fn begin(&self, address: u64) -> Result<Place> {
+        let (offset, code) = self.code(address).context("the runtime's code is not in its file")?;
+        let is_x86 = self.file.architecture() == object::Architecture::X86_64;
+        let is_cheap = is_x86 && entry::cheapest(code, Arguments::C) == Some(0);
+        Ok(Place { offset, is_cheap })
     }
 
     /// What it has in its memory.

@@ -20,6 +20,7 @@ use object::read::ReadCache;
 use super::Probe;
 use crate::capture::manifest::Hook;
 use crate::records::{self, RecHdr, TaskWait, REC_EXEC, TASK_TRACED};
+use entry::Arguments;
 use image::{Image, Place};
 pub use own::our_own;
 
@@ -52,11 +53,11 @@ const LEAST: &str = "on_tokio_timers";
 const PURPOSE: &str = "tasks of runtimes (--tasks)";
 // bpf/goroutines.h
 const MOST_PROGRAMS: usize = 64;
-const MOST_WAITS: usize = 256;
+pub const MOST_WAITS: usize = 256;
 /// Larger files are not looked at.
 const MOST_BYTES: u64 = 1 << 29;
 /// Libraries of programs that have just begun are looked for so many times, as they are loaded only then.
-const MOST_LOOKS: u32 = 200;
+const MOST_LOOKS: u32 = 50;
 
 /// Whether a program of the BPF object hooks a runtime.
 pub fn is_of_runtimes(program: &str) -> bool {
@@ -123,7 +124,10 @@ impl Followed {
         if self.hook_file(probe, &program, comm) {
             return false;
         }
-        let Some(library) = library(pid) else { return comm.contains("python") };
+        let Some(library) = library(pid) else {
+            let name = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+            return name.file_name().is_some_and(|name| name.to_string_lossy().contains("python"));
+        };
         self.hook_file(probe, &library, comm);
         false
     }
@@ -205,6 +209,14 @@ impl Followed {
         let of = file.metadata().context("the program's file")?;
         self.hooked_files.insert((of.dev(), of.ino()));
         Ok(())
+    }
+}
+
+/// Where that program is put on a function of C's.
+fn place_in_c(image: &Image<'_>, program: &str, address: u64) -> Result<Place> {
+    match RETURNS.contains(&program) {
+        true => image.begin(address),
+        false => image.place(address, Arguments::C),
     }
 }
 

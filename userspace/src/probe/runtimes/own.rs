@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use procfs::process::Process;
 
 /// Begins as Go's functions do: with an instruction that the kernel carries out itself where a breakpoint is put on it
-/// (see [`super::program`]).
+/// (see [`super::entry`]).
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 pub extern "C" fn our_own() {

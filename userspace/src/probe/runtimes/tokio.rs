@@ -2,9 +2,8 @@
 
 use anyhow::{bail, Result};
 
-use super::entry::Arguments;
 use super::image::Image;
-use super::{Found, Runtime};
+use super::{place_in_c, Found, Runtime};
 
 pub const TOKIO: Runtime = Runtime {
     name: "tokio",
@@ -16,8 +15,10 @@ pub const TOKIO: Runtime = Runtime {
         "on_tokio_polled",
         "on_tokio_wake",
         "on_tokio_timers",
+        "on_tokio_queued",
         "on_tokio_ready",
         "on_tokio_acquire",
+        "on_tokio_acquired",
         "on_tokio_release",
     ],
     find,
@@ -28,21 +29,25 @@ pub const TOKIO: Runtime = Runtime {
 const BY_STATE: &[Function] = &[
     Function("on_tokio_idle", "tokio::runtime::task::state::State", "transition_to_idle"),
     Function("on_tokio_running", "tokio::runtime::task::state::State", "transition_to_running"),
-    Function("on_tokio_complete", "tokio::runtime::task::state::State", "transition_to_complete"),
+    Function("on_tokio_complete", "tokio::runtime::task::state::State", "transition_to_terminal"),
 ];
 const BY_POLL: &[Function] = &[
     Function("on_tokio_polled", "tokio::runtime::task::raw", "poll"),
     Function("on_tokio_running", "tokio::runtime::task::raw", "poll"),
+    Function("on_tokio_complete", "tokio::runtime::task::raw", "dealloc"),
 ];
 const WAKES: &[Function] = &[
     Function("on_tokio_wake", "tokio::runtime::task::waker", "wake_by_val"),
     Function("on_tokio_wake", "tokio::runtime::task::waker", "wake_by_ref"),
 ];
-/// Not there where tokio was built without them.
+/// Not there where tokio was built without them, or has put them into others.
 const REST: &[Function] = &[
+    Function("on_tokio_queued", "multi_thread::", "schedule_option_task_without_yield"),
+    Function("on_tokio_queued", "tokio::runtime::scheduler::current_thread::", "schedule"),
     Function("on_tokio_timers", "tokio::runtime::time", "process_at_time"),
     Function("on_tokio_ready", "scheduled_io::ScheduledIo", "wake"),
     Function("on_tokio_acquire", "<tokio::sync::batch_semaphore::Acquire as ", "poll"),
+    Function("on_tokio_acquired", "<tokio::sync::batch_semaphore::Acquire as ", "drop"),
     Function("on_tokio_release", "tokio::sync::batch_semaphore::Semaphore", "add_permits_locked"),
 ];
 
@@ -59,7 +64,9 @@ fn find(image: &Image<'_>) -> Result<Option<Found>> {
         let Some((path, name)) = demangled.rsplit_once("::") else { continue };
         let functions = all.iter().zip(&mut found).flat_map(|(of, found)| of.iter().zip(found));
         for (Function(_, within, of), found) in functions {
-            if name == *of && path.contains(within) {
+            // Of what only calls these through a table.
+            let is_outer = path.ends_with("RawTask");
+            if name == *of && path.contains(within) && !is_outer {
                 found.push(address);
             }
         }
@@ -87,7 +94,7 @@ fn find(image: &Image<'_>) -> Result<Option<Found>> {
                 hooks.push((
                     *program,
                     format!("{name} of tokio"),
-                    image.place(address, Arguments::C)?,
+                    place_in_c(image, program, address)?,
                 ));
             }
         }

@@ -29,7 +29,7 @@ pub const SOFTIRQ_NET_RX: u16 = 3;
 /// The name, or `syscall_N`.
 pub fn name(nr: u16) -> Cow<'static, str> {
     if is_task_wait(nr) {
-        return Cow::Borrowed(task_wait(nr).map_or("a wait of a goroutine's", TaskWait::name));
+        return Cow::Borrowed(task_wait(nr).map_or("a wait of a task's", TaskWait::name));
     }
     match syscalls::x86_64::Sysno::new(usize::from(nr)) {
         Some(number) => Cow::Borrowed(number.name()),

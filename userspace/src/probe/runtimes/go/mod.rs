@@ -9,7 +9,7 @@ use object::{Object, ObjectSection};
 
 use super::entry::Arguments;
 use super::image::{Image, Memory};
-use super::{Found, Runtime};
+use super::{Found, Runtime, MOST_WAITS};
 use crate::records::TaskWait;
 use pclntab::Pclntab;
 
@@ -28,7 +28,6 @@ const VERSION_INLINE: u8 = 2;
 
 /// The first waits of all versions, after one without words: by them their list is found.
 const FIRST_WAITS: [&str; 2] = ["GC assist marking", "IO wait"];
-pub const MOST_WAITS: usize = 256; // bpf/goroutines.h
 /// No words are longer.
 const MOST_LETTERS: u64 = 64;
 /// A string in memory: its address and its length.
@@ -102,7 +101,7 @@ fn code_begin(memory: &Memory<'_>, table: u64, first: Option<u64>) -> Option<u64
 
 /// The text of a string.
 fn text<'d>(memory: &Memory<'d>, address: u64) -> Option<&'d str> {
-    let length = memory.word(address + 8).filter(|length| *length <= MOST_LETTERS)?;
+    let length = memory.word(address.saturating_add(8)).filter(|length| *length <= MOST_LETTERS)?;
     if length == 0 {
         return Some("");
     }
@@ -114,7 +113,7 @@ fn waits(memory: &Memory<'_>) -> Vec<(u8, TaskWait)> {
     let lengths = FIRST_WAITS.map(|words| words.len() as u64);
     let is_first = |at: u64| {
         let begin = [(0, ""), (STRING_BYTES, FIRST_WAITS[0]), (2 * STRING_BYTES, FIRST_WAITS[1])];
-        begin.iter().all(|(after, words)| text(memory, at + after) == Some(words))
+        begin.iter().all(|(after, words)| text(memory, at.saturating_add(*after)) == Some(words))
     };
     let first = memory.data.iter().find_map(|(from, bytes)| {
         let length = |at: usize| bytes.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes);
@@ -124,11 +123,12 @@ fn waits(memory: &Memory<'_>) -> Vec<(u8, TaskWait)> {
             length(*at) == Some(lengths[0])
                 && length(*at + STRING_BYTES as usize) == Some(lengths[1])
         });
-        let begin = |at: usize| (from + at as u64).checked_sub(STRING_BYTES + 8);
+        let begin = |at: usize| from.saturating_add(at as u64).checked_sub(STRING_BYTES + 8);
         places.take(MOST_CANDIDATES).find_map(|at| begin(at).filter(|at| is_first(*at)))
     });
     let Some(first) = first else { return Vec::new() };
-    let words = (0..MOST_WAITS as u64).map(|number| text(memory, first + number * STRING_BYTES));
+    let words = (0..MOST_WAITS as u64)
+        .map(|number| text(memory, first.saturating_add(number * STRING_BYTES)));
     let words = words.take_while(Option::is_some).flatten().enumerate();
     words.filter_map(|(number, words)| Some((number as u8, TaskWait::named(words)?))).collect()
 }
