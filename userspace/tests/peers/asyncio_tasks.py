@@ -19,7 +19,8 @@ async def worker(work):
 
 async def main():
     lock, work = asyncio.Lock(), asyncio.Queue()
-    kept = [asyncio.create_task(worker(work)) for _ in range(2)]
+    # One for each connection: a channel of Go's is handed over directly, too, while what lies in a queue is taken unseen.
+    kept = [asyncio.create_task(worker(work)) for _ in range(8)]
 
     async def answer(reader, writer):
         while line := await reader.readline():
