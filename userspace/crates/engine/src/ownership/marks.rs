@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use crate::classify::syscall::{is_write, waits, Waits};
 use crate::event::{Call, Io, Object};
-use crate::ownership::handed::{handed_by, handed_through};
+use crate::ownership::handed::{handed_by, handed_through, is_task};
 use crate::ownership::service_start;
 use crate::timeline::gallop::count_before;
 use crate::timeline::{Channel, Off, Thread, ThreadId, Transfer, Why, World};
@@ -237,7 +237,9 @@ impl World {
         let handed = || self.handed(id, own.map_or(0, |(_, mark)| mark.exit_ns), at_ns);
         let Some((index, mark)) = own else { return handed() };
         match mark.kind {
-            MarkKind::Answers => handed(),
+            // Of threads, too little tells that it goes on with anything.
+            MarkKind::Answers if is_task(self, id) => handed(),
+            MarkKind::Answers => None,
             MarkKind::Takes => Some((mark.of?, takes_alone(&self.thread(id).marks.list, index))),
             // A worker that is done with its part, and has been handed what another thread has just taken in.
             MarkKind::Asks | MarkKind::Hears => {
