@@ -48,9 +48,8 @@ def captured(port, pid, how, load):
             rate = int(output(*load))
         capture = Path(directory) / "capture"
         told = json.loads((capture / "manifest.json").read_text())
-        cost_ns = json.loads(output(RPCPROBE, "report", "--json", capture))[
-            "probe_cost_estimated_ns"
-        ]
+        report = json.loads(output(RPCPROBE, "report", "--json", capture))
+        cost_ns = report["capture"]["probe_cost_estimated_ns"]
     requests = told["counts"]["requests"]
     return rate, told["programs"]["breakpoints"] / requests, cost_ns / requests
 
