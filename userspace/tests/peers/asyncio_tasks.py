@@ -7,20 +7,15 @@ import time
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok\n"
 
 
-async def worker(work):
-    """Does what handlers hand it."""
-    while True:
-        reply = await work.get()
-        end = time.monotonic() + 0.001
-        while time.monotonic() < end:
-            pass
-        reply.set_result(None)
+async def work():
+    """What a handler hands to another task."""
+    end = time.monotonic() + 0.001
+    while time.monotonic() < end:
+        pass
 
 
 async def main():
-    lock, work = asyncio.Lock(), asyncio.Queue()
-    # One for each connection: a channel of Go's is handed over directly, too, while what lies in a queue is taken unseen.
-    kept = [asyncio.create_task(worker(work)) for _ in range(8)]
+    lock = asyncio.Lock()
 
     async def answer(reader, writer):
         while line := await reader.readline():
@@ -32,17 +27,13 @@ async def main():
                 async with lock:
                     await asyncio.sleep(0.001)
             else:
-                reply = asyncio.get_running_loop().create_future()
-                work.put_nowait(reply)
-                await reply
+                await asyncio.create_task(work())
             writer.write(ANSWER)
         writer.close()
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     print(server.sockets[0].getsockname()[1], flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
-    for task in kept:
-        task.cancel()
 
 
 asyncio.run(main())
