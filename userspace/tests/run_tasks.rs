@@ -137,6 +137,17 @@ fn perhaps_lock(detail: Option<&str>, evidence: Evidence) -> bool {
     detail == Some(WAITERS) && evidence == Evidence::Modelled
 }
 
+/// Of Go: what requests waited for it says itself, so nothing of that is inferred, nor of the kernel's locks.
+fn check_measured(found: &BTreeMap<String, Vec<Vec<Segment>>>) {
+    let waits = [Category::Sleep, Category::Lock];
+    let all = METHODS[..2].iter().flat_map(|method| &found[&format!("GET /{method}")]).flatten();
+    let mut waits = all.filter(|segment| waits.contains(&segment.category));
+    assert!(waits.all(|segment| {
+        let unclear = segment.detail.as_deref() == Some(BEFORE_GO_1_20);
+        unclear || segment.evidence == Evidence::Measured
+    }));
+}
+
 /// The hooks of user space that are in place.
 fn hooked(capture: &Capture) -> Vec<String> {
     let is_hooked = |hook: &&rpcprobe::capture::manifest::Hook| {
@@ -150,7 +161,9 @@ fn each_request_of_a_go_server_has_its_own_waits() {
     let Some(_turn) = needs_kernel() else { return };
     let Some((_directory, program)) = peer_in_go("goroutines", &[]) else { return };
     let capture = attached(&[&program], &["--tasks"]);
-    check(&by_method(&capture), gos_lock);
+    let found = by_method(&capture);
+    check(&found, gos_lock);
+    check_measured(&found);
     let manifest = capture.manifest();
     assert_eq!(
         hooked(&capture),
@@ -175,7 +188,9 @@ fn a_stripped_program_is_followed_from_its_begin() {
     std::thread::sleep(std::time::Duration::from_millis(200));
     ask(&port);
     let capture = Capture::in_directory(parent, server.end()).succeeded();
-    check(&by_method(&capture), gos_lock);
+    let found = by_method(&capture);
+    check(&found, gos_lock);
+    check_measured(&found);
 }
 
 #[test]
