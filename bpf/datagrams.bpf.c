@@ -78,7 +78,7 @@ static __always_inline void recognise_udp(struct sk_buff *skb, struct sock *sk, 
         d->has_offset = true;
         DROP(TABLE_DATAGRAMS, &datagrams, &key);
     }
-    learn_channel(d, &h, net);
+    learn_channel(d, &h.from, &h.to, net);
 }
 
 static __always_inline void name_unix_channels(struct datagram *d, struct sock *from,
@@ -122,6 +122,22 @@ static __always_inline struct sk_buff *first_of(struct sk_buff_head *queue)
     return first == (struct sk_buff *)queue ? 0 : first;
 }
 
+/* The next datagram that a UDP socket gives out, or none. */
+static __always_inline struct sk_buff *first_in(struct sock *sk)
+{
+    struct sk_buff *first = first_of(&((struct udp_sock *)sk)->reader_queue);
+    return first ?: first_of(&sk->sk_receive_queue);
+}
+
+/* Who reads on another CPU has taken it while it was looked up here, and may have been at its end
+ * before it was remembered: then nobody else would forget it. */
+static __always_inline void forget_head(u64 key, u64 skb)
+{
+    struct datagram *head = bpf_map_lookup_elem(&heads, &key);
+    if (head)
+        __sync_val_compare_and_swap(&head->skb, skb, 0);
+}
+
 /* The last datagram in the queue of a socket; 0: it is empty. */
 static __always_inline u64 last_of(struct sock *sk, u16 object_type)
 {
@@ -143,9 +159,7 @@ static __always_inline void look_at_head(struct sock *sk, u64 now_ns)
     u64 key = identify_socket(sk);
     struct datagram *known = bpf_map_lookup_elem(&heads, &key);
     u64 former = known ? *(volatile u64 *)&known->skb : 0;
-    struct sk_buff *skb = first_of(&((struct udp_sock *)sk)->reader_queue);
-    if (!skb)
-        skb = first_of(&sk->sk_receive_queue);
+    struct sk_buff *skb = first_in(sk);
     u64 address = (u64)skb;
     /* Still there, or still nothing; but another one may have been made at the same address. */
     if (known && known->skb == address && !bpf_map_lookup_elem(&datagrams, &address))
@@ -177,6 +191,8 @@ static __always_inline void look_at_head(struct sock *sk, u64 now_ns)
         bpf_map_update_elem(&heads, &key, &d, BPF_ANY);
     else
         ADD(TABLE_HEADS, &heads, &key, &d);
+    if (now_ns && skb && first_in(sk) != skb)
+        forget_head(key, address);
 }
 
 /* Several may come to a queue before anybody is told of the first. */
@@ -357,12 +373,10 @@ static __always_inline bool connected_channels(struct datagram *d, struct sock *
     tcp_ends(sk, &local, &remote);
     if (object_type != OBJECT_UDP || !remote.port)
         return false;
-    name_channels(d, is_write ? &local : &remote, is_write ? &remote : &local, namespace_of(sk));
-    bool is_new;
-    channel_state(d->channel, &is_new);
-    if (is_new)
-        name_endpoints(d->channel, is_write ? &local : &remote, is_write ? &remote : &local,
-                       OBJECT_UDP);
+    const struct endpoint *from = is_write ? &local : &remote, *to = is_write ? &remote : &local;
+    u32 net = namespace_of(sk);
+    name_channels(d, from, to, net);
+    learn_channel(d, from, to, net);
     return true;
 }
 
@@ -418,7 +432,7 @@ __hidden __noinline void datagram_received(struct task_state *state, struct sock
     if (taken) {
         d = *taken;
         DROP(TABLE_COPIED, &copied, &thread);
-    } else if (head && head->bytes) {
+    } else if (head && head->skb && head->bytes) {
         d = *head;
     } else {
         /* Nothing has been seen in its queue, of which the reader was quicker to take it. */
@@ -437,6 +451,7 @@ __hidden __noinline void datagram_received(struct task_state *state, struct sock
     if (!counted)
         return;
     u64 offset = d.has_offset ? d.offset : counted->received;
+    state->received_before = counted->received;
     counted->received = offset + d.bytes;
     struct socket_transfer moved = {
         .channel = d.channel,
@@ -457,47 +472,62 @@ __hidden __noinline void datagram_received(struct task_state *state, struct sock
         look_at_head(sk, 0);
 }
 
-__hidden __noinline void settle_sender(struct task_state *state, struct pt_regs *regs, s64 bytes)
+/* The address at the other end that a program gave a call, or asked it for; false: none. */
+static __always_inline bool read_address(u64 address, struct endpoint *other)
 {
-    struct socket_transfer *t = &state->socket;
-    u64 address = 0, flags = 0;
-    if (state->nr == NR_recvfrom) {
-        address = CALL_ARG_5(regs);
-        flags = CALL_ARG_4(regs);
-    } else if (state->nr == NR_recvmsg) {
-        flags = CALL_ARG_3(regs);
-        bpf_probe_read_user(&address, sizeof(address), (void *)CALL_ARG_2(regs));
-    } else if (state->nr == NR_recvmmsg && bytes == 1 && !t->bytes) {
-        /* Read before it could be seen in the queue: struct mmsghdr, include/linux/socket.h */
-        u32 length = 0;
-        flags = CALL_ARG_4(regs);
-        bpf_probe_read_user(&address, sizeof(address), (void *)CALL_ARG_2(regs));
-        bpf_probe_read_user(&length, sizeof(length), (void *)CALL_ARG_2(regs) + 56);
-        bytes = length;
-    }
-    if (!address || bytes < 0 || (flags & (MSG_PEEK | MSG_ERRQUEUE)))
-        return;
     union {
         u16 halves[14];
         u32 words[7];
     } name; /* struct sockaddr_in, struct sockaddr_in6 */
-    struct endpoint from = {};
-    if (bpf_probe_read_user(&name, 16, (void *)address) != 0)
-        return;
+    if (!address || bpf_probe_read_user(&name, 16, (void *)address) != 0)
+        return false;
     if (name.halves[0] == AF_INET) {
-        from.address[1] = map_ipv4(name.words[1]);
+        other->address[1] = map_ipv4(name.words[1]);
     } else if (name.halves[0] == AF_INET6) {
         if (bpf_probe_read_user(&name, sizeof(name), (void *)address) != 0)
-            return;
-        from.address[0] = (u64)name.words[3] << 32 | name.words[2];
-        from.address[1] = (u64)name.words[5] << 32 | name.words[4];
+            return false;
+        other->address[0] = (u64)name.words[3] << 32 | name.words[2];
+        other->address[1] = (u64)name.words[5] << 32 | name.words[4];
     } else {
-        return;
+        return false;
     }
-    from.port = __builtin_bswap16(name.halves[1]);
+    other->port = __builtin_bswap16(name.halves[1]);
+    return true;
+}
+
+/* The channel from an address to the socket of the running call, if its datagrams were seen. */
+static __always_inline struct flow *flow_from(struct task_state *state, u64 address)
+{
+    struct endpoint other = {};
+    if (!read_address(address, &other))
+        return 0;
     struct sock *sk = (struct sock *)state->sk;
-    u64 key = flow_key(&from, BPF_CORE_READ(sk, __sk_common.skc_num), namespace_of(sk));
-    struct flow *flow = bpf_map_lookup_elem(&flows, &key);
+    u64 key = flow_key(&other, BPF_CORE_READ(sk, __sk_common.skc_num), namespace_of(sk));
+    return bpf_map_lookup_elem(&flows, &key);
+}
+
+/* What a call moved besides what was seen of it. */
+static __always_inline void note_unseen(struct task_state *state, const struct datagram *d,
+                                        struct channel_bytes *counted, bool is_write)
+{
+    u64 *count = is_write ? &counted->sent : &counted->received;
+    u64 offset = __sync_fetch_and_add(count, (u64)d->bytes);
+    state->socket = (struct socket_transfer){
+        .channel = d->channel,
+        .reverse = d->reverse,
+        .end = offset + d->bytes,
+        .bytes = d->bytes,
+        .object_type = OBJECT_UDP,
+        .flags = d->flags | (is_write ? SYSCALL_WRITE : 0),
+        .framed = look_at_frames(counted, is_write),
+    };
+}
+
+/* A call that may have read a datagram: on one machine those of a channel are read in order. */
+static __always_inline void settle_sender(struct task_state *state, u64 address, s64 bytes)
+{
+    struct socket_transfer *t = &state->socket;
+    struct flow *flow = flow_from(state, address);
     if (!flow || (t->bytes && t->channel == flow->channel))
         return;
     if (t->bytes) {
@@ -505,22 +535,61 @@ __hidden __noinline void settle_sender(struct task_state *state, struct pt_regs 
         u64 channel = t->channel;
         struct channel_bytes *mistaken = bpf_map_lookup_elem(&channels, &channel);
         if (mistaken)
-            mistaken->received = t->end - t->bytes;
+            mistaken->received = state->received_before;
     }
     struct datagram d = {.channel = flow->channel, .reverse = flow->reverse};
     set_bytes(&d, bytes);
     struct channel_bytes *counted = bpf_map_lookup_elem(&channels, &d.channel);
-    if (!counted)
+    if (counted)
+        note_unseen(state, &d, counted, false);
+}
+
+/* A call that sent a datagram of which no packet was seen. */
+static __always_inline void settle_receiver(struct task_state *state, u64 address, s64 bytes)
+{
+    struct flow *flow = flow_from(state, address);
+    if (!flow)
         return;
-    u64 end = counted->received + d.bytes;
-    counted->received = end;
-    *t = (struct socket_transfer){
-        .channel = d.channel,
-        .reverse = d.reverse,
-        .end = end,
-        .bytes = d.bytes,
-        .object_type = OBJECT_UDP,
-        .flags = d.flags,
-        .framed = look_at_frames(counted, false),
-    };
+    struct datagram d = {.channel = flow->reverse, .reverse = flow->channel};
+    set_bytes(&d, bytes);
+    bool is_new;
+    struct channel_bytes *counted = channel_state(d.channel, &is_new);
+    if (counted)
+        note_unseen(state, &d, counted, true);
+}
+
+__hidden __noinline void settle_other_end(struct task_state *state, struct pt_regs *regs, s64 bytes)
+{
+    struct socket_transfer *t = &state->socket;
+    u64 address = 0, flags = 0;
+    switch (state->nr) {
+    case NR_recvfrom:
+    case NR_sendto:
+        address = CALL_ARG_5(regs);
+        flags = CALL_ARG_4(regs);
+        break;
+    case NR_recvmsg:
+    case NR_sendmsg:
+        flags = CALL_ARG_3(regs);
+        bpf_probe_read_user(&address, sizeof(address), (void *)CALL_ARG_2(regs));
+        break;
+    case NR_recvmmsg: {
+        if (bytes != 1 || t->bytes)
+            break;
+        /* Read before it could be seen in the queue: struct mmsghdr, include/linux/socket.h */
+        u32 length = 0;
+        flags = CALL_ARG_4(regs);
+        bpf_probe_read_user(&address, sizeof(address), (void *)CALL_ARG_2(regs));
+        bpf_probe_read_user(&length, sizeof(length), (void *)CALL_ARG_2(regs) + 56);
+        bytes = length;
+        break;
+    }
+    }
+    if (!address || bytes < 0)
+        return;
+    bool is_write = state->nr == NR_sendto || state->nr == NR_sendmsg;
+    if (is_write && !t->bytes && !(flags & MSG_MORE))
+        settle_receiver(state, address, bytes);
+    if (!is_write && !(flags & (MSG_PEEK | MSG_ERRQUEUE)))
+        settle_sender(state, address, bytes);
 }

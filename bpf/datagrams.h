@@ -145,24 +145,25 @@ static __always_inline void name_channels(struct datagram *d, const struct endpo
     d->object_type = OBJECT_UDP;
 }
 
-/* A channel whose packets are seen: its name, if that is news. */
+/* A channel of UDP whose ends are known: its name, if that is news. */
 static __always_inline struct channel_bytes *learn_channel(const struct datagram *d,
-                                                           const struct headers *h, u32 net)
+                                                           const struct endpoint *from,
+                                                           const struct endpoint *to, u32 net)
 {
     bool is_new;
     struct channel_bytes *counted = channel_state(d->channel, &is_new);
     if (is_new) {
         /* One structure and one key for both maps: the stack of who calls is nearly full. */
         struct arrivals first = {.flow = {.channel = d->channel, .reverse = d->reverse}};
-        u64 key = flow_key(&h->from, h->to.port, net);
+        u64 key = flow_key(from, to->port, net);
         PUT(TABLE_FLOWS, &flows, &key, &first.flow);
-        key = port_key(h->to.port, net);
+        key = port_key(to->port, net);
         struct arrivals *known = bpf_map_lookup_elem(&ports, &key);
         if (!known)
             ADD(TABLE_PORTS, &ports, &key, &first);
         else if (known->flow.channel != d->channel)
             known->several = 1;
-        name_endpoints(d->channel, &h->from, &h->to, OBJECT_UDP);
+        name_endpoints(d->channel, from, to, OBJECT_UDP);
     }
     return counted;
 }
@@ -212,7 +213,7 @@ static __always_inline bool datagram_leaves(struct sk_buff *skb, struct sock *sk
     u32 net = namespace_of(sk);
     name_channels(d, &h.from, &h.to, net);
     set_bytes(d, h.bytes);
-    struct channel_bytes *counted = learn_channel(d, &h, net);
+    struct channel_bytes *counted = learn_channel(d, &h.from, &h.to, net);
     if (!counted)
         return false;
     number_datagram(state, d, counted);
@@ -240,6 +241,6 @@ __hidden void await_datagram(struct task_state *state);
 __hidden void datagram_sent(struct task_state *state, struct sock *sk, s32 bytes, int flags);
 __hidden void datagram_received(struct task_state *state, struct sock *sk, s32 bytes);
 
-/* A call that may have read a datagram of UDP ends: the sender's address says on which channel, if
- * the program wanted it. On one machine the datagrams of a channel are read in order. */
-__hidden void settle_sender(struct task_state *state, struct pt_regs *regs, s64 bytes);
+/* A call that may have moved a datagram of UDP ends: where that was not seen, or another one was
+ * taken for it, the address that the program gave, or asked for, says on which channel it was. */
+__hidden void settle_other_end(struct task_state *state, struct pt_regs *regs, s64 bytes);

@@ -492,7 +492,7 @@ int HOOK(on_sys_exit, struct pt_regs *regs, long ret)
     if (state->nr == NR_splice && ret > 0 && state->from.fd >= 0)
         emit_spliced(&sys, state);
     if (state->object_type == OBJECT_UDP && state->fd >= 0)
-        settle_sender(state, regs, ret);
+        settle_other_end(state, regs, ret);
     if (state->socket.bytes) {
         emit_socket(&sys, state);
         if (state->socket.framed)

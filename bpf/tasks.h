@@ -79,6 +79,7 @@ struct task_state {
     u64 run_delay_ns;        /* waited for a CPU in its life, when it last left one */
     u64 receiver;            /* whose queue a datagram went into, where it was not seen there */
     u64 skb;                 /* the datagram this call sent last */
+    u64 received_before;     /* of its channel, before the datagram that this call read last */
     u64 go_wait;             /* for what its goroutine parks, by Go's number, and 1 more */
     u64 step_stack;  /* where its stack was as it began a step of asyncio's; 0: it is in none */
     u8 has_loop;     /* it has waited by epoll, as threads of event loops do */
