@@ -18,11 +18,21 @@ use super::{rpcprobe, text};
 /// Name of the capture in its directory.
 pub const NAME: &str = "capture";
 
-/// A capture in a directory of its own, removed with it.
+/// A capture in a directory of its own, removed with it; with `RPCPROBE_KEEP_FAILED=1` kept if its test fails.
 pub struct Capture {
     parent: TempDir,
     /// What `rpcprobe run` said and how it ended.
     pub output: Output,
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        let wanted = std::env::var_os("RPCPROBE_KEEP_FAILED").is_some_and(|value| value == "1");
+        if wanted && std::thread::panicking() {
+            self.parent.disable_cleanup(true);
+            eprintln!("kept: {}", self.path().display());
+        }
+    }
 }
 
 impl Capture {

@@ -122,6 +122,80 @@ fn what_happened_since_unread_bytes_arrived_is_kept() {
     assert!(oldest >= 10 * KEEP_BEGINS_EVENTS, "not for ever: {oldest}");
 }
 
+/// However long nothing comes, and whatever is forgotten meanwhile: who asks on it, so for whom, and what it is called.
+#[test]
+fn an_open_connection_is_known_for_as_long_as_it_rests() {
+    const MINUTE_NS: u64 = 60_000_000_000;
+    let mut engine = Engine::new(1, 0, Rates::default());
+    let mut found = Vec::new();
+    let mut push = |engine: &mut Engine, ts_ns: u64, what: What| {
+        let mut sink = |request: Request, _: Segments| {
+            found.push(request);
+            Ok(())
+        };
+        engine.push(&Event { ts_ns, cpu: 0, what }, &mut sink).unwrap();
+    };
+    for tid in [10, 20] {
+        push(&mut engine, 0, What::Task { tid, tgid: tid, kthread: false, comm: "x".into() });
+    }
+    let channel = |ino| Object { dev: 0, ino, type_bits: event::TYPE_TCP };
+    let mut names = std::collections::HashSet::new();
+    for (number, start_ns) in [MINUTE_NS, 10 * MINUTE_NS, 20 * MINUTE_NS].into_iter().enumerate() {
+        // The front is asked and asks on; the answer takes two minutes.
+        let late_ns = 2 * MINUTE_NS;
+        let moves = [
+            (10, (1, 2), false, 0),
+            (10, (3, 4), true, 20),
+            (20, (3, 4), false, 40),
+            (20, (4, 3), true, late_ns),
+            (10, (4, 3), false, late_ns + 20),
+            (10, (2, 1), true, late_ns + 40),
+        ];
+        for (tid, (ino, reverse), is_write, after_ns) in moves {
+            if after_ns == late_ns {
+                for _ in 0..4 * FORGET_EVERY {
+                    let untraced = What::Waking { waker: 0, wakee: 99, flags: 0, block: 0 };
+                    push(&mut engine, start_ns + late_ns - 100, untraced);
+                }
+            }
+            // Each direction is named just before its first bytes are told.
+            if number == 0 && names.insert(ino) {
+                let name = ["in", "back", "on", "on, back"][ino as usize - 1].into();
+                let named = event::Named { object: channel(ino), name, ends: None, is_anew: false };
+                push(&mut engine, start_ns + after_ns, What::Channel(Box::new(named)));
+            }
+            let io = Io {
+                object: channel(ino),
+                fd: 3,
+                is_write,
+                offset: 1_000_000 + 10 * number as u64,
+                bytes: 10,
+                reverse: Some(channel(reverse)),
+                empty: false,
+                unsent: crate::send_limit::SendLimit::default(),
+                socket: ino as u32,
+            };
+            let at = (start_ns + after_ns, start_ns + after_ns + 10);
+            let call = Call { io: Some(io), ..Call::new(u16::from(is_write), at, 10) };
+            push(&mut engine, at.1, What::Call { tid, call });
+        }
+    }
+    let mut sink = |request: Request, _: Segments| {
+        found.push(request);
+        Ok(())
+    };
+    engine.finish(Some(30 * MINUTE_NS), &mut sink).unwrap();
+    let served = |request: &&Request| request.client.is_none();
+    let fronts: Vec<u64> = found.iter().filter(served).map(|r| r.request_id).collect();
+    let asked: Vec<_> = found.iter().filter(|request| !served(request)).collect();
+    assert_eq!((fronts.len(), asked.len()), (3, 3), "{found:#?}");
+    for (request, front) in asked.iter().zip(fronts) {
+        assert_eq!(request.parent_request_id, Some(front), "{found:#?}");
+        assert_eq!(request.channel.as_deref(), Some("tcp on"));
+        assert!(request.complete && !request.detached);
+    }
+}
+
 /// Where much happens: a worker, forked and never running a program of its own, keeps no more than that.
 #[test]
 fn a_forked_worker_does_not_keep_what_is_past() {

@@ -159,6 +159,7 @@ impl World {
                     channel.begin_anew(*object, ts_ns);
                 }
                 channel.ends = *ends;
+                channel.named_ns = ts_ns;
                 None
             }
             What::Marked { tid, tgid, asleep, call } => {

@@ -65,8 +65,14 @@ pub struct Channel {
     pub answers: bool,
     /// Its name for users.
     pub name: Option<Arc<str>>,
+    /// When it was named, which is just before it is first used.
+    pub(super) named_ns: u64,
     /// Of the network: from where to where it leads.
     pub ends: Option<[SocketAddr; 2]>,
+    /// The other direction of its connection, once anything was moved on it.
+    pub(super) reverse: Option<Object>,
+    /// One of its ends was closed.
+    pub(super) closed: bool,
     /// Its packets on their way through devices, as they were sent.
     pub packets: VecDeque<Packet>,
     /// Arrivals of bytes that no traced thread has written: (byte up to which they had come to the reader's socket,
@@ -97,6 +103,14 @@ impl Channel {
     /// Whether it leads from or to that port of the network.
     pub fn has_port(&self, port: u16) -> bool {
         self.ends.is_some_and(|ends| ends.iter().any(|end| end.port() == port))
+    }
+
+    /// When it was last used, or named.
+    pub(super) fn used_ns(&self) -> u64 {
+        let moved = self.writes.back().into_iter().chain(self.reads.back());
+        let moved_ns = moved.map(|moved| moved.exit_ns);
+        let arrived_ns = self.arrivals.back().map(|(_, at_ns)| *at_ns);
+        moved_ns.chain(arrived_ns).fold(self.named_ns, u64::max)
     }
 
     /// It is counted from its first byte on again, but for TCP's own numbers.

@@ -126,6 +126,8 @@ pub struct World {
     /// Connections opened and accepted that nothing has been sent or read on yet, by socket.
     pub(crate) connected: FxHashMap<u64, Opening>,
     pub(crate) accepted: FxHashMap<u64, Opening>,
+    /// A channel of the connection that each socket is an end of.
+    sockets: FxHashMap<u64, Object>,
     /// Known beforehand, or told of so far.
     pub losses: Losses,
     /// Switches of all threads are recorded, so a gap in a CPU's chain is a missed one.
@@ -194,6 +196,7 @@ impl World {
             files: FxHashMap::default(),
             connected: FxHashMap::default(),
             accepted: FxHashMap::default(),
+            sockets: FxHashMap::default(),
             blocks: FxHashMap::default(),
             journals: FxHashMap::default(),
             stacks: Stacks::default(),

@@ -45,8 +45,13 @@ fn give_back<T>(list: &mut VecDeque<T>) {
 /// ([`rpcprobe_assign::Turn`]).
 const POLLS_KEPT: usize = 2 * rpcprobe_assign::TURNS;
 
-/// How long a connection without any transfer is remembered.
+/// A connection without any transfer for so long rests: once closed, it is forgotten.
 const CONNECTION_RESTS_NS: u64 = 60_000_000_000;
+
+/// Channels of resting connections that are remembered, though they may have been closed by processes that are not traced: as
+/// many as the kernel side remembers on the smallest machine (`channels` in docs/limits.md), which names what it has
+/// forgotten anew. Each takes about a kilobyte.
+const MOST_RESTING: usize = 32_768;
 
 impl World {
     /// When the earliest bytes arrived that were read after `horizon_ns`, or are not read yet.
@@ -119,6 +124,33 @@ impl World {
         self.drop_the_dead(horizon_ns, held);
     }
 
+    /// Channels of connections that are over, as far as is known: closed, and at rest since before `rested_ns`; of those that are
+    /// not closed, the ones that have rested longest, if too many are remembered. Who asks on a connection, and its name,
+    /// are known from its begin alone: both its channels stay as long as one is used.
+    fn resting(&self, rested_ns: u64) -> Vec<Object> {
+        let both = |channel: &Channel| {
+            let reverse = channel.reverse.and_then(|reverse| self.channels.get(&reverse));
+            channel.used_ns().max(reverse.map_or(0, Channel::used_ns))
+        };
+        let connections = self.channels.iter().filter(|(object, _)| object.is_socket());
+        let mut open = Vec::new();
+        let mut resting = Vec::new();
+        for (object, channel) in connections.filter(|(_, channel)| channel.role.is_none()) {
+            let used_ns = both(channel);
+            match channel.closed {
+                _ if used_ns >= rested_ns => {}
+                true => resting.push(*object),
+                false => open.push((used_ns, *object)),
+            }
+        }
+        let more = open.len().saturating_sub(MOST_RESTING);
+        if more > 0 {
+            open.select_nth_unstable(more);
+            resting.extend(open[..more].iter().map(|(_, object)| *object));
+        }
+        resting
+    }
+
     /// Drops threads and processes that ended before `horizon_ns`, and the pipes only they used.
     fn drop_the_dead(&mut self, horizon_ns: u64, held: Held) {
         let Held { mut threads, mut processes, channels } = held;
@@ -132,22 +164,19 @@ impl World {
         }
         // A dead end of a pipe still tells who was there, as long as the other end lives.
         let lives = |channel: &Channel| {
-            let mut ends = channel.writes.iter().chain(&channel.reads).peekable();
+            let reverse = channel.reverse.and_then(|reverse| self.channels.get(&reverse));
+            let both = [Some(channel), reverse].into_iter().flatten();
+            let mut ends = both.flat_map(|c| c.writes.iter().chain(&c.reads)).peekable();
             // A name comes just before what it names.
             ends.peek().is_none()
                 || ends.any(|end| processes.contains(&self.threads[end.thread as usize].process))
         };
-        // A server has had many connections. One that rests that long is forgotten, with its name.
+        let dead = self.channels.iter().filter(|(_, channel)| !lives(channel));
+        let mut gone: FxHashSet<Object> = dead.map(|(object, _)| *object).collect();
         let rested_ns = horizon_ns.saturating_sub(CONNECTION_RESTS_NS);
-        let rests = |object: &Object, channel: &Channel| {
-            let mut ends = channel.writes.iter().chain(&channel.reads);
-            let arrived = channel.arrivals.back().is_some_and(|(_, at_ns)| *at_ns >= rested_ns);
-            let rests = ends.all(|end| end.exit_ns < rested_ns) && !arrived;
-            object.is_socket() && channel.role.is_none() && rests
-        };
-        self.channels.retain(|object, channel| {
-            channels.contains(object) || (lives(channel) && !rests(object, channel))
-        });
+        gone.extend(self.resting(rested_ns));
+        self.channels.retain(|object, _| channels.contains(object) || !gone.contains(object));
+        self.sockets.retain(|_, object| self.channels.contains_key(object));
         for openings in [&mut self.connected, &mut self.accepted] {
             openings.retain(|_, opening| opening.exit_ns >= rested_ns);
             threads.extend(openings.values().map(|opening| opening.thread));

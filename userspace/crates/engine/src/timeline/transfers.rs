@@ -34,6 +34,18 @@ impl World {
         } else if call.nr == syscall::NR_CLOSE {
             self.connected.remove(&socket);
             self.accepted.remove(&socket);
+            self.close(socket);
+        }
+    }
+
+    /// A process closes its descriptor of a socket.
+    fn close(&mut self, socket: u64) {
+        let Some(object) = self.sockets.remove(&socket) else { return };
+        let reverse = self.channels.get(&object).and_then(|channel| channel.reverse);
+        for object in [Some(object), reverse].into_iter().flatten() {
+            if let Some(channel) = self.channels.get_mut(&object) {
+                channel.closed = true;
+            }
         }
     }
 
@@ -84,6 +96,7 @@ impl World {
                 }
             }
             let list = if io.is_write { &mut channel.writes } else { &mut channel.reads };
+            let is_first = list.is_empty() && io.object.is_socket();
             match count_before(list, |t| t.from <= transfer.from) {
                 at if at < list.len() => list.insert(at, transfer),
                 _ => list.push_back(transfer),
@@ -94,7 +107,24 @@ impl World {
                 let channel = self.channels.entry(io.object).or_default();
                 channel.maybe_written_ns = Some(lost_ns.map_or(begun_ns, |ns| ns.min(begun_ns)));
             }
+            if is_first {
+                self.note_connection(io);
+            }
             self.mark(thread, call, io);
+        }
+    }
+
+    /// The first bytes that one end moves in one direction of a connection, as far as is remembered: from then on there is the
+    /// other direction, too, on which nothing may come for long.
+    fn note_connection(&mut self, io: &Io) {
+        if io.socket != 0 {
+            self.sockets.insert(u64::from(io.socket), io.object);
+        }
+        let Some(reverse) = io.reverse else { return };
+        for (object, other) in [(io.object, reverse), (reverse, io.object)] {
+            let channel = self.channels.entry(object).or_default();
+            channel.reverse = Some(other);
+            channel.closed = false;
         }
     }
 
