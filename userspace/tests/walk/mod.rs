@@ -20,6 +20,7 @@ mod golden_lost;
 mod golden_modelled;
 mod golden_parents;
 mod golden_requests;
+mod golden_roles;
 mod golden_rules;
 mod golden_shared;
 mod golden_signals;

@@ -182,15 +182,7 @@ impl World {
                 None
             }
             What::Role { asked, answer } => {
-                let known = [(asked, Carries::Requests, 0), (answer, Carries::Answers, NEVER)];
-                for (object, role, first_write_ns) in known {
-                    let Some(object) = object else { continue };
-                    let channel = self.channels.entry(*object).or_default();
-                    channel.role = Some(role);
-                    // Requests came first, long ago.
-                    channel.first_write_ns = Some(first_write_ns);
-                    channel.maybe_written_ns = Some(first_write_ns);
-                }
+                self.know_roles(*asked, *answer);
                 None
             }
             What::Unit(unit) => {

@@ -59,7 +59,7 @@ pub struct Channel {
     /// Whether somebody traced has written and read, be it in a call still under way.
     pub is_written: bool,
     pub is_read: bool,
-    /// What its messages are, if that was known before any was seen.
+    /// What its messages are, if that is known other than by who writes first.
     pub role: Option<Carries>,
     /// The channel carries answers, as detection has reported ([`World::answers_on`]).
     pub answers: bool,

@@ -135,7 +135,7 @@ impl World {
         let connections = self.channels.iter().filter(|(object, _)| object.is_socket());
         let mut open = Vec::new();
         let mut resting = Vec::new();
-        for (object, channel) in connections.filter(|(_, channel)| channel.role.is_none()) {
+        for (object, channel) in connections {
             let used_ns = both(channel);
             match channel.closed {
                 _ if used_ns >= rested_ns => {}

@@ -79,22 +79,13 @@ impl World {
     pub(super) fn record_transfers(&mut self, thread: ThreadId, call: &Call) {
         for io in call.transfers() {
             let transfer = Transfer::new(thread, call, io);
-            let channel = self.channels.entry(io.object).or_default();
-            channel.note(io.is_write);
-            channel.end = channel.end.max(transfer.to);
             // A splice first had to get what it writes.
             let gets = io.is_write && call.transfers().any(|io| !io.is_write);
             let begun_ns = if gets { call.exit_ns } else { call.enter_ns };
-            let openings = if io.is_write { &mut self.connected } else { &mut self.accepted };
-            if let Some(opening) = openings.remove(&u64::from(io.socket)) {
-                match io.is_write {
-                    true => {
-                        channel.connected = Some(opening);
-                        channel.first_since_connected_ns = Some(begun_ns);
-                    }
-                    false => channel.accepted = Some(opening),
-                }
-            }
+            self.bind_opening(io, begun_ns);
+            let channel = self.channels.entry(io.object).or_default();
+            channel.note(io.is_write);
+            channel.end = channel.end.max(transfer.to);
             let list = if io.is_write { &mut channel.writes } else { &mut channel.reads };
             let is_first = list.is_empty() && io.object.is_socket();
             match count_before(list, |t| t.from <= transfer.from) {
@@ -111,6 +102,42 @@ impl World {
                 self.note_connection(io);
             }
             self.mark(thread, call, io);
+        }
+    }
+
+    /// The first bytes that are moved through a socket show which connection it was that was opened by it, or accepted: who
+    /// opened it asks, whoever writes first (a server may greet).
+    fn bind_opening(&mut self, io: &Io, begun_ns: u64) {
+        let socket = u64::from(io.socket);
+        let connected = self.connected.remove(&socket);
+        let accepted = if connected.is_none() { self.accepted.remove(&socket) } else { None };
+        // Who connected writes questions, who accepted reads them.
+        let (asked, answer) = match (connected.is_some(), accepted.is_some()) {
+            (false, false) => return,
+            (by_client, _) if by_client == io.is_write => (Some(io.object), io.reverse),
+            _ => (io.reverse, Some(io.object)),
+        };
+        if let Some(asked) = asked {
+            let channel = self.channels.entry(asked).or_default();
+            if connected.is_some() {
+                channel.connected = connected;
+                channel.first_since_connected_ns = Some(begun_ns).filter(|_| io.is_write);
+            } else {
+                channel.accepted = accepted;
+            }
+        }
+        self.know_roles(asked, answer);
+    }
+
+    /// It is known which of two channels carries requests, whatever was written first.
+    pub(super) fn know_roles(&mut self, asked: Option<Object>, answer: Option<Object>) {
+        let known = [(asked, Carries::Requests, 0), (answer, Carries::Answers, NEVER)];
+        for (object, role, first_write_ns) in known {
+            let Some(object) = object else { continue };
+            let channel = self.channels.entry(object).or_default();
+            channel.role = Some(role);
+            channel.first_write_ns = Some(first_write_ns);
+            channel.maybe_written_ns = Some(first_write_ns);
         }
     }
 
