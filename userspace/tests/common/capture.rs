@@ -18,21 +18,24 @@ use super::{rpcprobe, text};
 /// Name of the capture in its directory.
 pub const NAME: &str = "capture";
 
-/// A capture in a directory of its own, removed with it; with `RPCPROBE_KEEP_FAILED=1` kept if its test fails.
-pub struct Capture {
-    parent: TempDir,
-    /// What `rpcprobe run` said and how it ended.
-    pub output: Output,
-}
+/// A directory that is removed; with `RPCPROBE_KEEP_FAILED=1` it is kept if its test fails.
+struct Parent(TempDir);
 
-impl Drop for Capture {
+impl Drop for Parent {
     fn drop(&mut self) {
         let wanted = std::env::var_os("RPCPROBE_KEEP_FAILED").is_some_and(|value| value == "1");
         if wanted && std::thread::panicking() {
-            self.parent.disable_cleanup(true);
-            eprintln!("kept: {}", self.path().display());
+            self.0.disable_cleanup(true);
+            eprintln!("kept: {}", self.0.path().display());
         }
     }
+}
+
+/// A capture in a directory of its own, removed with it.
+pub struct Capture {
+    parent: Parent,
+    /// What `rpcprobe run` said and how it ended.
+    pub output: Output,
 }
 
 impl Capture {
@@ -40,18 +43,18 @@ impl Capture {
     pub fn of(options: &[&str], command: &[&str], stdin: Stdio) -> Capture {
         let parent = TempDir::new().expect("a temporary directory");
         let output = run(parent.path(), options, command).stdin(stdin).output();
-        Capture { parent, output: output.expect("rpcprobe runs") }
+        Capture { parent: Parent(parent), output: output.expect("rpcprobe runs") }
     }
 
     /// For a run that the test has to accompany: it starts and ends `rpcprobe` by itself, with
     /// [`run`], and hands over what came of it.
     pub fn in_directory(parent: TempDir, output: Output) -> Capture {
-        Capture { parent, output }
+        Capture { parent: Parent(parent), output }
     }
 
     /// The directory of the capture.
     pub fn path(&self) -> PathBuf {
-        self.parent.path().join(NAME)
+        self.parent.0.path().join(NAME)
     }
 
     pub fn file(&self, name: &str) -> PathBuf {
