@@ -495,11 +495,12 @@ static __always_inline bool read_address(u64 address, struct endpoint *other)
     return true;
 }
 
-/* The channel from an address to the socket of the running call, if its datagrams were seen. */
-static __always_inline struct flow *flow_from(struct task_state *state, u64 address)
+/* The channel from an address to the socket of the running call, if its datagrams were seen. `here`:
+ * if it is of this machine. */
+static __always_inline struct flow *flow_from(struct task_state *state, u64 address, bool here)
 {
     struct endpoint other = {};
-    if (!read_address(address, &other))
+    if (!read_address(address, &other) || (here && !is_loopback(&other)))
         return 0;
     struct sock *sk = (struct sock *)state->sk;
     u64 key = flow_key(&other, BPF_CORE_READ(sk, __sk_common.skc_num), namespace_of(sk));
@@ -527,7 +528,7 @@ static __always_inline void note_unseen(struct task_state *state, const struct d
 static __always_inline void settle_sender(struct task_state *state, u64 address, s64 bytes)
 {
     struct socket_transfer *t = &state->socket;
-    struct flow *flow = flow_from(state, address);
+    struct flow *flow = flow_from(state, address, false);
     if (!flow || (t->bytes && t->channel == flow->channel))
         return;
     if (t->bytes) {
@@ -544,10 +545,11 @@ static __always_inline void settle_sender(struct task_state *state, u64 address,
         note_unseen(state, &d, counted, false);
 }
 
-/* A call that sent a datagram of which no packet was seen. */
+/* A call that sent a datagram of which no packet was seen. One to another machine may leave later,
+ * when that one's address is known, and is seen then. */
 static __always_inline void settle_receiver(struct task_state *state, u64 address, s64 bytes)
 {
-    struct flow *flow = flow_from(state, address);
+    struct flow *flow = flow_from(state, address, true);
     if (!flow)
         return;
     struct datagram d = {.channel = flow->reverse, .reverse = flow->channel};
@@ -590,6 +592,7 @@ __hidden __noinline void settle_other_end(struct task_state *state, struct pt_re
     bool is_write = state->nr == NR_sendto || state->nr == NR_sendmsg;
     if (is_write && !t->bytes && !(flags & MSG_MORE))
         settle_receiver(state, address, bytes);
-    if (!is_write && !(flags & (MSG_PEEK | MSG_ERRQUEUE)))
+    bool was_written = t->bytes && (t->flags & SYSCALL_WRITE); /* what had to wait left meanwhile */
+    if (!is_write && !was_written && !(flags & (MSG_PEEK | MSG_ERRQUEUE)))
         settle_sender(state, address, bytes);
 }

@@ -8,6 +8,13 @@
  */
 #include "runtime_tasks.h"
 
+/* The traced thread that came by a function that only says what it is about; NULL: it is not. */
+static __always_inline struct task_state *passes(void)
+{
+    count_breakpoint();
+    return traced_current();
+}
+
 /*
  * State::transition_to_running(&self); or, where the linker has put that into others (link-time
  * optimization), poll<T, S>(ptr: NonNull<Header>) of task/raw.rs, of which each kind of task has
@@ -110,8 +117,7 @@ int HOOK(on_tokio_queued)
 SEC("uprobe")
 int HOOK(on_tokio_timers)
 {
-    struct task_state *state = traced_current();
-    count_breakpoint();
+    struct task_state *state = passes();
     if (state)
         state->driver = TASK_WAIT_TIMER;
     return 0;
@@ -121,8 +127,7 @@ int HOOK(on_tokio_timers)
 SEC("uprobe")
 int HOOK(on_tokio_ready)
 {
-    struct task_state *state = traced_current();
-    count_breakpoint();
+    struct task_state *state = passes();
     if (state)
         state->driver = TASK_WAIT_READY;
     return 0;
@@ -132,8 +137,7 @@ int HOOK(on_tokio_ready)
 SEC("uprobe")
 int HOOK(on_tokio_acquire)
 {
-    struct task_state *state = traced_current();
-    count_breakpoint();
+    struct task_state *state = passes();
     if (state)
         state->at_semaphore = 1;
     return 0;
@@ -143,8 +147,7 @@ int HOOK(on_tokio_acquire)
 SEC("uprobe")
 int HOOK(on_tokio_acquired)
 {
-    struct task_state *state = traced_current();
-    count_breakpoint();
+    struct task_state *state = passes();
     if (state)
         state->at_semaphore = 0;
     return 0;
@@ -154,8 +157,7 @@ int HOOK(on_tokio_acquired)
 SEC("uprobe")
 int HOOK(on_tokio_release)
 {
-    struct task_state *state = traced_current();
-    count_breakpoint();
+    struct task_state *state = passes();
     if (state)
         state->releases = 1;
     return 0;

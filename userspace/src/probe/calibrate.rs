@@ -29,7 +29,7 @@ struct Figures {
     fault: f64,
     copied: Copied,
     socket_copied: Copied,
-    /// A call of a function that goroutines' hooks can be put on.
+    /// A call of a function that hooks of `--tasks` can be put on.
     hooked: f64,
 }
 

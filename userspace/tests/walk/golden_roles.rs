@@ -60,3 +60,34 @@ fn a_server_that_greets_is_no_client() {
     let server = [None, Some(20)];
     assert_eq!(found([false, true]), [(204, 245, server, true), (304, 345, server, true)]);
 }
+
+/// An acceptor that forks a process for each connection and closes its own descriptor before that one greets (sshd, inetd): the
+/// connection is accepted all the same.
+#[test]
+fn who_forks_and_closes_has_accepted_all_the_same() {
+    let mut s = Story::new();
+    let c = Connection::new(TYPE_TCP);
+    s.switch(10, 1, IDLE, 20, RUNNABLE);
+    s.opened(1, 20, 6, (100, 110), Some(95));
+    s.fork(120, 1, 20, 21, 115);
+    s.closed(1, 20, 6, (125, 130));
+    s.switch_to(140, 1, (20, 21), 5);
+    s.moved_through(6, (1, 21), (SENDTO, c.back, c.there), (0, 9), (150, 160));
+    s.arrives(c.there, 4, 200);
+    s.moved_through(6, (1, 21), (RECVFROM, c.there, c.back), (0, 4), (165, 210));
+    s.moved_through(6, (1, 21), (SENDTO, c.back, c.there), (9, 5), (240, 250));
+    s.moved_through(6, (1, 21), (RECVFROM, c.there, c.back), (4, 4), (255, 310));
+    s.moved_through(6, (1, 21), (SENDTO, c.back, c.there), (14, 5), (340, 350));
+    s.closed(1, 21, 6, (360, 370));
+    let requests = s.requests();
+    let ends: Vec<_> = requests
+        .iter()
+        .map(|(request, _)| {
+            let server = request.server.as_ref().map(|end| end.tid);
+            (request.start_ns, request.start_ns + request.latency_ns, server, request.complete)
+        })
+        .collect();
+    let server = Some(21);
+    assert_eq!(ends[0], (200, 250, server, true), "{requests:#?}");
+    assert_eq!((ends.len(), ends[1].1, ends[1].2), (2, 350, server), "{requests:#?}");
+}

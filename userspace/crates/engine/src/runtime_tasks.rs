@@ -13,6 +13,8 @@
 //! asyncio and tokio do not say what a task waits for as it parks (`TaskWait::AWAIT`): what ends the wait tells. One that is readied
 //! before it has parked is woken as it parks. A timer's callback is no task of asyncio's: whoever it wakes has waited for time to pass.
 
+mod doers;
+
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::event::{Call, Event, OpenCall, TaskChange, TaskWait, TaskWaitSort, What};
@@ -412,58 +414,6 @@ impl RuntimeTasks {
                 self.left(who, tid, TASK_INTERRUPTIBLE, None, &mut at);
             }
             self.end(who, &mut at);
-        }
-    }
-
-    /// What threads do that run tasks, those do.
-    fn of_tasks(&self, what: &mut What) {
-        let running = |tid: &mut u32| *tid = self.doer(*tid);
-        match what {
-            What::Switch { prev, next, .. } => {
-                running(prev);
-                running(next);
-            }
-            What::Waking { waker, wakee, .. } => {
-                running(waker);
-                running(wakee);
-            }
-            What::UnseenSwitch { tid, last, .. } => {
-                running(tid);
-                running(last);
-            }
-            What::Fork { parent: tid, .. }
-            | What::Call { tid, .. }
-            | What::Transfer { tid, .. }
-            | What::Fault { tid, .. }
-            | What::Irq { tid, .. }
-            | What::Contention { tid, .. }
-            | What::Throttle { tid }
-            | What::Function { tid, .. }
-            | What::Work { queuer: tid, .. }
-            | What::Stack { tid, .. }
-            | What::Sample { tid, .. }
-            | What::Steal { tid, .. }
-            | What::Migrate { tid, .. } => running(tid),
-            What::Block(block) => running(&mut block.tid),
-            // Of threads themselves, of what was before, or of nobody.
-            What::Lost { .. }
-            | What::Exec(_)
-            | What::Exit { .. }
-            | What::Rename { .. }
-            | What::Task { .. }
-            | What::Marked { .. }
-            | What::Journal { .. }
-            | What::Arrival { .. }
-            | What::Packet { .. }
-            | What::Channel(_)
-            | What::File { .. }
-            | What::Role { .. }
-            | What::Mapping(_)
-            | What::Unit(_)
-            | What::Gap { .. }
-            | What::Method(_)
-            | What::RuntimeTask { .. }
-            | What::Waited { .. } => {}
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Waits of goroutines, told as if they were system calls: to the engine a goroutine that parks is a thread that sleeps
+//! Waits of runtimes' tasks, told as if they were system calls: to the engine a task that parks is a thread that sleeps
 //! in a call.
 
 use rpcprobe_record::TaskWait;
@@ -17,7 +17,7 @@ pub fn is_task_wait(nr: u16) -> bool {
     (FIRST..=LAST).contains(&nr)
 }
 
-/// What a goroutine waits for that is asleep in the call of that number.
+/// What a task waits for that is asleep in the call of that number.
 pub fn task_wait(nr: u16) -> Option<TaskWait> {
     TaskWait::numbered(nr.checked_sub(FIRST)?)
 }

@@ -19,7 +19,7 @@ pub use by::By;
 pub use names::{Category, Certainty, Evidence, HeldBy, Kind, Rule, Side};
 pub use reason::{GapWhy, Reason, Who};
 
-/// Goroutines that are followed are told as threads, with numbers from here on: above those of threads, which are less than
+/// Tasks of runtimes that are followed are told as threads, with numbers from here on: above those of threads, which are less than
 /// 2^22 (PID_MAX_LIMIT, include/linux/threads.h).
 pub const FIRST_RUNTIME_TASK: u32 = 1 << 31;
 

@@ -1,4 +1,4 @@
-//! What goroutines wait for, and tasks of other runtimes.
+//! What tasks of runtimes wait for: goroutines, and those of asyncio and tokio.
 
 /// What a wait is, for whoever asks where the time went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -7,14 +7,14 @@ pub enum TaskWaitSort {
     Descriptor,
     /// Time to pass.
     Timer,
-    /// A lock that another goroutine has.
+    /// A lock that another task has.
     Lock,
     /// Something to come from another task, or from a timer.
     Channel,
     /// Its turn among those that wait for a lock, a semaphore, an event or a condition: which of these is not seen.
     Waiters,
-    /// For another goroutine to receive, to be done, or to let go of something.
-    Goroutine,
+    /// For another task to receive, to be done, or to let go of something.
+    Task,
     /// The garbage collector, or what else the runtime does for all. With a name: goroutines of the runtime that do that work
     /// wait so when there is none, and nothing else does.
     Runtime(Option<&'static str>),
@@ -24,7 +24,7 @@ pub enum TaskWaitSort {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskWait(u8);
 
-use TaskWaitSort::{Channel, Descriptor, Goroutine, Lock, Runtime, Timer, Waiters};
+use TaskWaitSort::{Channel, Descriptor, Lock, Runtime, Task, Timer, Waiters};
 
 /// By the words that Go has for them (`waitReasonStrings`, src/runtime/runtime2.go, Go 1.18 to 1.26). Captures have
 /// their places in this list, counted from 1: append only.
@@ -34,16 +34,16 @@ const WAITS: &[(&str, TaskWaitSort)] = &[
     ("sync.Mutex.Lock", Lock),
     ("sync.RWMutex.RLock", Lock),
     ("sync.RWMutex.Lock", Lock),
-    ("semacquire", Goroutine),
+    ("semacquire", Task),
     ("chan receive", Channel),
-    ("chan send", Goroutine),
-    ("chan receive (nil chan)", Goroutine),
-    ("chan send (nil chan)", Goroutine),
+    ("chan send", Task),
+    ("chan receive (nil chan)", Task),
+    ("chan send (nil chan)", Task),
     ("select", Channel),
-    ("select (no cases)", Goroutine),
+    ("select (no cases)", Task),
     ("sync.Cond.Wait", Channel),
-    ("sync.WaitGroup.Wait", Goroutine),
-    ("coroutine", Goroutine),
+    ("sync.WaitGroup.Wait", Task),
+    ("coroutine", Task),
     ("GC assist marking", Runtime(None)),
     ("GC assist wait", Runtime(None)),
     ("GC sweep wait", Runtime(Some("Go GC sweeper"))),

@@ -280,7 +280,7 @@ impl Wait<'_> {
             Waits::Futex if !by_waker && may_run_out(nr) => self.ran_out(detail),
             Waits::Futex => match off.call.and_then(|call| call.lock()) {
                 Some(lock) => {
-                    // Of a goroutine's lock nothing tells which one it is.
+                    // Of a lock in a runtime nothing tells which one it is.
                     let object = object.map_or(String::new(), |object| format!(" {object}"));
                     self.by_its_waker(Category::Lock, format!("{lock}{object}"))
                 }
@@ -345,12 +345,12 @@ impl Wait<'_> {
     }
 }
 
-/// Whether it is a goroutine's wait of that sort: a descriptor's readiness, say, is what ends such a one, and no timer.
+/// Whether it is the wait of a runtime's task, of that sort: a descriptor's readiness, say, is what ends such a one, and no timer.
 fn is_for(nr: u16, sort: TaskWaitSort) -> bool {
     task_wait(nr).is_some_and(|wait| wait.sort() == sort)
 }
 
-/// Whether time can end it: of goroutines' waits in memory only those for something to come by a channel.
+/// Whether time can end it: of the waits in memory of a runtime's tasks only those for something to come by a channel.
 fn may_run_out(nr: u16) -> bool {
     !is_task_wait(nr) || is_for(nr, TaskWaitSort::Channel)
 }

@@ -197,7 +197,7 @@ pub fn waits(nr: u16, object: Option<Object>) -> Waits {
                 | TaskWaitSort::Runtime(_)
                 | TaskWaitSort::Channel
                 | TaskWaitSort::Waiters
-                | TaskWaitSort::Goroutine,
+                | TaskWaitSort::Task,
             ) => Waits::Futex,
             None => Waits::Other,
         };

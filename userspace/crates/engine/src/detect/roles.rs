@@ -1,4 +1,4 @@
-//! Who asks on a connection: who moved its first byte, unless that was known before.
+//! Who asks on a connection: who opened it, or was known to ask before; else who moved its first byte.
 
 use rustc_hash::FxHashMap;
 
@@ -54,7 +54,11 @@ impl Roles {
         self.0.retain(|(_, asked), _| !channels.contains(asked));
     }
 
-    pub(super) fn exit(&mut self, process: ProcessId) {
+    pub(super) fn exit(&mut self, world: &World, process: ProcessId) {
+        // Most processes that exit, of the whole machine, are no end of any connection.
+        if !world.processes[process as usize].has_connections {
+            return;
+        }
         self.0.retain(|(owner, _), _| *owner != process);
     }
 

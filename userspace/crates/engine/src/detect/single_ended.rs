@@ -1,6 +1,6 @@
 //! Detects requests on connections of which only one end is traced.
 //!
-//! The end that moved the first byte on a connection is its client. A traced client's request is a turn like
+//! The end that opened a connection is its client; where that was not seen, the one that moved the first byte. A traced client's request is a turn like
 //! others, without the server's part. A traced server's request runs from the arrival of what it read to the
 //! end of its last write before it reads again.
 
@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
+use crate::classify::syscall::NR_CLOSE;
 use crate::detect::arrival::arrival_ns;
 use crate::detect::book::Book;
 use crate::detect::found::{end_of, kind_of, name_of, Found, MadeFor};
@@ -118,18 +119,26 @@ impl Served {
 pub(super) struct SingleEnded {
     /// By the process and the channel that it reads from.
     served: FxHashMap<(ProcessId, Object), Served>,
+    /// The channel from which a process reads questions by that socket of its.
+    by_socket: FxHashMap<(ProcessId, u32), Object>,
 }
 
 impl Detect for SingleEnded {
     fn observe(&mut self, world: &World, seen: &Seen, book: &mut Book) {
-        if let Seen::Moved { thread, process, call, io } = *seen {
-            self.moved(world, (process, thread), call, io, book);
+        match *seen {
+            Seen::Moved { thread, process, call, io } => {
+                self.moved(world, (process, thread), call, io, book);
+            }
+            Seen::Called { process, call, .. } if call.nr == NR_CLOSE => {
+                self.closed(world, process, call, book);
+            }
+            _ => {}
         }
     }
 
     fn exit(&mut self, world: &World, process: ProcessId, _at_ns: u64, book: &mut Book) {
         self.end_all(world, Some(process), book);
-        book.roles.exit(process);
+        book.roles.exit(world, process);
     }
 
     fn horizon_ns(&self, _recent: Recent, _book: &Book) -> Option<u64> {
@@ -153,6 +162,18 @@ impl SingleEnded {
     /// Forgets a connection whose framing is known now.
     pub(super) fn leave(&mut self, channels: [Object; 2]) {
         self.served.retain(|(_, object), _| !channels.contains(object));
+        self.by_socket.retain(|_, asked| !channels.contains(asked));
+    }
+
+    /// The process closes a socket: what it answered there is over.
+    #[inline(never)]
+    fn closed(&mut self, world: &World, process: ProcessId, call: &Call, book: &mut Book) {
+        let socket = call.io.filter(|io| io.object.is_stream() && !call.unfinished);
+        let Some(socket) = socket.and_then(|io| u32::try_from(io.object.ino).ok()) else { return };
+        let Some(asked) = self.by_socket.remove(&(process, socket)) else { return };
+        if let Some(served) = self.served.remove(&(process, asked)) {
+            served.end(world, book);
+        }
     }
 
     /// Looks at a transfer through a connection.
@@ -175,6 +196,9 @@ impl SingleEnded {
             false => {
                 let arrived_ns = arrival_ns(world, thread, call, (asked, moved.from));
                 let taken = Taken { read: moved, arrived_ns };
+                if io.socket != 0 && !self.served.contains_key(&(process, asked)) {
+                    self.by_socket.insert((process, io.socket), asked);
+                }
                 self.question(world, process, taken, asked, book);
             }
         }
@@ -240,5 +264,6 @@ impl SingleEnded {
                 served.end(world, book);
             }
         }
+        self.by_socket.retain(|(owner, _), _| !ends(owner));
     }
 }

@@ -107,6 +107,6 @@ fn hands(off: &Off) -> bool {
 /// Whether it lies in what a task does anyway: a lock, time to pass, others that it waits for.
 fn is_own(off: &Off) -> bool {
     let sort = off.call.and_then(|call| task_wait(call.nr)).map(|wait| wait.sort());
-    use TaskWaitSort::{Goroutine, Lock, Timer, Waiters};
-    matches!(sort, Some(Lock | Timer | Goroutine | Waiters))
+    use TaskWaitSort::{Lock, Task, Timer, Waiters};
+    matches!(sort, Some(Lock | Timer | Task | Waiters))
 }

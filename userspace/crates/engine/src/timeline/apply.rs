@@ -160,6 +160,7 @@ impl World {
                 }
                 channel.ends = *ends;
                 channel.named_ns = ts_ns;
+                channel.closed &= !is_anew;
                 None
             }
             What::Marked { tid, tgid, asleep, call } => {

@@ -296,7 +296,7 @@ impl World {
             }
         };
         let leader = self.processes[process as usize].leader;
-        // A goroutine has no name of its own.
+        // A runtime's task has no name of its own.
         let name = match comm.is_empty() && leader != id {
             true => self.thread(leader).name_at(now_ns).into(),
             false => comm.into(),

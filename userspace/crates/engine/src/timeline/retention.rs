@@ -48,16 +48,17 @@ const POLLS_KEPT: usize = 2 * rpcprobe_assign::TURNS;
 /// A connection without any transfer for so long rests: once closed, it is forgotten.
 const CONNECTION_RESTS_NS: u64 = 60_000_000_000;
 
-/// Channels of resting connections that are remembered, though they may have been closed by processes that are not traced: as
+/// Channels of resting connections that are remembered, though they may have been closed unseen: as
 /// many as the kernel side remembers on the smallest machine (`channels` in docs/limits.md), which names what it has
 /// forgotten anew. Each takes about a kilobyte.
 const MOST_RESTING: usize = 32_768;
 
 impl World {
-    /// When the earliest bytes arrived that were read after `horizon_ns`, or are not read yet.
+    /// When the earliest bytes arrived that were read after `horizon_ns`, or are not read yet on a connection that is used.
     pub fn oldest_arrival_ns(&self, horizon_ns: u64) -> u64 {
+        let rested_ns = horizon_ns.saturating_sub(CONNECTION_RESTS_NS);
         let oldest = |channel: &Channel| {
-            channel.arrivals.front()?;
+            channel.arrivals.front().filter(|_| channel.used_ns() >= rested_ns)?;
             let before = count_before(&channel.reads, |read| read.exit_ns < horizon_ns);
             let read = channel.reads.get(before).map(|read| read.from);
             let read = read.or_else(|| channel.reads.back().map(|read| read.to)).unwrap_or(0);
@@ -132,12 +133,17 @@ impl World {
             let reverse = channel.reverse.and_then(|reverse| self.channels.get(&reverse));
             channel.used_ns().max(reverse.map_or(0, Channel::used_ns))
         };
+        // Nobody closes a flow of datagrams, and of what was never used nothing but its name is known.
+        let is_over = |object: &Object, channel: &Channel| {
+            let is_unused = channel.reverse.is_none() && channel.role.is_none();
+            channel.closed || object.is_datagram() || is_unused
+        };
         let connections = self.channels.iter().filter(|(object, _)| object.is_socket());
         let mut open = Vec::new();
         let mut resting = Vec::new();
         for (object, channel) in connections {
             let used_ns = both(channel);
-            match channel.closed {
+            match is_over(object, channel) {
                 _ if used_ns >= rested_ns => {}
                 true => resting.push(*object),
                 false => open.push((used_ns, *object)),
@@ -146,7 +152,9 @@ impl World {
         let more = open.len().saturating_sub(MOST_RESTING);
         if more > 0 {
             open.select_nth_unstable(more);
-            resting.extend(open[..more].iter().map(|(_, object)| *object));
+            let both = |object: &Object| [Some(*object), self.channels[object].reverse];
+            let eldest = open[..more].iter().flat_map(|(_, object)| both(object));
+            resting.extend(eldest.flatten());
         }
         resting
     }
@@ -175,7 +183,12 @@ impl World {
         let mut gone: FxHashSet<Object> = dead.map(|(object, _)| *object).collect();
         let rested_ns = horizon_ns.saturating_sub(CONNECTION_RESTS_NS);
         gone.extend(self.resting(rested_ns));
-        self.channels.retain(|object, _| channels.contains(object) || !gone.contains(object));
+        let is_held = |object: &Object| channels.contains(object);
+        self.channels.retain(|object, channel| {
+            is_held(object)
+                || channel.reverse.as_ref().is_some_and(is_held)
+                || !gone.contains(object)
+        });
         self.sockets.retain(|_, object| self.channels.contains_key(object));
         for openings in [&mut self.connected, &mut self.accepted] {
             openings.retain(|_, opening| opening.exit_ns >= rested_ns);

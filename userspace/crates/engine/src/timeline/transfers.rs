@@ -32,17 +32,26 @@ impl World {
             self.connected.insert(socket, opening);
             self.threads[thread as usize].marks.opened(call.enter_ns);
         } else if call.nr == syscall::NR_CLOSE {
-            self.connected.remove(&socket);
-            self.accepted.remove(&socket);
-            self.close(socket);
+            self.close(thread, socket);
         }
     }
 
-    /// A process closes its descriptor of a socket.
-    fn close(&mut self, socket: u64) {
-        let Some(object) = self.sockets.remove(&socket) else { return };
+    /// A process closes its descriptor of a socket: the end of the connection, if it was the last to move anything there. Another
+    /// may have passed it on before, as one that forks does.
+    fn close(&mut self, thread: ThreadId, socket: u64) {
+        let Some(&object) = self.sockets.get(&socket) else { return };
+        let process = self.thread(thread).process;
         let reverse = self.channels.get(&object).and_then(|channel| channel.reverse);
-        for object in [Some(object), reverse].into_iter().flatten() {
+        let both = || [Some(object), reverse].into_iter().flatten();
+        let moved = |channel: &Channel| {
+            let last = channel.writes.back().into_iter().chain(channel.reads.back());
+            last.into_iter().any(|last| self.thread(last.thread).process == process)
+        };
+        if !both().filter_map(|object| self.channels.get(&object)).any(moved) {
+            return;
+        }
+        self.sockets.remove(&socket);
+        for object in both() {
             if let Some(channel) = self.channels.get_mut(&object) {
                 channel.closed = true;
             }
@@ -82,7 +91,7 @@ impl World {
             // A splice first had to get what it writes.
             let gets = io.is_write && call.transfers().any(|io| !io.is_write);
             let begun_ns = if gets { call.exit_ns } else { call.enter_ns };
-            self.bind_opening(io, begun_ns);
+            let is_opened = self.bind_opening(io, begun_ns);
             let channel = self.channels.entry(io.object).or_default();
             channel.note(io.is_write);
             channel.end = channel.end.max(transfer.to);
@@ -98,8 +107,8 @@ impl World {
                 let channel = self.channels.entry(io.object).or_default();
                 channel.maybe_written_ns = Some(lost_ns.map_or(begun_ns, |ns| ns.min(begun_ns)));
             }
-            if is_first {
-                self.note_connection(io);
+            if is_first || is_opened {
+                self.note_connection(io, begun_ns);
             }
             self.mark(thread, call, io);
         }
@@ -107,13 +116,13 @@ impl World {
 
     /// The first bytes that are moved through a socket show which connection it was that was opened by it, or accepted: who
     /// opened it asks, whoever writes first (a server may greet).
-    fn bind_opening(&mut self, io: &Io, begun_ns: u64) {
+    fn bind_opening(&mut self, io: &Io, begun_ns: u64) -> bool {
         let socket = u64::from(io.socket);
         let connected = self.connected.remove(&socket);
         let accepted = if connected.is_none() { self.accepted.remove(&socket) } else { None };
         // Who connected writes questions, who accepted reads them.
         let (asked, answer) = match (connected.is_some(), accepted.is_some()) {
-            (false, false) => return,
+            (false, false) => return false,
             (by_client, _) if by_client == io.is_write => (Some(io.object), io.reverse),
             _ => (io.reverse, Some(io.object)),
         };
@@ -126,7 +135,11 @@ impl World {
                 channel.accepted = accepted;
             }
         }
+        for object in [asked, answer].into_iter().flatten() {
+            self.channels.entry(object).or_default().closed = false;
+        }
         self.know_roles(asked, answer);
+        true
     }
 
     /// It is known which of two channels carries requests, whatever was written first.
@@ -143,15 +156,19 @@ impl World {
 
     /// The first bytes that one end moves in one direction of a connection, as far as is remembered: from then on there is the
     /// other direction, too, on which nothing may come for long.
-    fn note_connection(&mut self, io: &Io) {
+    fn note_connection(&mut self, io: &Io, begun_ns: u64) {
         if io.socket != 0 {
             self.sockets.insert(u64::from(io.socket), io.object);
         }
         let Some(reverse) = io.reverse else { return };
         for (object, other) in [(io.object, reverse), (reverse, io.object)] {
-            let channel = self.channels.entry(object).or_default();
-            channel.reverse = Some(other);
-            channel.closed = false;
+            self.channels.entry(object).or_default().reverse = Some(other);
+        }
+        // Its reader may have been told of before the call that asks has ended.
+        let heard_ns = self.channels[&reverse].reads.front().map_or(NEVER, |read| read.exit_ns);
+        let channel = self.channels.entry(io.object).or_default();
+        if io.is_write && channel.connected.is_some() && begun_ns <= heard_ns {
+            channel.first_since_connected_ns.get_or_insert(begun_ns);
         }
     }
 

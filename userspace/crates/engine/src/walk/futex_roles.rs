@@ -13,9 +13,9 @@ impl Walk<'_> {
     }
 
     /// Whether the futex of a wait that `wake` ended is a lock: by its convention, as an interpreter's, or, while the lock rules
-    /// are on, by its use. Of a goroutine's wait Go says what it is for.
+    /// are on, by its use. Of the wait of a runtime's task the runtime says what it is for.
     pub(super) fn is_lock(&self, thread: ThreadId, call: &OpenCall, wake: &Wake) -> bool {
-        // The runtime works for all of a program's goroutines, whichever wakes the one that waits for it.
+        // A runtime works for all of a program's tasks, whichever wakes the one that waits for it.
         if let Some(wait) = task_wait(call.nr) {
             return matches!(wait.sort(), TaskWaitSort::Lock | TaskWaitSort::Runtime(_));
         }

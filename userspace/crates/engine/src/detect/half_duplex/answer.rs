@@ -5,7 +5,7 @@ use crate::detect::causality::Heard;
 use crate::detect::found::{end_of, exit_reason, kind_of, Found, MadeFor};
 use crate::detect::half_duplex::turn::Turn;
 use crate::detect::roles::peer_is_unknown;
-use crate::event::Object;
+use crate::event::{Object, TYPE_FIFO};
 use crate::timeline::{Channel, ProcessId, ThreadId, Transfer, World};
 use crate::walk::{Goal, Message};
 use rpcprobe_model::{Reason, Request, Who};
@@ -71,7 +71,7 @@ impl Turn {
                     if world.thread(write.thread).process != server {
                         continue;
                     }
-                    // Who wrote first on the pair is the client.
+                    // Who wrote first on the pair is the client, or who opened the connection.
                     let first = world.first_written(self.object, *object);
                     if channel.first_write_ns < request_channel.first_write_ns
                         && first != Some(self.object)
@@ -232,7 +232,9 @@ impl Turn {
             let other = world.channels.get(&reverse).and_then(|channel| channel.first_write_ns);
             return other.is_some_and(|other_ns| own.is_none_or(|own_ns| other_ns < own_ns));
         }
-        world.channels.values().any(|channel| {
+        // Of a connection it is known other than by time.
+        let others = world.channels.iter().filter(|(on, _)| on.type_bits == TYPE_FIFO);
+        others.map(|(_, channel)| channel).any(|channel| {
             channel.first_write_ns < own && wrote(channel, reader) && read(channel, self.process)
         })
     }

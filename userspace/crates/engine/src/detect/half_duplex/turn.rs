@@ -14,7 +14,7 @@ pub(super) struct Turn {
     pub(super) object: Object,
     /// The only channel the answer can come on; pipes have no such.
     pub(super) reverse: Option<Object>,
-    /// On a connection: its process moved the first byte.
+    /// On a connection: its process is the client ([`crate::detect::roles`]).
     pub(super) by_client: bool,
     /// And that is sure.
     pub(super) surely: bool,
