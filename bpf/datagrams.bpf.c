@@ -495,8 +495,8 @@ static __always_inline bool read_address(u64 address, struct endpoint *other)
     return true;
 }
 
-/* The channel from an address to the socket of the running call, if its datagrams were seen. `here`:
- * if it is of this machine. */
+/* The channel from an address to the socket of the running call, if its datagrams were seen.
+ * `here`: if it is of this machine. */
 static __always_inline struct flow *flow_from(struct task_state *state, u64 address, bool here)
 {
     struct endpoint other = {};
