@@ -125,18 +125,27 @@ impl World {
         self.drop_the_dead(horizon_ns, held);
     }
 
+    /// The other direction of its connection.
+    fn other_way(&self, channel: &Channel) -> Option<&Channel> {
+        channel.reverse.and_then(|reverse| self.channels.get(&reverse))
+    }
+
     /// Channels of connections that are over, as far as is known: closed, and at rest since before `rested_ns`; of those that are
     /// not closed, the ones that have rested longest, if too many are remembered. Who asks on a connection, and its name,
     /// are known from its begin alone: both its channels stay as long as one is used.
     fn resting(&self, rested_ns: u64) -> Vec<Object> {
         let both = |channel: &Channel| {
-            let reverse = channel.reverse.and_then(|reverse| self.channels.get(&reverse));
-            channel.used_ns().max(reverse.map_or(0, Channel::used_ns))
+            channel.used_ns().max(self.other_way(channel).map_or(0, Channel::used_ns))
         };
         // Nobody closes a flow of datagrams, and of what was never used nothing but its name is known.
         let is_over = |object: &Object, channel: &Channel| {
             let is_unused = channel.reverse.is_none() && channel.role.is_none();
             channel.closed || object.is_datagram() || is_unused
+        };
+        // Of what is older than the capture there are as many as there were.
+        let was_told = |channel: &Channel| {
+            let mut both = std::iter::once(channel).chain(self.other_way(channel));
+            channel.role.is_some() && both.all(|c| c.connected.is_none() && c.accepted.is_none())
         };
         let connections = self.channels.iter().filter(|(object, _)| object.is_socket());
         let mut open = Vec::new();
@@ -146,6 +155,7 @@ impl World {
             match is_over(object, channel) {
                 _ if used_ns >= rested_ns => {}
                 true => resting.push(*object),
+                false if was_told(channel) => {}
                 false => open.push((used_ns, *object)),
             }
         }
@@ -172,8 +182,7 @@ impl World {
         }
         // A dead end of a pipe still tells who was there, as long as the other end lives.
         let lives = |channel: &Channel| {
-            let reverse = channel.reverse.and_then(|reverse| self.channels.get(&reverse));
-            let both = [Some(channel), reverse].into_iter().flatten();
+            let both = std::iter::once(channel).chain(self.other_way(channel));
             let mut ends = both.flat_map(|c| c.writes.iter().chain(&c.reads)).peekable();
             // A name comes just before what it names.
             ends.peek().is_none()
