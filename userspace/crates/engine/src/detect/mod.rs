@@ -278,7 +278,6 @@ impl Detector {
     fn called(&mut self, world: &World, seen: &Seen) {
         let book = &mut self.book;
         self.exec.observe(world, seen, book);
-        self.single_ended.observe(world, seen, book);
         self.half_duplex.observe(world, seen, book);
         self.shared_futex.observe(world, seen, book);
         self.stdio.observe(world, seen, book);

@@ -8,7 +8,6 @@ use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
-use crate::classify::syscall::NR_CLOSE;
 use crate::detect::arrival::arrival_ns;
 use crate::detect::book::Book;
 use crate::detect::found::{end_of, kind_of, name_of, Found, MadeFor};
@@ -119,20 +118,12 @@ impl Served {
 pub(super) struct SingleEnded {
     /// By the process and the channel that it reads from.
     served: FxHashMap<(ProcessId, Object), Served>,
-    /// The channel from which a process reads questions by that socket of its.
-    by_socket: FxHashMap<(ProcessId, u32), Object>,
 }
 
 impl Detect for SingleEnded {
     fn observe(&mut self, world: &World, seen: &Seen, book: &mut Book) {
-        match *seen {
-            Seen::Moved { thread, process, call, io } => {
-                self.moved(world, (process, thread), call, io, book);
-            }
-            Seen::Called { process, call, .. } if call.nr == NR_CLOSE => {
-                self.closed(world, process, call, book);
-            }
-            _ => {}
+        if let Seen::Moved { thread, process, call, io } = *seen {
+            self.moved(world, (process, thread), call, io, book);
         }
     }
 
@@ -162,18 +153,6 @@ impl SingleEnded {
     /// Forgets a connection whose framing is known now.
     pub(super) fn leave(&mut self, channels: [Object; 2]) {
         self.served.retain(|(_, object), _| !channels.contains(object));
-        self.by_socket.retain(|_, asked| !channels.contains(asked));
-    }
-
-    /// The process closes a socket: what it answered there is over.
-    #[inline(never)]
-    fn closed(&mut self, world: &World, process: ProcessId, call: &Call, book: &mut Book) {
-        let socket = call.io.filter(|io| io.object.is_stream() && !call.unfinished);
-        let Some(socket) = socket.and_then(|io| u32::try_from(io.object.ino).ok()) else { return };
-        let Some(asked) = self.by_socket.remove(&(process, socket)) else { return };
-        if let Some(served) = self.served.remove(&(process, asked)) {
-            served.end(world, book);
-        }
     }
 
     /// Looks at a transfer through a connection.
@@ -196,9 +175,6 @@ impl SingleEnded {
             false => {
                 let arrived_ns = arrival_ns(world, thread, call, (asked, moved.from));
                 let taken = Taken { read: moved, arrived_ns };
-                if io.socket != 0 && !self.served.contains_key(&(process, asked)) {
-                    self.by_socket.insert((process, io.socket), asked);
-                }
                 self.question(world, process, taken, asked, book);
             }
         }
@@ -264,6 +240,5 @@ impl SingleEnded {
                 served.end(world, book);
             }
         }
-        self.by_socket.retain(|(owner, _), _| !ends(owner));
     }
 }
