@@ -1,8 +1,8 @@
 //! Detects requests on connections of which only one end is traced.
 //!
-//! The end that opened a connection is its client; where that was not seen, the one that moved the first byte. A traced client's request is a turn like
-//! others, without the server's part. A traced server's request runs from the arrival of what it read to the
-//! end of its last write before it reads again.
+//! The end that opened a connection is its client; where that was not seen, the one that moved the first byte.
+//! A traced client's request is a turn like others, without the server's part. A traced server's request runs
+//! from the arrival of what it read to the end of its last write before it reads again.
 
 use std::collections::VecDeque;
 
