@@ -507,23 +507,6 @@ static __always_inline struct flow *flow_from(struct task_state *state, u64 addr
     return bpf_map_lookup_elem(&flows, &key);
 }
 
-/* What a call moved besides what was seen of it. */
-static __always_inline void note_unseen(struct task_state *state, const struct datagram *d,
-                                        struct channel_bytes *counted, bool is_write)
-{
-    u64 *count = is_write ? &counted->sent : &counted->received;
-    u64 offset = __sync_fetch_and_add(count, (u64)d->bytes);
-    state->socket = (struct socket_transfer){
-        .channel = d->channel,
-        .reverse = d->reverse,
-        .end = offset + d->bytes,
-        .bytes = d->bytes,
-        .object_type = OBJECT_UDP,
-        .flags = d->flags | (is_write ? SYSCALL_WRITE : 0),
-        .framed = look_at_frames(counted, is_write),
-    };
-}
-
 /* A call that may have read a datagram: on one machine those of a channel are read in order. */
 static __always_inline void settle_sender(struct task_state *state, u64 address, s64 bytes)
 {
@@ -541,8 +524,19 @@ static __always_inline void settle_sender(struct task_state *state, u64 address,
     struct datagram d = {.channel = flow->channel, .reverse = flow->reverse};
     set_bytes(&d, bytes);
     struct channel_bytes *counted = bpf_map_lookup_elem(&channels, &d.channel);
-    if (counted)
-        note_unseen(state, &d, counted, false);
+    if (!counted)
+        return;
+    u64 end = counted->received + d.bytes;
+    counted->received = end;
+    *t = (struct socket_transfer){
+        .channel = d.channel,
+        .reverse = d.reverse,
+        .end = end,
+        .bytes = d.bytes,
+        .object_type = OBJECT_UDP,
+        .flags = d.flags,
+        .framed = look_at_frames(counted, false),
+    };
 }
 
 /* A call that sent a datagram of which no packet was seen. One to another machine may leave later,
@@ -552,12 +546,13 @@ static __always_inline void settle_receiver(struct task_state *state, u64 addres
     struct flow *flow = flow_from(state, address, true);
     if (!flow)
         return;
-    struct datagram d = {.channel = flow->reverse, .reverse = flow->channel};
+    struct datagram d = {
+        .channel = flow->reverse, .reverse = flow->channel, .object_type = OBJECT_UDP};
     set_bytes(&d, bytes);
-    bool is_new;
-    struct channel_bytes *counted = channel_state(d.channel, &is_new);
+    /* It is named as its first packet is seen. */
+    struct channel_bytes *counted = bpf_map_lookup_elem(&channels, &d.channel);
     if (counted)
-        note_unseen(state, &d, counted, true);
+        number_datagram(state, &d, counted);
 }
 
 __hidden __noinline void settle_other_end(struct task_state *state, struct pt_regs *regs, s64 bytes)

@@ -2,9 +2,8 @@
 //!
 //! A client process writes on one channel, another process reads those bytes and later writes on a second
 //! channel, and the client reads them. The second channel is any pipe, or the other direction of the same
-//! connection. The process that opened the connection is its client, or else the one that wrote first on a pair of channels; that
-//! is decided once. A turn
-//! ends when the client writes again, so an answer read in pieces is one answer.
+//! connection. The process that opened the connection is its client, or else the one that wrote first on a pair of
+//! channels; that is decided once. A turn ends when the client writes again, so an answer read in pieces is one answer.
 
 mod answer;
 mod turn;

@@ -134,7 +134,7 @@ impl World {
     /// not closed, the ones that have rested longest, if too many are remembered. Who asks on a connection, and its name,
     /// are known from its begin alone: both its channels stay as long as one is used.
     fn resting(&self, rested_ns: u64) -> Vec<Object> {
-        let both = |channel: &Channel| {
+        let used_ns = |channel: &Channel| {
             channel.used_ns().max(self.other_way(channel).map_or(0, Channel::used_ns))
         };
         // Nobody closes a flow of datagrams, and of what was never used nothing but its name is known.
@@ -151,7 +151,7 @@ impl World {
         let mut open = Vec::new();
         let mut resting = Vec::new();
         for (object, channel) in connections {
-            let used_ns = both(channel);
+            let used_ns = used_ns(channel);
             match is_over(object, channel) {
                 _ if used_ns >= rested_ns => {}
                 true => resting.push(*object),

@@ -135,9 +135,6 @@ impl World {
                 channel.accepted = accepted;
             }
         }
-        for object in [asked, answer].into_iter().flatten() {
-            self.channels.entry(object).or_default().closed = false;
-        }
         self.know_roles(asked, answer);
         true
     }
@@ -149,6 +146,7 @@ impl World {
             let Some(object) = object else { continue };
             let channel = self.channels.entry(object).or_default();
             channel.role = Some(role);
+            channel.closed = false; // another may have been between the same ports
             channel.first_write_ns = Some(first_write_ns);
             channel.maybe_written_ns = Some(first_write_ns);
         }
