@@ -19,8 +19,8 @@ the server's only. Of each:
 
 Needs root, redis-server with redis-tools for redis and pipeline (16 commands in one write), h2load
 (nghttp2-client) for http (to nginx), pool (to pool_server.py), grpc (10 streams on each connection, to targets/greeter)
-and streams (1,000 on each). Usage: run.py [--connections 1,50,...] [--requests N] [--ends both,client,server] [LOAD ...];
-rpcprobe from $RPCPROBE or PATH. Exit status: 0 if every request was found and none of the work was booked twice, else 1.
+and streams (1,000 on each). Usage: run.py [--connections 1,50,...] [--requests N] [--ends both,client,server] [--keep DIR]
+[LOAD ...]; rpcprobe from $RPCPROBE or PATH. Exit status: 0 if every request was found and none of the work was booked twice, else 1.
 """
 
 import argparse
@@ -346,10 +346,10 @@ def attribute(out):
         time.sleep(0.02)
 
 
-def row(name, ends, connections, requests):
+def row(name, ends, connections, requests, keep):
     with tempfile.TemporaryDirectory() as directory:
         load = LOADS[name](directory)
-        out = Path(directory) / "capture"
+        out = (keep or Path(directory)) / f"{name}-{ends}-{connections}"
         said, by_kernel = capture(load, ends, out, connections, requests)
         made = load.made(said, requests)
         seconds, peak_bytes = attribute(out)
@@ -429,6 +429,7 @@ def main():
     parser.add_argument("--connections", type=numbers, default=[1, 5, 50, 500, 5000, 10000])
     parser.add_argument("--requests", type=int, default=30000)
     parser.add_argument("--ends", type=lambda text: text.split(","), default=list(ENDS))
+    parser.add_argument("--keep", type=Path, help="where to keep the captures")
     parser.add_argument("--json", action="store_true", help="print one JSON object a row")
     options = parser.parse_args()
     for name in options.loads:
@@ -447,8 +448,9 @@ def main():
         for ends in options.ends:
             for connections in options.connections:
                 try:
-                    of = row(name, ends, connections, max(options.requests, connections))
-                except (RuntimeError, subprocess.TimeoutExpired, duckdb.Error) as error:
+                    requests = max(options.requests, connections)
+                    of = row(name, ends, connections, requests, options.keep)
+                except (RuntimeError, OSError, subprocess.TimeoutExpired, duckdb.Error) as error:
                     good = False
                     print(f"{name:6} {ends:7}{connections:>6}  {error}", flush=True)
                     continue

@@ -5,24 +5,30 @@
 //! category, side, thread, phase, rule and evidence are what they were; only where in the stretch each piece lay is
 //! not told. No stretch is longer than a hundredth of the request. docs/design.md, "Few segments".
 
-use crate::ownership::inner::Inner;
 use rpcprobe_model::{Segments, TextId, Texts, Told, ADDED_UP};
 
-/// A request of no more segments is told piece by piece; so are the requests in the life of a program if there are no
-/// more. (The first, and longest, request of a single client of `targets/frpc` has 65 segments.)
+/// A request of no more segments has its own work told piece by piece. (The first, and longest, request of a single
+/// client of `targets/frpc` has 65 segments.)
 const MOST: usize = 100;
+/// A program's life of no more segments is told piece by piece. (Of 900 runs of an evaluator of expressions the longest
+/// has 660.)
+const MOST_OF_A_LIFE: usize = 1000;
 /// Parts of a request of which one is the most that a stretch takes.
 const PARTS: u64 = 100;
 /// A stretch is told by category only if that leaves one in so many of its segments.
 const GAIN: usize = 2;
 
-/// Adds up the crumbs of a request that is no program's life: what a thread did on a CPU, without a pause.
+/// Adds up the crumbs of a request that is no program's life: what a thread did on a CPU, without a pause. Work for
+/// several requests is told in each of them, so pieces of it are added up in short requests, too.
 pub fn condense(segments: Segments, latency_ns: u64) -> Segments {
-    if segments.list.len() <= MOST {
+    let is_long = segments.list.len() > MOST;
+    if !is_long && segments.list.iter().all(|segment| segment.shared == 1) {
         return segments;
     }
     let part_ns = latency_ns / PARTS;
-    let is_crumb = |s: &Told| s.category.is_on_cpu() && s.duration_ns < part_ns;
+    let is_crumb = |s: &Told| {
+        s.category.is_on_cpu() && s.duration_ns < part_ns && (is_long || s.shared > 1)
+    };
     let goes_on = |first: &Told, next: &Told| {
         (first.pid, first.tid, first.cpu, first.shared)
             == (next.pid, next.tid, next.cpu, next.shared)
@@ -31,18 +37,14 @@ pub fn condense(segments: Segments, latency_ns: u64) -> Segments {
     add_up(segments, is_crumb, goes_on)
 }
 
-/// Adds up, in a program's life, what was done while many requests were under way in it: these have it piece by piece.
-pub fn condense_life(segments: Segments, latency_ns: u64, inner: &Inner) -> Segments {
-    if segments.list.len() <= MOST || inner.count() <= MOST {
+/// Adds up the crumbs of a program's life, of whatever thread, waits among them: the requests in it have them piece by
+/// piece.
+pub fn condense_life(segments: Segments, latency_ns: u64) -> Segments {
+    if segments.list.len() <= MOST_OF_A_LIFE {
         return segments;
     }
     let part_ns = latency_ns / PARTS;
-    let under_way = inner.under_way(part_ns);
-    let is_crumb = |s: &Told| {
-        let after = under_way.partition_point(|(start_ns, _)| *start_ns <= s.start_ns);
-        let window = after.checked_sub(1).map(|index| under_way[index]);
-        s.duration_ns < part_ns && window.is_some_and(|(_, end_ns)| s.end_ns() <= end_ns)
-    };
+    let is_crumb = |s: &Told| s.duration_ns < part_ns;
     let goes_on = |first: &Told, next: &Told| next.end_ns() - first.start_ns <= part_ns;
     add_up(segments, is_crumb, goes_on)
 }

@@ -117,12 +117,11 @@ impl Engine {
     }
 
     /// Few segments of a request that has many.
-    pub(crate) fn few(&mut self, claimant: &Claimant, segments: Segments) -> Segments {
-        let inner = self.claims.inner.over(claimant);
+    pub(crate) fn few(&self, claimant: &Claimant, segments: Segments) -> Segments {
         let latency_ns = claimant.end_ns.saturating_sub(claimant.start_ns);
         match claimant.encloses {
             _ if self.settings.every_piece => segments,
-            true => condense_life(segments, latency_ns, &inner),
+            true => condense_life(segments, latency_ns),
             false => condense(segments, latency_ns),
         }
     }

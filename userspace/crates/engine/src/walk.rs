@@ -283,7 +283,7 @@ impl<'w> Walk<'w> {
                 self.remember_astray(None);
                 return Ok(Some((thread, joined_at)));
             }
-            if self.goes_astray(thread, at_ns) {
+            if self.is_before_read(thread, at_ns) || self.goes_astray(thread, at_ns) {
                 return Ok(Some((thread, joined_at)));
             }
             let step = self.step(thread, at_ns, 0)?;

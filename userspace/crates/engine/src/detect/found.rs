@@ -75,7 +75,6 @@ impl Found {
             client: request.client.as_ref().map(|_| goal.client_process),
             server: goal.server_process,
             encloses: request.kind.is_life(),
-            program: goal.child,
         }
     }
 

@@ -14,8 +14,6 @@ pub struct Claimant {
     pub server: Option<ProcessId>,
     /// The request is a program's life, which includes all that is done in it.
     pub encloses: bool,
-    /// The process whose life that is.
-    pub program: Option<ProcessId>,
 }
 
 /// What a segment shows of its thread.

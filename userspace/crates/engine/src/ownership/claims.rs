@@ -13,7 +13,6 @@ use rustc_hash::FxHashMap;
 
 use crate::ownership::claim_list::{Claim, ClaimList};
 pub use crate::ownership::claimant::{Claimant, Shows};
-use crate::ownership::inner::OfOpen;
 use crate::ownership::ledger::Ledger;
 use crate::ownership::others::{self, Settled};
 use crate::ownership::sums::Spent;
@@ -33,8 +32,6 @@ pub struct Claims {
     threads: FxHashMap<ThreadId, ClaimList>,
     /// By id: those that come next to each other are near each other.
     claimants: BTreeMap<u64, Claimant>,
-    /// What lies in requests that are still open.
-    pub inner: OfOpen,
     /// Leave out rule `claimed`: a request keeps work that another request has claimed already.
     pub left_out: bool,
     settling: Settling,
@@ -318,7 +315,6 @@ impl Claims {
         }
         self.threads.retain(|_, claims| !claims.is_empty());
         self.claimants.retain(|_, claimant| claimant.end_ns >= horizon_ns);
-        self.inner.forget_before(horizon_ns);
     }
 }
 
@@ -370,8 +366,8 @@ mod tests {
     }
 
     fn claimant(id: u64, parent: Option<u64>, start_ns: u64, end_ns: u64) -> Claimant {
-        let (client, server, encloses, program) = (None, Some(1), false, None);
-        Claimant { id, parent, start_ns, end_ns, client, server, encloses, program }
+        let (client, server, encloses) = (None, Some(1), false);
+        Claimant { id, parent, start_ns, end_ns, client, server, encloses }
     }
 
     fn settle(

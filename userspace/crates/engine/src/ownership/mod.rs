@@ -6,7 +6,6 @@ mod claim_list;
 mod claimant;
 pub mod claims;
 pub mod handed;
-pub mod inner;
 pub mod ledger;
 pub mod marks;
 mod others;

@@ -20,7 +20,7 @@ impl Walk<'_> {
         self.search.through_read |= self.first_read.is_some_and(is_in);
     }
 
-    /// Whether a waker that is explored did there what it did before the first read, for others.
+    /// Whether what a thread did there it did before the first read, for others: no way through it leads to the request.
     pub(super) fn is_before_read(&self, thread: ThreadId, at_ns: u64) -> bool {
         !self.search.through_read
             && self.first_read.is_some_and(|first| at_ns <= first.enter_ns)
