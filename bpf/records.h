@@ -168,6 +168,7 @@ struct rec_rename {
 #define SYSCALL_WRITE 4      /* bytes went into the object (else out of it) */
 #define SYSCALL_EMPTY 8      /* a datagram of no bytes, which counts as one byte of its channel */
 #define SYSCALL_TIMEOUT 16   /* it waits for readiness, and for no longer than a given time */
+#define SYSCALL_SWITCH_INTERVAL 32 /* it waits for a futex, and for no longer than some 5 ms */
 
 struct rec_syscall { /* hdr.ts_ns: exit; hdr.aux: number */
     struct rec_hdr hdr;

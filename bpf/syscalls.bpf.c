@@ -109,6 +109,29 @@ static __always_inline bool has_timeout(enum argument argument, struct pt_regs *
     }
 }
 
+/* Threads of CPython wait for the interpreter's lock for 5 ms at a time, and then ask whoever has it to let go
+ * (Python/ceval_gil.c; sys.setswitchinterval() changes it). The time is taken some microseconds before the call. */
+#define SWITCH_INTERVAL_MOST_NS 5000000
+#define SWITCH_INTERVAL_LEAST_NS 4500000
+#define FUTEX_COMMANDS 0x7f
+#define FUTEX_WAIT_BITSET 9
+#define FUTEX_CLOCK_REALTIME 0x100
+
+/* Whether a wait for a futex, by the monotonic clock, ends after the switch interval. To be called at its end, when the
+ * kernel has read the time, so that its page is present. */
+static __noinline bool has_switch_interval(const struct task_state *state, struct pt_regs *regs,
+                                           u64 enter_ns)
+{
+    s64 until[2]; /* struct __kernel_timespec */
+    void *timeout = (void *)CALL_ARG_4(regs);
+    u32 command = state->dev & (FUTEX_COMMANDS | FUTEX_CLOCK_REALTIME);
+    if (command != FUTEX_WAIT_BITSET || !timeout ||
+        bpf_probe_read_user(until, sizeof(until), timeout))
+        return false;
+    u64 left_ns = (u64)until[0] * 1000000000 + (u64)until[1] - enter_ns;
+    return left_ns >= SWITCH_INTERVAL_LEAST_NS && left_ns <= SWITCH_INTERVAL_MOST_NS;
+}
+
 static __noinline void look_up_untyped(struct task_state *state, struct file *file,
                                        struct inode *inode, u64 ino)
 {
@@ -531,6 +554,8 @@ int HOOK(on_sys_exit, struct pt_regs *regs, long ret)
         }
     } else if (argument == ARG_FUTEX && !(state->dev & FUTEX_PRIVATE_FLAG)) {
         emit_shared_word(&sys, state);
+    } else if (argument == ARG_FUTEX && has_switch_interval(state, regs, sys.enter_ns)) {
+        sys.hdr.flags |= SYSCALL_SWITCH_INTERVAL;
     } else if (has_timeout(argument, regs)) {
         sys.hdr.flags |= SYSCALL_TIMEOUT;
     }

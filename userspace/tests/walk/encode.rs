@@ -351,6 +351,7 @@ fn call(mut hdr: RecHdr, call: &Call) -> Vec<u8> {
     hdr.flags = u8::from(call.unfinished) * SYSCALL_UNFINISHED
         + u8::from(call.reaped) * SYSCALL_REAPED
         + u8::from(call.has_timeout) * SYSCALL_TIMEOUT
+        + u8::from(call.has_switch_interval) * SYSCALL_SWITCH_INTERVAL
         + u8::from(is_write) * SYSCALL_WRITE
         + u8::from(is_empty) * SYSCALL_EMPTY;
     hdr.kind = match (&call.io, &call.path) {

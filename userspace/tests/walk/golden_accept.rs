@@ -7,6 +7,8 @@ use rpcprobe::records::{WAKING_IN_SYSCALL, WAKING_SOFTIRQ};
 use super::connection::Connection;
 use super::story::*;
 
+const SHUTDOWN: u16 = 48;
+
 /// Client and server have a CPU each.
 fn begun() -> (Story, Connection) {
     let mut s = Story::new();
@@ -331,6 +333,44 @@ fn an_acceptor_that_wakes_a_worker_in_the_middle() {
         168-175 client kernel.tcp
         175-178 client user
         178-185 client kernel.tcp
+    ";
+    assert_eq!(s.only(), expected(answer));
+}
+
+/// The server has answered, loses its CPU, and shuts the connection down, for which the client still waits.
+#[test]
+fn a_server_that_ends_the_connection_still_works_for_the_request() {
+    let (mut s, c) = begun();
+    s.opened(0, 10, 5, (100, 110), None);
+    c.asks_through(&mut s, 5, 10, (0, 4), (112, 120));
+    s.sleep_in(123, 0, (10, IDLE), (RECVFROM, 122), c.sockets[0]);
+    s.opened(1, 20, 6, (140, 144), Some(107));
+    c.hears_through(&mut s, 6, 20, (0, 4), (146, 150));
+    answered(&mut s, &c, 122);
+    s.switch(172, 1, 20, 90, RUNNABLE);
+    s.sleep_in(178, 0, (10, IDLE), (RECVFROM, 177), socket(5, TYPE_TCP));
+    s.switch(190, 1, 90, 20, RUNNABLE);
+    s.wake(195, 1, 20, 10, WAKING_SOFTIRQ | WAKING_IN_SYSCALL);
+    s.call(1, 20, SHUTDOWN, (192, 198), 0);
+    s.switch(197, 0, IDLE, 10, RUNNABLE);
+    s.moved_through(5, (0, 10), (RECVFROM, c.back, c.there), (4, 0), (177, 200));
+    s.closed(0, 10, 5, (203, 208));
+    let answer = "
+        100-107 client kernel.tcp
+        107-140 server queue.accept (user)
+        140-144 server kernel.tcp
+        144-146 server user
+        146-150 server kernel.tcp
+        150-160 server user
+        160-170 server kernel.tcp
+        170-172 server user
+        172-190 server runqueue.preempted by noise/90
+        190-192 server user
+        192-195 server kernel.other
+        195-197 client runqueue.wakeup by idle
+        197-200 client kernel.tcp
+        200-203 client user
+        203-208 client kernel.tcp
     ";
     assert_eq!(s.only(), expected(answer));
 }

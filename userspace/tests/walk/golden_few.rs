@@ -178,10 +178,16 @@ fn long_work_for_several_is_told_by_category() {
     assert_eq!(sums(&every), sums(&requests));
 }
 
+/// Each of them has it.
 #[test]
-fn short_work_for_several_is_told_piece_by_piece() {
+fn pieces_of_work_for_several_are_added_up_in_short_requests_too() {
     let s = work_for_two(40);
-    assert_eq!(s.requests(), every_piece(&s));
+    let (few, every) = (s.requests(), every_piece(&s));
+    assert_eq!(sums(&few), sums(&every));
+    for ((_, few), (_, every)) in few.iter().zip(&every) {
+        assert!(every.len() < 100 && few.len() < every.len() / 3, "{}", table(few));
+        assert!(few.iter().all(|segment| segment.shared == 2 || !is_added_up(segment)));
+    }
 }
 
 /// Client 10 starts a program that asks server 20 so many times, once in 100 ns from 1000 on, and ends.
@@ -228,7 +234,7 @@ fn life_of(answers: &Answers) -> &[Segment] {
     &life.expect("a program's life").1
 }
 
-/// With hundreds of requests in it, a life has the time in which they were under way by category.
+/// A life of thousands of segments has what is short in it by category.
 #[test]
 fn a_life_does_not_repeat_its_many_requests() {
     let s = program_that_asks(300);
@@ -239,10 +245,9 @@ fn a_life_does_not_repeat_its_many_requests() {
     let (few_of_life, all_of_life) = (life_of(&few), life_of(&every));
     assert!(all_of_life.len() > 300 * 8, "{}", all_of_life.len());
     assert!(few_of_life.len() < 100 * 12, "{}", few_of_life.len());
-    // What it did before it asked, and after, is as it was.
+    // Before it asked it did so little that nothing is added up.
     let own = |segments: &[Segment]| -> Vec<Segment> {
-        let outside = |s: &&Segment| s.end_ns() <= 1000 || s.start_ns >= 31_000;
-        segments.iter().filter(outside).cloned().collect()
+        segments.iter().filter(|segment| segment.end_ns() <= 1000).cloned().collect()
     };
     assert_eq!(own(few_of_life), own(all_of_life));
     for (request, segments) in &few {

@@ -93,3 +93,33 @@ fn a_thread_that_turns_to_another_request_is_no_helper() {
     assert!(text.contains("122-170 server runqueue.preempted by helper"), "{text}");
     assert!(!text.contains("helper kernel.tcp"), "{text}");
 }
+
+/// The server asks another program, which runs in its place, and finds the answer when it has its CPU again.
+#[test]
+fn a_program_that_is_asked_works_for_the_request() {
+    let mut s = Story::new();
+    let (c, back) = (Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP));
+    s.task(30, 30, "back");
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.switch(20, 1, IDLE, 30, RUNNABLE);
+    s.sleep_in(28, 1, (30, 20), (RECVFROM, 26), back.sockets[1]);
+    c.asks(&mut s, 10, (0, 4), (90, 96));
+    s.sleep_in(98, 0, (10, IDLE), (RECVFROM, 97), c.sockets[0]);
+    c.hears(&mut s, 1, 20, (0, 4), (100, 105));
+    s.wake(113, 1, 20, 30, WAKING_SOFTIRQ | WAKING_IN_SYSCALL);
+    s.moved(1, 20, (SENDTO, back.there, back.back), (0, 4), (110, 116));
+    s.switch(120, 1, 20, 30, RUNNABLE);
+    back.hears(&mut s, 1, 30, (0, 4), (26, 123));
+    back.answers(&mut s, 1, 30, (0, 4), (150, 156));
+    s.sleep_in(160, 1, (30, 20), (RECVFROM, 158), back.sockets[1]);
+    s.moved(1, 20, (RECVFROM, back.back, back.there), (0, 4), (165, 168));
+    s.wake(185, 1, 20, 10, WAKING_SOFTIRQ | WAKING_IN_SYSCALL);
+    s.switch(187, 0, IDLE, 10, RUNNABLE);
+    c.answers(&mut s, 1, 20, (0, 4), (180, 190));
+    c.gets(&mut s, 10, (0, 4), (97, 192));
+    let requests = s.requests();
+    let (_, ours) = requests.iter().find(|(request, _)| request.start_ns == 90).expect("it");
+    let text = table(ours);
+    assert!(text.contains("123-150 back user"), "{text}");
+    assert!(text.contains("156-160 server runqueue.preempted by back/30"), "{text}");
+}

@@ -2,7 +2,7 @@
 //! hand. The client (thread 10, CPU 0) asks, the server (thread 20, CPU 1) answers and shares memory with a
 //! thread of its own (21, CPU 2). Another client is thread 30 on CPU 3.
 
-use rpcprobe::engine::event::{Object, What, TYPE_TCP};
+use rpcprobe::engine::event::{Object, TYPE_TCP};
 use rpcprobe::model::{Category, Evidence, Request, Segment};
 use rpcprobe::records::{WAKING_HARDIRQ, WAKING_IN_SYSCALL, WAKING_SOFTIRQ};
 
@@ -381,8 +381,8 @@ fn a_wait_that_others_have_ended_is_perhaps_no_sleep() {
 }
 
 /// A server in Python asks for the interpreter's lock, which its other thread lets go of: that one has woken it and has been woken by it
-/// before, so its path leads to the request, but not for its sake. What the lock is shows by a wait of the other thread that `ran_out`
-/// after 5 ms; without, it may be anything.
+/// before, so its path leads to the request, but not for its sake. What the lock is shows by a wait of the other thread for no longer than
+/// 5 ms, which `ran_out`; without, it may be anything.
 fn waits_for_the_interpreter(ran_out: bool) -> String {
     const ETIMEDOUT: i64 = 110;
     const T: u64 = 6_000_000;
@@ -391,12 +391,11 @@ fn waits_for_the_interpreter(ran_out: bool) -> String {
     for (tid, cpu) in [(10, 0), (20, 1), (21, 2)] {
         s.switch(10, cpu, IDLE, tid, RUNNABLE);
     }
-    s.at(5, 2, What::Rename { tid: 21, comm: "python3".into() });
     if ran_out {
         s.sleep_in(25, 2, (21, IDLE), (FUTEX, 20), condition(0x9000));
         s.wake(5_000_100, 2, IDLE, 21, WAKING_HARDIRQ);
         s.switch(5_000_110, 2, IDLE, 21, RUNNABLE);
-        s.call(2, 21, FUTEX, (20, 5_000_120), -ETIMEDOUT);
+        s.waited_to_switch(2, 21, (20, 5_000_120), -ETIMEDOUT);
     }
     s.sleep_in(T + 50, 1, (20, IDLE), (READ, T + 48), a);
     s.sleep_in(T + 60, 2, (21, IDLE), (FUTEX, T + 55), condition(0x8000));
@@ -413,7 +412,7 @@ fn waits_for_the_interpreter(ran_out: bool) -> String {
     s.wake(T + 142, 2, 21, 20, WAKING_IN_SYSCALL);
     s.call(2, 21, FUTEX, (T + 140, T + 144), 1);
     s.switch(T + 145, 1, IDLE, 20, RUNNABLE);
-    s.call(1, 20, FUTEX, (T + 118, T + 147), 0);
+    s.waited_to_switch(1, 20, (T + 118, T + 147), 0);
     s.wake(T + 152, 1, 20, 10, WAKING_IN_SYSCALL);
     s.write(1, 20, b, (0, 4), (T + 150, T + 155));
     s.switch(T + 154, 0, IDLE, 10, RUNNABLE);

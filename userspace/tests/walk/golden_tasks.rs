@@ -2,7 +2,8 @@
 //! hand. Thread 20 of the server runs them; addresses tell them apart.
 
 use rpcprobe::engine::event::{TaskChange, TaskWait, What, TYPE_TCP};
-use rpcprobe::model::FIRST_RUNTIME_TASK;
+use rpcprobe::model::{Category, Evidence, FIRST_RUNTIME_TASK};
+use rpcprobe::records::WAKING_HARDIRQ;
 
 use super::connection::Connection;
 use super::story::*;
@@ -108,12 +109,48 @@ fn a_timer_that_wakes_a_task_was_its_sleep() {
         1,
         "
         114-120 server user
-        120-194 server sleep
-        194-200 server runqueue.wakeup by server/20
+        120-190 server sleep
+        190-200 server runqueue.wakeup by server/20
         200-205 server user
         205-210 server kernel.tcp
         ",
     );
+}
+
+/// The loop looks after each poll which timers are due. It did not rest in the last one, so this timer may have been due at any time
+/// since the one before.
+#[test]
+fn a_timer_may_have_been_due_since_the_loop_looked_before() {
+    let c = Connection::new(TYPE_TCP);
+    let told = |rests: bool| {
+        let mut s = served();
+        s.asked(&c);
+        s.goroutine(118, 1, 20, TIMER, TaskChange::Made);
+        s.rests(120);
+        s.timed(1, 20, (122, 124), 1);
+        s.ready(130, OTHER);
+        s.steps(132, OTHER);
+        s.rests(150);
+        if rests {
+            s.sleep_in(153, 1, (20, IDLE), (POLL, 152), condition(0));
+            s.wake(180, 1, IDLE, 20, WAKING_HARDIRQ);
+            s.switch(182, 1, IDLE, 20, RUNNABLE);
+        }
+        s.timed(1, 20, (152, 184), 0);
+        s.goroutine(185, 1, 20, TIMER, TaskChange::Due);
+        s.steps(186, TIMER);
+        s.queued(188, TASK);
+        s.rests(189);
+        s.steps(195, TASK);
+        c.answers(&mut s, 1, 20, (0, 4), (200, 205));
+        s.rests(210);
+        let requests = s.requests();
+        let (_, ours) = requests.iter().find(|(request, _)| request.start_ns == 100).expect("it");
+        let sleeps = ours.iter().filter(|segment| segment.category == Category::Sleep);
+        sleeps.map(|s| (s.start_ns, s.end_ns(), s.evidence)).collect::<Vec<_>>()
+    };
+    assert_eq!(told(true), [(120, 185, Evidence::Measured)]);
+    assert_eq!(told(false), [(120, 124, Evidence::Measured), (124, 185, Evidence::Modelled)]);
 }
 
 /// The other one serves another request, and lets go of what both use.

@@ -207,6 +207,12 @@ impl Story {
         self.at(span.1, cpu, What::Call { tid, call });
     }
 
+    /// A wait for a futex for no longer than CPython's switch interval.
+    pub fn waited_to_switch(&mut self, cpu: u32, tid: u32, span: (u64, u64), ret: i64) {
+        let call = Call { has_switch_interval: true, ..Call::new(FUTEX, span, ret) };
+        self.at(span.1, cpu, What::Call { tid, call });
+    }
+
     /// A file is opened by that name.
     pub fn opened_file(
         &mut self,

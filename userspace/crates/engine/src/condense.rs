@@ -26,9 +26,8 @@ pub fn condense(segments: Segments, latency_ns: u64) -> Segments {
         return segments;
     }
     let part_ns = latency_ns / PARTS;
-    let is_crumb = |s: &Told| {
-        s.category.is_on_cpu() && s.duration_ns < part_ns && (is_long || s.shared > 1)
-    };
+    let is_crumb =
+        |s: &Told| s.category.is_on_cpu() && s.duration_ns < part_ns && (is_long || s.shared > 1);
     let goes_on = |first: &Told, next: &Told| {
         (first.pid, first.tid, first.cpu, first.shared)
             == (next.pid, next.tid, next.cpu, next.shared)

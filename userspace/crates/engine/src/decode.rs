@@ -497,6 +497,7 @@ fn call(hdr: &RecHdr, sys: &RecSyscall, io: Option<Io>, path: Option<Box<str>>) 
             unfinished: hdr.flags & SYSCALL_UNFINISHED != 0,
             reaped: hdr.flags & SYSCALL_REAPED != 0,
             has_timeout: hdr.flags & SYSCALL_TIMEOUT != 0,
+            has_switch_interval: hdr.flags & SYSCALL_SWITCH_INTERVAL != 0,
             io,
             rare: None,
             path: path.map(Arc::from),

@@ -98,6 +98,9 @@ pub struct Call {
     pub reaped: bool,
     /// It waits for readiness, and no longer than for a given time.
     pub has_timeout: bool,
+    /// It waits for a futex, and for no longer than some 5 ms: so long threads of CPython wait for the interpreter's lock before
+    /// they ask whoever has it to let go.
+    pub has_switch_interval: bool,
     pub io: Option<Io>,
     /// What few calls have.
     pub rare: Option<Box<Rare>>,
@@ -116,6 +119,7 @@ impl Call {
             unfinished: false,
             reaped: false,
             has_timeout: false,
+            has_switch_interval: false,
             io: None,
             rare: None,
             path: None,

@@ -11,11 +11,12 @@
 //! | makes it, ends it | a thread is born, exits |
 //!
 //! asyncio and tokio do not say what a task waits for as it parks (`TaskWait::AWAIT`): what ends the wait tells. One that is readied
-//! before it has parked is woken as it parks. A timer's callback is no task of asyncio's: whoever it wakes has waited for time to pass.
+//! before it has parked is woken as it parks. A timer's callback is no task of asyncio's: whoever it wakes has waited for time to pass,
+//! until the loop found the timer due.
 
 mod doers;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use crate::event::{Call, Event, OpenCall, TaskChange, TaskWait, TaskWaitSort, What};
 use crate::task_wait;
@@ -109,9 +110,9 @@ pub struct RuntimeTasks {
     by_process: FxHashMap<u32, usize>,
     /// Those of which nothing but that they were made is known: by whom, and when.
     made_by: FxHashMap<(u32, u64), (u32, u64)>,
-    /// Timers that are due, by what tells their callbacks apart; threads that run such a one.
-    due: FxHashSet<(u32, u64)>,
-    in_timers: FxHashSet<u32>,
+    /// Timers that are due and since when, by what tells their callbacks apart; threads that run such a one.
+    due: FxHashMap<(u32, u64), u64>,
+    in_timers: FxHashMap<u32, u64>,
     made: u32,
 }
 
@@ -139,7 +140,7 @@ impl RuntimeTasks {
             TaskChange::Queued => self.born(who, tid, at),
             TaskChange::Due => {
                 self.made_by.remove(&who);
-                self.due.insert(who);
+                self.due.insert(who, event.ts_ns);
             }
             TaskChange::Made => self.made(who, tid, at),
             TaskChange::Waited(wait) => self.waited(tid, wait, at),
@@ -220,9 +221,13 @@ impl RuntimeTasks {
         let waker = self.doer(by);
         let by_task = self.running.get(&by).and_then(|(who, _)| self.living.get(who));
         let by_runtime = by_task.map(|by| by.is_of_runtime);
-        let in_timer = self.in_timers.contains(&by);
-        let told = told.map(|wait| if in_timer { TaskWait::TIMER } else { wait });
+        let due_ns = self.in_timers.get(&by).copied();
+        let told = told.map(|wait| if due_ns.is_some() { TaskWait::TIMER } else { wait });
         let task = self.found(who, &mut at);
+        // From when its timer was due, it waited for its turn, as the callback did.
+        if let (Some(due_ns), Some(park)) = (due_ns, task.parked) {
+            at.ts_ns = due_ns.max(park.since_ns);
+        }
         match told {
             Some(wait) if task.on.is_some() => drop(task.early.get_or_insert((waker, wait))),
             Some(wait) => task.woken(waker, wait, at),
@@ -241,7 +246,7 @@ impl RuntimeTasks {
     fn steps(&mut self, who: (u32, u64), tid: u32, mut at: At<'_>) {
         self.in_timers.remove(&tid);
         if let Some(&(running, _)) = self.running.get(&tid) {
-            if running == who && !self.due.contains(&who) {
+            if running == who && !self.due.contains_key(&who) {
                 // It takes two steps in a row: it did not wait.
                 self.living.entry(who).and_modify(|task| task.early = None);
                 return;
@@ -249,8 +254,8 @@ impl RuntimeTasks {
             self.parks(running, tid, Some(TaskWait::AWAIT), at.again());
         }
         match self.due.remove(&who) {
-            true => drop(self.in_timers.insert(tid)),
-            false => self.runs(who, tid, at),
+            Some(due_ns) => drop(self.in_timers.insert(tid, due_ns)),
+            None => self.runs(who, tid, at),
         }
     }
 
@@ -399,7 +404,7 @@ impl RuntimeTasks {
             _ => return,
         };
         self.made_by.retain(|(tgid, _), _| *tgid != process);
-        self.due.retain(|(tgid, _)| *tgid != process);
+        self.due.retain(|(tgid, _), _| *tgid != process);
         if !self.by_process.contains_key(&process) {
             return;
         }

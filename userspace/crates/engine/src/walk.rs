@@ -283,7 +283,7 @@ impl<'w> Walk<'w> {
                 self.remember_astray(None);
                 return Ok(Some((thread, joined_at)));
             }
-            if self.is_before_read(thread, at_ns) || self.goes_astray(thread, at_ns) {
+            if self.comes_in_too_late(thread, at_ns) || self.goes_astray(thread, at_ns) {
                 return Ok(Some((thread, joined_at)));
             }
             let step = self.step(thread, at_ns, 0)?;
@@ -311,7 +311,7 @@ impl<'w> Walk<'w> {
 
     /// Whether the request began as its bytes came to its server's socket: then only the read of those leads to its
     /// begin.
-    fn must_come_in(&self) -> bool {
+    pub(super) fn must_come_in(&self) -> bool {
         let arrived = |asked: &Message| {
             let channel = self.world.channels.get(&asked.object)?;
             channel.arrived_ns(asked.to.checked_sub(1)?)

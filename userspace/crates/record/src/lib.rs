@@ -77,6 +77,7 @@ pub const SYSCALL_REAPED: u8 = 2;
 pub const SYSCALL_WRITE: u8 = 4;
 pub const SYSCALL_EMPTY: u8 = 8;
 pub const SYSCALL_TIMEOUT: u8 = 16;
+pub const SYSCALL_SWITCH_INTERVAL: u8 = 32;
 
 pub const FAULT_MAJOR: u8 = 1;
 pub const FAULT_KERNEL: u8 = 2;

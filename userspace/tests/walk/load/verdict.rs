@@ -132,6 +132,8 @@ impl<'t> Judge<'t> {
                 let mut family = facts.family(self.req).filter(|req| is_there(*req));
                 if family.any(|req| waits(&facts.opened[facts.reqs[req].conn])) {
                     Ok(true)
+                } else if facts.opened.iter().any(waits) {
+                    Ok(false) // another's
                 } else {
                     Err("no connection waits".into())
                 }

@@ -5,6 +5,7 @@ mod blocks;
 mod handed;
 mod journal;
 mod series;
+mod timer;
 
 use std::net::SocketAddr;
 
@@ -275,7 +276,7 @@ impl Wait<'_> {
             return self.perhaps_a_lock(format!("{detail} until {how}: what for is not seen"));
         }
         match syscall::waits(nr, object) {
-            Waits::Timer => self.whole(Category::Sleep, detail, None, None),
+            Waits::Timer => self.for_timer(detail),
             // Nobody woke it: FUTEX_WAIT with a timeout is a way to sleep.
             Waits::Futex if !by_waker && may_run_out(nr) => self.ran_out(detail),
             Waits::Futex => match off.call.and_then(|call| call.lock()) {

@@ -384,6 +384,15 @@ impl World {
             thread.polls += 1;
             thread.polled.push_back((call.enter_ns, call.exit_ns));
         }
+        if call.has_switch_interval {
+            let slept = thread.off.back().map(|off| (off.call, off.wake));
+            if let Some((Some(open), wake)) = slept {
+                if open.enter_ns == call.enter_ns {
+                    let futexes = &mut self.processes[thread.process as usize].futexes;
+                    futexes.note_asked(id, &open, wake.as_ref());
+                }
+            }
+        }
         if call.unfinished && call.nr == syscall::NR_EXIT_GROUP {
             let process = &mut self.processes[thread.process as usize];
             // The others end inside whatever they were doing; the earliest call did it.

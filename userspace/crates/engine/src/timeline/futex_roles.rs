@@ -10,7 +10,7 @@
 //! glibc's condition variables have two words, side by side, used in turns (pthread_cond_wait.c,
 //! `__g_signals`); a semaphore has one.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::event::{OpenCall, TYPE_FUTEX};
 use crate::timeline::{ThreadId, Wake};
@@ -32,17 +32,20 @@ struct Use {
     by_others: u32,
 }
 
-/// Waits for CPython's interpreter lock run out after that long, when the thread asks whoever has it to let go
-/// (Python/ceval_gil.c; 5 ms unless sys.setswitchinterval() says otherwise). The time is taken before the call, and timers are due
-/// late.
-const SWITCH_INTERVAL_NS: std::ops::Range<u64> = 4_900_000..5_300_000;
+/// Who has waited for a condition for no longer than CPython's switch interval at a time.
+#[derive(Debug, Default)]
+struct Asking {
+    threads: FxHashSet<ThreadId>,
+    /// One of them ended such a wait of another.
+    is_interpreters: bool,
+}
 
 /// The futexes of a process, by address.
 #[derive(Debug, Default)]
 pub struct Futexes {
     by_address: FxHashMap<u64, Use>,
-    /// The [`condition`] of an interpreter's lock.
-    interpreters: Option<u64>,
+    /// By [`condition`].
+    asking: FxHashMap<u64, Asking>,
 }
 
 /// The address of the futex that a call waits for, if its use has to be found out.
@@ -64,15 +67,26 @@ impl Futexes {
         condition(call).is_some_and(|first| woken(first) || woken(first | 4))
     }
 
-    /// Whether a call waits for the interpreter's lock.
+    /// Whether a call waits for an interpreter's lock.
     pub fn is_interpreters(&self, call: &OpenCall) -> bool {
-        self.interpreters.is_some() && condition(call) == self.interpreters
+        let asking =
+            |first: u64| self.asking.get(&first).is_some_and(|known| known.is_interpreters);
+        !self.asking.is_empty() && condition(call).is_some_and(asking)
     }
 
-    /// A thread of CPython came back from a sleep in `call` whose time was over, by a timer at `woken_ns`.
-    pub fn note_ran_out(&mut self, call: &OpenCall, woken_ns: u64) {
-        if SWITCH_INTERVAL_NS.contains(&woken_ns.saturating_sub(call.enter_ns)) {
-            self.interpreters = condition(call).or(self.interpreters);
+    /// A thread came back from `call`, in which it slept until `wake` and would not have waited for longer than CPython's switch
+    /// interval. Whoever has an interpreter's lock has mostly waited for it: so it is one as soon as a thread that waited so
+    /// ends the wait of another one. (Who waits so for work, as a queue's readers may, is woken by others.)
+    pub fn note_asked(&mut self, thread: ThreadId, call: &OpenCall, wake: Option<&Wake>) {
+        let Some(first) = condition(call) else { return };
+        if self.asking.len() >= MOST_FUTEXES && !self.asking.contains_key(&first) {
+            self.asking.clear();
+        }
+        let known = self.asking.entry(first).or_default();
+        let waker = wake.filter(|wake| wake.by_waker()).map(|wake| wake.waker);
+        known.is_interpreters |= waker.is_some_and(|waker| known.threads.contains(&waker));
+        if known.threads.len() < MOST_HOLDERS {
+            known.threads.insert(thread);
         }
     }
 
@@ -169,11 +183,13 @@ mod tests {
     }
 
     #[test]
-    fn waits_that_run_out_after_the_switch_interval_are_for_the_interpreter() {
+    fn who_asked_for_the_interpreters_lock_lets_go_of_it() {
         let mut futexes = Futexes::default();
-        futexes.note_ran_out(&wait(0x10), 4_000_000);
+        futexes.note_asked(1, &wait(0x10), None);
+        futexes.note_asked(1, &wait(0x14), Some(&woken(2, 60)));
+        // 2 may as well have handed something over.
         assert!(!futexes.is_interpreters(&wait(0x10)));
-        futexes.note_ran_out(&wait(0x10), 5_060_000);
+        futexes.note_asked(2, &wait(0x10), Some(&woken(1, 80)));
         assert!(futexes.is_interpreters(&wait(0x14)) && !futexes.is_interpreters(&wait(0x20)));
     }
 

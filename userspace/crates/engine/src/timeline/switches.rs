@@ -248,11 +248,6 @@ impl World {
                 if let (Some(call), Some(wake)) = (&off.call, &off.wake) {
                     let futexes = &mut self.processes[thread.process as usize].futexes;
                     futexes.note(id, call, wake, (off.start_ns, ts_ns));
-                    let named = thread.names.back();
-                    let is_python = named.is_some_and(|(_, name)| name.starts_with("python"));
-                    if is_python && wake.by_interrupt() {
-                        futexes.note_ran_out(call, wake.at_ns);
-                    }
                 }
             }
             Some(_) => {} // its switch-out was lost

@@ -69,8 +69,7 @@ impl<'w> Walk<'w> {
             }
             None => call.enter_ns,
         };
-        let category = queue_category(arrived.object);
-        self.queue(thread, (arrived.at_ns, read_ns), category, UNREAD, Rule::Arrival);
+        self.unread_queue(thread, arrived.object, (arrived.at_ns, read_ns), Rule::Arrival);
         Ok(Some(self.before_arrival(thread, &arrived)))
     }
 

@@ -7,7 +7,7 @@
 
 use std::cmp::Reverse;
 
-use crate::ownership::marks::{Mark, MarkKind};
+use crate::ownership::marks::{Mark, MarkKind, Question};
 use crate::walk::*;
 
 /// A request that was made for another one.
@@ -52,6 +52,8 @@ struct Heard<'w> {
 /// What was made for the request that is walked.
 pub(super) struct Made<'w> {
     all: &'w Children,
+    /// That request.
+    id: u64,
     /// In order of thread and time.
     heard: Vec<Heard<'w>>,
 }
@@ -78,7 +80,18 @@ impl<'w> Made<'w> {
         }
         // Of answers read by one call the last is the one that was waited for.
         heard.sort_unstable_by_key(|heard| (heard.thread, heard.exit_ns, Reverse(heard.to)));
-        Made { all, heard }
+        Made { all, id, heard }
+    }
+
+    /// Whether bytes are a message of what was made for the request.
+    pub(super) fn has(&self, moved: &Question) -> bool {
+        let of_child = |child: &Child| {
+            let mut messages = child.goal.messages.iter();
+            let overlaps =
+                |m: &Message| m.object == moved.object && m.from < moved.to && moved.from < m.to;
+            messages.any(overlaps)
+        };
+        self.all.0.get(&self.id).is_some_and(|children| children.iter().any(of_child))
     }
 
     /// The child of which the thread heard just before that time.

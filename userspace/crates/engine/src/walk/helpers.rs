@@ -3,11 +3,12 @@
 //!
 //! On one CPU, a woken thread may run at once in place of its waker. What looks like a preemption is then the
 //! request's own work, done by the woken thread, the helper. A thread is a helper if the preempted thread, or
-//! another helper, woke it out of its sleep for the request, and neither has turned to another request since.
+//! another helper, woke it out of its sleep for the request, and neither has turned to another request since, but to one
+//! that was made for this one.
 //! A wait for a lock does not count as such a sleep, because whoever ends it hands on no work. All of this is
 //! inferred, so it is marked as modelled.
 
-use crate::ownership::marks::rested_ns;
+use crate::ownership::marks::{rested_ns, Mark, MarkKind};
 use crate::walk::*;
 
 /// Limit of the chain of helpers that woke each other.
@@ -33,6 +34,14 @@ impl Walk<'_> {
             (who, at_ns) = (wake.waker, wake.at_ns);
         }
         false
+    }
+
+    /// When a thread has answered in that span, as the last that it did there, what was made for the request.
+    pub(super) fn answered_for_it(&self, who: ThreadId, span: (u64, u64)) -> Option<u64> {
+        let marks = &self.world.thread(who).marks.list;
+        let last = last_before(marks, |mark| mark.exit_ns <= span.1)?;
+        let answers = last.kind == MarkKind::Answers && last.exit_ns > span.0;
+        (answers && self.made.has(&last.moved)).then_some(last.exit_ns)
     }
 
     /// The wake-up since which a thread does what it does, if it may be for the request.
@@ -66,7 +75,11 @@ impl Walk<'_> {
         }
         let t = self.world.thread(thread);
         let last = last_before(&t.marks.list, |mark| mark.exit_ns <= at_ns);
-        last.is_some_and(|mark| rested_ns(t, mark.exit_ns, at_ns).is_none() && !self.of_goal(mark))
+        // What it does after an answer it was not woken for.
+        let is_strange = |mark: &Mark| {
+            mark.kind == MarkKind::Answers || !self.of_goal(mark) && !self.made.has(&mark.moved)
+        };
+        last.is_some_and(|mark| rested_ns(t, mark.exit_ns, at_ns).is_none() && is_strange(mark))
             || self.serves_a_stranger(thread, at_ns)
     }
 }

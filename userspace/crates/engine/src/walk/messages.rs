@@ -193,7 +193,7 @@ impl Walk<'_> {
     ) {
         let received_ns = self.received_ns(object, last, read_ns);
         let there_ns = received_ns.map_or(sent_ns, |ns| ns.clamp(sent_ns, read_ns));
-        self.queue(thread, (there_ns, read_ns), queue_category(object), UNREAD, Rule::Ready);
+        self.unread_queue(thread, object, (there_ns, read_ns), Rule::Ready);
         if sent_ns < there_ns {
             self.wire(thread, object, last, (sent_ns, there_ns));
         }

@@ -41,6 +41,23 @@ impl Walk<'_> {
         self.emit(thread, from_ns, to_ns, category, detail, cause, None, None, evidence);
     }
 
+    /// Emits `[from_ns, to_ns)`, in which bytes of a channel lay unread; as long as nobody had accepted its connection, they waited
+    /// for that.
+    pub(super) fn unread_queue(
+        &mut self,
+        thread: ThreadId,
+        object: Object,
+        (from_ns, to_ns): (u64, u64),
+        rule: Rule,
+    ) {
+        let accepted = self.world.channels.get(&object).and_then(|channel| channel.accepted);
+        let accepted = accepted.filter(|_| self.applies(Rule::Accept));
+        let accepted_ns = accepted.map_or(from_ns, |call| call.exit_ns.clamp(from_ns, to_ns));
+        self.queue(thread, (accepted_ns, to_ns), queue_category(object), UNREAD, rule);
+        let waits = (from_ns, accepted_ns);
+        self.queue(thread, waits, Category::QueueAccept, accept::UNACCEPTED, Rule::Accept);
+    }
+
     /// `[from_ns, to_ns)`: the thread, which has the request, served others. If it rested after that, the request
     /// waited meanwhile for what ended that rest.
     pub(super) fn others_turn(&mut self, thread: ThreadId, from_ns: u64, to_ns: u64) {

@@ -26,4 +26,9 @@ impl Walk<'_> {
             && self.first_read.is_some_and(|first| at_ns <= first.enter_ns)
             && Some(self.world.thread(thread).process) == self.goal.server_process
     }
+
+    /// Whether the way, which leads to the request's begin through its read only, has come to before that.
+    pub(super) fn comes_in_too_late(&self, thread: ThreadId, at_ns: u64) -> bool {
+        self.is_before_read(thread, at_ns) && self.must_come_in()
+    }
 }

@@ -87,7 +87,14 @@ impl Walk<'_> {
                 let (since_ns, who) = runs[index];
                 let start_ns = since_ns.max(from_ns);
                 let preempts = category == Category::RunqueuePreempted && who != thread;
-                if preempts && start_ns < at_ns && self.helps(who, at_ns, thread) {
+                let answered = self.answered_for_it(who, (start_ns, at_ns)).filter(|_| preempts);
+                let helped_ns = answered.map_or(at_ns, |answered_ns| answered_ns - 1);
+                if preempts && start_ns < at_ns && self.helps(who, helped_ns, thread) {
+                    if let Some(end_ns) = answered.filter(|answered_ns| *answered_ns < at_ns) {
+                        let (start_ns, end_ns, by) = (end_ns, at_ns, Some(who));
+                        pieces.push(Behind { start_ns, end_ns, by, cpu, moved_from });
+                        at_ns = start_ns;
+                    }
                     self.emit_behind(thread, category, pieces);
                     let rule = std::mem::replace(&mut self.output.rule, Rule::Helper);
                     let likely = std::mem::replace(&mut self.output.likely, true);

@@ -222,6 +222,10 @@ impl Walk<'_> {
                 MarkKind::Asks | MarkKind::Hears if !rested && before.of.is_some() => {
                     alone(before, after.is_some() || !before.sure)
                 }
+                // The way leads to after its answer: it ends what it does for the request (it closes the connection, say).
+                MarkKind::Answers if !rested && self.of_goal(before) => {
+                    Gap { ours: true, count: 1, likely: true }
+                }
                 _ => match (rested, after) {
                     (true, Some(after)) => alone(after, false),
                     (true, None) => sure(false, 0),

@@ -1,0 +1,42 @@
+//! Waits of a runtime's tasks for timers. A loop looks which timers are due only between its polls: if it did not rest in
+//! the last of these, the timer may have been due at any time since the poll before.
+
+use crate::classify::off_cpu::{Part, Wait};
+use crate::task_wait::is_task_wait;
+use crate::timeline::gallop::count_before;
+use rpcprobe_model::Category;
+
+/// `detail` of the time in which it is not known when the timer was due.
+const PERHAPS_DUE: &str = "or its timer was due, and the loop busy";
+
+impl Wait<'_> {
+    /// For a timer.
+    pub(super) fn for_timer(&self, detail: String) -> Vec<Part> {
+        let (from_ns, to_ns) = (self.from_ns, self.to_ns);
+        let since_ns = self.looked_before().map_or(to_ns, |ns| ns.clamp(from_ns, to_ns));
+        let perhaps = format!("{detail}, {PERHAPS_DUE}");
+        let mut parts = self.whole(Category::Sleep, detail, None, None);
+        parts[0].to_ns = since_ns;
+        if since_ns < to_ns {
+            let mut rest = self.whole(Category::Sleep, perhaps, None, None);
+            rest[0].from_ns = since_ns;
+            rest[0].is_inferred = true;
+            parts.append(&mut rest);
+        }
+        parts.retain(|part| part.from_ns < part.to_ns);
+        parts
+    }
+
+    /// When the loop that found the timer of a task due had last looked before that, if it was busy since.
+    fn looked_before(&self) -> Option<u64> {
+        self.off.call.filter(|call| is_task_wait(call.nr))?;
+        let wake = self.off.wake?;
+        let of_loop = self.world.thread(wake.waker);
+        let polls = count_before(&of_loop.polled, |(_, exit_ns)| *exit_ns <= wake.at_ns);
+        let (enter_ns, exit_ns) = *of_loop.polled.get(polls.checked_sub(1)?)?;
+        let off = of_loop.off_before(exit_ns);
+        let rested = off.is_some_and(|off| off.start_ns >= enter_ns && off.call.is_some());
+        let (_, looked_ns) = *of_loop.polled.get(polls.checked_sub(2)?)?;
+        (!rested).then_some(looked_ns)
+    }
+}
