@@ -1,10 +1,14 @@
-//! Waits of a runtime's tasks for timers. A loop looks which timers are due only between its polls: if it did not rest in
+//! Waits of a runtime's tasks for timers. The only thread of a program that polls looks which timers are due only between polls: if it did not rest in
 //! the last of these, the timer may have been due at any time since the poll before.
 
 use crate::classify::off_cpu::{Part, Wait};
 use crate::task_wait::is_task_wait;
 use crate::timeline::gallop::count_before;
+use crate::timeline::ThreadId;
 use rpcprobe_model::Category;
+
+/// Threads of a process that are looked at.
+const MOST_THREADS: usize = 64;
 
 /// `detail` of the time in which it is not known when the timer was due.
 const PERHAPS_DUE: &str = "or its timer was due, and the loop busy";
@@ -32,6 +36,12 @@ impl Wait<'_> {
         self.off.call.filter(|call| is_task_wait(call.nr))?;
         let wake = self.off.wake?;
         let of_loop = self.world.thread(wake.waker);
+        // Of several threads any may have looked.
+        let threads = &self.world.process_of(wake.waker).threads;
+        let polls = |id: &&ThreadId| self.world.thread(**id).polls > 0;
+        if threads.iter().take(MOST_THREADS).filter(polls).count() != 1 {
+            return None;
+        }
         let polls = count_before(&of_loop.polled, |(_, exit_ns)| *exit_ns <= wake.at_ns);
         let (enter_ns, exit_ns) = *of_loop.polled.get(polls.checked_sub(1)?)?;
         let off = of_loop.off_before(exit_ns);
