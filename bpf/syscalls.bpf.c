@@ -109,16 +109,17 @@ static __always_inline bool has_timeout(enum argument argument, struct pt_regs *
     }
 }
 
-/* Threads of CPython wait for the interpreter's lock for 5 ms at a time, and then ask whoever has it to let go
- * (Python/ceval_gil.c; sys.setswitchinterval() changes it). The time is taken some microseconds before the call. */
+/* Threads of CPython wait for the interpreter's lock for 5 ms at a time, and then ask whoever has
+ * it to let go (Python/ceval_gil.c; sys.setswitchinterval() changes it). The time is taken some
+ * microseconds before the call. */
 #define SWITCH_INTERVAL_MOST_NS 5000000
 #define SWITCH_INTERVAL_LEAST_NS 4500000
 #define FUTEX_COMMANDS 0x7f
 #define FUTEX_WAIT_BITSET 9
 #define FUTEX_CLOCK_REALTIME 0x100
 
-/* Whether a wait for a futex, by the monotonic clock, ends after the switch interval. To be called at its end, when the
- * kernel has read the time, so that its page is present. */
+/* Whether a wait for a futex, by the monotonic clock, ends after the switch interval. To be called
+ * at its end, when the kernel has read the time, so that its page is present. */
 static __noinline bool has_switch_interval(const struct task_state *state, struct pt_regs *regs,
                                            u64 enter_ns)
 {
