@@ -298,6 +298,10 @@ static __noinline void unix_sent(struct task_state *state, struct sock *to)
     number_datagram(state, &d, counted);
     PUT(TABLE_DATAGRAMS, &datagrams, &key, &d);
     state->skb = key;
+    /* Who reads on another CPU may have taken it before this was remembered, and has counted for
+     * itself. The next one at this address would be taken for it. */
+    if ((u64)READ(sock, to, sk_receive_queue.prev) != key)
+        DROP(TABLE_DATAGRAMS, &datagrams, &key);
 }
 
 /* The same of a datagram that may be of an untraced sender. The functions are not inlined, for the

@@ -74,7 +74,7 @@ fn every_answer_over_udp_is_a_request() {
 #[test]
 fn every_answer_over_unix_datagrams_is_a_request() {
     let Some(_turn) = needs_kernel() else { return };
-    for arguments in ["-t unixgram -n 100", "-t unixgram -n 100 -c 3", "-t seqpacket -n 100"] {
+    for arguments in ["-t unixgram -n 100", "-t unixgram -n 3000 -c 3", "-t seqpacket -n 100"] {
         let requests = assert_explained(arguments, Kind::Unix);
         assert_bytes(&requests, 100);
         assert!(share_of(Category::KernelUnix, &requests) > 0.0);
