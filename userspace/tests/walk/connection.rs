@@ -59,6 +59,17 @@ impl Connection {
         s.moved(cpu, tid, (SENDTO, self.back, self.there), bytes, span);
     }
 
+    pub fn gets_through(
+        &self,
+        s: &mut Story,
+        fd: u32,
+        tid: u32,
+        bytes: (u64, i64),
+        span: (u64, u64),
+    ) {
+        s.moved_through(fd, (0, tid), (RECVFROM, self.back, self.there), bytes, span);
+    }
+
     pub fn gets(&self, s: &mut Story, tid: u32, bytes: (u64, i64), span: (u64, u64)) {
         s.moved(0, tid, (RECVFROM, self.back, self.there), bytes, span);
     }

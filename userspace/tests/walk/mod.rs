@@ -7,6 +7,7 @@ mod golden_accept;
 mod golden_arrivals;
 mod golden_attach;
 mod golden_calls;
+mod golden_datagrams;
 mod golden_few;
 mod golden_found;
 mod golden_functions;

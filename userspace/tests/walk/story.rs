@@ -299,6 +299,11 @@ impl Story {
         self.at(exit_ns, cpu, What::Call { tid, call });
     }
 
+    /// A socket for datagrams is connected.
+    pub fn connected(&mut self, cpu: u32, tid: u32, socket: Object, span: (u64, u64)) {
+        self.ended(cpu, tid, CONNECT, span, 0, Some(io(socket, 7, false, (0, 0))));
+    }
+
     pub fn closed(&mut self, cpu: u32, tid: u32, ino: u64, span: (u64, u64)) {
         let io = io(socket(ino, TYPE_TCP), 7, false, (0, 0));
         self.ended(cpu, tid, CLOSE, span, 0, Some(io));

@@ -1,7 +1,7 @@
 //! Confidence that a detected request is real and of the reported kind.
 
 use crate::protocols::Protocol;
-use crate::timeline::World;
+use crate::timeline::{Channel, World};
 use crate::walk::Goal;
 use rpcprobe_model::{Certainty, Kind, Reason, Request};
 
@@ -18,6 +18,7 @@ pub fn of(world: &World, goal: &Goal, request: &Request) -> Certainty {
     }
     match request.kind {
         Kind::Exec | Kind::Process => Certainty::Sure,
+        _ if role_is_doubtful(world, goal) || is_anothers_answer(world, goal) => Certainty::Guessed,
         Kind::Tcp if !begin_was_seen(world, goal) && !role_is_known(world, goal) => {
             Certainty::Guessed
         }
@@ -29,6 +30,25 @@ pub fn of(world: &World, goal: &Goal, request: &Request) -> Certainty {
 fn role_is_known(world: &World, goal: &Goal) -> bool {
     let mut channels = goal.messages.iter().filter_map(|m| world.channels.get(&m.object));
     channels.any(|channel| channel.role.is_some())
+}
+
+/// Whether what is known of a flow of datagrams leaves open, or contradicts itself in, which end is the server's.
+fn role_is_doubtful(world: &World, goal: &Goal) -> bool {
+    let mut channels = goal.messages.iter().filter_map(|m| world.channels.get(&m.object));
+    channels.any(|channel| channel.role_is_doubtful)
+}
+
+/// Whether a process answered that neither read the question nor was forked since by the one that did: nothing shows that it
+/// was handed that question.
+fn is_anothers_answer(world: &World, goal: &Goal) -> bool {
+    let (Some(answerer), Some(server)) = (goal.answerer, goal.server_process) else { return false };
+    let read = || {
+        let asked = goal.messages.first()?;
+        let channel = world.channels.get(&asked.object)?;
+        Channel::overlapping(&channel.reads, asked.from, asked.to).next()
+    };
+    let read_ns = read().map_or(u64::MAX, |read| read.exit_ns);
+    !world.is_forked_since(answerer, server, read_ns)
 }
 
 /// Whether the request's connection was opened, or accepted, in the capture: a framing is then known from

@@ -147,6 +147,7 @@ impl Engine {
     /// incomplete, those that also ended before are left out.
     pub fn attached_at(&mut self, attached_ns: u64) {
         self.attached_ns = attached_ns;
+        self.world.attached_at(attached_ns);
         self.detector.attached_at(attached_ns);
     }
 

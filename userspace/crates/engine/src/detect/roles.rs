@@ -71,6 +71,12 @@ impl Roles {
     }
 }
 
+/// Whether it is known by now that what a channel carries are answers, for whatever they were taken before.
+pub(super) fn has_proved_answers(world: &World, asked: Object) -> bool {
+    let role = world.channels.get(&asked).and_then(|channel| channel.role);
+    role == Some(Carries::Answers)
+}
+
 /// Whether nobody traced is known at the other end of a connection on which we write to `ours`.
 pub(super) fn peer_is_unknown(world: &World, ours: Object, theirs: Object) -> bool {
     let read = world.channels.get(&ours).is_some_and(|channel| channel.is_read);

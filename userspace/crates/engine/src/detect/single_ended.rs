@@ -12,7 +12,7 @@ use crate::detect::arrival::arrival_ns;
 use crate::detect::book::Book;
 use crate::detect::found::{end_of, kind_of, name_of, Found, MadeFor};
 use crate::detect::lifecycle::Life;
-use crate::detect::roles::{peer_is_unknown, Role};
+use crate::detect::roles::{has_proved_answers, peer_is_unknown, Role};
 use crate::detect::{Detect, Recent, Seen};
 use crate::event::{Call, Io, Object};
 use crate::timeline::retention::Held;
@@ -80,6 +80,9 @@ impl Served {
         if !peer_is_unknown(world, answer.object, self.asked.object) {
             return; // a turn, with both ends
         }
+        if has_proved_answers(world, self.asked.object) {
+            return;
+        }
         let sure = book.roles.is_sure(self.process, self.asked.object);
         let request = Request {
             request_id: book.causality.id_of((self.asked.object, self.asked.from)),
@@ -91,8 +94,10 @@ impl Served {
             response_bytes: Some(answer.to.saturating_sub(answer.from)),
             ..Request::new(kind_of(answer.object), start_ns, end_ns)
         };
+        let answerer = world.thread(self.thread).process;
         let goal = Goal {
             server_process: Some(self.process),
+            answerer: Some(answerer).filter(|answerer| *answerer != self.process),
             messages: vec![self.asked, answer],
             ..Goal::new(start_ns, end_ns.max(start_ns), (self.thread, self.process))
         };
@@ -189,23 +194,47 @@ impl SingleEnded {
         book: &mut Book,
     ) {
         let key = (process, asked);
+        self.inherit(world, key);
         let served = self.served.get_mut(&key);
         if served.as_ref().is_some_and(|served| written.enter_ns < served.taken.exit_ns) {
             return; // more of the answer before
         }
-        book.causality.services.end_all(process, asked, written.exit_ns);
+        let reader = served.as_ref().map_or(process, |served| served.process);
+        book.causality.services.end_all(reader, asked, written.exit_ns);
         let Some(served) = served else { return };
-        book.causality.services.end(process, (asked, served.asked.from), written.exit_ns);
+        book.causality.services.end(reader, (asked, served.asked.from), written.exit_ns);
         let next = match served.answer {
             None => served.asked_since(written.enter_ns),
             Some(_) => None,
         };
         served.answered(written, answer);
         if let Some(next) = next {
-            book.causality.begin(process, &next.taken, (asked, next.asked.from), true);
+            book.causality.begin(reader, &next.taken, (asked, next.asked.from), true);
             if let Some(served) = self.served.insert(key, next) {
                 served.end(world, book);
             }
+        }
+    }
+
+    /// A process writes that has read no question there: one that its parent, or an ancestor, had read before it was forked
+    /// is its own from then on.
+    fn inherit(&mut self, world: &World, key: (ProcessId, Object)) {
+        if self.served.contains_key(&key) {
+            return;
+        }
+        let (mut process, asked) = key;
+        while let Some(parent) = world.forked_by(process, 0) {
+            let served = self.served.get(&(parent, asked));
+            let is_inherited = served.is_some_and(|served| {
+                let read_ns = served.taken.exit_ns;
+                served.answer.is_none() && world.forked_by(process, read_ns).is_some()
+            });
+            if is_inherited {
+                let served = self.served.remove(&(parent, asked));
+                self.served.extend(served.map(|served| (key, served)));
+                return;
+            }
+            process = parent;
         }
     }
 

@@ -61,6 +61,10 @@ pub struct Channel {
     pub is_read: bool,
     /// What its messages are, if that is known other than by who writes first.
     pub role: Option<Carries>,
+    /// Of a flow of datagrams that may be older than the capture: what was seen of its begin, and whether it is doubtful who
+    /// asks ([`crate::timeline::datagram_roles`]).
+    pub(super) flow: Option<FlowBegin>,
+    pub role_is_doubtful: bool,
     /// The channel carries answers, as detection has reported ([`World::answers_on`]).
     pub answers: bool,
     /// Its name for users.

@@ -4,6 +4,7 @@ pub mod address_space;
 mod apply;
 pub mod arena;
 mod channel;
+mod datagram_roles;
 pub mod functions;
 pub mod futex_roles;
 pub mod gallop;
@@ -37,6 +38,7 @@ use rpcprobe_model::Loss;
 use rpcprobe_record::{WAKING_HARDIRQ, WAKING_IN_SYSCALL, WAKING_NMI, WAKING_SOFTIRQ};
 
 pub use channel::{Carries, Channel, Opening, Transfer};
+use datagram_roles::{DatagramRoles, FlowBegin};
 use thread::WAKING_UNSEEN;
 pub use thread::{Move, Off, Span, Thread, Wake, Why, Work};
 
@@ -128,6 +130,7 @@ pub struct World {
     pub(crate) accepted: FxHashMap<u64, Opening>,
     /// A channel of the connection that each socket is an end of.
     sockets: FxHashMap<u64, Object>,
+    datagram_roles: DatagramRoles,
     /// Known beforehand, or told of so far.
     pub losses: Losses,
     /// Switches of all threads are recorded, so a gap in a CPU's chain is a missed one.
@@ -197,6 +200,7 @@ impl World {
             connected: FxHashMap::default(),
             accepted: FxHashMap::default(),
             sockets: FxHashMap::default(),
+            datagram_roles: DatagramRoles::default(),
             blocks: FxHashMap::default(),
             journals: FxHashMap::default(),
             stacks: Stacks::default(),
@@ -271,6 +275,23 @@ impl World {
         if let Some(channel) = self.channels.get_mut(&channel) {
             channel.answers = true;
         }
+    }
+
+    /// Whether a process descends from that one by forks since then.
+    pub fn is_forked_since(&self, mut process: ProcessId, from: ProcessId, since_ns: u64) -> bool {
+        while let Some(parent) = self.forked_by(process, since_ns) {
+            if parent == from {
+                return true;
+            }
+            process = parent;
+        }
+        false
+    }
+
+    /// The parent of a process, if that was forked since then.
+    pub fn forked_by(&self, process: ProcessId, since_ns: u64) -> Option<ProcessId> {
+        let Process { parent, leader, .. } = self.processes[process as usize];
+        parent.filter(|_| self.thread(leader).born_ns >= since_ns)
     }
 
     pub fn process_of_tgid(&self, tgid: u32) -> Option<ProcessId> {

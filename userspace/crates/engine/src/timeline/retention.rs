@@ -198,6 +198,7 @@ impl World {
                 || channel.reverse.as_ref().is_some_and(is_held)
                 || !gone.contains(object)
         });
+        self.datagram_roles.forget(&self.channels);
         self.sockets.retain(|_, object| self.channels.contains_key(object));
         for openings in [&mut self.connected, &mut self.accepted] {
             openings.retain(|_, opening| opening.exit_ns >= rested_ns);

@@ -15,6 +15,14 @@ impl World {
     /// Notes connections that begin and end.
     pub(super) fn record_opening(&mut self, thread: ThreadId, call: &Call) {
         const EINPROGRESS: i64 = 115;
+        if let Some(io) = call.io.filter(|io| io.object.is_datagram() && !io.object.is_channel()) {
+            match call.nr {
+                syscall::NR_CONNECT if call.ret == 0 => self.datagrams_connected(io.object.ino),
+                syscall::NR_CLOSE => self.datagrams_closed(io.object.ino),
+                _ => {}
+            }
+            return;
+        }
         let Some(io) = call.io.filter(|io| io.object.is_stream() && !call.unfinished) else {
             return;
         };
@@ -109,6 +117,9 @@ impl World {
             }
             if is_first || is_opened {
                 self.note_connection(io, begun_ns);
+            }
+            if is_first && io.object.is_datagram() {
+                self.note_flow(io, begun_ns);
             }
             self.mark(thread, call, io);
         }

@@ -49,8 +49,8 @@ fn came_alike(world: &World, one: &Message, other: &Message) -> bool {
 pub fn alike(world: &World, one: &Goal, other: &Goal) -> bool {
     let but_for_messages = |goal: &Goal| {
         let Goal { start_ns, end_ns, client, client_process, .. } = *goal;
-        let Goal { server_process, child, handed, passed, .. } = *goal;
-        (start_ns, end_ns, client, client_process, server_process, child, handed, passed)
+        let Goal { server_process, answerer, child, handed, passed, .. } = *goal;
+        (start_ns, end_ns, client, client_process, server_process, answerer, child, handed, passed)
     };
     let (ours, theirs) = (&one.messages, &other.messages);
     but_for_messages(one) == but_for_messages(other)

@@ -237,7 +237,7 @@ impl Walk<'_> {
         let rule = if raw.rule == Rule::End { Rule::Asked } else { raw.rule };
         let evidence = if sure { raw.evidence } else { Evidence::Modelled };
         let process = self.world.thread(raw.thread).process;
-        let serves = raw.serves || Some(process) == self.goal.server_process;
+        let serves = raw.serves || self.goal.is_served_by(process);
         self.output.out.push(Raw { detail, cause, rule, evidence, serves, ..raw });
     }
 }

@@ -11,7 +11,10 @@ pub struct Goal {
     /// The thread that had the answer at `end_ns`.
     pub client: ThreadId,
     pub client_process: ProcessId,
+    /// The process that read the question.
     pub server_process: Option<ProcessId>,
+    /// The process that answered it, where that is another one: as a rule a child that was forked to do so.
+    pub answerer: Option<ProcessId>,
     /// Bytes of this request on its channels; empty when it is not made of messages.
     pub messages: Vec<Message>,
     /// The child whose collection ended the request.
@@ -33,11 +36,17 @@ impl Goal {
             client: client.0,
             client_process: client.1,
             server_process: None,
+            answerer: None,
             messages: Vec::new(),
             child: None,
             handed: None,
             passed: None,
         }
+    }
+
+    /// Whether the process is its server, or answered in that one's stead.
+    pub fn is_served_by(&self, process: ProcessId) -> bool {
+        [self.server_process, self.answerer].contains(&Some(process))
     }
 
     /// Whether bytes of the request's messages were moved.

@@ -132,7 +132,7 @@ impl<'w> Walk<'w> {
                 evidence,
                 rule,
                 shared,
-                serves: Some(t.process) == self.goal.server_process,
+                serves: self.goal.is_served_by(t.process),
                 by_marks: self.output.by_marks,
             });
         }
@@ -143,7 +143,7 @@ impl<'w> Walk<'w> {
         let process = &self.world.processes[thread.process as usize];
         let side = if thread.kthread {
             Side::Kernel
-        } else if Some(thread.process) == self.goal.server_process {
+        } else if self.goal.is_served_by(thread.process) {
             // First: a request without a client has its server at both ends.
             Side::Server
         } else if thread.process == self.goal.client_process {

@@ -214,6 +214,7 @@ impl Connection {
         let server = moves.taken.or(moves.answered).map(|transfer| transfer.thread);
         let process = |thread: Option<ThreadId>| thread.map(|id| world.thread(id).process);
         let server_process = process(server);
+        let answerer = process(moves.answered.map(|transfer| transfer.thread));
         if let (Some(first), Some(answered)) = (exchange.asked.first(), moves.answered) {
             let server = world.thread(answered.thread).process;
             book.causality.services.end(server, (ends.0, first), answered.exit_ns);
@@ -264,6 +265,7 @@ impl Connection {
         };
         let goal = Goal {
             server_process,
+            answerer: answerer.filter(|answerer| Some(*answerer) != server_process),
             messages,
             handed: window.handed,
             ..Goal::new(

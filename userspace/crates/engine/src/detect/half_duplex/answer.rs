@@ -4,7 +4,7 @@ use crate::detect::book::Book;
 use crate::detect::causality::Heard;
 use crate::detect::found::{end_of, exit_reason, kind_of, Found, MadeFor};
 use crate::detect::half_duplex::turn::Turn;
-use crate::detect::roles::peer_is_unknown;
+use crate::detect::roles::{has_proved_answers, peer_is_unknown};
 use crate::event::{Object, TYPE_FIFO};
 use crate::timeline::{Channel, ProcessId, ThreadId, Transfer, World};
 use crate::walk::{Goal, Message};
@@ -14,6 +14,8 @@ use rpcprobe_model::{Reason, Request, Who};
 pub(super) struct Answered {
     /// `None`: not traced.
     server: Option<ProcessId>,
+    /// The process that wrote it, if that is not the server's.
+    answerer: Option<ProcessId>,
     object: Object,
     from: u64,
     to: u64,
@@ -42,6 +44,19 @@ impl Turn {
         (process != self.process).then_some((process, *read))
     }
 
+    /// Whether what a process wrote may be the answer to what `server` read: itself; a child that it forked since; or, on a
+    /// connection, whoever else has that end.
+    fn may_answer(
+        &self,
+        world: &World,
+        writer: ProcessId,
+        (server, asked): (ProcessId, &Transfer),
+    ) -> bool {
+        writer == server
+            || self.reverse.is_some() && writer != self.process
+            || world.is_forked_since(writer, server, asked.exit_ns)
+    }
+
     /// The other process that last read from the turn's pipe: who would have served it.
     fn last_reader(&self, world: &World) -> Option<(ProcessId, Transfer)> {
         let read = world.channels.get(&self.object)?.reads.back()?;
@@ -51,7 +66,7 @@ impl Turn {
 
     /// `torn`: no more records are waited for, and some were lost.
     pub(super) fn answer(&self, world: &World, torn: bool, book: &Book) -> Answer {
-        let Some((server, _)) = self.reader(world) else {
+        let Some((server, asked)) = self.reader(world) else {
             return match self.last_reader(world) {
                 Some(_) => Answer::Missing,
                 None => self.untraced_answer(world),
@@ -60,7 +75,7 @@ impl Turn {
         let request_channel = &world.channels[&self.object];
         let mut uncovered = Vec::new();
         let mut found: Option<(Object, u64, u64, u64, ThreadId)> = None;
-        let mut doubt = None;
+        let (mut doubt, mut answerer) = (None, None);
         for (object, read) in &self.reads {
             let Some(channel) = world.channels.get(object) else { continue };
             if read.exit_ns <= self.life.since_ns() {
@@ -68,7 +83,8 @@ impl Turn {
             }
             match Channel::find(&channel.writes, read.to - 1) {
                 Some(write) => {
-                    if world.thread(write.thread).process != server {
+                    let writer = world.thread(write.thread).process;
+                    if !self.may_answer(world, writer, (server, &asked)) {
                         continue;
                     }
                     // Who wrote first on the pair is the client, or who opened the connection.
@@ -87,6 +103,7 @@ impl Turn {
                     if !asked_first {
                         continue;
                     }
+                    answerer = Some(writer).filter(|writer| *writer != server);
                     let entry = found.get_or_insert((*object, read.from, read.to, 0, read.thread));
                     if entry.0 == *object {
                         entry.2 = entry.2.max(read.to);
@@ -106,7 +123,16 @@ impl Turn {
                 let unseen = uncovered.contains(&object);
                 let doubt = doubt.or(unseen.then_some(Reason::WriterUnseen));
                 let server = Some(server);
-                Answer::Found(Answered { server, object, from, to, end_ns, client, doubt })
+                Answer::Found(Answered {
+                    server,
+                    answerer,
+                    object,
+                    from,
+                    to,
+                    end_ns,
+                    client,
+                    doubt,
+                })
             }
             None if torn => self.torn(world, server, &uncovered, book),
             None if !uncovered.is_empty() => Answer::Open,
@@ -125,6 +151,7 @@ impl Turn {
         let Some((object, read)) = torn else { return Answer::Missing };
         Answer::Found(Answered {
             server: Some(server),
+            answerer: None,
             object: *object,
             from: read.from,
             to: read.to,
@@ -137,7 +164,10 @@ impl Turn {
     /// On a connection whose other end is not traced: whatever came back.
     fn untraced_answer(&self, world: &World) -> Answer {
         let Some(reverse) = self.reverse else { return Answer::None };
-        if !self.by_client || !peer_is_unknown(world, self.object, reverse) {
+        if !self.by_client
+            || !peer_is_unknown(world, self.object, reverse)
+            || has_proved_answers(world, self.object)
+        {
             return Answer::None;
         }
         // Records out of order apart.
@@ -146,6 +176,7 @@ impl Turn {
         let last = reads.next_back().map_or(first, |(_, last)| last);
         Answer::Found(Answered {
             server: None,
+            answerer: None,
             object: *object,
             from: first.from,
             to: last.to.max(first.to),
@@ -156,7 +187,7 @@ impl Turn {
     }
 
     pub(super) fn found(&self, world: &World, answered: &Answered, book: &mut Book) {
-        let Answered { server, object, from, to, .. } = *answered;
+        let Answered { server, answerer, object, from, to, .. } = *answered;
         let (start_ns, end_ns, client) = self.window(world, answered.end_ns, answered.client);
         // More of the answer was on its way when the capture ended.
         let cut = self.over_ns(world) == world.now_ns
@@ -186,6 +217,7 @@ impl Turn {
         };
         let goal = Goal {
             server_process: server,
+            answerer,
             messages: vec![
                 Message { object: self.object, from: self.from, to: self.to },
                 Message { object, from, to },
