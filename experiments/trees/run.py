@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Does each request name the right parent, behind proxies and front ends with several requests at once?
 
-A front end (nginx, Go, Node, Python) is asked on N connections at once, and asks a server behind it, over connections that it
+A front end (nginx, HAProxy, Go, Node, Python) is asked on N connections at once, and asks a server behind it, over connections that it
 keeps and shares. Every request has a number in its path, and what is asked behind for its sake has the same: so the
 truth is in the methods, which the engine does not use. A capture sees the front end alone (attach).
 
@@ -9,6 +9,7 @@ A row is one front end and one number of connections: requests behind it; how ma
 likely, and how many of these name the wrong one; how many name none. Last, requests found of those sent.
 
   nginx       proxy_pass, a connection for each request; nginx-keep: kept connections
+  haproxy     one thread, kept connections; haproxy-threads: two threads
   *-proxy     Go's ReverseProxy, Node's http, Python's asyncio, and threads: one request behind for each; *-tasks-*: with
               --tasks
   *-calls     sleeps a while, asks once, sleeps, asks twice at once
@@ -41,7 +42,8 @@ WRITTEN_IN = {
     "asyncio-tasks": [sys.executable, [*PYTHON, "asyncio"]],
     "threads": [sys.executable, [*PYTHON, "threads"]],
 }
-FRONTS = ["nginx", "nginx-keep", *(f"{name}-{kind}" for name in WRITTEN_IN for kind in KINDS)]
+PROXIES = ("nginx", "nginx-keep", "haproxy", "haproxy-threads")
+FRONTS = [*PROXIES, *(f"{name}-{kind}" for name in WRITTEN_IN for kind in KINDS)]
 STEPS = {"proxy": ["c"], "calls": ["s3,c", "c,s2,p", "c,c", "s1,p"]}
 MOST_LIKELY_AND_WRONG = 0.01
 NGINX = """
@@ -58,6 +60,21 @@ http {{
   }}
 }}
 """
+HAPROXY = """
+global
+  maxconn 4096
+  nbthread {threads}
+defaults
+  mode http
+  timeout connect 30s
+  timeout client 30s
+  timeout server 30s
+frontend front
+  bind 127.0.0.1:{port}
+  default_backend behind
+backend behind
+  server behind 127.0.0.1:{behind}
+"""
 
 
 def options_for(front):
@@ -65,24 +82,35 @@ def options_for(front):
     return ["--tasks"] if "-tasks-" in front else []
 
 
+def proxy_command(front, port, behind, directory):
+    """The same of nginx and HAProxy, with their configurations."""
+    program, _, kind = front.partition("-")
+    if not shutil.which(program):
+        return None
+    directory.mkdir()
+    conf = directory / "conf"
+    if program == "haproxy":
+        threads = 2 if kind == "threads" else 1
+        conf.write_text(HAPROXY.format(port=port, behind=behind, threads=threads))
+        return ["haproxy", "-db", "-f", conf]
+    keeps = kind == "keep"
+    headers = 'proxy_http_version 1.1; proxy_set_header Connection "";' if keeps else ""
+    text = NGINX.format(
+        directory=directory,
+        port=port,
+        behind=behind,
+        keep="keepalive 1024;" if keeps else "",
+        headers=headers,
+    )
+    conf.write_text(text)
+    return ["nginx", "-c", conf]
+
+
 def command(front, port, behind, directory):
     """How to start a front end; `None` where what it is written in is missing."""
+    if front in PROXIES:
+        return proxy_command(front, port, behind, directory)
     name, _, kind = front.rpartition("-")
-    if front.startswith("nginx"):
-        if not shutil.which("nginx"):
-            return None
-        keeps = kind == "keep"
-        headers = 'proxy_http_version 1.1; proxy_set_header Connection "";' if keeps else ""
-        text = NGINX.format(
-            directory=directory,
-            port=port,
-            behind=behind,
-            keep="keepalive 1024;" if keeps else "",
-            headers=headers,
-        )
-        directory.mkdir()
-        (directory / "conf").write_text(text)
-        return ["nginx", "-c", directory / "conf"]
     needed, words = WRITTEN_IN[name]
     return [*words, kind, str(port), str(behind)] if shutil.which(needed) else None
 

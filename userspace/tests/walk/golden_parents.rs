@@ -7,29 +7,38 @@ use rpcprobe::model::{Certainty, Request};
 use super::connection::Connection;
 use super::story::*;
 
-/// Two clients (threads 10 and 30) on connections of their own with a server (thread 20), and two connections on which
+/// Three clients (threads 10, 30 and 40) on connections of their own with a server (thread 20), and three connections on which
 /// that one asks somebody who is not traced.
 struct Proxy {
     s: Story,
-    fronts: [Connection; 2],
-    backs: [Connection; 2],
-    /// Messages asked and heard so far on the latter.
-    asked: [u64; 2],
-    heard: [u64; 2],
+    fronts: [Connection; 3],
+    backs: [Connection; 3],
+    /// Bytes moved so far by the clients, who ask and hear, and by the server, who takes, answers, asks and hears.
+    moved: [[u64; 3]; 6],
 }
 
-const CLIENTS: [u32; 2] = [10, 30];
+const CLIENTS: [u32; 3] = [10, 30, 40];
+/// The CPU of each.
+const CPUS: [u32; 3] = [0, 2, 3];
 
 impl Proxy {
     fn new() -> Proxy {
         let mut s = Story::new();
         s.task(30, 30, "other");
-        for (cpu, tid) in [(0, 10), (1, 20), (2, 30)] {
+        s.task(40, 40, "third");
+        for (cpu, tid) in [(0, 10), (1, 20), (2, 30), (3, 40)] {
             s.switch(10, cpu, IDLE, tid, RUNNABLE);
         }
-        let fronts = [Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP)];
-        let backs = [Connection::numbered(3, TYPE_TCP), Connection::numbered(4, TYPE_TCP)];
-        Proxy { s, fronts, backs, asked: [0; 2], heard: [0; 2] }
+        let fronts = [1, 2, 5].map(|number| Connection::numbered(number, TYPE_TCP));
+        let backs = [3, 4, 6].map(|number| Connection::numbered(number, TYPE_TCP));
+        Proxy { s, fronts, backs, moved: Default::default() }
+    }
+
+    /// The next four bytes that are moved there.
+    fn next(&mut self, step: usize, which: usize) -> (u64, i64) {
+        let from = self.moved[step][which];
+        self.moved[step][which] += 4;
+        (from, 4)
     }
 
     /// Both clients have asked; nothing has been taken in.
@@ -49,35 +58,39 @@ impl Proxy {
     }
 
     fn client_asks(&mut self, which: usize, at_ns: u64) {
+        let bytes = self.next(0, which);
         let c = &self.fronts[which];
         let call = (SENDTO, c.there, c.back);
-        self.s.moved(2 * which as u32, CLIENTS[which], call, (0, 4), (at_ns, at_ns + 3));
+        self.s.moved(CPUS[which], CLIENTS[which], call, bytes, (at_ns, at_ns + 3));
     }
 
     fn client_hears(&mut self, which: usize, at_ns: u64) {
+        let bytes = self.next(1, which);
         let c = &self.fronts[which];
         let call = (RECVFROM, c.back, c.there);
-        self.s.moved(2 * which as u32, CLIENTS[which], call, (0, 4), (at_ns, at_ns + 3));
+        self.s.moved(CPUS[which], CLIENTS[which], call, bytes, (at_ns, at_ns + 3));
     }
 
     fn takes(&mut self, which: usize, at_ns: u64) {
-        self.fronts[which].hears(&mut self.s, 1, 20, (0, 4), (at_ns, at_ns + 3));
+        let bytes = self.next(2, which);
+        self.fronts[which].hears(&mut self.s, 1, 20, bytes, (at_ns, at_ns + 3));
     }
 
     fn answers(&mut self, which: usize, at_ns: u64) {
-        self.fronts[which].answers(&mut self.s, 1, 20, (0, 4), (at_ns, at_ns + 3));
+        let bytes = self.next(3, which);
+        self.fronts[which].answers(&mut self.s, 1, 20, bytes, (at_ns, at_ns + 3));
     }
 
     fn asks(&mut self, which: usize, at_ns: u64) {
-        let (c, from) = (&self.backs[which], 4 * self.asked[which]);
-        self.asked[which] += 1;
-        self.s.moved(1, 20, (SENDTO, c.there, c.back), (from, 4), (at_ns, at_ns + 3));
+        let bytes = self.next(4, which);
+        let c = &self.backs[which];
+        self.s.moved(1, 20, (SENDTO, c.there, c.back), bytes, (at_ns, at_ns + 3));
     }
 
     fn hears(&mut self, which: usize, at_ns: u64) {
-        let (c, from) = (&self.backs[which], 4 * self.heard[which]);
-        self.heard[which] += 1;
-        self.s.moved(1, 20, (RECVFROM, c.back, c.there), (from, 4), (at_ns, at_ns + 3));
+        let bytes = self.next(5, which);
+        let c = &self.backs[which];
+        self.s.moved(1, 20, (RECVFROM, c.back, c.there), bytes, (at_ns, at_ns + 3));
     }
 
     /// For the request that the server asks at that time: which client it is made for, how sure that is, and whether it is
@@ -173,6 +186,56 @@ fn as_many_are_asked_and_answered_in_the_order_in_which_they_were_taken_in() {
     p.client_hears(1, 190);
     let [first, second] = [120, 130].map(|asked_ns| p.certainty(asked_ns));
     assert_eq!([first, second], [Some((0, Certainty::Likely)), Some((1, Certainty::Likely))]);
+}
+
+/// HAProxy reads all that is ready, then asks for the sake of all questions, then passes all answers on. By their places among
+/// all that was read, each would be its neighbour's, at both ends.
+#[test]
+fn questions_and_answers_read_together_are_each_gone_on_with_in_their_order() {
+    let mut p = Proxy::new();
+    p.client_asks(2, 100);
+    p.takes(2, 110);
+    p.asks(2, 120);
+    p.client_asks(0, 130);
+    p.client_asks(1, 135);
+    p.hears(2, 140);
+    p.takes(0, 150);
+    p.takes(1, 160);
+    p.asks(0, 170);
+    p.asks(1, 180);
+    p.answers(2, 190);
+    p.client_hears(2, 200);
+    p.client_asks(2, 205);
+    p.hears(0, 210);
+    p.hears(1, 220);
+    p.takes(2, 230);
+    p.asks(2, 240);
+    p.answers(0, 250);
+    p.answers(1, 260);
+    p.client_hears(0, 270);
+    p.client_hears(1, 270);
+    p.hears(2, 280);
+    p.answers(2, 290);
+    p.client_hears(2, 300);
+    let certainties = [170, 180, 240].map(|asked_ns| p.certainty(asked_ns));
+    let likely = |which| Some((which, Certainty::Likely));
+    assert_eq!(certainties, [likely(0), likely(1), likely(2)]);
+}
+
+/// Something else is given out, too, so which place is whose is not known.
+#[test]
+fn more_given_out_than_taken_in_tells_nothing_by_its_place() {
+    let mut p = Proxy::taken_from_both();
+    p.asks(0, 120);
+    p.asks(1, 130);
+    p.asks(2, 135);
+    p.hears(1, 140);
+    p.hears(0, 150);
+    p.answers(1, 160);
+    p.answers(0, 170);
+    p.client_hears(0, 180);
+    p.client_hears(1, 190);
+    assert_eq!([120, 130].map(|asked_ns| p.certainty(asked_ns)), [None, None]);
 }
 
 #[test]

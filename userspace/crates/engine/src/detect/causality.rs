@@ -22,14 +22,15 @@ use crate::detect::lifecycle::{Clock, Patience};
 use crate::detect::programs::Programs;
 use crate::event::Object;
 use crate::ownership::adjacent::{
-    given_after, given_next, moved_nothing_else, taken_before, Adjacency, Given,
+    given_after, given_next, moved_nothing_else, placed_before, taken_before, Adjacency, Given,
 };
 use crate::ownership::handed::{handed_back, handed_through, is_task};
-use crate::ownership::marks::MarkKind;
+use crate::ownership::in_order::Placed;
+use crate::ownership::marks::{MarkKind, Question};
 use crate::timeline::gallop::last_before;
 use crate::timeline::{ProcessId, ThreadId, Transfer, World};
 pub(super) use evidence::{Asking, Heard, Judged};
-use evidence::{Evidence, Taken};
+use evidence::{Begun, Evidence, Taken};
 use rpcprobe_assign::{Served, Step, Turn};
 use rpcprobe_model::Certainty;
 use services::{Belongs, Services};
@@ -109,8 +110,8 @@ impl Causality {
         if let Some(Place { channels: [_, channel], first }) = place {
             let on_channel = self.asked.entry(channel).or_default();
             let alone = on_channel.back().is_none_or(|last| last.heard);
-            let of = begun.filter(|(_, adjacency)| alone && *adjacency != Adjacency::InOrder);
-            let of = of.map(|(taken, _)| taken);
+            let of = begun.filter(|begun| alone && begun.adjacency != Adjacency::InOrder);
+            let of = of.map(|begun| begun.taken);
             on_channel.push_back(AskedOn { asked_ns, first, heard: false, of });
         }
         let mut askers =
@@ -126,11 +127,11 @@ impl Causality {
         world: &World,
         (thread, at_ns): (ThreadId, u64),
         handed: bool,
-    ) -> Option<(Taken, Adjacency)> {
-        let own = taken_before(world, thread, at_ns);
-        let (mark, adjacency) = own.or_else(|| {
+    ) -> Option<Begun> {
+        let taken = |at: (ThreadId, u64)| Some((at, taken_before(world, at.0, at.1)?));
+        let (at, (mark, adjacency)) = taken((thread, at_ns)).or_else(|| {
             let mut by = handed.then(|| askers(world, thread, at_ns)).into_iter().flatten();
-            by.find_map(|(id, handed_ns)| taken_before(world, id, handed_ns))
+            by.find_map(taken)
         })?;
         let taken = match (mark.kind, adjacency) {
             (MarkKind::Takes, _) => {
@@ -144,7 +145,7 @@ impl Causality {
             }
             _ => return None,
         };
-        Some((taken, adjacency))
+        Some(Begun { taken, adjacency, at })
     }
 
     /// The question that it is, by all that is told by now.
@@ -184,8 +185,10 @@ impl Causality {
         over: bool,
     ) -> Result<Judged, NotYet> {
         let clock = Clock::new(world, over);
-        let belongs = asking.begun.map(|(taken, _)| self.told(asking, taken));
-        if belongs == Some(Belongs::Untold) && !clock.gives_up(Patience::Sign, heard_ns) {
+        let in_order = asking.begun.map_or(InOrder::Holds, |begun| in_order(world, &begun));
+        let belongs = asking.begun.map(|begun| self.told(asking, begun.taken));
+        let waits = belongs == Some(Belongs::Untold) || in_order == InOrder::NotYet;
+        if waits && !clock.gives_up(Patience::Sign, heard_ns) {
             return Err(NotYet);
         }
         let back = heard.and_then(|heard| back(world, asking, heard));
@@ -219,11 +222,13 @@ impl Causality {
                     && moved_nothing_else(world, asking.thread, window, own)
             });
         let begun = match (asking.begun, belongs) {
-            (Some((_, adjacency)), Some(Belongs::To(asked))) => Some((asked, adjacency)),
+            (Some(begun), Some(Belongs::To(asked))) if in_order == InOrder::Holds => {
+                Some((asked, begun.adjacency))
+            }
             _ => None,
         };
         let untold = match asking.begun {
-            Some((Taken::Bytes(bytes), _)) if belongs == Some(Belongs::Untold) => {
+            Some(Begun { taken: Taken::Bytes(bytes), .. }) if belongs == Some(Belongs::Untold) => {
                 self.services.is_asked_on(asking.process, bytes.object)
             }
             _ => false,
@@ -243,7 +248,7 @@ impl Causality {
 
     /// Whether that may turn out to be asked for the request of that id.
     pub(super) fn may_be_for(&self, asking: &Asking, only: Option<Asked>, id: u64) -> bool {
-        let begun = asking.begun.and_then(|(taken, _)| match self.told(asking, taken) {
+        let begun = asking.begun.and_then(|begun| match self.told(asking, begun.taken) {
             Belongs::To(asked) => Some(asked),
             Belongs::ToNone | Belongs::Untold => None,
         });
@@ -295,6 +300,33 @@ impl Causality {
             Some(named) => named.id,
             None => self.ids.next(),
         }
+    }
+}
+
+/// Whether the order in which a thread asked tells for what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum InOrder {
+    NotYet,
+    /// Or it is not needed.
+    Holds,
+    Fails,
+}
+
+/// Whether all that the thread gave out is now as it seemed when it asked.
+fn in_order(world: &World, begun: &Begun) -> InOrder {
+    if begun.adjacency != Adjacency::InOrder {
+        return InOrder::Holds;
+    }
+    let is_in = |moved: Question| match begun.taken {
+        Taken::Known((object, first)) => {
+            object == moved.object && (moved.from..moved.to).contains(&first)
+        }
+        Taken::Bytes(bytes) => bytes == moved,
+    };
+    match placed_before(world, begun.at.0, begun.at.1) {
+        Placed::NotYet => InOrder::NotYet,
+        Placed::At(mark) if is_in(mark.moved) => InOrder::Holds,
+        Placed::At(_) | Placed::Nothing => InOrder::Fails,
     }
 }
 

@@ -1,13 +1,11 @@
 //! What a thread takes in just before it gives something out, and what it gives out just after it took something in.
 //!
 //! A thread that goes on with a request reads what that request waits for, and writes what it leads to. With nothing else read
-//! or written in between, and no rest, the two belong together. An event loop that finds several messages ready reads them all
-//! and then works through them, in that order: of as many messages read as are written, each belongs to that in the same
-//! place. How often each of these is right: `experiments/trees`.
-
-use std::collections::VecDeque;
+//! or written in between, and no rest, the two belong together. Of several taken in together the order tells
+//! ([`crate::ownership::in_order`]). How often each of these is right: `experiments/trees`.
 
 use crate::event::Object;
+use crate::ownership::in_order::{answer_after, question_of, seems_for, Batch, Placed};
 use crate::ownership::marks::{is_rest, rested_ns, Mark, MarkKind, Question};
 use crate::timeline::gallop::{count_before, last_before};
 use crate::timeline::{Thread, ThreadId, World, NEVER};
@@ -19,7 +17,7 @@ pub enum Adjacency {
     Alone,
     /// The same, but the thread has looked for what else is ready in between, and may have gone on with that.
     Polled,
-    /// Of several taken in, and as many given out, both are in the same place.
+    /// Of several taken in, and as many given out, of that kind, both are in the same place.
     InOrder,
 }
 
@@ -34,27 +32,6 @@ pub enum Given {
     Answer { of: Question, enter_ns: u64, adjacency: Adjacency },
 }
 
-/// Marks taken in with none given out, and no rest, in between: `[begin, end)`.
-struct Batch {
-    begin: usize,
-    end: usize,
-    /// They are all of one message, or of messages of one channel.
-    single: bool,
-}
-
-impl Batch {
-    /// The batch that mark `at`, of something taken in, belongs to.
-    fn around(marks: &VecDeque<Mark>, at: usize) -> Batch {
-        let (given, rests, object) = (marks[at].given, marks[at].rests, marks[at].moved.object);
-        let begin = count_before(marks, |mark| mark.given < given || mark.rests < rests);
-        // What is counted first is itself none.
-        let begin = begin + usize::from(!marks[begin].takes_in());
-        let end = count_before(marks, |mark| mark.given <= given && mark.rests <= rests);
-        let single = marks.range(begin..end).all(|mark| mark.moved.object == object);
-        Batch { begin, end, single }
-    }
-}
-
 /// How something given out then, with nothing taken in or given out since the other time, belongs to what was.
 fn alone(thread: &Thread, from_ns: u64, to_ns: u64) -> Adjacency {
     let polled = last_before(&thread.polled, |(enter_ns, _)| *enter_ns < to_ns);
@@ -64,9 +41,8 @@ fn alone(thread: &Thread, from_ns: u64, to_ns: u64) -> Adjacency {
     }
 }
 
-/// What the thread took in for which it would give something out at that time.
-pub fn taken_before(world: &World, id: ThreadId, at_ns: u64) -> Option<(&Mark, Adjacency)> {
-    let thread = world.thread(id);
+/// What the thread had taken in last before that time, with no rest since: that batch.
+fn last_batch(thread: &Thread, at_ns: u64) -> Option<Batch> {
     let marks = &thread.marks.list;
     let last = count_before(marks, |mark| mark.exit_ns <= at_ns).checked_sub(1)?;
     if rested_ns(thread, marks[last].exit_ns, at_ns).is_some() {
@@ -75,24 +51,31 @@ pub fn taken_before(world: &World, id: ThreadId, at_ns: u64) -> Option<(&Mark, A
     let taken = count_before(marks, |mark| mark.taken < marks[last].taken);
     let read =
         marks.get(taken).is_some_and(|mark| mark.takes_in() && mark.rests == marks[last].rests);
-    if !read {
-        return None;
+    read.then(|| Batch::around(marks, taken))
+}
+
+/// What the thread took in for which it asks, or opens a connection to ask, at that time. By its place among several: as far as
+/// that is told by then ([`placed_before`]).
+pub fn taken_before(world: &World, id: ThreadId, at_ns: u64) -> Option<(&Mark, Adjacency)> {
+    let thread = world.thread(id);
+    let batch = last_batch(thread, at_ns)?;
+    if !batch.single {
+        return seems_for(world, id, &batch, at_ns).map(|mark| (mark, Adjacency::InOrder));
     }
+    let marks = &thread.marks.list;
+    let last_ns = marks[batch.end - 1].exit_ns;
+    let given = marks.range(batch.end..).any(|mark| mark.exit_ns <= at_ns);
     let opens = &thread.marks.opens;
     let opened = count_before(opens, |enter_ns| *enter_ns < at_ns)
-        .saturating_sub(count_before(opens, |enter_ns| *enter_ns < marks[last].exit_ns));
-    let given = (marks[last].given - marks[taken].given).saturating_add(opened as u64);
-    let batch = Batch::around(marks, taken);
-    let place = usize::try_from(given).ok()?;
-    match batch.single {
-        true => {
-            let adjacency = alone(thread, marks[batch.end - 1].exit_ns, at_ns);
-            (place == 0).then(|| (&marks[batch.begin], adjacency))
-        }
-        false => {
-            let at = batch.begin.checked_add(place).filter(|at| *at < batch.end)?;
-            Some((&marks[at], Adjacency::InOrder))
-        }
+        > count_before(opens, |enter_ns| *enter_ns < last_ns);
+    (!given && !opened).then(|| (&marks[batch.begin], alone(thread, last_ns, at_ns)))
+}
+
+/// The same, by its place among several, once all is told that was given out then.
+pub fn placed_before(world: &World, id: ThreadId, at_ns: u64) -> Placed<&Mark> {
+    match last_batch(world.thread(id), at_ns).filter(|batch| !batch.single) {
+        Some(batch) => question_of(world, id, &batch, at_ns),
+        None => Placed::Nothing,
     }
 }
 
@@ -112,24 +95,23 @@ pub fn given_after(world: &World, id: ThreadId, heard_ns: u64, channel: Object) 
         return Given::Nothing;
     }
     let batch = Batch::around(marks, at);
+    if !batch.single {
+        return match answer_after(world, id, &batch, at) {
+            Placed::NotYet => Given::NotYet,
+            Placed::Nothing => Given::Nothing,
+            Placed::At((of, enter_ns)) => {
+                Given::Answer { of, enter_ns, adjacency: Adjacency::InOrder }
+            }
+        };
+    }
+    let Some(out) = marks.get(batch.end) else {
+        return if is_over(world, thread) { Given::Nothing } else { Given::NotYet };
+    };
     let (rests, given) = (marks[at].rests, marks[at].given);
-    let (place, count, adjacency) = match batch.single {
-        true => (0, 1, None),
-        false => (at - batch.begin, batch.end - batch.begin, Some(Adjacency::InOrder)),
-    };
-    // As many as were taken in, before the next is or it rests.
-    let last = batch.end + count - 1;
-    let Some(complete) = marks.get(last) else {
-        let open = marks.back().is_some_and(|mark| mark.rests == rests)
-            && marks.range(batch.end..).all(|mark| !mark.takes_in())
-            && !is_over(world, thread);
-        return if open { Given::NotYet } else { Given::Nothing };
-    };
-    let out = marks[batch.end + place];
-    let whole = complete.rests == rests && complete.given == given + count as u64;
+    let is_next = |out: &Mark| out.rests == rests && out.given == given + 1;
     match (out.kind, out.of) {
-        (MarkKind::Answers, Some(of)) if whole => {
-            let adjacency = adjacency.unwrap_or_else(|| alone(thread, heard_ns, out.enter_ns));
+        (MarkKind::Answers, Some(of)) if is_next(out) => {
+            let adjacency = alone(thread, heard_ns, out.enter_ns);
             Given::Answer { of, enter_ns: out.enter_ns, adjacency }
         }
         _ => Given::Nothing,

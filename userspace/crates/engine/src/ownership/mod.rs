@@ -6,6 +6,7 @@ mod claim_list;
 mod claimant;
 pub mod claims;
 pub mod handed;
+pub mod in_order;
 pub mod ledger;
 pub mod marks;
 mod others;

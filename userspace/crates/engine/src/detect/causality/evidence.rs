@@ -37,6 +37,15 @@ pub(super) enum Taken {
     Bytes(Question),
 }
 
+/// What a thread had just taken in when it asked, or opened a connection to ask, or handed on what it had taken in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Begun {
+    pub(super) taken: Taken,
+    pub(super) adjacency: Adjacency,
+    /// Which thread, and when it did.
+    pub(super) at: (ThreadId, u64),
+}
+
 /// What is known of the request for which another one is asked, or a program started, as that is done.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::detect) struct Asking {
@@ -45,7 +54,7 @@ pub(in crate::detect) struct Asking {
     /// When the call began that asked.
     pub(super) asked_ns: u64,
     /// What the thread had just taken in.
-    pub(super) begun: Option<(Taken, Adjacency)>,
+    pub(super) begun: Option<Begun>,
     /// The only question that it had taken in, and not answered.
     pub(super) own: Option<Asked>,
     /// Where, unless it is a program that is started.
@@ -74,7 +83,7 @@ impl Asking {
 
     /// Whether what comes later tells more of which questions were being served as that was asked.
     pub(in crate::detect) fn took_bytes(&self) -> bool {
-        matches!(self.begun, Some((Taken::Bytes(_), _)))
+        matches!(self.begun, Some(Begun { taken: Taken::Bytes(_), .. }))
     }
 }
 
