@@ -165,7 +165,11 @@ pub fn piece_before(
         InCall::NotYetKnown { since_ns } if no_more_records => (since_ns, Level::Unknown),
         InCall::NotYetKnown { .. } => return None,
     };
-    // Before the thread was, nothing is known of it; every piece must lead back all the same.
+    // Before the first that is known of the thread's calls there is nothing to divide it.
+    let (since_ns, level) = match since_ns < at_ns {
+        true => (since_ns, level),
+        false => (0, Level::Unknown),
+    };
     let start_ns = start_ns.max(since_ns).min(at_ns - 1);
     Some(Piece { start_ns, level, begun: Some(begun) })
 }

@@ -85,7 +85,9 @@ pub fn stretch_before(thread: &Thread, at_ns: u64, from_ns: u64) -> (u64, Doing)
             _ => (off.start_ns, Doing::Asleep),
         },
         // It ran, or was off a CPU: its records began later, or are forgotten.
-        None if at_ns <= thread.known_from_ns => (from_ns, Doing::NotKnown),
+        _ if at_ns <= thread.known_from_ns => {
+            (off.map_or(from_ns, |off| off.end_ns), Doing::NotKnown)
+        }
         _ => {
             let floor_ns = off.map_or(0, |off| off.end_ns).max(from_ns);
             match on_cpu::piece_before(thread, at_ns, floor_ns, true) {
@@ -210,6 +212,22 @@ mod tests {
         assert_eq!(stretch_before(&thread, 900_000, 500), (500, Doing::NotKnown));
         let known = stretch_before(&thread, 1_000_500, 500);
         assert_eq!(known, (1_000_000, Doing::Ran(Category::User)));
+    }
+
+    /// A thread that a capture attached to: its switches were recorded before its calls.
+    #[test]
+    fn what_is_not_known_after_a_sleep_is_one_stretch() {
+        let (mut thread, sums) = (busy(), Sums::default());
+        let slept_ns = thread.off.back().map_or(0, |off| off.end_ns);
+        thread.known_from_ns = slept_ns + 10_000_000;
+        let known_from_ns = thread.known_from_ns;
+        let not_known = (slept_ns, Doing::NotKnown);
+        assert_eq!(stretch_before(&thread, known_from_ns, 500), not_known);
+        let spent = sums.spent(1, &thread, slept_ns, known_from_ns + 1_000);
+        assert_eq!(spent.0[Doing::NotKnown.index()], known_from_ns - slept_ns);
+        sums.spent(1, &thread, 500, known_from_ns + 1_000);
+        let stretches = sums.0.stretches(1);
+        assert!(stretches <= 3 * (thread.off.len() + thread.softirqs.len()), "{stretches}");
     }
 
     #[test]

@@ -78,6 +78,11 @@ impl<const N: usize> AllTotals<N> {
     pub(super) fn begin_ns(&self, id: ThreadId) -> Option<u64> {
         self.0.borrow().get(&id).map(|totals| totals.from_ns)
     }
+
+    #[cfg(test)]
+    pub(super) fn stretches(&self, id: ThreadId) -> usize {
+        self.0.borrow().get(&id).map_or(0, |totals| totals.stretches.len())
+    }
 }
 
 /// The sums of one thread, since it was first asked for.
