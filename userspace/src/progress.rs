@@ -29,6 +29,16 @@ impl Work {
         }
     }
 
+    /// What is done once all of it has been read.
+    fn then(self) -> &'static str {
+        match self {
+            Work::Attributing => {
+                "explaining the last requests and telling parents by the times of all"
+            }
+            Work::AddingUp | Work::Exporting => "finishing",
+        }
+    }
+
     /// Less takes no time.
     fn small(self) -> u64 {
         match self {
@@ -51,6 +61,7 @@ const NEXT_LINE: Duration = Duration::from_secs(5);
 
 /// Tells how much of it has been done, until dropped.
 pub struct Progress {
+    work: Work,
     bar: ProgressBar,
     lines: Option<(Sender<()>, JoinHandle<()>)>,
 }
@@ -64,7 +75,7 @@ impl Progress {
             false => ProgressBar::hidden(),
         };
         let lines = (told && !is_terminal).then(|| lines(bar.clone(), work, whole));
-        Progress { bar, lines }
+        Progress { work, bar, lines }
     }
 
     /// The items, counted as they are taken.
@@ -75,7 +86,24 @@ impl Progress {
 
     /// The file, counted as it is read.
     pub fn counted<R: Read>(&self, input: R) -> impl Read + use<R> {
-        self.bar.wrap_read(input)
+        Counted { input: self.bar.wrap_read(input), bar: self.bar.clone(), work: self.work }
+    }
+}
+
+/// A file that tells when it has been read to its end.
+struct Counted<R> {
+    input: R,
+    bar: ProgressBar,
+    work: Work,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
+        let count = self.input.read(to)?;
+        if count == 0 && !to.is_empty() {
+            self.bar.set_style(finishing(self.work));
+        }
+        Ok(count)
     }
 }
 
@@ -95,6 +123,11 @@ fn style(work: Work, whole: u64) -> ProgressStyle {
     ProgressStyle::with_template(&bar).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
+fn finishing(work: Work) -> ProgressStyle {
+    let bar = format!("{}: all read, {}", work.name(), work.then());
+    ProgressStyle::with_template(&bar).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
 /// A thread that writes lines: the last request may be long after the last byte.
 fn lines(done: ProgressBar, work: Work, whole: u64) -> (Sender<()>, JoinHandle<()>) {
     let (stop, stopped) = channel();
@@ -111,6 +144,10 @@ fn lines(done: ProgressBar, work: Work, whole: u64) -> (Sender<()>, JoinHandle<(
 }
 
 fn line(work: Work, done: u64, whole: u64, elapsed: Duration) -> String {
+    if done >= whole && whole > 0 {
+        let (name, then, whole) = (work.name(), work.then(), work.amount(whole));
+        return format!("rpcprobe: {name}: {whole} read, {then}, {} s", elapsed.as_secs());
+    }
     let percent = u128::from(done.min(whole)) * 100 / u128::from(whole.max(1));
     let (name, whole) = (work.name(), work.amount(whole));
     format!("rpcprobe: {name}: {percent} % of {whole} read in {} s", elapsed.as_secs())
@@ -126,6 +163,9 @@ mod tests {
         assert_eq!(said, "rpcprobe: attributing: 33 % of 3.00 MiB read in 7 s");
         let none = line(Work::Attributing, 0, 0, Duration::ZERO);
         assert_eq!(none, "rpcprobe: attributing: 0 % of 0 B read in 0 s");
+        let all = line(Work::Attributing, 3 << 20, 3 << 20, Duration::from_secs(15));
+        let then = "explaining the last requests and telling parents by the times of all";
+        assert_eq!(all, format!("rpcprobe: attributing: 3.00 MiB read, {then}, 15 s"));
         let half = line(Work::AddingUp, 1_000, 2_000, Duration::from_secs(2));
         assert_eq!(half, "rpcprobe: adding up: 50 % of 2,000 requests read in 2 s");
     }

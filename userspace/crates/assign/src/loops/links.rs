@@ -1,7 +1,7 @@
 //! Which steps may lead to which, and how likely.
 
 use super::lags::{Gap, Lags, NEAR};
-use super::order::{Cause, Order};
+use super::order::{has_neighbour, Cause, Order, LEAST_LIKELY};
 use super::steps::{Instant, Output, Parent, Steps};
 use crate::times::MOST_CANDIDATES;
 use crate::TURNS;
@@ -48,6 +48,11 @@ impl Link {
     pub(super) fn likely(&self) -> f64 {
         self.near + self.due
     }
+
+    #[cfg(test)]
+    pub(super) fn of(child: u32, near: f64) -> Link {
+        Link { child, near, due: 0.0, weight: 0.0 }
+    }
 }
 
 /// The links from each parent or child.
@@ -62,7 +67,7 @@ impl Links {
         at.checked_sub(1).map_or(0, |before| self.ends[before])..self.ends[at]
     }
 
-    fn end(&mut self) {
+    pub(super) fn end(&mut self) {
         self.ends.push(self.all.len());
     }
 }
@@ -226,7 +231,7 @@ impl Model {
         let mut causes: Vec<Vec<Cause>> = vec![Vec::new(); steps.given_in.len()];
         let mut besides = vec![0.0; steps.given_in.len()];
         let mut learn = |leads: Leads, from: &Instant, to: &Output, link: &Link| {
-            if link.weight < 1e-6 {
+            if link.weight < LEAST_LIKELY {
                 return;
             }
             let gap = Gap::between(from, &to.at, self.delay);
@@ -235,6 +240,9 @@ impl Model {
             let number = to.number as usize;
             if leads == Leads::Beside {
                 besides[number] += if gap.lag < 2 { link.weight } else { 0.0 };
+                return;
+            }
+            if !has_neighbour(steps, to.number) {
                 return;
             }
             causes[number].push((from.ns, from.ns, near));

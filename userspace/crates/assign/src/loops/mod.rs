@@ -45,7 +45,11 @@ pub(crate) fn assign(served: &[Served], made: &[Made]) -> Option<Vec<Assigned>> 
         return Some(Vec::new());
     }
     let first = Steps::first(served, made, TRIAL_CHILDREN);
-    if first.pairs() > MOST_PAIRS * first.children.len() {
+    if !first.has_few_pairs(MOST_PAIRS) {
+        return None;
+    }
+    let steps = Steps::new(served, made);
+    if !steps.has_few_pairs(MOST_PAIRS) {
         return None;
     }
     let trials = (0..=MOST_DELAY).map(|delay| trial(first.clone(), delay));
@@ -56,7 +60,6 @@ pub(crate) fn assign(served: &[Served], made: &[Made]) -> Option<Vec<Assigned>> 
     if better < BORNE_OUT * swapped as f64 {
         return None;
     }
-    let steps = Steps::new(served, made);
     let mut inference = Inference::new(steps, |steps, _| best.model.for_all(steps));
     for _ in 0..ROUNDS {
         inference.round();

@@ -81,9 +81,16 @@ impl Steps {
         Steps::new(&served[..begun], made)
     }
 
-    /// How many children all requests together may have had.
-    pub(super) fn pairs(&self) -> usize {
-        self.parents.iter().map(|parent| self.within(parent).count()).sum()
+    /// Whether each child may be of so many requests and no more, on average.
+    pub(super) fn has_few_pairs(&self, most: usize) -> bool {
+        let mut left = most * self.children.len();
+        let mut fits = |parent: &Parent| {
+            let children = self.within(parent).take(left + 1).count();
+            let fits = children <= left;
+            left = left.saturating_sub(children);
+            fits
+        };
+        self.parents.iter().all(&mut fits)
     }
 
     fn put_in_order(&mut self) {
