@@ -184,6 +184,9 @@ fn as_many_are_asked_and_answered_in_the_order_in_which_they_were_taken_in() {
     p.answers(0, 170);
     p.client_hears(0, 180);
     p.client_hears(1, 190);
+    // Nothing more is given out for what was heard.
+    p.client_asks(2, 200);
+    p.takes(2, 210);
     let [first, second] = [120, 130].map(|asked_ns| p.certainty(asked_ns));
     assert_eq!([first, second], [Some((0, Certainty::Likely)), Some((1, Certainty::Likely))]);
 }
@@ -219,7 +222,8 @@ fn questions_and_answers_read_together_are_each_gone_on_with_in_their_order() {
     p.client_hears(2, 300);
     let certainties = [170, 180, 240].map(|asked_ns| p.certainty(asked_ns));
     let likely = |which| Some((which, Certainty::Likely));
-    assert_eq!(certainties, [likely(0), likely(1), likely(2)]);
+    // The last is the only question served from then until it is answered, too.
+    assert_eq!(certainties, [likely(0), likely(1), Some((2, Certainty::Sure))]);
 }
 
 /// Something else is given out, too, so which place is whose is not known.
@@ -235,6 +239,8 @@ fn more_given_out_than_taken_in_tells_nothing_by_its_place() {
     p.answers(0, 170);
     p.client_hears(0, 180);
     p.client_hears(1, 190);
+    p.client_asks(2, 200);
+    p.takes(2, 210);
     assert_eq!([120, 130].map(|asked_ns| p.certainty(asked_ns)), [None, None]);
 }
 
