@@ -128,10 +128,10 @@ fn check(
     assert!(worked.all(|segment| segment.tid >= FIRST_RUNTIME_TASK || segment.duration_ns < MS / 2));
 }
 
-/// Go says what it waits for, but before 1.20 has one word for locks and wait groups. For whom that was is inferred where threads
-/// were seen to take each other's work, as on a busy machine.
-fn gos_lock(detail: Option<&str>, _: Evidence) -> bool {
-    detail == Some(BEFORE_GO_1_20) || detail == Some("sync.Mutex.Lock")
+/// Go says what it waits for, but before 1.20 has one word for locks and wait groups.
+fn gos_lock(detail: Option<&str>, evidence: Evidence) -> bool {
+    detail == Some(BEFORE_GO_1_20)
+        || detail == Some("sync.Mutex.Lock") && evidence == Evidence::Measured
 }
 
 /// Whether it is a lock, a semaphore, an event or a condition is not seen.

@@ -107,6 +107,23 @@ fn who_takes_work_from_others_may_work_for_any() {
     }
 }
 
+/// While the call that writes an answer is still under way, its client has it and asks again, which another thread reads (as Go's
+/// `net/http` does while a handler runs). That one has not taken in what was answered, so nobody takes work from others.
+#[test]
+fn the_next_question_is_not_the_one_that_is_being_answered() {
+    let (mut s, c, other) = begun();
+    let third = Connection::numbered(3, TYPE_TCP);
+    taken(&mut s, &third, (3, 21), 0, 20);
+    taken(&mut s, &other, (1, 20), 0, 40);
+    taken(&mut s, &other, (3, 21), 4, 55);
+    other.answers(&mut s, 1, 20, (0, 4), (50, 62));
+    taken(&mut s, &c, (1, 20), 0, 100);
+    c.answers(&mut s, 1, 20, (0, 4), (170, 175));
+    third.answers(&mut s, 3, 21, (0, 4), (190, 195));
+    let work: Vec<_> = told(&s, 100).into_iter().filter(|line| line.contains("user")).collect();
+    assert_eq!(work, ["105-170 user measured"]);
+}
+
 /// The server (20) writes its answer in two pieces, of which the kernel holds the second back until the client (10) acknowledges the
 /// first. The client rests meanwhile, and the interrupt that brings it wakes it: it has waited for those bytes, and for nobody
 /// else's work. What had come before it read on is no wait.

@@ -151,13 +151,16 @@ impl World {
         let known = |question: Option<Question>| question.map(|question| (question, true));
         let of = match kind {
             MarkKind::Takes => Some((moved, true)),
-            MarkKind::Answers => known(self.channels.get(&asked).and_then(|channel| channel.taken)),
+            MarkKind::Answers => {
+                let taken = self.channels.get(&asked).and_then(|channel| channel.taken);
+                known(taken.map(|taken| taken.by(call.enter_ns)))
+            }
             MarkKind::Asks => self.works_for(thread, call.enter_ns),
             MarkKind::Hears => self.channels.get(&asked).and_then(|channel| channel.asked_for),
         };
         let channel = self.channels.entry(asked).or_default();
         match kind {
-            MarkKind::Takes => channel.taken = Some(moved),
+            MarkKind::Takes => channel.take(moved, call.exit_ns),
             MarkKind::Asks => channel.asked_for = of,
             MarkKind::Answers | MarkKind::Hears => {}
         }

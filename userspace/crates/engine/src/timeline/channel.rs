@@ -48,6 +48,25 @@ pub struct Opening {
     pub established_ns: Option<u64>,
 }
 
+/// The last question that was read on a channel.
+#[derive(Clone, Copy, Debug)]
+pub struct Taken {
+    last: Question,
+    exit_ns: u64,
+    before: Option<Question>,
+}
+
+impl Taken {
+    /// The question to which an answer belongs that began to be written then: while a call still writes it the next question
+    /// may come, and be read by another thread.
+    pub fn by(&self, enter_ns: u64) -> Question {
+        match self.before {
+            Some(before) if self.exit_ns > enter_ns => before,
+            _ => self.last,
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 pub struct Channel {
     /// In order of offset (of exit, which is the same but for writers that race).
@@ -93,7 +112,7 @@ pub struct Channel {
     begun: [bool; 2],
     /// Where questions come on it: the last that was read; for the sake of which question the last was asked,
     /// and whether that is sure; what was asked for the sake of those.
-    pub taken: Option<Question>,
+    pub taken: Option<Taken>,
     pub asked_for: Option<(Question, bool)>,
     pub sakes: VecDeque<Sake>,
     /// The call by which its writer opened the connection, if it was seen; and when the first write since began.
@@ -131,6 +150,12 @@ impl Channel {
     pub(super) fn begins_again(&mut self, io: &Io) -> bool {
         let first = io.object.type_bits == TYPE_FIFO && io.offset == 0 && io.bytes > 0;
         first && std::mem::replace(&mut self.begun[usize::from(io.is_write)], true)
+    }
+
+    /// A question has been read.
+    pub(crate) fn take(&mut self, question: Question, exit_ns: u64) {
+        let before = self.taken.map(|taken| taken.last);
+        self.taken = Some(Taken { last: question, exit_ns, before });
     }
 
     pub(super) fn note(&mut self, is_write: bool) {
