@@ -387,8 +387,8 @@ mod tests {
     #[test]
     fn all_ways_together_are_the_sum_of_each() {
         let (steps, mut linked, _) = crowd(7);
-        let wanted = vec![1.0; 7];
-        let mut each = vec![0.0; 7];
+        let wanted = [1.0; 7];
+        let mut each = [0.0; 7];
         let turns = Turns::ANY;
         let mut all = turns.only * 0.1;
         let mut ways = vec![(vec![0_usize], (1.0 - turns.only) * 0.1)];
