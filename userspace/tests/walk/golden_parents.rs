@@ -93,6 +93,19 @@ impl Proxy {
         self.s.moved(1, 20, (RECVFROM, c.back, c.there), bytes, (at_ns, at_ns + 3));
     }
 
+    /// Hears from 140 on what both asked, in the other order, and answers both; after that another question is taken in, so nothing more
+    /// is given out for what was heard.
+    fn hears_both_and_answers(&mut self) {
+        self.hears(1, 140);
+        self.hears(0, 150);
+        self.answers(1, 160);
+        self.answers(0, 170);
+        self.client_hears(0, 180);
+        self.client_hears(1, 190);
+        self.client_asks(2, 200);
+        self.takes(2, 210);
+    }
+
     /// For the request that the server asks at that time: which client it is made for, how sure that is, and whether it is
     /// detached.
     fn told(&self, asked_ns: u64) -> Option<(usize, Certainty, bool)> {
@@ -178,15 +191,7 @@ fn as_many_are_asked_and_answered_in_the_order_in_which_they_were_taken_in() {
     let mut p = Proxy::taken_from_both();
     p.asks(0, 120);
     p.asks(1, 130);
-    p.hears(1, 140);
-    p.hears(0, 150);
-    p.answers(1, 160);
-    p.answers(0, 170);
-    p.client_hears(0, 180);
-    p.client_hears(1, 190);
-    // Nothing more is given out for what was heard.
-    p.client_asks(2, 200);
-    p.takes(2, 210);
+    p.hears_both_and_answers();
     let [first, second] = [120, 130].map(|asked_ns| p.certainty(asked_ns));
     assert_eq!([first, second], [Some((0, Certainty::Likely)), Some((1, Certainty::Likely))]);
 }
@@ -233,14 +238,7 @@ fn more_given_out_than_taken_in_tells_nothing_by_its_place() {
     p.asks(0, 120);
     p.asks(1, 130);
     p.asks(2, 135);
-    p.hears(1, 140);
-    p.hears(0, 150);
-    p.answers(1, 160);
-    p.answers(0, 170);
-    p.client_hears(0, 180);
-    p.client_hears(1, 190);
-    p.client_asks(2, 200);
-    p.takes(2, 210);
+    p.hears_both_and_answers();
     assert_eq!([120, 130].map(|asked_ns| p.certainty(asked_ns)), [None, None]);
 }
 

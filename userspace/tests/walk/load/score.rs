@@ -184,7 +184,7 @@ pub const WITH_ANSWERS: Floors = Floors {
         (Known::Measured, Rule::WakeUp, WORK, 84.7, 83.5),
         (Known::Measured, Rule::Ready, "queue.socket", 99.8, 99.7),
         (Known::Measured, Rule::Wire, "wire.stack", 99.2, 99.1),
-        (Known::Shared, Rule::Asked, WORK, 64.4, 63.5),
+        (Known::Shared, Rule::Asked, WORK, 67.4, 65.5),
         (Known::Modelled, Rule::Asked, WORK, 60.9, 60.0),
         (Known::Modelled, Rule::Charge, "idle.peer", 96.5, 96.4),
         (Known::Modelled, Rule::End, WORK, 96.5, 96.4),

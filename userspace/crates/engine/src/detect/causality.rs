@@ -185,9 +185,9 @@ impl Causality {
         over: bool,
     ) -> Result<Judged, NotYet> {
         let clock = Clock::new(world, over);
-        let in_order = asking.begun.map_or(InOrder::Holds, |begun| in_order(world, &begun));
+        let in_order = asking.begun.map_or(Some(true), |begun| in_order(world, &begun));
         let belongs = asking.begun.map(|begun| self.told(asking, begun.taken));
-        let waits = belongs == Some(Belongs::Untold) || in_order == InOrder::NotYet;
+        let waits = belongs == Some(Belongs::Untold) || in_order.is_none();
         if waits && !clock.gives_up(Patience::Sign, heard_ns) {
             return Err(NotYet);
         }
@@ -222,7 +222,7 @@ impl Causality {
                     && moved_nothing_else(world, asking.thread, window, own)
             });
         let begun = match (asking.begun, belongs) {
-            (Some(begun), Some(Belongs::To(asked))) if in_order == InOrder::Holds => {
+            (Some(begun), Some(Belongs::To(asked))) if in_order == Some(true) => {
                 Some((asked, begun.adjacency))
             }
             _ => None,
@@ -303,19 +303,11 @@ impl Causality {
     }
 }
 
-/// Whether the order in which a thread asked tells for what.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum InOrder {
-    NotYet,
-    /// Or it is not needed.
-    Holds,
-    Fails,
-}
-
-/// Whether all that the thread gave out is now as it seemed when it asked.
-fn in_order(world: &World, begun: &Begun) -> InOrder {
+/// Whether all that the thread gave out is now as it seemed when it asked, where the order in which it did tells for what; `None`: more
+/// may be given out.
+fn in_order(world: &World, begun: &Begun) -> Option<bool> {
     if begun.adjacency != Adjacency::InOrder {
-        return InOrder::Holds;
+        return Some(true);
     }
     let is_in = |moved: Question| match begun.taken {
         Taken::Known((object, first)) => {
@@ -324,9 +316,9 @@ fn in_order(world: &World, begun: &Begun) -> InOrder {
         Taken::Bytes(bytes) => bytes == moved,
     };
     match placed_before(world, begun.at.0, begun.at.1) {
-        Placed::NotYet => InOrder::NotYet,
-        Placed::At(mark) if is_in(mark.moved) => InOrder::Holds,
-        Placed::At(_) | Placed::Nothing => InOrder::Fails,
+        Placed::NotYet => None,
+        Placed::At(mark) => Some(is_in(mark.moved)),
+        Placed::Nothing => Some(false),
     }
 }
 
