@@ -106,7 +106,8 @@ def linking(facts: Facts) -> str:
         time of {ns(stretch)} ({percent(stretch / total)} of an evaluation) lies in the phase {phase}, after its call
         {after.split()[0] if after else "exec"} in {percent(often, 0)} of evaluations."""
         if share > 0.5
-        else f"""The longest stretch of user time without a call or a page fault is {ns(stretch)}."""
+        else f"""The longest stretch without a call or a page fault is user time of {ns(stretch)} ({percent(stretch / total)} of
+        an evaluation)."""
     )
     return f"""{says} What it is, is inferred from samples: of {known} samples of user time in this phase (`--stacks`), {asking} are in functions of `ld.so` that
         ask the CPU for its features and caches by CPUID (and {kernel} in the kernel, at the edges of calls and faults). One CPUID takes {ns(cpuid)} here,
