@@ -84,6 +84,30 @@ fn of_two_arrivals_one_is_served_first() {
     assert_eq!(began(&s, 100), expected(answer));
 }
 
+/// The server's thread 20 reads, its thread 21 answers what lies in a queue in memory: until that has answered the other, this one
+/// waited there, with the server's end traced as with both.
+#[test]
+fn what_is_read_before_another_is_answered_waits_inside() {
+    let mut s = Story::new();
+    let (c, other) = (Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP));
+    s.switch(10, 1, IDLE, 20, RUNNABLE);
+    s.switch(10, 2, IDLE, 21, RUNNABLE);
+    other.hears(&mut s, 1, 20, (0, 4), (80, 85));
+    s.arrives(c.there, 4, 100);
+    c.hears(&mut s, 1, 20, (0, 4), (110, 115));
+    s.sleep_in(118, 1, (20, IDLE), (POLL, 116), c.sockets[1]);
+    other.answers(&mut s, 2, 21, (0, 4), (150, 160));
+    c.answers(&mut s, 2, 21, (0, 4), (180, 190));
+    let answer = "
+        100-110 server queue.socket (user)
+        110-115 server kernel.tcp
+        115-160 helper queue.app (user, kernel.tcp)
+        160-180 helper user
+        180-190 helper kernel.tcp
+    ";
+    assert_eq!(began(&s, 100), expected(answer));
+}
+
 /// A client with two requests under way, never at rest: one's answer comes while the client is already in the read of it.
 /// What it did for the other meanwhile, this one did not wait for.
 #[test]

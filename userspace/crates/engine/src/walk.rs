@@ -401,7 +401,9 @@ impl<'w> Walk<'w> {
                 if let Some(step) = self.at_work_for_another(thread, at_ns, depth) {
                     return Ok(step);
                 }
-                self.output.likely = self.may_be_anothers(thread, at_ns);
+                let unseen = self.output.rule == Rule::InMemory;
+                self.output.likely = self.may_be_anothers(thread, at_ns)
+                    || unseen && self.has_taken_anothers(thread, at_ns);
             }
         }
         let off = t.off_before(at_ns);

@@ -73,6 +73,8 @@ struct Parents {
 pub struct Floors {
     /// What must not be exceeded.
     parents: Parents,
+    /// Percent of all requests' time that may be told wrong, whatever the rule.
+    wrong: f64,
     /// What must not fall below so many percent of its nanoseconds: by evidence, rule, and category or work. The percentage
     /// before is that of 10,000 traces of seed 1, in November 2026; the bound is the least of that and of other
     /// seeds, rounded down. Measured waits that are not listed are hardly ever wrong.
@@ -86,6 +88,7 @@ pub struct Floors {
 pub const WITHOUT_TIMERS: Floors = Floors {
     // Of 12,476, all right, none is told as a guess.
     parents: Parents { likely: 0.0, guessed: 10.0, untold: 0.0 },
+    wrong: 1.29,
     rules: &[
         (Known::Measured, Rule::Accept, WORK, 100.0, 99.9),
         (Known::Measured, Rule::Arrival, WORK, 98.3, 98.0),
@@ -125,6 +128,7 @@ pub const WITHOUT_TIMERS: Floors = Floors {
 pub const WITH_TIMERS: Floors = Floors {
     // Of 3,561 likely ones 5 were wrong, of 11 guessed ones 3.
     parents: Parents { likely: 0.5, guessed: 50.0, untold: 0.5 },
+    wrong: 2.46,
     rules: &[
         (Known::Measured, Rule::Accept, WORK, 100.0, 99.9),
         (Known::Measured, Rule::Arrival, WORK, 98.6, 98.5),
@@ -151,7 +155,8 @@ pub const WITH_TIMERS: Floors = Floors {
         (Known::Modelled, Rule::WakeUp, WORK, 77.2, 77.0),
         (Known::Modelled, Rule::Helper, WORK, 79.9, 79.0),
         (Known::Modelled, Rule::Turn, "queue.app", 83.9, 82.0),
-        (Known::Modelled, Rule::Claimed, "queue.app", 76.2, 76.0),
+        // 78.7 of 1.4 times as much before the easier ones of these became `in-memory`, with their reader (docs/evidence.md).
+        (Known::Modelled, Rule::Claimed, "queue.app", 75.2, 75.0),
         (Known::Modelled, Rule::InMemory, "queue.app", 88.0, 87.0),
     ],
     shown: &[
@@ -176,6 +181,7 @@ pub const WITH_TIMERS: Floors = Floors {
 pub const WITH_ANSWERS: Floors = Floors {
     // Of 54,875, 40 are wrong, all of them among the 516 guessed ones; 437 are not told, 434 of them in batches.
     parents: Parents { likely: 0.0, guessed: 9.0, untold: 2.0 },
+    wrong: 1.13,
     rules: &[
         (Known::Measured, Rule::Arrival, WORK, 99.6, 99.5),
         (Known::Measured, Rule::Asked, WORK, 95.6, 95.5),
@@ -314,6 +320,9 @@ impl Score {
         let lost_ns: u64 = lost.map(|(_, share)| share.ns).sum();
         let lost = 100.0 * lost_ns as f64 / all_ns.max(1) as f64;
         assert!(lost <= MOST_UNATTRIBUTED, "{lost} % unattributed");
+        let right_ns: u64 = self.rules.values().map(|share| share.right_ns).sum();
+        let wrong = 100.0 * (all_ns - right_ns) as f64 / all_ns.max(1) as f64;
+        assert!(wrong <= floors.wrong, "{wrong} % of requests' time is told wrong");
         let shown = floors.shown.iter().map(|(design, _, floor)| (format!("{design:?}"), floor));
         let put_off = floors.put_off.iter().map(|(design, _, floor)| (put_off(*design), floor));
         for (key, floor) in shown.chain(put_off) {

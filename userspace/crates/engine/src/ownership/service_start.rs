@@ -20,7 +20,7 @@ pub fn waiting_inside(
 ) -> Option<(ThreadId, u64)> {
     let process = world.thread(thread).process;
     let mut writes = call.transfers().filter(|io| io.is_write);
-    if process == goal.client_process || writes.clone().any(|io| goal.has(io)) {
+    if goal.only_asks(process) || writes.clone().any(|io| goal.has(io)) {
         return None;
     }
     writes.find(|io| is_answer(world, io))?;
@@ -36,7 +36,7 @@ const MOST_CALLS: usize = 256;
 pub fn busy_with_another(world: &World, goal: &Goal, thread: ThreadId, at_ns: u64) -> bool {
     let t = world.thread(thread);
     let received = received(world, goal, t.process, at_ns);
-    if t.process == goal.client_process || received.is_none_or(|(reader, _)| reader == thread) {
+    if goal.only_asks(t.process) || received.is_none_or(|(reader, _)| reader == thread) {
         return false;
     }
     let next = count_before(&t.calls, |call| call.enter_ns < at_ns);

@@ -49,6 +49,12 @@ impl Goal {
         [self.server_process, self.answerer].contains(&Some(process))
     }
 
+    /// Whether the process asked, and serves nothing of the request: where only the server's end is traced, the server stands for
+    /// both.
+    pub fn only_asks(&self, process: ProcessId) -> bool {
+        process == self.client_process && !self.is_served_by(process)
+    }
+
     /// Whether bytes of the request's messages were moved.
     pub fn has(&self, io: &Io) -> bool {
         let end = io.offset.saturating_add(io.bytes);

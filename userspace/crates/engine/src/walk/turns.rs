@@ -265,6 +265,16 @@ impl Walk<'_> {
         process.shares_work && self.may_be_anothers_of(process, at_ns)
     }
 
+    /// Whether what a thread of the server does before it takes the request in may be for the question that it took in last: it
+    /// has not rested since.
+    pub(super) fn has_taken_anothers(&self, thread: ThreadId, at_ns: u64) -> bool {
+        Some(self.world.thread(thread).process) == self.goal.server_process
+            && self
+                .world
+                .last_unless_rested(thread, at_ns)
+                .is_some_and(|(_, mark)| mark.kind == MarkKind::Takes && !self.of_goal(mark))
+    }
+
     fn may_be_anothers_of(&self, process: &Process, at_ns: u64) -> bool {
         process.threads.iter().take(MOST_THREADS).any(|&id| {
             let marks = &self.world.thread(id).marks.list;
