@@ -1,6 +1,6 @@
 use std::env;
 use std::fs;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
@@ -187,7 +187,18 @@ fn prepared(prologue: &str, directory: &Path) -> Command {
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
+    // SAFETY: signal() may be called between fork and exec, and touches no memory.
+    unsafe { command.pre_exec(signals_as_usual) };
     command
+}
+
+/// Undoes what a test under `nohup` inherits.
+fn signals_as_usual() -> std::io::Result<()> {
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
+        // SAFETY: no handler is set.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+    Ok(())
 }
 
 /// Like [`prepared`], to run [`stand_in`] with that target.
