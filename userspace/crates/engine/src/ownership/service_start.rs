@@ -10,8 +10,8 @@ use crate::timeline::gallop::count_before;
 use crate::timeline::{Carries, Channel, ProcessId, ThreadId, World};
 use crate::walk::Goal;
 
-/// If `call` of `thread` answers another request while this one's message is already in the server:
-/// the thread that received it, and when it had it.
+/// If `call` of `thread` answers another request while this one's message has already been received by another thread of
+/// the server: that one, and when it had it. (What a thread does that has received both, its turns tell.)
 pub fn waiting_inside(
     world: &World,
     goal: &Goal,
@@ -24,7 +24,7 @@ pub fn waiting_inside(
         return None;
     }
     writes.find(|io| is_answer(world, io))?;
-    received(world, goal, process, call.exit_ns)
+    received(world, goal, process, call.exit_ns).filter(|(reader, _)| *reader != thread)
 }
 
 /// Limit of the calls that are searched for a thread's next answer.

@@ -129,9 +129,7 @@ impl Walk<'_> {
         self.asking?;
         let goal = self.goal;
         let t = self.world.thread(thread);
-        let of_client = t.process == goal.client_process
-            && goal.server_process != Some(goal.client_process)
-            && at_ns <= t.settled_ns;
+        let of_client = goal.only_asks(t.process) && at_ns <= t.settled_ns;
         let plain = goal.child.is_none() && goal.handed.is_none() && goal.passed.is_none();
         let first = self.attempts.refused.is_empty() && self.attempts.received.is_none();
         let none_followed = self.search.followed.is_empty() && self.search.through.is_none();

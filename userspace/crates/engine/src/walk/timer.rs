@@ -83,10 +83,9 @@ impl Walk<'_> {
             if off.start_ns <= from_ns {
                 return None;
             }
-            let timed_out = || {
-                self.applies(Rule::Timer) && classify::off_cpu::timed_out(self.world, thread, off)
-            };
-            if self.ran_out(thread, off).is_some() || timed_out() {
+            if self.applies(Rule::Timer) && classify::off_cpu::timed_out(self.world, thread, off)
+                || self.ran_out(thread, off).is_some()
+            {
                 return Some((thread, off.end_ns));
             }
             let wake = off.wake.filter(|wake| wake.by_waker() && wake.waker != thread)?;

@@ -131,11 +131,10 @@ impl Walk<'_> {
     /// another request: what the one let go of, the other had waited for.
     pub(super) fn serves_another(&self, thread: ThreadId, off: &Off, wake: &Wake) -> bool {
         let process = |thread: ThreadId| self.world.thread(thread).process;
-        let last = self.world.last_unless_rested(wake.waker, wake.at_ns);
         let serves_it =
             self.served_by(thread, off.start_ns, 0).is_some_and(|mark| self.of_goal(mark));
         let within = process(thread) == process(wake.waker)
-            && last.is_some_and(|(_, mark)| mark.kind == MarkKind::Takes && !self.of_goal(mark));
+            && self.has_taken_anothers(wake.waker, wake.at_ns);
         serves_it && (within || self.serves_a_stranger(wake.waker, wake.at_ns))
     }
 
@@ -265,14 +264,10 @@ impl Walk<'_> {
         process.shares_work && self.may_be_anothers_of(process, at_ns)
     }
 
-    /// Whether what a thread of the server does before it takes the request in may be for the question that it took in last: it
-    /// has not rested since.
+    /// Whether the thread has taken in a question that is not the request's, and has not rested since.
     pub(super) fn has_taken_anothers(&self, thread: ThreadId, at_ns: u64) -> bool {
-        Some(self.world.thread(thread).process) == self.goal.server_process
-            && self
-                .world
-                .last_unless_rested(thread, at_ns)
-                .is_some_and(|(_, mark)| mark.kind == MarkKind::Takes && !self.of_goal(mark))
+        let last = self.world.last_unless_rested(thread, at_ns);
+        last.is_some_and(|(_, mark)| mark.kind == MarkKind::Takes && !self.of_goal(mark))
     }
 
     fn may_be_anothers_of(&self, process: &Process, at_ns: u64) -> bool {
