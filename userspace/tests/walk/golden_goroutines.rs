@@ -1,7 +1,8 @@
 //! Small traces of a server whose goroutines are followed, with answers derived by hand. Threads 20 and 21 of the server run
 //! them; addresses tell them apart. In each story the same without their changes is another answer, or none.
 
-use rpcprobe::engine::event::{TaskChange, What, TYPE_TCP};
+use rpcprobe::engine::event::{OpenCall, TaskChange, What, TYPE_TCP};
+use rpcprobe::model::{Category, Evidence, Segment};
 use rpcprobe::records::WAKING_SOFTIRQ;
 
 use super::connection::Connection;
@@ -87,6 +88,57 @@ fn a_mutex_is_a_lock_and_whoever_has_it_is_not_followed() {
     ";
     assert_eq!(began(&s, 100), expected(answer));
     assert_ne!(began(&without(&s), 100), expected(answer));
+}
+
+/// Go's runtime itself has locks, for which a thread sleeps while its goroutine does not park: without the rule it would only be known
+/// that somebody of the program wakes it.
+#[test]
+fn a_lock_of_gos_runtime_is_a_lock() {
+    let (c, other) = (Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP));
+    let object = Some(mutex(0x1000));
+    let told_of = |expected: i32| {
+        let mut s = served(&[(20, A), (21, B)]);
+        s.parks(20, 1, 20, A, "select");
+        s.goroutine(25, 1, 20, A, TaskChange::Runs);
+        s.arrives(other.there, 4, 80);
+        other.hears(&mut s, 2, 21, (0, 4), (80, 85));
+        s.arrives(c.there, 4, 100);
+        c.hears(&mut s, 1, 20, (0, 4), (100, 105));
+        let call = Some(OpenCall { nr: FUTEX, enter_ns: 110, object, fd: expected });
+        let (waited_ns, preempt, iowait, state) = (None, false, false, ASLEEP);
+        s.at(
+            112,
+            1,
+            What::Switch { prev: 20, next: IDLE, waited_ns, state, preempt, iowait, call },
+        );
+        s.wake(150, 2, 21, 20, 0);
+        s.switch(155, 1, IDLE, 20, RUNNABLE);
+        s.call(1, 20, FUTEX, (110, 157), 0);
+        c.answers(&mut s, 1, 20, (0, 4), (160, 165));
+        other.answers(&mut s, 2, 21, (0, 4), (170, 175));
+        let requests = s.requests();
+        let mut ours = requests.into_iter().filter(|(request, _)| request.start_ns == 100);
+        ours.next().expect("it is found").1
+    };
+    let segments = told_of(-1);
+    let answer = "
+        100-105 server kernel.tcp
+        105-110 server user
+        110-112 server kernel.futex
+        112-150 server lock by server/2147483649
+        150-155 server runqueue.wakeup by idle
+        155-157 server kernel.futex
+        157-160 server user
+        160-165 server kernel.tcp
+    ";
+    assert_eq!(table(&segments), expected(answer));
+    let of = |segments: &[Segment]| {
+        let lock = segments.iter().find(|segment| segment.category == Category::Lock);
+        lock.map(|lock| (lock.detail.clone().unwrap_or_default(), lock.evidence))
+    };
+    let told = "a mutex of Go's runtime 0x1000".to_owned();
+    assert_eq!(of(&segments), Some((told, Evidence::Measured)));
+    assert_ne!(of(&told_of(0)).map(|(_, evidence)| evidence), Some(Evidence::Measured));
 }
 
 /// The request goes to another goroutine by a channel, and its result comes back by one.

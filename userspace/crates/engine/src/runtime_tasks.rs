@@ -16,7 +16,7 @@
 
 mod doers;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::event::{Call, Event, OpenCall, TaskChange, TaskWait, TaskWaitSort, What};
 use crate::task_wait;
@@ -108,6 +108,8 @@ pub struct RuntimeTasks {
     running: FxHashMap<u32, ((u32, u64), u32)>,
     /// How many live in a process: most have none.
     by_process: FxHashMap<u32, usize>,
+    /// Processes whose tasks are goroutines.
+    of_go: FxHashSet<u32>,
     /// Those of which nothing but that they were made is known: by whom, and when.
     made_by: FxHashMap<(u32, u64), (u32, u64)>,
     /// Timers that are due and since when, by what tells their callbacks apart; threads that run such a one.
@@ -308,6 +310,9 @@ impl RuntimeTasks {
 
     fn parks(&mut self, who: (u32, u64), tid: u32, wait: Option<TaskWait>, mut at: At<'_>) {
         let since_ns = at.ts_ns;
+        if wait.is_some_and(TaskWait::is_gos) {
+            self.of_go.insert(who.0);
+        }
         let call =
             OpenCall { nr: task_wait::nr_of(wait), enter_ns: since_ns, object: None, fd: -1 };
         let known = self.living.contains_key(&who);
@@ -405,6 +410,7 @@ impl RuntimeTasks {
         };
         self.made_by.retain(|(tgid, _), _| *tgid != process);
         self.due.retain(|(tgid, _), _| *tgid != process);
+        self.of_go.remove(&process);
         if !self.by_process.contains_key(&process) {
             return;
         }

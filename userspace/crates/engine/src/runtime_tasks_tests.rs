@@ -1,4 +1,5 @@
 use super::*;
+use crate::event::{Object, TYPE_FUTEX};
 
 const PROCESS: u32 = 7;
 const FIRST: u32 = FIRST_RUNTIME_TASK;
@@ -198,6 +199,33 @@ fn what_a_thread_does_is_its_goroutines() {
     tasks.take(at(14, exit), &mut events);
     let words: Vec<_> = events.iter().map(in_words).collect();
     assert_eq!(words, ["14 g0->20 1", "14 g0 ends", "14 7 ends"]);
+}
+
+/// That such a wait is the runtime's is known of what it runs, and of no other program's tasks.
+#[test]
+fn gos_runtime_has_locks_of_its_own() {
+    let told = |word: &str, expected: i32| {
+        let mut tasks = RuntimeTasks::default();
+        let mut events = Vec::new();
+        let mut take = |ts_ns, what| tasks.take(Event { ts_ns, cpu: 0, what }, &mut events);
+        for (ts_ns, change) in (10..).zip([Runs, parks(word), Readied(None), Runs]) {
+            take(ts_ns, What::RuntimeTask { tid: 20, tgid: PROCESS, address: 0xa, change });
+        }
+        for prev in [20, 21] {
+            let object = Some(Object { dev: 128, ino: 0x1000, type_bits: TYPE_FUTEX });
+            let call = Some(OpenCall { nr: 202, enter_ns: 15, object, fd: expected });
+            let (waited_ns, preempt, iowait, state) = (None, false, false, TASK_INTERRUPTIBLE);
+            take(16, What::Switch { prev, next: 0, waited_ns, state, preempt, iowait, call });
+        }
+        events[events.len() - 2..].iter().map(in_words).collect::<Vec<_>>()
+    };
+    let [semaphore, other] = [-1, 0];
+    assert_eq!(
+        told("select", semaphore),
+        ["16 g0->0 1 in a mutex of Go's runtime", "16 21->0 1 in ?"]
+    );
+    assert_eq!(told("select", other), ["16 g0->0 1 in ?", "16 21->0 1 in ?"]);
+    assert_eq!(told("await", semaphore), ["16 g0->0 1 in ?", "16 21->0 1 in ?"]);
 }
 
 /// A task of asyncio's is handed its first step, waits for a timer and goes on; its loop rests by epoll.

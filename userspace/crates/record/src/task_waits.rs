@@ -65,6 +65,8 @@ const WAITS: &[(&str, TaskWaitSort)] = &[
     ("await (a timer)", Timer),
     ("await (a descriptor)", Descriptor),
     ("await (a lock, semaphore, event or condition)", Waiters),
+    // Told by no runtime: what a thread does while it runs a goroutine shows it.
+    ("a mutex of Go's runtime", Lock),
 ];
 
 impl TaskWait {
@@ -72,6 +74,8 @@ impl TaskWait {
     pub const AWAIT: TaskWait = TaskWait(32);
     /// Time to pass, as what ended it told.
     pub const TIMER: TaskWait = TaskWait(33);
+    /// A lock of Go's runtime itself, such as that of its run queue.
+    pub const GO_RUNTIME_MUTEX: TaskWait = TaskWait(36);
 
     /// That of which Go has these words.
     pub fn named(words: &str) -> Option<TaskWait> {
@@ -84,6 +88,11 @@ impl TaskWait {
         let number = u8::try_from(number).ok()?;
         let place = usize::from(number).checked_sub(1)?;
         (place < WAITS.len()).then_some(TaskWait(number))
+    }
+
+    /// Whether those are Go's own words.
+    pub fn is_gos(self) -> bool {
+        self.0 < TaskWait::AWAIT.0
     }
 
     /// Its number.
@@ -109,6 +118,7 @@ mod tests {
     #[test]
     fn numbers_and_names_lead_to_each_other() {
         assert_eq!(TaskWait::AWAIT.name(), "await");
+        assert_eq!(TaskWait::GO_RUNTIME_MUTEX.name(), "a mutex of Go's runtime");
         for (words, sort) in WAITS {
             let wait = TaskWait::named(words).expect("it is in the list");
             assert_eq!(TaskWait::numbered(u16::from(wait.number())), Some(wait));

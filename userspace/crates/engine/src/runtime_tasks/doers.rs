@@ -1,14 +1,22 @@
 //! Who does what a thread does: the task that it runs.
 
-use crate::event::What;
+use rpcprobe_record::TaskWait;
+
+use crate::event::{OpenCall, What, TYPE_FUTEX};
 use crate::runtime_tasks::RuntimeTasks;
+use crate::task_wait;
 
 impl RuntimeTasks {
     /// What threads do that run tasks, those do.
     pub(super) fn of_tasks(&self, what: &mut What) {
         let running = |tid: &mut u32| *tid = self.doer(*tid);
         match what {
-            What::Switch { prev, next, .. } => {
+            What::Switch { prev, next, call, .. } => {
+                if let Some(call) = call.as_mut().filter(|call| waits_as_gos_runtime(call)) {
+                    if self.runs_goroutine(*prev) {
+                        call.nr = task_wait::nr_of(Some(TaskWait::GO_RUNTIME_MUTEX));
+                    }
+                }
                 running(prev);
                 running(next);
             }
@@ -55,4 +63,16 @@ impl RuntimeTasks {
             | What::Waited { .. } => {}
         }
     }
+    /// Whether a thread runs a task of a process whose tasks are goroutines.
+    fn runs_goroutine(&self, tid: u32) -> bool {
+        self.running.get(&tid).is_some_and(|((tgid, _), _)| self.of_go.contains(tgid))
+    }
+}
+
+/// Whether a thread waits as Go's runtime does for its own locks: by a semaphore that each thread has, which is -1 meanwhile
+/// (`semasleep()`, src/runtime/lock_futex.go; since Go 1.24 for nothing but `lock2()`, src/runtime/lock_spinbit.go).
+fn waits_as_gos_runtime(call: &OpenCall) -> bool {
+    const FUTEX_WAIT: u32 = 0;
+    let futex = call.object.filter(|object| object.type_bits == TYPE_FUTEX);
+    call.fd == -1 && futex.is_some_and(|futex| futex.dev & 0x7f == FUTEX_WAIT)
 }
