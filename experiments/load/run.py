@@ -44,6 +44,8 @@ import duckdb
 RPCPROBE = os.environ.get("RPCPROBE") or "rpcprobe"
 GREETER = Path(__file__).resolve().parents[2] / "targets/greeter/greeter_server"
 ENDS = ("both", "client", "server")
+# What attach says before, on a busy machine.
+ATTACHING = "rpcprobe: checking and attaching hooks, "
 # Nobody waits longer for one row.
 MOST_SECONDS = 600
 ON_CPU = "(category in ('user', 'copy', 'fault') or category like 'kernel.%')"
@@ -278,7 +280,8 @@ def capture(load, ends, out, connections, requests):
         pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
         attached = subprocess.Popen(attach, **pipes)
         try:
-            line = attached.stderr.readline()
+            while (line := attached.stderr.readline()).startswith(ATTACHING):
+                pass
             if "attached" not in line:
                 raise RuntimeError(f"attach: {line.strip()}")
             before = ran(server.pid)

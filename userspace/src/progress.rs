@@ -63,7 +63,8 @@ const NEXT_LINE: Duration = Duration::from_secs(5);
 pub struct Progress {
     work: Work,
     bar: ProgressBar,
-    lines: Option<(Sender<()>, JoinHandle<()>)>,
+    /// Without a terminal.
+    _lines: Option<Lines>,
 }
 
 impl Progress {
@@ -74,8 +75,10 @@ impl Progress {
             true => ProgressBar::new(whole).with_style(style(work, whole)),
             false => ProgressBar::hidden(),
         };
-        let lines = (told && !is_terminal).then(|| lines(bar.clone(), work, whole));
-        Progress { work, bar, lines }
+        let done = bar.clone();
+        let line = move |elapsed| line(work, done.position(), whole, elapsed);
+        let lines = (told && !is_terminal).then(|| Lines::of(line));
+        Progress { work, bar, _lines: lines }
     }
 
     /// The items, counted as they are taken.
@@ -110,10 +113,6 @@ impl<R: Read> Read for Counted<R> {
 impl Drop for Progress {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
-        if let Some((stop, thread)) = self.lines.take() {
-            drop(stop);
-            let _ = thread.join();
-        }
     }
 }
 
@@ -128,19 +127,40 @@ fn finishing(work: Work) -> ProgressStyle {
     ProgressStyle::with_template(&bar).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
-/// A thread that writes lines: the last request may be long after the last byte.
-fn lines(done: ProgressBar, work: Work, whole: u64) -> (Sender<()>, JoinHandle<()>) {
-    let (stop, stopped) = channel();
-    let begin = Instant::now();
-    let thread = thread::spawn(move || {
-        let mut wait = FIRST_LINE;
-        while stopped.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
-            let line = line(work, done.position(), whole, begin.elapsed());
-            let _ = writeln!(std::io::stderr(), "{line}"); // nobody may be there to hear it
-            wait = NEXT_LINE;
+/// A thread that writes lines until dropped: the last request may be long after the last byte.
+pub struct Lines {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Lines {
+    /// What `line` says after so long. The first only if it takes [`FIRST_LINE`].
+    pub fn of(line: impl Fn(Duration) -> String + Send + 'static) -> Lines {
+        let (stop, stopped) = channel();
+        let begin = Instant::now();
+        let thread = thread::spawn(move || {
+            let mut wait = FIRST_LINE;
+            while stopped.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
+                let _ = writeln!(std::io::stderr(), "{}", line(begin.elapsed())); // nobody may be there to hear it
+                wait = NEXT_LINE;
+            }
+        });
+        Lines { stop: Some(stop), thread: Some(thread) }
+    }
+
+    /// For what nobody knows how long it takes.
+    pub fn while_it(does: &'static str) -> Lines {
+        Lines::of(move |elapsed| format!("rpcprobe: {does}, {} s", elapsed.as_secs()))
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
         }
-    });
-    (stop, thread)
+    }
 }
 
 fn line(work: Work, done: u64, whole: u64, elapsed: Duration) -> String {

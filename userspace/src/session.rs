@@ -26,6 +26,7 @@ use crate::probe::rings::Rings;
 use crate::probe::runtimes::Followed;
 use crate::probe::tables::Counted;
 use crate::probe::{snapshot, Config, Probe};
+use crate::progress::Lines;
 use crate::records::{self, RecHdr, RecLost, REC_LOST};
 use crate::symbols;
 use crate::target::{SpawnError, Spec, State, Target, WaitStatus};
@@ -143,6 +144,8 @@ type Calibrated = (Calibration, bool);
 /// The probe, attached, its rings, and what it costs here.
 fn probe(config: &Config) -> Result<(Probe, Rings, Calibrated)> {
     let calibrator = Calibrator::start().context("cannot calibrate")?;
+    // A thread, so after that; and gone before a target is forked.
+    let _lines = config.told.then(|| Lines::while_it("checking and attaching hooks"));
     let probe = Probe::attach(config)?;
     let rings = probe.rings()?;
     let calibrated = calibrator.compare(&probe, &rings, config.tasks);

@@ -4,16 +4,16 @@ mod common;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use common::capture::{check_numbers, Capture, NAME};
-use common::process::{kill, until};
+use common::process::{hear_attached, kill, line, until};
 use common::{
     as_nobody, assert_refused, directory_of_nobody, echo, frpc, needs_kernel, peer, python,
-    rpcprobe, text,
+    rpcprobe, said, text,
 };
 use rpcprobe::capture::manifest::Manifest;
 use rpcprobe::model::{Category, Kind, Reason, Request, Segment};
@@ -118,7 +118,7 @@ fn json_goes_to_standard_output() {
     let mut attach = rpcprobe(["attach", "--json", "--duration", "300ms", "-o"]);
     attach.arg(parent.path().join(NAME)).args(by_pid(&load.pids()));
     let output = attach.output().expect("rpcprobe runs");
-    let stderr = text(&output.stderr);
+    let stderr = said(&output.stderr);
     assert!(output.status.success(), "{stderr}");
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert!(report["capture"]["requests"].as_u64().expect("a number") > 0, "{report}");
@@ -661,7 +661,7 @@ impl Script {
         attach.arg(parent.path().join(NAME)).args(by_pid(&pids)).stderr(Stdio::piped());
         let mut attach = attach.spawn().expect("rpcprobe starts");
         let stderr = attach.stderr.as_mut().expect("piped");
-        let said = line(stderr);
+        let said = hear_attached(stderr);
         assert!(said.starts_with("rpcprobe: attached (processes: 2, threads: "), "{said}");
         writeln!(self.child.stdin.as_mut().expect("piped"), "go").expect("it reads");
         self.hear("done");
@@ -676,16 +676,6 @@ impl Drop for Script {
         kill(-(self.child.id() as i32), libc::SIGKILL);
         let _ = self.child.wait();
     }
-}
-
-/// The next line, and not a byte more.
-fn line(from: &mut impl Read) -> String {
-    let mut line = Vec::new();
-    let mut byte = [0];
-    while from.read(&mut byte).expect("readable") == 1 && byte[0] != b'\n' {
-        line.push(byte[0]);
-    }
-    text(&line)
 }
 
 /// The child has threads that wait in accept, in recv, in epoll and for work of another thread; its

@@ -10,7 +10,9 @@ use std::process::Stdio;
 
 use common::capture::{kinds, run, stdin_from, time_in, Capture};
 use common::process::{Competitors, Talking};
-use common::{as_nobody, directory_of_nobody, expressions, frpc, needs_kernel, rpcprobe, text};
+use common::{
+    as_nobody, directory_of_nobody, expressions, frpc, needs_kernel, rpcprobe, said, text,
+};
 use rpcprobe::capture::manifest::Scope;
 use rpcprobe::capture::reader::Reader;
 use rpcprobe::model::{Category, Evidence, Kind, Reason, Request, Segment};
@@ -551,7 +553,7 @@ fn the_report_at_the_end_goes_to_standard_error() {
     let output = rpcprobe(["run", "-o"]).arg(&at).args(["--", "echo", "hi"]).output().unwrap();
     assert_eq!(text(&output.stdout), "hi\n");
     let report = rpcprobe(["report"]).arg(&at).output().unwrap();
-    assert_eq!(text(&output.stderr), text(&report.stdout));
+    assert_eq!(said(&output.stderr), text(&report.stdout));
 
     let mut again = rpcprobe(["run", "--json", "--force", "-o"]);
     let output = again.arg(&at).args(["--", "echo", "hi"]).output().unwrap();

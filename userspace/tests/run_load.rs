@@ -3,12 +3,12 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader};
+use std::io::BufReader;
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 
 use common::capture::{Capture, NAME};
-use common::process::{kill, until};
+use common::process::{hear_attached, kill, until};
 use common::{needs_kernel, rpcprobe};
 use rpcprobe::model::Kind;
 use tempfile::TempDir;
@@ -84,9 +84,7 @@ fn of_the_server_alone() {
         attach.arg(parent.path().join(NAME)).stderr(Stdio::piped());
         let mut attach = attach.spawn().expect("rpcprobe starts");
         let mut stderr = BufReader::new(attach.stderr.take().expect("piped"));
-        let mut line = String::new();
-        stderr.read_line(&mut line).expect("text");
-        assert!(line.starts_with("rpcprobe: attached"), "{line}");
+        hear_attached(&mut stderr);
         let command = benchmark(&server.port, connections);
         let client = Command::new(&command[0]).args(&command[1..]).output().expect("it runs");
         assert!(client.status.success());

@@ -4,11 +4,11 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
+use std::io::BufReader;
 use std::process::{Command, Stdio};
 
 use common::capture::{run, time_in, Capture, NAME};
-use common::process::{kill, Talking};
+use common::process::{hear_attached, kill, Talking};
 use common::{needs_kernel, peer, python, rpcprobe, text};
 use rpcprobe::model::{Category, Kind, Request};
 use tempfile::TempDir;
@@ -95,9 +95,7 @@ impl Pair {
         attach.arg(parent.path().join(NAME)).stderr(Stdio::piped());
         let mut attach = attach.spawn().expect("rpcprobe starts");
         let mut stderr = BufReader::new(attach.stderr.take().expect("piped"));
-        let mut line = String::new();
-        stderr.read_line(&mut line).expect("text");
-        assert!(line.starts_with("rpcprobe: attached"), "{line}");
+        hear_attached(&mut stderr);
         let said = self.ask(&port, arguments);
         kill(attach.id() as i32, libc::SIGTERM);
         // It may say more before it ends.

@@ -3,12 +3,12 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 
 use common::capture::{check_numbers, run, time_in, Capture, NAME};
-use common::process::{kill, Talking};
+use common::process::{hear_attached, kill, Talking};
 use common::{needs_kernel, peer, peer_in_go, rpcprobe};
 use rpcprobe::model::{Category, Evidence, Kind, Segment, FIRST_RUNTIME_TASK};
 use tempfile::TempDir;
@@ -55,9 +55,7 @@ fn attached(words: &[&str], options: &[&str]) -> Capture {
     attach.arg(parent.path().join(NAME)).args(options).stderr(Stdio::piped());
     let mut attach = attach.spawn().expect("rpcprobe starts");
     let mut stderr = BufReader::new(attach.stderr.take().expect("piped"));
-    let mut line = String::new();
-    stderr.read_line(&mut line).expect("text");
-    assert!(line.starts_with("rpcprobe: attached"), "{line}");
+    hear_attached(&mut stderr);
     ask(&port);
     kill(attach.id() as i32, libc::SIGTERM);
     std::io::copy(&mut stderr, &mut std::io::sink()).expect("text");

@@ -128,6 +128,7 @@ fn examine(btf_file: Option<PathBuf>) -> Findings {
             btf: btf_file.clone(),
             direct: None,
             tasks: false,
+            told: false,
         }
     };
     let loads = |stacks| {

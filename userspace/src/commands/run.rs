@@ -63,6 +63,7 @@ pub(super) fn config(args: &CaptureArgs, attaching: bool) -> Result<Config> {
         btf: args.types.btf.clone(),
         direct: args.direct.asked(),
         tasks: args.tasks,
+        told: !args.quiet,
     })
 }
 

@@ -63,6 +63,8 @@ pub struct Config {
     pub direct: Option<direct::Asked>,
     /// Follow tasks of runtimes.
     pub tasks: bool,
+    /// Say on standard error what takes long.
+    pub told: bool,
 }
 
 impl Config {
@@ -460,6 +462,7 @@ mod tests {
             btf: None,
             direct: None,
             tasks: false,
+            told: false,
         }
     }
 

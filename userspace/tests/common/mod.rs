@@ -210,6 +210,14 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// How lines begin that say that hooks are not in place yet: on a busy machine that takes a while.
+pub const ATTACHING: &str = "rpcprobe: checking and attaching hooks, ";
+
+/// Standard error without those.
+pub fn said(stderr: &[u8]) -> String {
+    text(stderr).split_inclusive('\n').filter(|line| !line.starts_with(ATTACHING)).collect()
+}
+
 /// Fails when a message to the user is none: a panic or a dump of internals.
 pub fn assert_no_crash(stderr: &str) {
     for sign in ["panicked", "RUST_BACKTRACE", "stack backtrace", "src/", "fatal runtime error"] {

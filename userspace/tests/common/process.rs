@@ -1,12 +1,14 @@
 //! Processes that the tests start, watch and end.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use rpcprobe::model::By;
+
+use super::{text, ATTACHING};
 
 /// How long something that must happen may take before a test gives it up as never happening:
 /// only a failing test ever waits so long.
@@ -19,6 +21,28 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
         assert!(start.elapsed() < NEVER, "never happened: {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// A line, and nothing of what follows.
+pub fn line(from: &mut impl Read) -> String {
+    let mut line = Vec::new();
+    let mut byte = [0];
+    while from.read(&mut byte).expect("readable") == 1 && byte[0] != b'\n' {
+        line.push(byte[0]);
+    }
+    text(&line)
+}
+
+/// What `attach` says on standard error when nothing that begins from then on will be missing.
+pub fn hear_attached(stderr: &mut impl Read) -> String {
+    let said = loop {
+        let said = line(stderr);
+        if !said.starts_with(ATTACHING) {
+            break said;
+        }
+    };
+    assert!(said.starts_with("rpcprobe: attached (processes: "), "{said}");
+    said
 }
 
 /// A process in conversation with the test; killed if the test fails first.
