@@ -14,6 +14,10 @@ impl Chain {
         self.0.len()
     }
 
+    pub fn children(&self) -> impl Iterator<Item = u32> + '_ {
+        self.0.iter().copied()
+    }
+
     pub fn insert(&mut self, child: u32) {
         if let Err(at) = self.0.binary_search(&child) {
             self.0.insert(at, child);

@@ -209,9 +209,36 @@ impl<'a> State<'a> {
         let unknown = (0..self.made.len()).filter(|child| !self.known[*child]);
         let assigned = unknown.filter_map(|child| {
             let (parent, likely) = self.likeliest(child);
-            let parent = parent.filter(|_| likely >= LIKELY_ENOUGH)?;
-            Some(Assigned { child: self.made[child].id, parent: self.served[parent as usize].id })
+            let parent =
+                parent.filter(|_| likely >= LIKELY_ENOUGH && parent == self.parents[child])?;
+            // Others are where they are because it is where it is.
+            let exchanged: f64 = self.exchanges(child as u32, parent).map(f64::exp).sum();
+            let is_enough = 1.0 / (1.0 / likely + exchanged) >= LIKELY_ENOUGH;
+            let (child, parent) = (self.made[child].id, self.served[parent as usize].id);
+            is_enough.then_some(Assigned { child, parent })
         });
         assigned.collect()
+    }
+
+    /// How much likelier all is if a child of that parent changes places with one of another that may be its.
+    fn exchanges(&self, child: u32, parent: u32) -> impl Iterator<Item = f64> + '_ {
+        let others = self.candidates.of(child as usize).iter().copied();
+        let others = others.filter(move |other| *other != parent);
+        let each = others.flat_map(|other| {
+            self.chains[other as usize].children().map(move |theirs| (other, theirs))
+        });
+        let each = each.filter(move |(_, theirs)| {
+            let of_theirs = self.candidates.of(*theirs as usize);
+            !self.known[*theirs as usize] && of_theirs.binary_search(&parent).is_ok()
+        });
+        each.map(move |(other, theirs)| {
+            let changed = |of: u32, without: u32, with: u32| {
+                let (at, mut chain) = (of as usize, self.chains[of as usize].clone());
+                chain.remove(without);
+                chain.insert(with);
+                self.model.of_chain(&self.served[at], self.made, &chain, None) - self.scores[at]
+            };
+            changed(parent, child, theirs) + changed(other, theirs, child)
+        })
     }
 }
