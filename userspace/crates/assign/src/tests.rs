@@ -94,6 +94,28 @@ fn what_comes_at_any_time_has_no_parent() {
     assert!(assigned.len() <= 4, "{}", assigned.len());
 }
 
+/// Requests that come together, of which each child may be each one's: whatever the others are given, one is left.
+#[test]
+fn children_that_could_change_places_have_no_parent() {
+    let (mut served, mut made, _) = sleeper(1_000, 4);
+    for child in &mut made {
+        child.parent = Some(child.id - 1_000);
+    }
+    let mut random = fastrand::Rng::with_seed(5);
+    for id in 10_000..10_200 {
+        let late = |random: &mut fastrand::Rng| random.u64(50_000..150_000);
+        let received_ns = 2_000 * MS + (id / 20) * 20 * MS + random.u64(0..20_000);
+        let asked_ns = received_ns + 3 * MS + late(&mut random);
+        let heard_ns = asked_ns + MS;
+        let answered_ns = heard_ns + MS + late(&mut random);
+        served.push(Served { id, received: step(received_ns), answered: step(answered_ns) });
+        let (id, asked, heard) = (id + 1_000, step(asked_ns), step(heard_ns));
+        made.push(Made { id, whom: 1, asked, heard, parent: None, guessed: false });
+    }
+    let assigned = assign(served, made);
+    assert_eq!(assigned, []);
+}
+
 /// Nothing shows that the times tell.
 #[test]
 fn without_known_parents_nothing_is_told() {
