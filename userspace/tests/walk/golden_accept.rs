@@ -2,6 +2,7 @@
 //! asks, the server (thread 20) answers.
 
 use rpcprobe::engine::event::TYPE_TCP;
+use rpcprobe::model::Category;
 use rpcprobe::records::{WAKING_IN_SYSCALL, WAKING_SOFTIRQ};
 
 use super::connection::Connection;
@@ -50,6 +51,26 @@ fn a_connection_of_its_own_that_waits_to_be_accepted() {
         178-185 client kernel.tcp
     ";
     assert_eq!(s.only(), expected(answer));
+}
+
+/// What the connection waits for is what its acceptor does, not the worker that reads from it later, which sleeps for want of work.
+#[test]
+fn a_connection_waits_for_its_acceptor() {
+    let (mut s, c) = begun();
+    s.switch(20, 2, IDLE, 21, RUNNABLE);
+    s.sleep_in(50, 1, (20, IDLE), (FUTEX, 49), condition(0x100));
+    s.arrives(c.there, 4, 110);
+    s.opened(2, 21, 6, (140, 144), Some(107));
+    s.wake(146, 2, 21, 20, 0);
+    s.switch(147, 1, IDLE, 20, RUNNABLE);
+    s.call(1, 20, FUTEX, (49, 148), 0);
+    c.hears_through(&mut s, 6, 20, (0, 4), (150, 155));
+    c.answers(&mut s, 1, 20, (0, 4), (160, 170));
+    let requests = s.requests();
+    let (_, segments) = &requests[0];
+    let accept = segments.iter().find(|segment| segment.category == Category::QueueAccept);
+    let told = accept.map(|accept| (accept.start_ns, accept.tid, accept.cause.as_deref()));
+    assert_eq!(told, Some((110, 21, Some("user, kernel.tcp"))), "{}", table(segments));
 }
 
 #[test]

@@ -372,6 +372,35 @@ fn answered_in_reverse(rests: bool) -> Vec<(u64, Vec<(u32, Evidence)>)> {
     told.collect()
 }
 
+/// A thread takes in two requests, sleeps, answers the one, sleeps again and answers the other: the second sleep is that one's. For
+/// which it slept first nothing tells, or for both.
+#[test]
+fn what_it_waited_for_before_one_of_several_is_answered_is_inferred() {
+    let (c, other) = (Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP));
+    let mut s = Story::new();
+    s.switch(10, 1, IDLE, 20, RUNNABLE);
+    s.arrives(c.there, 4, 90);
+    s.arrives(other.there, 4, 95);
+    c.hears(&mut s, 1, 20, (0, 4), (100, 105));
+    other.hears(&mut s, 1, 20, (0, 4), (110, 115));
+    for (asleep_ns, woken_ns) in [(120, 150), (170, 200)] {
+        s.switch_in(asleep_ns, 1, 20, IDLE, ASLEEP, (NANOSLEEP, asleep_ns - 1), None);
+        s.wake(woken_ns, 1, IDLE, 20, WAKING_HARDIRQ);
+        s.switch(woken_ns, 1, IDLE, 20, RUNNABLE);
+        s.call(1, 20, NANOSLEEP, (asleep_ns - 1, woken_ns + 1), 0);
+        let answered = if asleep_ns == 120 { &c } else { &other };
+        answered.answers(&mut s, 1, 20, (0, 4), (woken_ns + 5, woken_ns + 10));
+    }
+    let slept = |start_ns: u64| {
+        let requests = s.requests();
+        let (_, segments) = requests.iter().find(|(r, _)| r.start_ns == start_ns).expect("it");
+        let sleeps = segments.iter().filter(|segment| segment.category == Category::Sleep);
+        sleeps.map(|sleep| (sleep.start_ns, sleep.shared, sleep.evidence)).collect::<Vec<_>>()
+    };
+    assert_eq!(slept(90), [(120, 2, Evidence::Modelled)]);
+    assert_eq!(slept(95), [(120, 2, Evidence::Modelled), (170, 1, Evidence::Measured)]);
+}
+
 #[test]
 fn what_is_done_before_all_of_several_are_answered_is_for_all_of_them() {
     let mut told = answered_in_reverse(false);

@@ -98,7 +98,7 @@ impl Engine {
             match segment.category {
                 category if category.is_on_cpu() => Shows::Work,
                 // Of work that is told by category it is not known where in it the thread had no CPU.
-                _ if segment.shared > 1 => Shows::Work,
+                Category::RunqueuePreempted if segment.shared > 1 => Shows::Work,
                 Category::WireStack if asleep().is_none() => Shows::Work,
                 Category::Sleep | Category::IdlePeer if asleep().is_some_and(is_rest) => {
                     Shows::Rest

@@ -4,9 +4,14 @@ use crate::timeline::Opening;
 use crate::walk::*;
 
 /// `detail` of a `queue.accept` segment.
-pub(super) const UNACCEPTED: &str = "connected, not yet accepted";
+const UNACCEPTED: &str = "connected, not yet accepted";
 
 impl Walk<'_> {
+    /// Emits a span in which the connection was there and `acceptor`, which accepted it after that, did what it did.
+    pub(super) fn unaccepted(&mut self, acceptor: ThreadId, span: (u64, u64)) {
+        self.queue(acceptor, span, Category::QueueAccept, UNACCEPTED, Rule::Accept);
+    }
+
     /// The way back came to the client by the accept() of the request's connection, but when the server's
     /// thread read what was asked, it was in another thread of the server, though later it had been in that
     /// one. Whoever of the server woke that thread did so for something else: the acceptor, say, that let
@@ -84,7 +89,7 @@ impl Walk<'_> {
             let read = (accepted_ns, call.enter_ns);
             self.queue(thread, read, Category::QueueSocket, UNREAD, Rule::Ready);
             let waits = (there_ns, accepted_ns);
-            self.queue(thread, waits, Category::QueueAccept, UNACCEPTED, Rule::Accept);
+            self.unaccepted(accepted.thread, waits);
             self.output.rule = Rule::Ready;
             if write.exit_ns < there_ns {
                 self.wire(thread, object, last, (write.exit_ns, there_ns));
@@ -188,7 +193,7 @@ impl Walk<'_> {
         let piece = classify::on_cpu::Piece::of_call(call.enter_ns, call);
         self.on_cpu(thread, &piece, at_ns);
         let span = (from_ns, call.enter_ns);
-        self.queue(thread, span, Category::QueueAccept, UNACCEPTED, Rule::Accept);
+        self.unaccepted(thread, span);
         if woken.is_none() {
             self.output.rule = Rule::Accept;
         }

@@ -40,7 +40,7 @@ impl<'w> Walk<'w> {
             let woken_ns = wake.at_ns.clamp(there_ns, at_ns);
             self.run_queue(thread, off, woken_ns, at_ns, Category::RunqueueWakeup)?;
             let span = (there_ns, woken_ns);
-            self.queue(thread, span, Category::QueueAccept, accept::UNACCEPTED, Rule::Accept);
+            self.unaccepted(thread, span);
             self.output.rule = Rule::Accept;
             return Ok(Step::Joined(opener, there_ns));
         }

@@ -54,8 +54,9 @@ impl Walk<'_> {
         let accepted = accepted.filter(|_| self.applies(Rule::Accept));
         let accepted_ns = accepted.map_or(from_ns, |call| call.exit_ns.clamp(from_ns, to_ns));
         self.queue(thread, (accepted_ns, to_ns), queue_category(object), UNREAD, rule);
-        let waits = (from_ns, accepted_ns);
-        self.queue(thread, waits, Category::QueueAccept, accept::UNACCEPTED, Rule::Accept);
+        if let Some(accepted) = accepted {
+            self.unaccepted(accepted.thread, (from_ns, accepted_ns));
+        }
     }
 
     /// `[from_ns, to_ns)`: the thread, which has the request, served others. If it rested after that, the request

@@ -111,9 +111,12 @@ impl<'w> Walk<'w> {
                 category if category.is_on_cpu() || category == Category::Steal => self.output.rule,
                 _ => Rule::Charge,
             });
-            let shared = if category.is_on_cpu() { self.output.shared } else { 1 };
             use Category::{QueueSocket, RunqueuePreempted, RunqueueWakeup};
+            // What a thread waited for while it worked for several is as much each one's as the work.
+            let together = self.output.shared > 1 && rule == Rule::Charge;
+            let shared = if category.is_on_cpu() || together { self.output.shared } else { 1 };
             let is_thread = category.is_on_cpu()
+                || together
                 || matches!(category, RunqueueWakeup | RunqueuePreempted | QueueSocket);
             let evidence = match self.output.likely && is_thread {
                 true => Evidence::Modelled,
