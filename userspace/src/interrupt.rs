@@ -41,6 +41,15 @@ pub fn catch() {
     }
 }
 
+/// The same for what runs until it is asked to end: shells without job control have what they start with `&` ignore SIGINT, and whoever
+/// sends one nevertheless means us.
+pub fn catch_also_in_background() {
+    if signals::is_ignored(libc::SIGINT) {
+        act(libc::SIGINT, libc::SIG_DFL);
+    }
+    catch();
+}
+
 /// Whether to go on.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! How far what takes long is: a bar on a terminal, else a line now and then, and nothing if it is quick.
+//! How far what takes long is: on a terminal a bar, if there is much of it, else a line now and then, and nothing if it is quick.
 
 use std::io::{IsTerminal, Read, Write};
 use std::sync::mpsc::{channel, RecvTimeoutError, Sender};
@@ -55,7 +55,7 @@ impl Work {
     }
 }
 
-/// Without a terminal: when the first line comes, and how long after it the next.
+/// Without a bar: when the first line comes, and how long after it the next.
 const FIRST_LINE: Duration = Duration::from_secs(2);
 const NEXT_LINE: Duration = Duration::from_secs(5);
 
@@ -63,7 +63,7 @@ const NEXT_LINE: Duration = Duration::from_secs(5);
 pub struct Progress {
     work: Work,
     bar: ProgressBar,
-    /// Without a terminal.
+    /// Without a bar.
     _lines: Option<Lines>,
 }
 
@@ -77,7 +77,7 @@ impl Progress {
         };
         let done = bar.clone();
         let line = move |elapsed| line(work, done.position(), whole, elapsed);
-        let lines = (told && !is_terminal).then(|| Lines::of(line));
+        let lines = (told && bar.is_hidden()).then(|| Lines::of(line));
         Progress { work, bar, _lines: lines }
     }
 

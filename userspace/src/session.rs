@@ -126,7 +126,7 @@ pub fn record(
     std::thread::sleep(AFTERMATH);
     sink.drain(&rings);
     let end_ns = clock::monotonic_ns();
-    probe.detach();
+    detach(&mut probe, config);
     sink.drain(&rings);
     // What comes from now on asks us to end, and not the target.
     interrupt::catch();
@@ -151,6 +151,11 @@ fn probe(config: &Config) -> Result<(Probe, Rings, Calibrated)> {
     let calibrated = calibrator.compare(&probe, &rings, config.tasks);
     let calibrated = calibrated.context("cannot calibrate")?;
     Ok((probe, rings, calibrated))
+}
+
+fn detach(probe: &mut Probe, config: &Config) {
+    let _lines = config.told.then(|| Lines::while_it("detaching hooks"));
+    probe.detach();
 }
 
 /// What is known beforehand.

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use common::capture::{contents, NAME};
 use common::process::{kill, until};
-use common::{assert_refused, needs_kernel, rpcprobe, text};
+use common::{assert_refused, needs_kernel, rpcprobe, text, unaffected, RPCPROBE};
 use tempfile::TempDir;
 
 /// Enough system calls that attributing them takes a while.
@@ -149,4 +149,29 @@ fn attach_ends_by_the_first_signal_and_stops_by_the_second() {
     load.wait().unwrap();
     assert_refused(&output, 130, &["holds all events", "`rpcprobe attribute", "interrupted"]);
     assert_eq!(names(&at), ["events.bin", "manifest.json"]);
+}
+
+/// As shells start what stands before `&` in a script.
+#[test]
+fn attach_ends_by_a_signal_that_it_was_started_to_ignore() {
+    let Some(_turn) = needs_kernel() else { return };
+    let parent = TempDir::new().unwrap();
+    let at = parent.path().join(NAME);
+    let mut load = Command::new("dd");
+    load.args(["bs=1", "if=/dev/zero", "of=/dev/null"]);
+    let mut load = start(load);
+    let mut attach = Command::new("sh");
+    attach.args(["-c", "trap '' INT; exec \"$@\"", "sh", RPCPROBE, "attach", "-q", "--pid"]);
+    attach.arg(load.id().to_string()).arg("-o").arg(&at);
+    unaffected(&mut attach);
+    let attach = start(attach);
+    until("events are captured", || {
+        fs::metadata(at.join("events.bin")).is_ok_and(|found| found.len() > 1 << 20)
+    });
+    kill(attach.id() as i32, libc::SIGINT);
+    let output = attach.wait_with_output().expect("rpcprobe ends");
+    load.kill().unwrap();
+    load.wait().unwrap();
+    assert!(output.status.success(), "{}: {}", output.status, text(&output.stderr));
+    assert_eq!(names(&at).len(), 5);
 }

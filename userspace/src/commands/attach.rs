@@ -34,7 +34,7 @@ pub fn attach(args: AttachArgs) -> Result<i32> {
     let selection = Selection { pids, comms, ports, cgroups };
     let selected = select(&selection)?;
     let config = config(&capture, true)?;
-    interrupt::catch(); // else a signal would leave an empty directory
+    interrupt::catch_also_in_background(); // else a signal would leave an empty directory
     let dir = directory::create(&capture)?;
     let begun = |processes: &[Selected], threads: u64| {
         if !capture.quiet {

@@ -117,7 +117,7 @@ pub fn attach(
     // They go on, while one hook after the other is detached: what some of them still tell is not all.
     let end_ns = clock::monotonic_ns();
     sink.until_ns = end_ns;
-    probe.detach();
+    detach(&mut probe, config);
     sink.drain(&rings);
     interrupt::catch();
     drop(interrupts);

@@ -213,9 +213,13 @@ pub fn text(bytes: &[u8]) -> String {
 /// How lines begin that say that hooks are not in place yet: on a busy machine that takes a while.
 pub const ATTACHING: &str = "rpcprobe: checking and attaching hooks, ";
 
+/// Likewise at the end.
+const DETACHING: &str = "rpcprobe: detaching hooks, ";
+
 /// Standard error without those.
 pub fn said(stderr: &[u8]) -> String {
-    text(stderr).split_inclusive('\n').filter(|line| !line.starts_with(ATTACHING)).collect()
+    let is_progress = |line: &&str| [ATTACHING, DETACHING].iter().any(|of| line.starts_with(of));
+    text(stderr).split_inclusive('\n').filter(|line| !is_progress(line)).collect()
 }
 
 /// Fails when a message to the user is none: a panic or a dump of internals.
@@ -227,7 +231,7 @@ pub fn assert_no_crash(stderr: &str) {
 
 /// Fails unless the program ended with `code` and said why, in one line that has all of `words`.
 pub fn assert_refused(output: &Output, code: i32, words: &[&str]) {
-    let stderr = text(&output.stderr);
+    let stderr = said(&output.stderr);
     assert_no_crash(&stderr);
     assert_eq!(output.status.code(), Some(code), "{}: {stderr}", output.status);
     assert_eq!(stderr.lines().count(), 1, "not one line: {stderr}");

@@ -6,8 +6,8 @@ use rpcprobe_report::palette::hex;
 use rpcprobe_report::sums::Distribution;
 use rpcprobe_report::tree::{Tree, HEADER, NUMBERS};
 use rpcprobe_report::{
-    count, format_exact, format_ns, format_rate, format_share, marks, part_name, place, slowest,
-    title, Breakdown, Groups, KindBreakdown, Tail,
+    count, format_exact, format_ns, format_rate, format_share, marked, marks, part_name, place,
+    slowest, title, Breakdown, Groups, KindBreakdown, Tail,
 };
 
 /// Groups listed.
@@ -142,7 +142,8 @@ fn by_group(groups: &Groups, whole_ns: u64) -> String {
         let name = group.name.as_deref().map_or_else(|| format!("(no {by})"), text);
         let most = group.largest.as_ref().map_or("-".to_owned(), |part| {
             let share = format_share(part.total_ns, group.latency.total_ns);
-            format!("{}{share} {} {}", swatch(part.category), part.side, part.category)
+            let name = entities(&marked(part.category, part.modelled_ns, part.sampled_ns));
+            format!("{}{share} {} {name}", swatch(part.category), part.side)
         });
         rows.push(vec![
             name,
@@ -169,7 +170,8 @@ fn difference(tail: &Tail, kind: &KindBreakdown) -> String {
     let mut rows: Vec<Vec<String>> = parts
         .into_iter()
         .map(|part| {
-            let name = format!("{}{}", swatch(part.category), part.category);
+            let name = marked(part.category, part.modelled_ns, part.sampled_ns);
+            let name = format!("{}{}", swatch(part.category), entities(&name));
             let side = entities(&place(part.side, part.comm.as_deref()));
             let (typical, slow) = (format_ns(part.typical_ns), format_ns(part.tail_ns));
             vec![name, side, typical, slow, signed(part.difference_ns)]

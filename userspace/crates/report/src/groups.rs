@@ -98,6 +98,9 @@ pub struct GroupPart {
     pub category: Category,
     pub side: Side,
     pub total_ns: u64,
+    /// Of that.
+    pub modelled_ns: u64,
+    pub sampled_ns: u64,
     /// Of the group's total latency, 0 to 1.
     pub share: f64,
 }
@@ -135,7 +138,7 @@ struct GroupSums {
     requests: u64,
     incomplete: u64,
     latency: Sums,
-    parts: BTreeMap<Key, u128>,
+    parts: BTreeMap<Key, Sum>,
 }
 
 impl GroupSums {
@@ -145,11 +148,13 @@ impl GroupSums {
         let parts: Vec<_> = self
             .parts
             .into_iter()
-            .map(|((category, side), ns)| GroupPart {
+            .map(|((category, side), sum)| GroupPart {
                 category,
                 side,
-                total_ns: clamp(ns),
-                share: ratio(ns, group_ns),
+                total_ns: clamp(sum.ns),
+                modelled_ns: clamp(sum.modelled_ns),
+                sampled_ns: clamp(sum.sampled_ns),
+                share: ratio(sum.ns, group_ns),
             })
             .collect();
         Group {
@@ -227,7 +232,7 @@ impl GroupsSums {
     pub fn add(&mut self, request: &Request, label: Option<&str>, parts: &[(Key, Sum)]) {
         let group = self.of(request, label);
         for (key, sum) in parts {
-            *group.parts.entry(*key).or_default() += sum.ns;
+            group.parts.entry(*key).or_default().plus(sum);
         }
     }
 

@@ -62,7 +62,7 @@ pub use units::{
     count, format_at, format_exact, format_ns, format_rate, format_share, format_signed_ns,
     nearest_rank, parse_ns,
 };
-pub use words::{evidence_in_full, evidence_shares, part_name, place, slowest};
+pub use words::{evidence_in_full, evidence_shares, marked, part_name, place, slowest};
 
 /// How text is to look.
 #[derive(Clone, Copy, Debug, Default)]

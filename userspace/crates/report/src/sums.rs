@@ -35,6 +35,12 @@ impl Sum {
         Sum { ns: ns.into(), ..Sum::default() }
     }
 
+    pub fn plus(&mut self, other: &Sum) {
+        self.ns += other.ns;
+        self.modelled_ns += other.modelled_ns;
+        self.sampled_ns += other.sampled_ns;
+    }
+
     pub fn add(&mut self, segment: &Segment) {
         let ns = u128::from(segment.duration_ns);
         self.ns += ns;
@@ -58,9 +64,7 @@ impl Sums {
         if sum.ns > 0 {
             self.per_request_ns.push(clamp(sum.ns));
         }
-        self.sum.ns += sum.ns;
-        self.sum.modelled_ns += sum.modelled_ns;
-        self.sum.sampled_ns += sum.sampled_ns;
+        self.sum.plus(&sum);
     }
 
     /// Over `count` requests, those that were not added having 0.

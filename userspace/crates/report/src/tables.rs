@@ -9,7 +9,7 @@ use super::sums::Distribution;
 use super::tail::{Tail, TailPart};
 use super::text::{escape, indented, marks, table, tinted};
 use super::units::{format_exact, format_ns, format_rate, format_share, format_signed_ns};
-use super::words::{part_name, place};
+use super::words::{marked, part_name, place};
 use super::Style;
 use rpcprobe_model::Category;
 
@@ -181,7 +181,8 @@ fn row(rows: &mut Rows, name: String, percentiles: [String; 2], sum: &Summed, wh
             format_share(sum.total_ns, whole_ns),
             most.map_or("-".to_owned(), |part| {
                 let percent = (part.total_ns as f64 * 100.0 / sum.total_ns.max(1) as f64).round();
-                format!("{percent:.0} % {} {}", part.side, part.category)
+                let name = marked(part.category, part.modelled_ns, part.sampled_ns);
+                format!("{percent:.0} % {} {name}", part.side)
             }),
         ],
     );
@@ -209,7 +210,11 @@ impl Summed {
         for part in other.parts {
             let same = |of: &&mut GroupPart| (of.category, of.side) == (part.category, part.side);
             match self.parts.iter_mut().find(same) {
-                Some(sum) => sum.total_ns = sum.total_ns.saturating_add(part.total_ns),
+                Some(sum) => {
+                    sum.total_ns = sum.total_ns.saturating_add(part.total_ns);
+                    sum.modelled_ns = sum.modelled_ns.saturating_add(part.modelled_ns);
+                    sum.sampled_ns = sum.sampled_ns.saturating_add(part.sampled_ns);
+                }
                 None => self.parts.push(part),
             }
         }
@@ -252,7 +257,8 @@ pub(super) fn tail(tail: &Tail, all: bool, style: Style) -> String {
         ]
     };
     for part in shown {
-        let mut row = vec![part.category.to_string(), place(part.side, part.comm.as_deref())];
+        let name = marked(part.category, part.modelled_ns, part.sampled_ns);
+        let mut row = vec![name, place(part.side, part.comm.as_deref())];
         row.extend(figures(part.typical_ns, part.tail_ns, part.difference_ns));
         rows.push(Some(part.category), row);
     }

@@ -79,6 +79,9 @@ pub struct TailPart {
     pub typical_ns: u64,
     pub tail_ns: u64,
     pub difference_ns: i64,
+    /// Of the slowest requests' time, per request.
+    pub modelled_ns: u64,
+    pub sampled_ns: u64,
     /// The thread's name, cause or other thread that half of the part's time in the tail has at least.
     pub comm: Option<String>,
     pub by: Option<String>,
@@ -96,7 +99,7 @@ struct Names {
 struct BandSums {
     requests: u64,
     latency_ns: u128,
-    parts: BTreeMap<Key, u128>,
+    parts: BTreeMap<Key, Sum>,
     methods: Largest,
 }
 
@@ -117,7 +120,7 @@ impl BandSums {
             self.methods.add(method, 1);
         }
         for (key, sum) in parts {
-            *self.parts.entry(*key).or_default() += sum.ns;
+            self.parts.entry(*key).or_default().plus(sum);
         }
     }
 
@@ -190,7 +193,7 @@ impl TailSums {
         let keys: Vec<Key> =
             Category::ALL.iter().flat_map(|c| Side::ALL.iter().map(|s| (*c, *s))).collect();
         let sums = |band: &BandSums| -> Vec<u128> {
-            keys.iter().map(|key| band.parts.get(key).copied().unwrap_or(0)).collect()
+            keys.iter().map(|key| band.parts.get(key).map_or(0, |sum| sum.ns)).collect()
         };
         let (typical_ns, tail_ns) = (typical.mean_ns(), tail.mean_ns());
         let means = in_proportion(&sums(&typical), typical_ns)
@@ -198,20 +201,23 @@ impl TailSums {
             .zip(in_proportion(&sums(&tail), tail_ns));
         let mut parts = Vec::new();
         for (key, (typical_ns, tail_ns)) in keys.iter().zip(means) {
-            let sum_ns = tail.parts.get(key).copied().unwrap_or(0);
-            if sum_ns == 0 && !typical.parts.contains_key(key) {
+            let sum = tail.parts.get(key).copied().unwrap_or_default();
+            if sum.ns == 0 && !typical.parts.contains_key(key) {
                 continue;
             }
             let names = names.get(key);
             let most = |of: fn(&Names) -> &Largest| -> Option<String> {
-                Some(of(names?).dominant(sum_ns, MOSTLY)?.0.to_owned())
+                Some(of(names?).dominant(sum.ns, MOSTLY)?.0.to_owned())
             };
+            let each = |ns: u128| clamp(ns.div_ceil(u128::from(tail.requests.max(1))));
             parts.push(TailPart {
                 category: key.0,
                 side: key.1,
                 typical_ns,
                 tail_ns,
                 difference_ns: signed(tail_ns) - signed(typical_ns),
+                modelled_ns: each(sum.modelled_ns),
+                sampled_ns: each(sum.sampled_ns),
                 comm: most(|names| &names.comm),
                 by: most(|names| &names.by),
                 cause: most(|names| &names.cause),

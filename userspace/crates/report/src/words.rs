@@ -52,7 +52,12 @@ pub(super) fn answer(kind: &KindBreakdown) -> String {
 
 /// `copy ~`
 pub fn part_name(part: &Part) -> String {
-    format!("{}{}", part.category, marks(part.modelled_ns > 0, part.sampled_ns > 0))
+    marked(part.category, part.modelled_ns, part.sampled_ns)
+}
+
+/// The same, of which so much is modelled and sampled.
+pub fn marked(category: Category, modelled_ns: u64, sampled_ns: u64) -> String {
+    format!("{category}{}", marks(modelled_ns > 0, sampled_ns > 0))
 }
 
 /// `slowest 1 %`: where many latencies are the same it may be more.
@@ -83,7 +88,8 @@ pub(super) fn tail(kind: &KindBreakdown, of: &str) -> Option<String> {
             let mostly = mostly.map_or(String::new(), |what| format!(", mostly {what}"));
             let sign = if part.difference_ns > 0 { "+" } else { "" };
             let more = format_signed_ns(part.difference_ns);
-            format!("{} ({place}{mostly}) {sign}{more}", part.category)
+            let name = marked(part.category, part.modelled_ns, part.sampled_ns);
+            format!("{name} ({place}{mostly}) {sign}{more}")
         })
         .collect();
     let methods = match (&tail.tail.method, &tail.typical.method) {
