@@ -413,6 +413,25 @@ Percentiles are per request, 0 where one has none of a category.
         assert!(all.contains("kernel.vfs       middle: postgres"), "{all}");
     }
 
+    /// In each line that names it.
+    #[test]
+    fn what_is_inferred_is_marked_where_it_is_read_first() {
+        let mut requests = with_methods();
+        let locks = requests.iter_mut().flat_map(|(_, segments)| segments);
+        for lock in locks.filter(|segment| segment.category == Category::Lock) {
+            lock.evidence = rpcprobe_model::Evidence::Modelled;
+        }
+        let text = of(&manifest(), &requests, PLAIN);
+        assert!(text.contains("lock ~ (server, mostly held by writer) +900 us"), "{text}");
+        let most = text.lines().find(|line| line.starts_with("  GET /slow"));
+        assert!(most.is_some_and(|line| line.ends_with("99 % server lock ~")), "{text}");
+        let tail = text.lines().filter(|line| line.starts_with("  lock"));
+        assert!(
+            tail.clone().count() == 2 && tail.clone().all(|line| line.starts_with("  lock ~ ")),
+            "{text}"
+        );
+    }
+
     #[test]
     fn every_line_fits_the_terminal() {
         let width = 80;
