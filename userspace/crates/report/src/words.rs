@@ -158,6 +158,17 @@ pub(super) fn who(kind: Kind, ends: &Ends) -> String {
     let server = end(ends.both + ends.server_only, &ends.server_comm);
     match kind {
         Kind::Process => server,
+        _ if ends.both == 0 && ends.client_only > 0 && ends.server_only > 0 => {
+            // A proxy's, of which each request is there twice: as it is served, and as another is asked for its sake.
+            let [served, asked] = [ends.server_only, ends.client_only].map(format_exact);
+            let apart = match (&ends.server_comm, &ends.client_comm) {
+                (Some(_), Some(_)) => {
+                    format!(" (alone: --server {server}, --client {client})")
+                }
+                _ => String::new(),
+            };
+            format!("{served} to {server} and {asked} from {client}, all in these figures{apart}")
+        }
         _ => format!("{client} to {server}"),
     }
 }
@@ -225,4 +236,30 @@ pub fn evidence_in_full(breakdown: &Breakdown) -> Vec<String> {
             .then(|| format!("{mark} {how}, in whole or in part: {}", list.join(", ")))
     };
     NOT_MEASURED.into_iter().filter_map(sentence).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each request of a proxy's is there twice, and no request goes from it to itself.
+    #[test]
+    fn both_sides_of_a_proxy_are_told_apart() {
+        let nginx = || Some("nginx".to_owned());
+        let (client_comm, server_comm) = (nginx(), nginx());
+        let mut ends = Ends {
+            client_only: 200,
+            server_only: 1600,
+            client_comm,
+            server_comm,
+            ..Ends::default()
+        };
+        let told = "1,600 to nginx and 200 from nginx, all in these figures (alone: --server nginx, --client nginx)";
+        assert_eq!(who(Kind::Http1, &ends), told);
+        ends.client_comm = None;
+        let told = "1,600 to nginx and 200 from several programs, all in these figures";
+        assert_eq!(who(Kind::Http1, &ends), told);
+        ends.both = 1;
+        assert_eq!(who(Kind::Http1, &ends), "several programs to nginx");
+    }
 }
