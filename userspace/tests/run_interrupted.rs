@@ -20,6 +20,20 @@ fn start(mut command: Command) -> Child {
     command.spawn().expect("rpcprobe starts")
 }
 
+/// A program that makes system calls until it is killed.
+fn endless() -> Child {
+    let mut load = Command::new("dd");
+    load.args(["bs=1", "if=/dev/zero", "of=/dev/null"]);
+    start(load)
+}
+
+/// Waits until more than so much of it has been captured.
+fn until_captured(at: &Path, bytes: u64) {
+    until("events are captured", || {
+        fs::metadata(at.join("events.bin")).is_ok_and(|found| found.len() > bytes)
+    });
+}
+
 /// Sends the signal when the table is being written, and waits for the end.
 fn interrupted(child: Child, at: &Path, signal: i32) -> Output {
     until("the table is begun", || at.join("requests.parquet.tmp").exists());
@@ -134,15 +148,11 @@ fn attach_ends_by_the_first_signal_and_stops_by_the_second() {
     let Some(_turn) = needs_kernel() else { return };
     let parent = TempDir::new().unwrap();
     let at = parent.path().join(NAME);
-    let mut load = Command::new("dd");
-    load.args(["bs=1", "if=/dev/zero", "of=/dev/null"]);
-    let mut load = start(load);
+    let mut load = endless();
     let mut attach = rpcprobe(["attach", "-q", "--pid", &load.id().to_string(), "-o"]);
     attach.arg(&at);
     let attach = start(attach);
-    until("events are captured", || {
-        fs::metadata(at.join("events.bin")).is_ok_and(|found| found.len() > 8 << 20)
-    });
+    until_captured(&at, 8 << 20);
     kill(attach.id() as i32, libc::SIGINT);
     let output = interrupted(attach, &at, libc::SIGINT);
     load.kill().unwrap();
@@ -157,17 +167,13 @@ fn attach_ends_by_a_signal_that_it_was_started_to_ignore() {
     let Some(_turn) = needs_kernel() else { return };
     let parent = TempDir::new().unwrap();
     let at = parent.path().join(NAME);
-    let mut load = Command::new("dd");
-    load.args(["bs=1", "if=/dev/zero", "of=/dev/null"]);
-    let mut load = start(load);
+    let mut load = endless();
     let mut attach = Command::new("sh");
     attach.args(["-c", "trap '' INT; exec \"$@\"", "sh", RPCPROBE, "attach", "-q", "--pid"]);
     attach.arg(load.id().to_string()).arg("-o").arg(&at);
     unaffected(&mut attach);
     let attach = start(attach);
-    until("events are captured", || {
-        fs::metadata(at.join("events.bin")).is_ok_and(|found| found.len() > 1 << 20)
-    });
+    until_captured(&at, 1 << 20);
     kill(attach.id() as i32, libc::SIGINT);
     let output = attach.wait_with_output().expect("rpcprobe ends");
     load.kill().unwrap();

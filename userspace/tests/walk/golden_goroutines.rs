@@ -25,9 +25,13 @@ fn served(by: &[(u32, u64)]) -> Story {
 
 /// The table of the request that began then.
 fn began(s: &Story, start_ns: u64) -> String {
+    table(&segments_of(s, start_ns))
+}
+
+fn segments_of(s: &Story, start_ns: u64) -> Vec<Segment> {
     let requests = s.requests();
     let mut ours = requests.iter().filter(|(request, _)| request.start_ns == start_ns);
-    table(&ours.next().unwrap_or_else(|| panic!("{requests:#?}")).1)
+    ours.next().unwrap_or_else(|| panic!("{requests:#?}")).1.clone()
 }
 
 /// The same of a capture without `--tasks`.
@@ -116,9 +120,7 @@ fn a_lock_of_gos_runtime_is_a_lock() {
         s.call(1, 20, FUTEX, (110, 157), 0);
         c.answers(&mut s, 1, 20, (0, 4), (160, 165));
         other.answers(&mut s, 2, 21, (0, 4), (170, 175));
-        let requests = s.requests();
-        let mut ours = requests.into_iter().filter(|(request, _)| request.start_ns == 100);
-        ours.next().expect("it is found").1
+        segments_of(&s, 100)
     };
     let segments = told_of(-1);
     let answer = "

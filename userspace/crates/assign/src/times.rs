@@ -211,7 +211,7 @@ impl<'a> State<'a> {
             let (parent, likely) = self.likeliest(child);
             let parent =
                 parent.filter(|_| likely >= LIKELY_ENOUGH && parent == self.parents[child])?;
-            // The others got their parents beside this one: as likely may be that it has one of theirs, and that one its own.
+            // The others' parents were chosen with this one in place: to exchange it for a child of another's may be as likely.
             let exchanged: f64 = self.exchanges(child as u32, parent).map(f64::exp).sum();
             let is_enough = 1.0 / (1.0 / likely + exchanged) >= LIKELY_ENOUGH;
             let (child, parent) = (self.made[child].id, self.served[parent as usize].id);

@@ -209,7 +209,7 @@ impl TailSums {
             let most = |of: fn(&Names) -> &Largest| -> Option<String> {
                 Some(of(names?).dominant(sum.ns, MOSTLY)?.0.to_owned())
             };
-            let each = |ns: u128| clamp(ns.div_ceil(u128::from(tail.requests.max(1))));
+            let each = |ns: u128| clamp(ns.div_ceil(u128::from(tail.requests.max(1)))).min(tail_ns);
             parts.push(TailPart {
                 category: key.0,
                 side: key.1,
