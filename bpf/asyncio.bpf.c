@@ -15,8 +15,6 @@
 #define TYPE_NAME 24
 #define HANDLE_CONTEXT 40
 
-#define READ_USER(address, to) bpf_probe_read_user(&(to), sizeof(to), (const void *)(address))
-
 enum appended { OTHER, HANDLE, TIMER_HANDLE };
 
 /* What kind of object that is. */

@@ -12,7 +12,8 @@ struct cpu_cost {
     u64 left;        /* runs until one is timed */
     u64 runs[2];     /* in other threads' time, in traced threads' */
     u64 breakpoints; /* of the latter those that a breakpoint in the thread's own program caused */
-    u64 pad[4];
+    u64 watchpoints; /* and those that the thread caused by writing a word that is watched */
+    u64 pad[3];
     u64 timed[2]; /* runs */
     u64 timed_ns[2];
     u64 clock_ns[2]; /* what reading the clock takes of that */
@@ -29,6 +30,14 @@ static __always_inline void count_breakpoint(void)
     u64 cpu = this_cpu();
     if (cpu_tasks[cpu].word & INDEX_MASK)
         cpu_costs[cpu].breakpoints++;
+}
+
+/* To be called in a program that a watchpoint causes. */
+static __always_inline void count_watchpoint(void)
+{
+    u64 cpu = this_cpu();
+    if (cpu_tasks[cpu].word & INDEX_MASK)
+        cpu_costs[cpu].watchpoints++;
 }
 
 /* When the run begins; 0: it is not timed. */

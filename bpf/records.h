@@ -592,11 +592,13 @@ enum runtime_task_change {
     RUNTIME_TASK_ENDS = 4,    /* that thread leaves it for good */
     RUNTIME_TASK_READIED = 5, /* that thread makes it runnable; hdr.aux: what it has waited for */
     RUNTIME_TASK_BORN = 6,    /* that thread has made it, runnable */
-    RUNTIME_TASK_STEPS = 7,   /* it runs; the one that the thread ran before waits */
+    RUNTIME_TASK_STEPS = 7,   /* it runs; the one that the thread ran before waits. hdr.aux: what it
+                               * has waited for, if that is known */
     RUNTIME_TASK_QUEUED = 8,  /* readied, or born if nothing is known of it */
     RUNTIME_TASK_DUE = 9,     /* it is no task: a timer is due, whose callback will step so */
     RUNTIME_TASK_WAITED = 10, /* it runs again; hdr.aux: what it has waited for */
     RUNTIME_TASK_MADE = 11,   /* that thread has made it, asleep */
+    RUNTIME_TASK_TIMERS = 12, /* it is no task: that thread runs the timers that are due */
 };
 
 /* hdr.flags: enum runtime_task_change; hdr.aux: a TaskWait of userspace/crates/record, or 0 */

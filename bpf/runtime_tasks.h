@@ -2,11 +2,14 @@
 /*
  * Tasks that a runtime runs on threads as it likes (--tasks), so that threads tell little of who
  * waits for what. Each runtime has a source of its own: goroutines.bpf.c, asyncio.bpf.c,
- * tokio.bpf.c. User space finds their functions in the programs' files
+ * tokio.bpf.c, node.bpf.c. User space finds their functions in the programs' files
  * (userspace/src/probe/runtimes).
  */
 #pragma once
 #include "missed_switches.h"
+
+/* Reads from the running thread's memory; 0: it has that. */
+#define READ_USER(address, to) bpf_probe_read_user(&(to), sizeof(to), (const void *)(address))
 
 /* What a task waits for, by its place in the list of userspace/crates/record/src/task_waits.rs. */
 enum task_wait {

@@ -81,7 +81,7 @@ struct task_state {
     u64 skb;                 /* the datagram this call sent last */
     u64 received_before;     /* of its channel, before the datagram that this call read last */
     u64 go_wait;             /* for what its goroutine parks, by Go's number, and 1 more */
-    u64 step_stack;  /* where its stack was as it began a step of asyncio's; 0: it is in none */
+    u64 step_stack;  /* where its stack was as it began a step of an event loop's; 0: in none */
     u8 has_loop;     /* it has waited by epoll, as threads of event loops do */
     u8 queues_steps; /* it has appended a step of asyncio's to a queue */
     u8 driver;       /* what tokio looks through just now: enum task_wait, or 0 */

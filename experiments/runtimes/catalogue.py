@@ -140,6 +140,7 @@ def children(pid):
 
 GO = (str(HERE / ".cache/server"),)
 ASYNCIO = (sys.executable, str(SERVERS / "aio.py"))
+NODE = ("node", "--expose-gc", str(SERVERS / "server.js"))
 UVICORN = (OWN_PYTHON, str(SERVERS / "asgi.py"))
 TOKIO = (str(HERE / ".cache/tokio/release/server"),)
 # A name with `-tasks`: the runtime's tasks are followed.
@@ -150,7 +151,8 @@ CATALOGUE = [
     Server("asyncio-tasks", ASYNCIO, options=TASKS),
     Server("uvicorn", UVICORN),
     Server("uvicorn-tasks", UVICORN, options=TASKS),
-    Server("node", ("node", "--expose-gc", str(SERVERS / "server.js"))),
+    Server("node", NODE),
+    Server("node-tasks", NODE, options=TASKS),
     Server("go", GO),
     Server("go-tasks", GO, options=TASKS),
     Server("tokio", TOKIO, collects=False),

@@ -81,6 +81,7 @@ pub fn attach(
         for process in &selected {
             followed.follow(&mut probe, process.pid);
         }
+        followed.follow_begun(&mut probe);
     }
     let former_nice = renice(-10);
     // First: a channel that is not known when bytes of it are seen is taken for a new one.

@@ -167,6 +167,8 @@ pub fn record(event: &Event) -> Vec<u8> {
                 TaskChange::Readied(wait) => (RUNTIME_TASK_READIED, number(wait)),
                 TaskChange::Born => (RUNTIME_TASK_BORN, 0),
                 TaskChange::Steps => (RUNTIME_TASK_STEPS, 0),
+                TaskChange::StepsAfter(wait) => (RUNTIME_TASK_STEPS, number(&Some(*wait))),
+                TaskChange::Timers => (RUNTIME_TASK_TIMERS, 0),
                 TaskChange::Queued => (RUNTIME_TASK_QUEUED, 0),
                 TaskChange::Due => (RUNTIME_TASK_DUE, 0),
                 TaskChange::Waited(wait) => (RUNTIME_TASK_WAITED, number(wait)),

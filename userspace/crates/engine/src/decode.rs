@@ -188,10 +188,16 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
                 RUNTIME_TASK_ENDS => TaskChange::Ends,
                 RUNTIME_TASK_READIED => TaskChange::Readied(TaskWait::numbered(hdr.aux)),
                 RUNTIME_TASK_BORN => TaskChange::Born,
-                RUNTIME_TASK_STEPS => TaskChange::Steps,
+                RUNTIME_TASK_STEPS => match TaskWait::numbered(hdr.aux) {
+                    Some(wait @ (TaskWait::TIMER | TaskWait::READY)) => {
+                        TaskChange::StepsAfter(wait)
+                    }
+                    _ => TaskChange::Steps,
+                },
                 RUNTIME_TASK_QUEUED => TaskChange::Queued,
                 RUNTIME_TASK_DUE => TaskChange::Due,
                 RUNTIME_TASK_MADE => TaskChange::Made,
+                RUNTIME_TASK_TIMERS => TaskChange::Timers,
                 RUNTIME_TASK_WAITED => TaskChange::Waited(TaskWait::numbered(hdr.aux)),
                 _ => return Ok(None),
             };

@@ -366,6 +366,10 @@ pub enum TaskChange {
     Made,
     /// It runs on that thread, and the one that the thread ran before waits.
     Steps,
+    /// As that, of Node's: it had waited for that, and the loop has found it ready.
+    StepsAfter(TaskWait),
+    /// It is no task: that thread runs the timers that are due.
+    Timers,
     /// Readied by that thread, or born if nothing is known of it.
     Queued,
     /// It is no task: a timer is due, whose callback will step so.

@@ -1,4 +1,4 @@
-//! Tasks of runtimes as threads. Go's runtime, tokio and asyncio run tasks on threads as they like, so that a thread's time line
+//! Tasks of runtimes as threads. Go's runtime, tokio, asyncio and Node run tasks on threads as they like, so that a thread's time line
 //! tells little of who waits for what. Where the changes of their states were captured (`--tasks`), each task becomes a
 //! thread of its process, and what the threads do while they run one is told of that one; what is left of them is the
 //! runtime's scheduler. The rest of the engine sees threads that sleep, wake each other and have CPUs:
@@ -15,6 +15,7 @@
 //! until the loop found the timer due.
 
 mod doers;
+mod node;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -53,13 +54,15 @@ struct Task {
     is_readied: bool,
     /// When the wait began after which it runs, if another task ended that and it has not said what it was for.
     waited_since_ns: Option<u64>,
+    /// It is over when it waits again.
+    runs_once: bool,
 }
 
 impl Task {
     fn new(number: u32) -> Task {
         let (on, parked, is_of_runtime) = (None, None, false);
-        let (early, is_readied, waited_since_ns) = (None, false, None);
-        Task { number, on, parked, is_of_runtime, early, is_readied, waited_since_ns }
+        let (early, is_readied, waited_since_ns, runs_once) = (None, false, None, false);
+        Task { number, on, parked, is_of_runtime, early, is_readied, waited_since_ns, runs_once }
     }
 
     /// It is asleep, and had waited for that.
@@ -115,6 +118,8 @@ pub struct RuntimeTasks {
     /// Timers that are due and since when, by what tells their callbacks apart; threads that run such a one.
     due: FxHashMap<(u32, u64), u64>,
     in_timers: FxHashMap<u32, u64>,
+    /// When threads that run Node's event loop have last learned what is ready.
+    looked_ns: FxHashMap<u32, u64>,
     made: u32,
 }
 
@@ -124,6 +129,9 @@ impl RuntimeTasks {
         let What::RuntimeTask { tid, tgid, address, change } = event.what else {
             if !self.has_nothing() {
                 self.gone(&event, events);
+            }
+            if let (What::Call { tid, call }, false) = (&event.what, self.looked_ns.is_empty()) {
+                self.looked(*tid, call, event.ts_ns);
             }
             if !self.running.is_empty() {
                 self.of_tasks(&mut event.what);
@@ -136,6 +144,8 @@ impl RuntimeTasks {
             TaskChange::Born => self.born(who, tid, at),
             TaskChange::Readied(wait) => self.readied(who, tid, wait, at),
             TaskChange::Steps => self.steps(who, tid, at),
+            TaskChange::StepsAfter(wait) => self.steps_after(who, tid, wait, at),
+            TaskChange::Timers => self.timers(tid, at),
             TaskChange::Queued if self.is_known(who) => {
                 self.readied(who, tid, Some(TaskWait::AWAIT), at)
             }
@@ -159,6 +169,7 @@ impl RuntimeTasks {
             && self.made_by.is_empty()
             && self.due.is_empty()
             && self.in_timers.is_empty()
+            && self.looked_ns.is_empty()
     }
 
     fn is_known(&self, who: (u32, u64)) -> bool {
@@ -317,6 +328,9 @@ impl RuntimeTasks {
             OpenCall { nr: task_wait::nr_of(wait), enter_ns: since_ns, object: None, fd: -1 };
         let known = self.living.contains_key(&who);
         let task = self.found(who, &mut at);
+        if task.runs_once {
+            return self.ends(who, tid, at);
+        }
         task.parked = Some(Park { wait, since_ns, ran_out: false });
         let number = task.number;
         let early = task.early.take();
@@ -397,6 +411,7 @@ impl RuntimeTasks {
     fn gone(&mut self, event: &Event, events: &mut Vec<Event>) {
         if let What::Exit { tid, .. } = &event.what {
             self.in_timers.remove(tid);
+            self.looked_ns.remove(tid);
         }
         let process = match &event.what {
             What::Exit { tid, tgid, .. } if tid == tgid => *tgid,

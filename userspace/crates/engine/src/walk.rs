@@ -15,6 +15,7 @@ mod astray;
 mod futex_roles;
 mod goal;
 mod helpers;
+mod made;
 mod memory;
 mod messages;
 mod moves;
@@ -425,12 +426,7 @@ impl<'w> Walk<'w> {
             }
         }
         if let Some(maker) = t.made_by.filter(|_| at_ns <= t.born_ns && t.was_made_asleep()) {
-            // It is for what it was made for.
-            self.output.rule = Rule::WakeUp;
-            return Ok(match self.search.members.contains(&maker) {
-                true => Step::Joined(maker, at_ns),
-                false => Step::Go(maker, at_ns),
-            });
+            return Ok(self.at_birth(thread, maker, at_ns));
         }
         if at_ns <= t.known_from_ns {
             self.give_up(thread, at_ns, "before anything is known of this thread");

@@ -100,6 +100,7 @@ pub const RUNTIME_TASK_QUEUED: u8 = 8;
 pub const RUNTIME_TASK_DUE: u8 = 9;
 pub const RUNTIME_TASK_WAITED: u8 = 10;
 pub const RUNTIME_TASK_MADE: u8 = 11;
+pub const RUNTIME_TASK_TIMERS: u8 = 12;
 
 pub const MAPPING_EXEC: u8 = 1;
 

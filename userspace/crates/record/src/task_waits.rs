@@ -1,4 +1,4 @@
-//! What tasks of runtimes wait for: goroutines, and those of asyncio and tokio.
+//! What tasks of runtimes wait for: goroutines, and those of asyncio, tokio and Node.
 
 /// What a wait is, for whoever asks where the time went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ const WAITS: &[(&str, TaskWaitSort)] = &[
     ("cleanup wait", Runtime(Some("Go cleanups"))),
     ("stopping the world", Runtime(None)),
     ("preempted", Runtime(None)),
-    // Of asyncio and tokio: `enum task_wait` of bpf/runtime_tasks.h.
+    // Of asyncio, tokio and Node: `enum task_wait` of bpf/runtime_tasks.h.
     ("await", Channel),
     ("await (a timer)", Timer),
     ("await (a descriptor)", Descriptor),
@@ -74,6 +74,8 @@ impl TaskWait {
     pub const AWAIT: TaskWait = TaskWait(32);
     /// Time to pass, as what ended it told.
     pub const TIMER: TaskWait = TaskWait(33);
+    /// A descriptor to be ready.
+    pub const READY: TaskWait = TaskWait(34);
     /// A lock of Go's runtime itself, such as that of its run queue.
     pub const GO_RUNTIME_MUTEX: TaskWait = TaskWait(36);
 

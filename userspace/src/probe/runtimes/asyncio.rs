@@ -50,7 +50,11 @@ fn find(image: &Image<'_>) -> Result<Option<Found>> {
     let hooks = hooks.map(|(program, name, address)| {
         Ok((program, format!("{name}()"), place_in_c(image, program, address)?))
     });
-    Ok(Some(Found { hooks: hooks.into_iter().collect::<Result<_>>()?, waits: Vec::new() }))
+    Ok(Some(Found {
+        hooks: hooks.into_iter().collect::<Result<_>>()?,
+        waits: Vec::new(),
+        event_loop: None,
+    }))
 }
 
 /// The function of a method in that table.

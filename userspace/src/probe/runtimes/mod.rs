@@ -5,10 +5,11 @@ mod asyncio;
 mod entry;
 mod go;
 mod image;
+mod node;
 mod own;
 mod tokio;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
@@ -41,9 +42,11 @@ struct Found {
     hooks: Vec<(&'static str, String, Place)>,
     /// What the runtime's numbers of waits mean.
     waits: Vec<(u8, TaskWait)>,
+    /// Where its event loop is when it is loaded, if it has one in a place that is known.
+    event_loop: Option<u64>,
 }
 
-const RUNTIMES: [Runtime; 3] = [go::GO, tokio::TOKIO, asyncio::ASYNCIO];
+const RUNTIMES: [Runtime; 4] = [go::GO, tokio::TOKIO, asyncio::ASYNCIO, node::NODE];
 
 /// Programs that are run when their function returns.
 const RETURNS: [&str; 2] = ["on_asyncio_copied", "on_tokio_polled"];
@@ -75,13 +78,17 @@ pub struct Followed {
     hooked_files: HashSet<(u64, u64)>,
     /// Processes that have begun a program, and are still to be looked at: so many times.
     begun: Vec<(u32, u32)>,
+    loops: node::Loops,
+    /// Where these files have event loops, by device and inode.
+    event_loops: HashMap<(u64, u64), u64>,
 }
 
 impl Followed {
     /// None yet. `knows_numbers`: records have the numbers of processes that we see, which is not so inside a PID namespace.
     pub fn new(knows_numbers: bool) -> Followed {
         let (seen, hooked_files, begun) = (HashSet::new(), HashSet::new(), Vec::new());
-        Followed { knows_numbers, seen, hooked_files, begun }
+        let (loops, event_loops) = (node::Loops::default(), HashMap::new());
+        Followed { knows_numbers, seen, hooked_files, begun, loops, event_loops }
     }
 
     /// Why nothing was told of tasks, if nothing was and no hook says why.
@@ -97,21 +104,26 @@ impl Followed {
         }
     }
 
-    /// Takes note of a record that tells of a program that begins.
+    /// Takes note of a record that tells of a program that begins, or of an event loop.
     pub fn see(&mut self, record: &[u8]) {
         let Some((hdr, _)) = records::read::<RecHdr>(record) else { return };
-        if self.knows_numbers && hdr.kind == REC_EXEC && hdr.flags & TASK_TRACED != 0 {
+        if !self.knows_numbers {
+            return;
+        }
+        if hdr.kind == REC_EXEC && hdr.flags & TASK_TRACED != 0 {
             self.begun.push((hdr.tid, MOST_LOOKS));
         }
+        self.loops.see(&hdr, record);
     }
 
-    /// Hooks the programs of those processes that have begun one since.
+    /// Hooks the programs of those processes that have begun one since, and watches event loops that have been found.
     pub fn follow_begun(&mut self, probe: &mut Probe) {
         for (pid, looks) in std::mem::take(&mut self.begun) {
             if self.follow(probe, pid) && looks > 1 {
                 self.begun.push((pid, looks - 1));
             }
         }
+        self.loops.watch(probe);
     }
 
     /// Hooks the runtimes in the program of a process and in its libraries, if there are any and they are not hooked yet. What
@@ -122,6 +134,10 @@ impl Followed {
         let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         let comm = comm.trim_end();
         if self.hook_file(probe, &program, comm) {
+            let of = program.metadata().ok();
+            if let Some(at) = of.and_then(|of| self.event_loops.get(&(of.dev(), of.ino()))) {
+                self.loops.begins(pid, *at);
+            }
             return false;
         }
         let Some(library) = library(pid) else {
@@ -207,6 +223,7 @@ impl Followed {
         let links = found.hooks.iter().map(hook).collect::<Result<Vec<_>>>()?;
         probe.links.extend(links);
         let of = file.metadata().context("the program's file")?;
+        self.event_loops.extend(found.event_loop.map(|at| ((of.dev(), of.ino()), at)));
         self.hooked_files.insert((of.dev(), of.ino()));
         Ok(())
     }

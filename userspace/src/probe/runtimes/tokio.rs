@@ -99,5 +99,5 @@ fn find(image: &Image<'_>) -> Result<Option<Found>> {
             }
         }
     }
-    Ok(Some(Found { hooks, waits: Vec::new() }))
+    Ok(Some(Found { hooks, waits: Vec::new(), event_loop: None }))
 }

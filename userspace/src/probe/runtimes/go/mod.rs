@@ -65,7 +65,7 @@ fn find(image: &Image<'_>) -> Result<Option<Found>> {
     let hooks = hooks.map(|((program, function), address)| {
         Ok((*program, function.to_owned(), image.place(address, Arguments::Go)?))
     });
-    Ok(Some(Found { hooks: hooks.collect::<Result<_>>()?, waits }))
+    Ok(Some(Found { hooks: hooks.collect::<Result<_>>()?, waits, event_loop: None }))
 }
 
 /// Where the functions are in a file that is stripped.

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * What Node's event loop goes on with (--tasks). libuv, its loop, tells by a function of its own
+ * which stream is ready (uv__stream_io(), src/unix/stream.c): each stream is told as a task. Timers
+ * are made and run by JavaScript (lib/internal/timers.js), by compiled code that is nowhere in a
+ * file. But it keeps count of those that the program waits for in a word of the Environment's
+ * (timeoutInfo[0]), which a hardware watchpoint tells of, and in another one the number of what it
+ * runs (executionAsyncId()). Each timer is told as a task, which whatever sets it makes. User space
+ * finds both words (userspace/src/probe/runtimes/node).
+ */
+#include "node.h"
+
+struct node_loops_map node_loops SEC(".maps");
+
+/* A timer's number, as a task's address: no stream lies there. */
+#define TIMER (1ULL << 63)
+
+/* struct uv_stream_s (include/uv.h, the same in all of libuv 1.x): where its io_watcher is, by
+ * which uv__stream_io() knows it. */
+#define STREAM_WATCHER 136
+
+/* A number of JavaScript's that is whole, as an integer. The exponent is beside the mantissa, of
+ * which the highest bit is left out (IEEE 754). */
+static __always_inline u64 whole_number(u64 bits)
+{
+    u64 exponent = bits >> 52;
+    if (exponent < 1023 || exponent > 1023 + 52)
+        return 0;
+    return ((1ULL << 52) | (bits & ((1ULL << 52) - 1))) >> (1023 + 52 - exponent);
+}
+
+/* uv__stream_io(loop, watcher, events) */
+SEC("uprobe")
+int HOOK(on_node_stream)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct task_state *state = traced_running(task);
+    count_breakpoint();
+    if (!state)
+        return 0;
+    state->step_stack = STACK((struct pt_regs *)ctx);
+    tell_runtime_task(task, state, RUNTIME_TASK_STEPS, TASK_WAIT_READY,
+                      C_ARG_2((struct pt_regs *)ctx));
+    return 0;
+}
+
+/* uv_tcp_connect(request, stream, ...), uv_pipe_connect(request, stream, ...),
+ * uv_accept(listener, stream): what the stream does from now on is for whatever opens it. */
+SEC("uprobe")
+int HOOK(on_node_opens)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct task_state *state = traced_running(task);
+    count_breakpoint();
+    if (!state)
+        return 0;
+    tell_runtime_task(task, state, RUNTIME_TASK_MADE, 0,
+                      C_ARG_2((struct pt_regs *)ctx) + STREAM_WATCHER);
+    return 0;
+}
+
+/* node::Environment::RunTimers(handle): timers are due. */
+SEC("uprobe")
+int HOOK(on_node_timers)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct task_state *state = traced_running(task);
+    count_breakpoint();
+    if (!state)
+        return 0;
+    state->step_stack = STACK((struct pt_regs *)ctx);
+    tell_runtime_task(task, state, RUNTIME_TASK_TIMERS, 0, C_ARG_1((struct pt_regs *)ctx));
+    return 0;
+}
+
+/*
+ * The count of timers has changed. One more: a timer is being made, and has its number next
+ * (newAsyncId()). One less: what is run just now has run its callback, and goes on with what waited
+ * for that; or it has given up another timer, of which nothing is told.
+ */
+SEC("perf_event")
+int HOOK(on_node_timer)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct task_state *state = traced_running(task);
+    count_watchpoint();
+    if (!state)
+        return 0;
+    u32 tid = task->pid;
+    struct node_loop *loop = bpf_map_lookup_elem(&node_loops, &tid);
+    s32 timers = 0;
+    u64 ids[ASYNC_IDS] = {};
+    if (!loop || READ_USER(loop->timers, timers) || READ_USER(loop->async_ids, ids))
+        return 0;
+    s32 before = loop->count;
+    loop->count = timers;
+    if (timers > before)
+        tell_runtime_task(task, state, RUNTIME_TASK_MADE, 0,
+                          TIMER | (whole_number(ids[MADE_LAST]) + 1));
+    else if (timers < before)
+        tell_runtime_task(task, state, RUNTIME_TASK_STEPS, TASK_WAIT_TIMER,
+                          TIMER | whole_number(ids[RUNS]));
+    return 0;
+}

@@ -1,0 +1,58 @@
+//! Node's event loop: streams and timers as tasks. The loop tells of each stream that it was ready as it takes it, and that it runs the
+//! timers that are due; a timer itself tells that it has run its callback, and goes on with what waited for that.
+
+use super::{At, RuntimeTasks};
+use crate::classify::syscall::{waits, Waits};
+use crate::event::{Call, TaskWait};
+
+impl RuntimeTasks {
+    /// When a loop has last learned what is ready.
+    pub(super) fn looked(&mut self, tid: u32, call: &Call, ts_ns: u64) {
+        if waits(call.nr, None) == Waits::Readiness {
+            if let Some(looked_ns) = self.looked_ns.get_mut(&tid) {
+                *looked_ns = ts_ns;
+            }
+        }
+    }
+
+    /// The loop runs timers that are due. Which, is told as they have run.
+    pub(super) fn timers(&mut self, tid: u32, at: At<'_>) {
+        let now_ns = at.ts_ns;
+        self.looked_ns.entry(tid).or_default();
+        self.rests(tid, Some(TaskWait::AWAIT), at);
+        self.in_timers.insert(tid, now_ns);
+    }
+
+    /// A stream that is ready, or a timer that has run its callback.
+    pub(super) fn steps_after(
+        &mut self,
+        who: (u32, u64),
+        tid: u32,
+        wait: TaskWait,
+        mut at: At<'_>,
+    ) {
+        let looked_ns = *self.looked_ns.entry(tid).or_default();
+        let due_ns = match wait {
+            // Of one that was not made a timer, another has been given up.
+            TaskWait::TIMER if !self.is_known(who) => return,
+            TaskWait::TIMER => self.in_timers.get(&tid).copied(),
+            _ => {
+                self.in_timers.remove(&tid);
+                Some(looked_ns)
+            }
+        };
+        let running = self.running.get(&tid).map(|(running, _)| *running);
+        let Some(due_ns) = due_ns.filter(|_| running != Some(who)) else { return };
+        if let Some(running) = running {
+            self.parks(running, tid, Some(TaskWait::AWAIT), at.again());
+        }
+        let now_ns = at.ts_ns;
+        let task = self.found(who, &mut at);
+        task.runs_once = wait == TaskWait::TIMER;
+        if let (Some(park), number) = (task.parked, task.number) {
+            let ts_ns = due_ns.clamp(park.since_ns, now_ns);
+            task.woken(number, wait, At { ts_ns, ..at.again() });
+        }
+        self.runs(who, tid, at);
+    }
+}

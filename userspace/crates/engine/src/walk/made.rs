@@ -1,0 +1,71 @@
+//! Tasks that were made asleep, such as timers: what they do when they run is for whatever made them. Where that worked for another
+//! request, it went on with this one on the way, as whoever lets go of a lock does in an event loop.
+
+use crate::ownership::marks::{Mark, MarkKind};
+use crate::walk::*;
+
+/// Limit of the tasks that made each other.
+const MOST_MAKERS: usize = 64;
+/// What such a request waited for.
+const HANDED_ON: &str = "until what another request had waited for was over: what for is not seen";
+
+impl Walk<'_> {
+    /// The step from the birth of a task to what made it.
+    pub(super) fn at_birth(&mut self, task: ThreadId, maker: ThreadId, at_ns: u64) -> Step {
+        if let Some((reader, rested_ns)) = self.waits_for_maker(maker, at_ns) {
+            let texts = &mut self.output.names;
+            let detail = Some(texts.fixed(HANDED_ON));
+            let (category, evidence) = (Category::Lock, Evidence::Modelled);
+            let span = (rested_ns.max(self.goal.start_ns), at_ns);
+            self.emit(task, span.0, span.1, category, detail, None, Some(maker), None, evidence);
+            return Step::Go(reader, rested_ns);
+        }
+        // It is for what it was made for.
+        self.output.rule = Rule::WakeUp;
+        match self.search.members.contains(&maker) {
+            true => Step::Joined(maker, at_ns),
+            false => Step::Go(maker, at_ns),
+        }
+    }
+
+    /// If what made a task at `at_ns` worked for another request: what read this one, and since when that had rested.
+    fn waits_for_maker(&self, maker: ThreadId, at_ns: u64) -> Option<(ThreadId, u64)> {
+        let process = self.world.thread(maker).process;
+        if Some(process) != self.goal.server_process {
+            return None;
+        }
+        let received = service_start::received(self.world, self.goal, process, at_ns);
+        let (reader, read_ns) = received?;
+        let rests = &self.world.thread(reader).off;
+        let rested = rests.get(count_before(rests, |off| off.start_ns < read_ns))?;
+        let works_for_another = self.works_for_another(maker, at_ns, reader);
+        (rested.start_ns < at_ns && works_for_another).then_some((reader, rested.start_ns))
+    }
+
+    /// Whether a task works for another request at `at_ns` than that which `reader` has read, by what it moves in that step, or
+    /// what made it did.
+    fn works_for_another(&self, maker: ThreadId, at_ns: u64, reader: ThreadId) -> bool {
+        let (mut task, mut at_ns) = (maker, at_ns);
+        for _ in 0..MOST_MAKERS {
+            let t = self.world.thread(task);
+            let began_ns = t.off_before(at_ns).map_or(0, |off| off.end_ns);
+            let next = count_before(&t.marks.list, |mark| mark.exit_ns < at_ns);
+            if task == reader {
+                return false;
+            }
+            let before =
+                { t.marks.list.range(..next).rev() }.take_while(|mark| mark.enter_ns >= began_ns);
+            let first = count_before(&t.off, |off| off.start_ns < at_ns);
+            let rests_ns = t.off.get(first).map_or(u64::MAX, |off| off.start_ns);
+            let after = { t.marks.list.range(next..) }.take_while(|mark| mark.enter_ns < rests_ns);
+            let served = |mark: &&Mark| matches!(mark.kind, MarkKind::Takes | MarkKind::Answers);
+            let mut of_step = before.chain(after).filter(served).peekable();
+            if of_step.peek().is_some() {
+                return !of_step.any(|mark| self.of_goal(mark));
+            }
+            let Some(by) = t.made_by.filter(|_| t.was_made_asleep()) else { return false };
+            (task, at_ns) = (by, t.born_ns);
+        }
+        false
+    }
+}
