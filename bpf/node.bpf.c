@@ -29,7 +29,7 @@ static __always_inline u64 whole_number(u64 bits)
     return ((1ULL << 52) | (bits & ((1ULL << 52) - 1))) >> (1023 + 52 - exponent);
 }
 
-/* uv__stream_io(loop, watcher, events) */
+/* uv__stream_io(loop, watcher, events), uv__udp_io(loop, watcher, events) */
 SEC("uprobe")
 int HOOK(on_node_stream)
 {
@@ -39,6 +39,7 @@ int HOOK(on_node_stream)
     if (!state)
         return 0;
     state->step_stack = STACK((struct pt_regs *)ctx);
+    state->runs_timers = 0;
     tell_runtime_task(task, state, RUNTIME_TASK_STEPS, TASK_WAIT_READY,
                       C_ARG_2((struct pt_regs *)ctx));
     return 0;
@@ -69,7 +70,34 @@ int HOOK(on_node_timers)
     if (!state)
         return 0;
     state->step_stack = STACK((struct pt_regs *)ctx);
+    state->runs_timers = 1;
     tell_runtime_task(task, state, RUNTIME_TASK_TIMERS, 0, C_ARG_1((struct pt_regs *)ctx));
+    return 0;
+}
+
+/* v8::internal::Isolate::ClearKeptObjects(): what waited for what was run last has been gone on
+ * with, too. While timers are run it is the next one's turn. */
+SEC("uprobe")
+int HOOK(on_node_drained)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct task_state *state = traced_running(task);
+    count_breakpoint();
+    if (state && state->runs_timers)
+        tell_runtime_task(task, state, RUNTIME_TASK_DRAINED, 0, 0);
+    return 0;
+}
+
+/* uv__async_io(), node::Environment::CheckImmediate(): the loop goes on with something else, of
+ * which nothing is told. */
+SEC("uprobe")
+int HOOK(on_node_others)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct task_state *state = traced_running(task);
+    count_breakpoint();
+    if (state)
+        end_step(task, state);
     return 0;
 }
 

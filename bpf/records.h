@@ -599,6 +599,7 @@ enum runtime_task_change {
     RUNTIME_TASK_WAITED = 10, /* it runs again; hdr.aux: what it has waited for */
     RUNTIME_TASK_MADE = 11,   /* that thread has made it, asleep */
     RUNTIME_TASK_TIMERS = 12, /* it is no task: that thread runs the timers that are due */
+    RUNTIME_TASK_DRAINED = 13, /* it is no task: that thread has gone on with what waited for one */
 };
 
 /* hdr.flags: enum runtime_task_change; hdr.aux: a TaskWait of userspace/crates/record, or 0 */

@@ -40,12 +40,13 @@ static __always_inline void tell_runtime_task(struct task_struct *task, struct t
     }
 }
 
-/* A thread that runs a step of asyncio's waits for what is ready next: the step is over. */
+/* A thread that runs a step of an event loop's looks for what is ready next: the step is over. */
 static __always_inline void end_step(struct task_struct *task, struct task_state *state)
 {
     state->has_loop = 1;
     if (!state->step_stack)
         return;
     state->step_stack = 0;
+    state->runs_timers = 0;
     tell_runtime_task(task, state, RUNTIME_TASK_PARKS, TASK_WAIT_AWAIT, 0);
 }

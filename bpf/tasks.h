@@ -84,6 +84,7 @@ struct task_state {
     u64 step_stack;  /* where its stack was as it began a step of an event loop's; 0: in none */
     u8 has_loop;     /* it has waited by epoll, as threads of event loops do */
     u8 queues_steps; /* it has appended a step of asyncio's to a queue */
+    u8 runs_timers;  /* those that are due, of Node's */
     u8 driver;       /* what tokio looks through just now: enum task_wait, or 0 */
     u8 at_semaphore; /* the task of tokio's that it runs waits for a semaphore */
     u8 releases;     /* that one let go of a semaphore */

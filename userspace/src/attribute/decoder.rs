@@ -102,6 +102,7 @@ fn read<R: Read>(
             listening = sender.send(full).is_ok();
         }
     }
+    tasks.finish(&mut batch);
     let _ = sender.send(batch);
     outcome.map(|()| End {
         end_ns: reader.end_ns(),

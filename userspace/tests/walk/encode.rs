@@ -169,6 +169,7 @@ pub fn record(event: &Event) -> Vec<u8> {
                 TaskChange::Steps => (RUNTIME_TASK_STEPS, 0),
                 TaskChange::StepsAfter(wait) => (RUNTIME_TASK_STEPS, number(&Some(*wait))),
                 TaskChange::Timers => (RUNTIME_TASK_TIMERS, 0),
+                TaskChange::Drained => (RUNTIME_TASK_DRAINED, 0),
                 TaskChange::Queued => (RUNTIME_TASK_QUEUED, 0),
                 TaskChange::Due => (RUNTIME_TASK_DUE, 0),
                 TaskChange::Waited(wait) => (RUNTIME_TASK_WAITED, number(wait)),

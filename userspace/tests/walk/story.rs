@@ -108,6 +108,10 @@ pub fn explain_with(mut engine: Engine, events: &[Event]) -> Answers {
             engine.push(&event, &mut sink).expect("the sink takes everything");
         }
     }
+    goroutines.finish(&mut told);
+    for event in told {
+        engine.push(&event, &mut sink).expect("the sink takes everything");
+    }
     engine.finish(None, &mut sink).expect("the sink takes everything");
     answers
 }

@@ -198,6 +198,7 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
                 RUNTIME_TASK_DUE => TaskChange::Due,
                 RUNTIME_TASK_MADE => TaskChange::Made,
                 RUNTIME_TASK_TIMERS => TaskChange::Timers,
+                RUNTIME_TASK_DRAINED => TaskChange::Drained,
                 RUNTIME_TASK_WAITED => TaskChange::Waited(TaskWait::numbered(hdr.aux)),
                 _ => return Ok(None),
             };

@@ -370,6 +370,8 @@ pub enum TaskChange {
     StepsAfter(TaskWait),
     /// It is no task: that thread runs the timers that are due.
     Timers,
+    /// It is no task: that thread has gone on with what waited for a timer, and may come to the next one.
+    Drained,
     /// Readied by that thread, or born if nothing is known of it.
     Queued,
     /// It is no task: a timer is due, whose callback will step so.

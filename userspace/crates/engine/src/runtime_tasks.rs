@@ -15,12 +15,14 @@
 //! until the loop found the timer due.
 
 mod doers;
+mod held;
 mod node;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::event::{Call, Event, OpenCall, TaskChange, TaskWait, TaskWaitSort, What};
 use crate::task_wait;
+use held::Held;
 use rpcprobe_model::FIRST_RUNTIME_TASK;
 use rpcprobe_record::{TASK_THREAD, TASK_TRACED, WAKING_HARDIRQ, WAKING_NEW, WAKING_SOFTIRQ};
 
@@ -120,12 +122,33 @@ pub struct RuntimeTasks {
     in_timers: FxHashMap<u32, u64>,
     /// When threads that run Node's event loop have last learned what is ready.
     looked_ns: FxHashMap<u32, u64>,
+    held: Held,
     made: u32,
 }
 
 impl RuntimeTasks {
-    /// Adds to `events` what the rest of the engine is to be told in place of `event`.
-    pub fn take(&mut self, mut event: Event, events: &mut Vec<Event>) {
+    /// Adds to `events` what the rest of the engine is to be told in place of `event`, or of those before. To be followed by
+    /// [`RuntimeTasks::finish`].
+    pub fn take(&mut self, event: Event, events: &mut Vec<Event>) {
+        match self.held.take(event) {
+            Some(event) => self.tell(event, events),
+            None => self.tell_known(events),
+        }
+    }
+
+    /// There are no more.
+    pub fn finish(&mut self, events: &mut Vec<Event>) {
+        self.held.give_up();
+        self.tell_known(events);
+    }
+
+    fn tell_known(&mut self, events: &mut Vec<Event>) {
+        while let Some(event) = self.held.next() {
+            self.tell(event, events);
+        }
+    }
+
+    fn tell(&mut self, mut event: Event, events: &mut Vec<Event>) {
         let What::RuntimeTask { tid, tgid, address, change } = event.what else {
             if !self.has_nothing() {
                 self.gone(&event, events);
@@ -146,6 +169,7 @@ impl RuntimeTasks {
             TaskChange::Steps => self.steps(who, tid, at),
             TaskChange::StepsAfter(wait) => self.steps_after(who, tid, wait, at),
             TaskChange::Timers => self.timers(tid, at),
+            TaskChange::Drained => {}
             TaskChange::Queued if self.is_known(who) => {
                 self.readied(who, tid, Some(TaskWait::AWAIT), at)
             }

@@ -101,6 +101,7 @@ pub const RUNTIME_TASK_DUE: u8 = 9;
 pub const RUNTIME_TASK_WAITED: u8 = 10;
 pub const RUNTIME_TASK_MADE: u8 = 11;
 pub const RUNTIME_TASK_TIMERS: u8 = 12;
+pub const RUNTIME_TASK_DRAINED: u8 = 13;
 
 pub const MAPPING_EXEC: u8 = 1;
 

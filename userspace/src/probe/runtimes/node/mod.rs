@@ -14,7 +14,14 @@ pub use watch::Loops;
 pub const NODE: Runtime = Runtime {
     name: "Node",
     needs: "Node with symbols",
-    programs: &["on_node_stream", "on_node_opens", "on_node_timers", "on_node_timer"],
+    programs: &[
+        "on_node_stream",
+        "on_node_opens",
+        "on_node_others",
+        "on_node_drained",
+        "on_node_timers",
+        "on_node_timer",
+    ],
     find,
 };
 
@@ -23,11 +30,23 @@ const RUN_TIMERS: &str = "_ZN4node11Environment9RunTimersEP10uv_timer_s";
 
 /// What the programs hook: a function, and what it is called for people. What begins steps comes last: of one that began before,
 /// it is not known what for.
-const FUNCTIONS: [(&str, &str, &str); 5] = [
+const FUNCTIONS: [(&str, &str, &str); 9] = [
     ("on_node_opens", "uv_tcp_connect", "uv_tcp_connect()"),
     ("on_node_opens", "uv_pipe_connect", "uv_pipe_connect()"),
     ("on_node_opens", "uv_accept", "uv_accept()"),
+    (
+        "on_node_others",
+        "_ZN4node11Environment14CheckImmediateEP10uv_check_s",
+        "node::Environment::CheckImmediate()",
+    ),
+    ("on_node_others", "uv__async_io", "uv__async_io()"),
+    (
+        "on_node_drained",
+        "_ZN2v88internal7Isolate16ClearKeptObjectsEv",
+        "v8::internal::Isolate::ClearKeptObjects()",
+    ),
     ("on_node_timers", RUN_TIMERS, "node::Environment::RunTimers()"),
+    ("on_node_stream", "uv__udp_io", "uv__udp_io()"),
     ("on_node_stream", "uv__stream_io", "uv__stream_io()"),
 ];
 

@@ -1,0 +1,94 @@
+//! What a thread does that runs timers of Node's is told once it is known which timer it runs: that shows when the timer's callback has
+//! returned. Until then this and all that happens meanwhile is held back.
+
+use std::collections::VecDeque;
+
+use rustc_hash::FxHashMap;
+
+use crate::event::{Event, TaskChange, TaskWait, What};
+
+/// A callback that takes longer than so many events is not waited for.
+const MOST_HELD: usize = 1 << 16;
+
+/// Events in order.
+#[derive(Debug, Default)]
+pub struct Held {
+    events: VecDeque<Event>,
+    /// How many were before these.
+    before: u64,
+    /// Where in all of them each thread came to a timer that is not known yet.
+    open: FxHashMap<u32, u64>,
+}
+
+impl Held {
+    /// The event, if nothing is held back.
+    pub fn take(&mut self, event: Event) -> Option<Event> {
+        let mut comes_to = None;
+        match &event.what {
+            What::RuntimeTask { tid, address, change, .. } => match change {
+                TaskChange::StepsAfter(TaskWait::TIMER) => match self.since(*tid) {
+                    Some(since) => {
+                        since.what = event.what;
+                        return None;
+                    }
+                    None => {}
+                },
+                TaskChange::Timers | TaskChange::Drained => comes_to = Some(*tid),
+                TaskChange::StepsAfter(_) => self.goes_on(*tid),
+                TaskChange::Parks(_) if *address == 0 => self.goes_on(*tid),
+                _ => {}
+            },
+            What::Exit { tid, .. } => self.goes_on(*tid),
+            _ => {}
+        }
+        if self.events.is_empty() && comes_to.is_none() {
+            return Some(event);
+        }
+        let came = comes_to.map(|tid| (tid, came_to_timer(&event)));
+        self.events.push_back(event);
+        if let Some((tid, came)) = came {
+            self.goes_on(tid);
+            self.open.insert(tid, self.before + self.events.len() as u64);
+            self.events.push_back(came);
+        }
+        if self.events.len() > MOST_HELD {
+            self.give_up();
+        }
+        None
+    }
+
+    /// Where the thread came to the timer that it runs.
+    fn since(&mut self, tid: u32) -> Option<&mut Event> {
+        let number = self.open.remove(&tid)?;
+        self.events.get_mut(usize::try_from(number - self.before).ok()?)
+    }
+
+    /// It does something else, without having run one.
+    fn goes_on(&mut self, tid: u32) {
+        self.open.remove(&tid);
+    }
+
+    /// What is known by now.
+    pub fn next(&mut self) -> Option<Event> {
+        if self.open.values().any(|number| *number == self.before) {
+            return None;
+        }
+        let event = self.events.pop_front()?;
+        self.before += 1;
+        Some(event)
+    }
+
+    /// Which timers those are that are not known yet will not be known.
+    pub fn give_up(&mut self) {
+        self.open.clear();
+    }
+}
+
+/// The place of the timer to which a thread comes, which tells nothing as long as that is not known.
+fn came_to_timer(event: &Event) -> Event {
+    let mut came = event.clone();
+    if let What::RuntimeTask { change, .. } = &mut came.what {
+        *change = TaskChange::Drained;
+    }
+    came
+}
