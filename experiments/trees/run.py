@@ -38,6 +38,7 @@ WRITTEN_IN = {
     "go": ["go", [str(HERE / ".cache/front")]],
     "go-tasks": ["go", [str(HERE / ".cache/front")]],
     "node": ["node", ["node", str(HERE / "servers/front.js")]],
+    "node-tasks": ["node", ["node", str(HERE / "servers/front.js")]],
     "asyncio": [sys.executable, [*PYTHON, "asyncio"]],
     "asyncio-tasks": [sys.executable, [*PYTHON, "asyncio"]],
     "threads": [sys.executable, [*PYTHON, "threads"]],

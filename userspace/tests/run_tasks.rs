@@ -1,4 +1,4 @@
-//! Tasks that are followed: what each request of a server in Go, asyncio or tokio waits for, whatever its threads do.
+//! Tasks that are followed: what each request of a server in Go, asyncio, tokio or Node waits for, whatever its threads do.
 
 mod common;
 
@@ -200,7 +200,7 @@ fn a_stripped_program_is_followed_from_its_begin() {
 fn without_the_option_nothing_is_hooked_and_without_a_runtime_it_is_told() {
     let Some(_turn) = needs_kernel() else { return };
     let capture = Capture::of(&["--tasks"], &["true"], Stdio::null()).succeeded();
-    let told = "--tasks told nothing: none of the programs was built with Go, with tokio and symbols in it, Python";
+    let told = "--tasks told nothing: none of the programs was built with Go, with tokio and symbols in it, Python, Node with symbols";
     assert!(capture.report().contains(told), "{}", capture.report());
     let Some((_directory, program)) = peer_in_go("goroutines", &[]) else { return };
     let capture = attached(&[&program], &[]);
@@ -247,4 +247,57 @@ fn each_request_of_tokio_has_its_own_waits() {
     let capture = attached(&[program.to_str().expect("UTF-8")], &["--tasks"]);
     assert!(hooked(&capture).iter().any(|hook| hook.starts_with("transition_to_idle")));
     check(&by_method(&capture), perhaps_lock);
+}
+
+/// Whether Node is here; told if not.
+fn has_node() -> bool {
+    let is_here =
+        Command::new("node").arg("--version").output().is_ok_and(|of| of.status.success());
+    if !is_here {
+        println!("skipped: node does not run here");
+    }
+    is_here
+}
+
+/// Who ends such a wait does not say what it was.
+fn handed_on(detail: Option<&str>, evidence: Evidence) -> bool {
+    let told = "until what another request had waited for was over: what for is not seen";
+    detail == Some(told) && evidence == Evidence::Modelled
+}
+
+/// Its timers are watched; told if it is one without symbols.
+fn check_node(capture: &Capture) {
+    let manifest = capture.manifest();
+    let whys = manifest.hooks.iter().filter_map(|hook| hook.why_not.as_deref());
+    if let Some(why) = { whys }.find(|why| why.contains("was stripped")) {
+        return println!("skipped: {why}");
+    }
+    let timers = manifest.hooks.iter().find(|hook| hook.name.starts_with("timers of Node"));
+    let how = timers.and_then(|timers| timers.attached_as.as_deref());
+    assert_eq!(how, Some("watchpoint"), "{:?}", manifest.hooks);
+    assert!(manifest.programs.watchpoints > 0, "{:?}", manifest.programs);
+    check(&by_method(capture), handed_on);
+}
+
+#[test]
+fn each_request_of_node_has_its_own_waits() {
+    let Some(_turn) = needs_kernel() else { return };
+    if has_node() {
+        check_node(&attached(&["node", &peer("node_tasks.js")], &["--tasks"]));
+    }
+}
+
+#[test]
+fn node_is_followed_from_its_begin() {
+    let Some(_turn) = needs_kernel() else { return };
+    if !has_node() {
+        return;
+    }
+    let parent = TempDir::new().expect("a temporary directory");
+    let server = peer("node_tasks.js");
+    let mut server = Talking::to(run(parent.path(), &["--tasks"], &["node", &server]));
+    let port = server.hear();
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    ask(&port);
+    check_node(&Capture::in_directory(parent, server.end()).succeeded());
 }

@@ -10,6 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
+use libbpf_rs::Link;
 
 use super::rings::Rings;
 use super::{runtimes, Probe};
@@ -120,7 +121,7 @@ impl Calibrator {
     ///
     /// The flag: whether they were too few, so that something is not known.
     ///
-    /// With `breakpoints`, also what a breakpoint in a program costs.
+    /// With `breakpoints`, also what a breakpoint in a program costs, and a watchpoint.
     pub fn compare(
         mut self,
         probe: &Probe,
@@ -141,10 +142,14 @@ impl Calibrator {
         let trips = self.ask(ROUND_TRIPS, || gaps.see_all(rings))?;
         let (_, after) = probe.program_runs()?;
         let runs = after.since(before);
-        let breakpoint_ns = match breakpoints {
-            true => self.breakpoint(probe, || gaps.see_all(rings))?,
-            false => 0.0,
-        };
+        let (mut breakpoint_ns, mut watchpoint_ns) = (0.0, 0.0);
+        if breakpoints {
+            let ours = |_| runtimes::hook_our_own(probe);
+            breakpoint_ns = self.caused(BREAKPOINTS, ours, || gaps.see_all(rings))?;
+            // Not every machine has watchpoints.
+            let ours = |pid| runtimes::watch_our_own(probe, pid);
+            watchpoint_ns = self.caused(WATCHPOINTS, ours, || gaps.see_all(rings)).unwrap_or(0.0);
+        }
         let plain = self.plain;
         let trip_runs = runs.runs as f64 / trips.round_trips;
         let added_ns = (trips.round_trip - plain.round_trip).max(0.0);
@@ -158,6 +163,7 @@ impl Calibrator {
             run_ns: runs.mean_ns(),
             around_run_ns,
             breakpoint_ns,
+            watchpoint_ns,
             switch_ns: ((round_trip_ns - 4.0 * io_call_ns) / 2.0).max(0.0),
             fault_ns: (traced.fault - plain.fault).max(0.0),
             copy_ns_per_byte: plain.copied.byte,
@@ -171,14 +177,20 @@ impl Calibrator {
         Ok((gaps.complete(calibration), too_few))
     }
 
-    /// What a breakpoint in a program adds besides the run of a program on our side. What that run takes a second hook in the same
-    /// place shows, as it needs no breakpoint of its own.
-    fn breakpoint(&mut self, probe: &Probe, mut meanwhile: impl FnMut()) -> Result<f64> {
-        let plain = self.ask(BREAKPOINTS, &mut meanwhile)?.hooked;
-        let first = runtimes::hook_our_own(probe)?;
-        let once = self.ask(BREAKPOINTS, &mut meanwhile)?.hooked;
-        let second = runtimes::hook_our_own(probe)?;
-        let twice = self.ask(BREAKPOINTS, meanwhile)?.hooked;
+    /// What a breakpoint or a watchpoint in a program adds besides the run of a program on our side. What that run takes a second
+    /// hook in the same place shows, as both have one exception.
+    fn caused(
+        &mut self,
+        what: u8,
+        hook: impl Fn(u32) -> Result<Link>,
+        mut meanwhile: impl FnMut(),
+    ) -> Result<f64> {
+        let pid = self.pid as u32;
+        let plain = self.ask(what, &mut meanwhile)?.hooked;
+        let first = hook(pid)?;
+        let once = self.ask(what, &mut meanwhile)?.hooked;
+        let second = hook(pid)?;
+        let twice = self.ask(what, meanwhile)?.hooked;
         drop((first, second));
         let run_ns = (twice - once).max(0.0);
         Ok((once - plain - run_ns).max(0.0))
@@ -318,13 +330,16 @@ const ROUND_TRIPS: u8 = 2;
 const GAPS: u8 = 3;
 /// Calls of a function that is hooked, or not.
 const BREAKPOINTS: u8 = 4;
+/// Writes to a word that is watched, or not.
+const WATCHPOINTS: u8 = 5;
 
 fn serve(mut ask: File, mut answer: File) -> Result<()> {
     let mut byte = [0];
     while ask.read(&mut byte)? == 1 {
         let mut figures = Figures::default();
-        if byte[0] == BREAKPOINTS {
-            figures.hooked = best(time_hooked)?;
+        if byte[0] == BREAKPOINTS || byte[0] == WATCHPOINTS {
+            let hooked = if byte[0] == BREAKPOINTS { time_hooked } else { time_watched };
+            figures.hooked = best(hooked)?;
             answer.write_all(&figures.to_bytes())?;
             continue;
         }
@@ -371,6 +386,13 @@ fn time_hooked() -> Result<f64> {
     let begin = Instant::now();
     (0..CALLS).for_each(|_| runtimes::our_own());
     Ok(nanoseconds_each(begin, CALLS))
+}
+
+fn time_watched() -> Result<f64> {
+    const WRITES: usize = 100;
+    let begin = Instant::now();
+    (0..WRITES).for_each(|number| runtimes::write_our_own(number as u32));
+    Ok(nanoseconds_each(begin, WRITES))
 }
 
 fn time_faults() -> Result<f64> {

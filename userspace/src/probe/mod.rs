@@ -214,6 +214,7 @@ impl Probe {
             timed: sum(64 + 8 * whose),
             timed_ns: sum(80 + 8 * whose).saturating_sub(sum(96 + 8 * whose)),
             breakpoints: if whose == 1 { sum(24) } else { 0 },
+            watchpoints: if whose == 1 { sum(32) } else { 0 },
         };
         Ok((of(0), of(1)))
     }

@@ -19,6 +19,7 @@ mod golden_kernel;
 mod golden_locks;
 mod golden_lost;
 mod golden_modelled;
+mod golden_node;
 mod golden_parents;
 mod golden_requests;
 mod golden_roles;

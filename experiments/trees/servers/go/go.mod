@@ -1,3 +1,3 @@
 module trees
 
-go 1.22
+go 1.18

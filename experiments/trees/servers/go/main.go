@@ -45,7 +45,7 @@ func main() {
 					child++
 				case 'p':
 					var both sync.WaitGroup
-					for range 2 {
+					for asked := 0; asked < 2; asked++ {
 						both.Add(1)
 						go func(child int) { ask(parts[2], child); both.Done() }(child)
 						child++

@@ -239,6 +239,9 @@ pub struct ProgramRuns {
     /// Runs that a breakpoint in a program of user space caused (`--tasks`).
     #[serde(default)]
     pub breakpoints: u64,
+    /// Runs that a watchpoint caused: a thread wrote a word that is watched.
+    #[serde(default)]
+    pub watchpoints: u64,
 }
 
 impl ProgramRuns {
@@ -249,6 +252,7 @@ impl ProgramRuns {
             timed: self.timed.saturating_sub(earlier.timed),
             timed_ns: self.timed_ns.saturating_sub(earlier.timed_ns),
             breakpoints: self.breakpoints.saturating_sub(earlier.breakpoints),
+            watchpoints: self.watchpoints.saturating_sub(earlier.watchpoints),
         }
     }
 
@@ -277,6 +281,9 @@ pub struct Calibration {
     /// `--tasks` only.
     #[serde(default)]
     pub breakpoint_ns: f64,
+    /// The same of a watchpoint; 0: there are none here.
+    #[serde(default)]
+    pub watchpoint_ns: f64,
     /// Added to one context switch with its wake-up.
     pub switch_ns: f64,
     /// Added to one page fault of a traced thread.
@@ -306,7 +313,7 @@ pub struct Calibration {
 impl Manifest {
     /// The probe's own cost on the target over the whole capture: what its programs took in traced
     /// threads' time, by those runs of them that were timed, and what is calibrated to go with it;
-    /// page faults and breakpoints as calibrated; and the interrupts that took samples, as measured.
+    /// page faults, breakpoints and watchpoints as calibrated; and the interrupts that took samples, as measured.
     ///
     /// What a run takes longer than in the tight loop of the calibration are misses of its own in the
     /// caches, and each line it brings in there puts out another, which whoever goes on has to bring
@@ -328,7 +335,9 @@ impl Manifest {
             }
         };
         let breakpoints_ns = programs.breakpoints as f64 * c.breakpoint_ns;
-        (programs_ns + breakpoints_ns + n.faults as f64 * c.fault_ns) as u64 + n.sampling_ns
+        let watchpoints_ns = programs.watchpoints as f64 * c.watchpoint_ns;
+        (programs_ns + breakpoints_ns + watchpoints_ns + n.faults as f64 * c.fault_ns) as u64
+            + n.sampling_ns
     }
 }
 
@@ -353,14 +362,20 @@ mod tests {
             around_run_ns: 50.0,
             run_ns: 120.0,
             breakpoint_ns: 2_000.0,
+            watchpoint_ns: 7_000.0,
             ..Calibration::default()
         };
         let before = Manifest { counts, calibration, ..Manifest::default() };
         assert_eq!(before.probe_cost_ns(), 105 * 10 + 7_000 + 30_000 + 11);
-        let earlier = ProgramRuns { runs: 1_000, timed: 10, timed_ns: 9_000, breakpoints: 2 };
-        let later = ProgramRuns { runs: 1_200, timed: 14, timed_ns: 9_600, breakpoints: 7 };
+        let earlier =
+            ProgramRuns { runs: 1_000, timed: 10, timed_ns: 9_000, breakpoints: 2, watchpoints: 1 };
+        let later =
+            ProgramRuns { runs: 1_200, timed: 14, timed_ns: 9_600, breakpoints: 7, watchpoints: 4 };
         let now = Manifest { programs: later.since(earlier), ..before };
-        assert_eq!(now.probe_cost_ns(), 200 * (150 + 30 + 50) + 5 * 2_000 + 30_000 + 11);
+        assert_eq!(
+            now.probe_cost_ns(),
+            200 * (150 + 30 + 50) + 5 * 2_000 + 3 * 7_000 + 30_000 + 11
+        );
     }
 
     #[test]

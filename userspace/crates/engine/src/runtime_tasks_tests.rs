@@ -13,6 +13,7 @@ fn told(changes: &[(u32, u64, TaskChange)]) -> Vec<String> {
         let what = What::RuntimeTask { tid, tgid: PROCESS, address, change };
         tasks.take(Event { ts_ns, cpu: 1, what }, &mut events);
     }
+    tasks.finish(&mut events);
     events.iter().map(in_words).collect()
 }
 
@@ -54,7 +55,10 @@ fn parks(wait: &str) -> TaskChange {
     TaskChange::Parks(TaskWait::named(wait))
 }
 
-use TaskChange::{Born, Due, Ends, Made, Queued, Readied, Runs, Steps, Waited, Yields};
+use TaskChange::{
+    Born, Drained, Due, Ends, Made, Queued, Readied, Runs, Steps, StepsAfter, Timers, Waited,
+    Yields,
+};
 
 #[test]
 fn a_goroutine_lives_on_threads() {
@@ -381,4 +385,92 @@ fn a_timer_that_never_ran_is_no_tasks() {
         "14 20->g1 0",
     ];
     assert_eq!(told(&changes), expected);
+}
+
+const RESTS: TaskChange = TaskChange::Parks(Some(TaskWait::AWAIT));
+const STREAM: TaskChange = StepsAfter(TaskWait::READY);
+const TIMER: TaskChange = StepsAfter(TaskWait::TIMER);
+
+/// A stream sets two timers, which run one after the other: each since the thread may have come to it. One that was never set is none.
+#[test]
+fn timers_of_node_run_from_where_their_callbacks_began() {
+    let changes = [
+        (20, 0xa, STREAM),
+        (20, 0xb, Made),
+        (20, 0xc, Made), // 12
+        (20, 0, RESTS),
+        (20, 0, Timers),  // 14
+        (20, 0xd, Made),  // in the callback of the first
+        (20, 0xb, TIMER), // 16
+        (20, 0xe, TIMER), // another one is given up
+        (20, 0, Drained), // 18
+        (20, 0xf, Made),
+        (20, 0xc, TIMER), // 20
+        (20, 0, Drained),
+        (20, 0, RESTS), // 22
+    ];
+    let expected = [
+        "10 g0 is there",
+        "10 g0 was asleep",
+        "10 20->g0 0",
+        "13 g0->20 1 in await",
+        "11 g0 makes g1",
+        "14 g1 was for await (a timer) since 11",
+        "14 20 wakes g1 4",
+        "14 20->g1 0",
+        "14 g1 was in await (a timer) since 11: 0",
+        "18 g1 ends",
+        "18 g1->20 16",
+        "12 g0 makes g2",
+        "14 g2 was for await (a timer) since 12",
+        "14 20 wakes g2 4",
+        "18 20->g2 0",
+        "18 g2 was in await (a timer) since 12: 0",
+        "22 g2 ends",
+        "22 g2->20 16",
+    ];
+    assert_eq!(told(&changes), expected);
+}
+
+/// What other threads do meanwhile comes after what is held back, and nothing is lost where the capture ends.
+#[test]
+fn what_is_held_back_is_told_in_order() {
+    let mut tasks = RuntimeTasks::default();
+    let mut events = Vec::new();
+    let change = |tid, address, change| What::RuntimeTask { tid, tgid: PROCESS, address, change };
+    let other = |tid| What::Throttle { tid };
+    let all = [
+        change(20, 0xa, STREAM),
+        change(20, 0xb, Made),
+        change(20, 0, Timers),
+        other(20),
+        other(30),
+        change(20, 0xb, TIMER),
+        other(20),
+        change(20, 0, Drained),
+        other(20),
+        other(31),
+    ];
+    let mut take = |tasks: &mut RuntimeTasks, events: &mut Vec<Event>, from: usize, to: usize| {
+        for (number, what) in all.iter().enumerate().take(to).skip(from) {
+            tasks.take(Event { ts_ns: 10 + number as u64, cpu: 1, what: what.clone() }, events);
+        }
+    };
+    let throttled = |events: &[Event]| -> Vec<(u64, u32)> {
+        let of = |event: &Event| match event.what {
+            What::Throttle { tid } => Some((event.ts_ns, tid.wrapping_sub(FIRST))),
+            _ => None,
+        };
+        events.iter().filter_map(of).collect()
+    };
+    take(&mut tasks, &mut events, 0, 5);
+    assert_eq!(throttled(&events), []);
+    take(&mut tasks, &mut events, 5, 7);
+    let number = |tid: u32| tid.wrapping_sub(FIRST);
+    let timers = [(13, 1), (14, number(30)), (16, 1)];
+    assert_eq!(throttled(&events), timers);
+    take(&mut tasks, &mut events, 7, 10);
+    assert_eq!(throttled(&events), timers);
+    tasks.finish(&mut events);
+    assert_eq!(throttled(&events)[3..], [(18, 1), (19, number(31))]);
 }

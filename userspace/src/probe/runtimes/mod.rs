@@ -23,7 +23,7 @@ use crate::capture::manifest::Hook;
 use crate::records::{self, RecHdr, TaskWait, REC_EXEC, TASK_TRACED};
 use entry::Arguments;
 use image::{Image, Place};
-pub use own::our_own;
+pub use own::{our_own, write_our_own};
 
 /// What is known of a runtime.
 pub struct Runtime {
@@ -268,6 +268,14 @@ fn library(pid: u32) -> Option<File> {
 pub fn hook_our_own(probe: &Probe) -> Result<Link> {
     attach(probe, LEAST, "/proc/self/exe", own::place()?, 0)
         .context("cannot hook functions of programs")
+}
+
+/// Watches our own word ([`write_our_own`]) in that process, by the program that timers of Node's are watched by.
+///
+/// # Errors
+/// There are no watchpoints here.
+pub fn watch_our_own(probe: &Probe, pid: u32) -> Result<Link> {
+    node::watch(probe, own::word(), pid)
 }
 
 /// Puts a program on an instruction of a file, `offset` bytes from its begin.

@@ -1,4 +1,6 @@
-//! A function of our own to be hooked as those of Go's runtime are, to see what that costs.
+//! A function and a word of our own to be hooked as those of runtimes are, to see what that costs.
+
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result};
 use procfs::process::Process;
@@ -25,4 +27,16 @@ pub fn place() -> Result<u64> {
     let holds = |(from, to): (u64, u64)| from <= address && address < to;
     let of = maps.into_iter().find(|map| holds(map.address)).context("our own function")?;
     Ok(address - of.address.0 + of.offset)
+}
+
+static WORD: AtomicU32 = AtomicU32::new(0);
+
+/// Writes our own word.
+pub fn write_our_own(number: u32) {
+    WORD.store(number, Ordering::Relaxed);
+}
+
+/// Its address, which is the same in a process that was forked.
+pub fn word() -> u64 {
+    std::ptr::from_ref(&WORD) as u64
 }

@@ -236,7 +236,8 @@ impl Causality {
         // It was served, too.
         let alone = |asked: Option<Asked>| asked.filter(|_| !untold);
         let (only, own) = (alone(only), alone(asking.own));
-        let judged = Evidence { begun, ended, only, own, did_nothing_else }.judged();
+        let by_task = is_task(world, asking.thread);
+        let judged = Evidence { begun, ended, only, own, did_nothing_else, by_task }.judged();
         if let (Some((asked, _)), Some(known)) = (judged, self.asked_on(asking)) {
             known.of = Some(Taken::Known(asked));
         }

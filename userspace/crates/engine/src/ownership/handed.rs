@@ -27,6 +27,28 @@ pub fn handed_by(
 
 /// The same, and whether it was begun rather than woken.
 fn step(world: &World, id: ThreadId, since_ns: u64, at_ns: u64) -> Option<(ThreadId, u64, bool)> {
+    woken_by(world, id, since_ns, at_ns).or_else(|| {
+        let (maker, born_ns) = made_for(world, id, since_ns, at_ns)?;
+        Some((maker, born_ns, false))
+    })
+}
+
+/// What made a task asleep that has not slept again since, and when: what it does is for whatever that was for.
+pub fn made_for(world: &World, id: ThreadId, since_ns: u64, at_ns: u64) -> Option<(ThreadId, u64)> {
+    let thread = world.thread(id);
+    let maker = thread.made_by.filter(|_| is_task(world, id) && thread.was_made_asleep())?;
+    let mut later = thread.off.iter().take_while(|off| off.start_ns < at_ns);
+    let born = later.next().filter(|off| off.end_ns > since_ns && off.end_ns <= at_ns)?;
+    let has_slept = later.any(|off| off.why != Why::Preempted);
+    (born.why == Why::Born && !has_slept).then_some((maker, thread.born_ns))
+}
+
+fn woken_by(
+    world: &World,
+    id: ThreadId,
+    since_ns: u64,
+    at_ns: u64,
+) -> Option<(ThreadId, u64, bool)> {
     let thread = world.thread(id);
     let slept = latest_before(&thread.off, |off| off.start_ns < at_ns);
     let slept = slept.take_while(|off| off.end_ns > since_ns && off.end_ns <= at_ns);

@@ -49,9 +49,9 @@ impl RuntimeTasks {
         let now_ns = at.ts_ns;
         let task = self.found(who, &mut at);
         task.runs_once = wait == TaskWait::TIMER;
-        if let (Some(park), number) = (task.parked, task.number) {
+        if let Some(park) = task.parked {
             let ts_ns = due_ns.clamp(park.since_ns, now_ns);
-            task.woken(number, wait, At { ts_ns, ..at.again() });
+            task.woken(tid, wait, At { ts_ns, ..at.again() });
         }
         self.runs(who, tid, at);
     }

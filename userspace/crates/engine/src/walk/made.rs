@@ -1,6 +1,7 @@
 //! Tasks that were made asleep, such as timers: what they do when they run is for whatever made them. Where that worked for another
 //! request, it went on with this one on the way, as whoever lets go of a lock does in an event loop.
 
+use crate::ownership::handed::made_for;
 use crate::ownership::marks::{Mark, MarkKind};
 use crate::walk::*;
 
@@ -34,12 +35,9 @@ impl Walk<'_> {
         if Some(process) != self.goal.server_process {
             return None;
         }
-        let received = service_start::received(self.world, self.goal, process, at_ns);
-        let (reader, read_ns) = received?;
-        let rests = &self.world.thread(reader).off;
-        let rested = rests.get(count_before(rests, |off| off.start_ns < read_ns))?;
-        let works_for_another = self.works_for_another(maker, at_ns, reader);
-        (rested.start_ns < at_ns && works_for_another).then_some((reader, rested.start_ns))
+        let (reader, read_ns) = service_start::received(self.world, self.goal, process, at_ns)?;
+        let rested_ns = self.worked_on_until(reader, read_ns).filter(|ns| *ns < at_ns)?;
+        self.works_for_another(maker, at_ns, reader).then_some((reader, rested_ns))
     }
 
     /// Whether a task works for another request at `at_ns` than that which `reader` has read, by what it moves in that step, or
@@ -63,8 +61,8 @@ impl Walk<'_> {
             if of_step.peek().is_some() {
                 return !of_step.any(|mark| self.of_goal(mark));
             }
-            let Some(by) = t.made_by.filter(|_| t.was_made_asleep()) else { return false };
-            (task, at_ns) = (by, t.born_ns);
+            let Some(by) = made_for(self.world, task, 0, at_ns) else { return false };
+            (task, at_ns) = by;
         }
         false
     }

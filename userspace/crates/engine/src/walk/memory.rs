@@ -1,5 +1,6 @@
 //! Requests that wait in their server's memory: read by one thread, taken up by another, with no event where that is.
 
+use crate::ownership::handed::is_task;
 use crate::ownership::marks::MarkKind;
 use crate::walk::*;
 
@@ -70,6 +71,20 @@ impl Walk<'_> {
         self.attempts.strict && self.attempts.astray > MOST_STEPS_ASTRAY
     }
 
+    /// Until when a task works for the request that it has read: it waits then, or takes up another. Of threads that is not
+    /// known.
+    pub(super) fn worked_on_until(&self, reader: ThreadId, read_ns: u64) -> Option<u64> {
+        if !is_task(self.world, reader) {
+            return None;
+        }
+        let t = self.world.thread(reader);
+        let rest = t.off.get(count_before(&t.off, |off| off.start_ns < read_ns))?;
+        let next = t.marks.list.get(count_before(&t.marks.list, |mark| mark.exit_ns <= read_ns));
+        let next_ns =
+            next.filter(|next| !self.of_goal(next)).map_or(u64::MAX, |next| next.enter_ns);
+        Some(rest.start_ns.min(next_ns))
+    }
+
     /// The other thread of the server that read the end of what was asked, and when it had it: before `before_ns`.
     fn received_by_another(&self, thread: ThreadId, before_ns: u64) -> Option<(ThreadId, u64)> {
         let process = self.world.thread(thread).process;
@@ -88,6 +103,8 @@ impl Walk<'_> {
         (reader, read_ns): (ThreadId, u64),
         to_ns: u64,
     ) -> Step {
+        let read_ns =
+            self.worked_on_until(reader, read_ns).filter(|ns| *ns < to_ns).unwrap_or(read_ns);
         if let Some((rested, rested_ns)) = self.timer_pending_until(thread, (read_ns, to_ns)) {
             self.queue(thread, (rested_ns, to_ns), Category::QueueApp, UNSERVED, Rule::InMemory);
             return Step::Go(rested, rested_ns);

@@ -9,7 +9,7 @@ use anyhow::{bail, Result};
 
 use super::image::Image;
 use super::{place_in_c, Found, Runtime};
-pub use watch::Loops;
+pub use watch::{watch, Loops};
 
 pub const NODE: Runtime = Runtime {
     name: "Node",

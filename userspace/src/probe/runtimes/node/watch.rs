@@ -57,7 +57,7 @@ impl Loops {
             }
         }
         for (tid, pid, timer) in std::mem::take(&mut self.found) {
-            let link = watch(probe, tid, pid, timer);
+            let link = watch_timers(probe, tid, pid, timer);
             let told = link.map(|link| {
                 probe.links.push(link);
                 "watchpoint"
@@ -67,7 +67,7 @@ impl Loops {
     }
 }
 
-fn watch(probe: &Probe, tid: u32, pid: u32, timer: u64) -> Result<Link> {
+fn watch_timers(probe: &Probe, tid: u32, pid: u32, timer: u64) -> Result<Link> {
     let words = words(pid, timer)?;
     let [count, pad] = [timers(pid, words)?, 0];
     // struct node_loop, bpf/node.h
@@ -75,11 +75,11 @@ fn watch(probe: &Probe, tid: u32, pid: u32, timer: u64) -> Result<Link> {
     value.extend([count.to_ne_bytes(), pad.to_ne_bytes()].concat());
     let loops = probe.map("node_loops")?;
     loops.update(&tid.to_ne_bytes(), &value, MapFlags::ANY).context("node_loops")?;
-    attach(probe, words.timers, tid).context("cannot watch the count of its timers")
+    watch(probe, words.timers, tid).context("cannot watch the count of its timers")
 }
 
 /// Runs the program each time that thread writes to those four bytes.
-fn attach(probe: &Probe, address: u64, tid: u32) -> Result<Link> {
+pub fn watch(probe: &Probe, address: u64, tid: u32) -> Result<Link> {
     let mut programs = probe.object.progs_mut();
     let Some(program) = programs.find(|of| of.name() == PROGRAM) else {
         bail!("the BPF object has no program {PROGRAM}");

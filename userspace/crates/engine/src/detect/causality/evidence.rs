@@ -11,6 +11,7 @@
 //! | no other was served all the while | likely |
 //! | answered at once before a question is, and nothing at once speaks against it | likely |
 //! | asked at once after a question was taken in, by a thread that did nothing else until it was answered | likely |
+//! | asked at once after a question was taken in, in a task that is followed | likely |
 //! | one of both, at once, otherwise; or answered just before a question is | guessed |
 //! | by a thread that did nothing else, and had taken in no other question | guessed |
 //!
@@ -119,6 +120,8 @@ pub(super) struct Evidence {
     pub(super) own: Option<Asked>,
     /// The thread that asked received the answer, and moved nothing else in between.
     pub(super) did_nothing_else: bool,
+    /// What asked is a task that is followed: it does nothing for others unless it goes on with them.
+    pub(super) by_task: bool,
 }
 
 impl Evidence {
@@ -143,7 +146,7 @@ impl Evidence {
         match (begun, ended) {
             (None, Some(ended)) => Some((ended, Certainty::Likely)),
             (Some(_), Some(ended)) => Some((ended, Certainty::Guessed)),
-            (Some(begun), None) if !against && self.did_nothing_else => {
+            (Some(begun), None) if !against && (self.did_nothing_else || self.by_task) => {
                 Some((begun, Certainty::Likely))
             }
             (Some(begun), None) => Some((begun, Certainty::Guessed)),
@@ -165,8 +168,14 @@ mod tests {
 
     const A: Asked = question(1);
     const B: Asked = question(2);
-    const NOTHING: Evidence =
-        Evidence { begun: None, ended: None, only: None, own: None, did_nothing_else: false };
+    const NOTHING: Evidence = Evidence {
+        begun: None,
+        ended: None,
+        only: None,
+        own: None,
+        did_nothing_else: false,
+        by_task: false,
+    };
 
     /// Each line of the table of this module.
     #[test]
@@ -191,6 +200,11 @@ mod tests {
         is(Evidence { ended: alone(A), ..NOTHING }, Some((A, likely)));
         is(Evidence { begun: placed(B), ended: alone(A), ..NOTHING }, Some((A, likely)));
         is(Evidence { begun: alone(A), did_nothing_else: true, ..NOTHING }, Some((A, likely)));
+        is(Evidence { begun: alone(A), by_task: true, ..NOTHING }, Some((A, likely)));
+        is(
+            Evidence { begun: alone(B), ended: alone(A), by_task: true, ..NOTHING },
+            Some((A, guessed)),
+        );
         is(Evidence { begun: alone(A), ..NOTHING }, Some((A, guessed)));
         is(Evidence { begun: alone(B), ended: alone(A), ..NOTHING }, Some((A, guessed)));
         is(Evidence { ended: polled(A), ..NOTHING }, Some((A, guessed)));

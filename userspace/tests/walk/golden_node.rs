@@ -1,0 +1,201 @@
+//! Small traces of a server in Node whose streams and timers are followed. Answers are derived by hand. Thread 20 of the server runs its
+//! event loop.
+
+use rpcprobe::engine::event::{TaskChange, TaskWait, What, TYPE_TCP};
+
+use super::connection::Connection;
+use super::story::*;
+
+/// The streams of two clients, and timers.
+const STREAM: u64 = 0xa0;
+const OTHERS: u64 = 0xb0;
+const TIMER: u64 = 1 << 63 | 7;
+const OTHER_TIMER: u64 = 1 << 63 | 8;
+const FIRST_TIMER: u64 = 1 << 63 | 5;
+
+/// The loop has served both streams before, and rests.
+fn served() -> Story {
+    let mut s = Story::new();
+    s.switch(10, 1, IDLE, 20, RUNNABLE);
+    s.stream(12, STREAM);
+    s.stream(14, OTHERS);
+    s.rests_in_poll(20);
+    s
+}
+
+impl Story {
+    fn stream(&mut self, ts_ns: u64, address: u64) {
+        self.goroutine(ts_ns, 1, 20, address, TaskChange::StepsAfter(TaskWait::READY));
+    }
+
+    /// A timer's callback has returned.
+    fn timer(&mut self, ts_ns: u64, address: u64) {
+        self.goroutine(ts_ns, 1, 20, address, TaskChange::StepsAfter(TaskWait::TIMER));
+    }
+
+    fn sets(&mut self, ts_ns: u64, address: u64) {
+        self.goroutine(ts_ns, 1, 20, address, TaskChange::Made);
+    }
+
+    fn runs_timers(&mut self, ts_ns: u64) {
+        self.goroutine(ts_ns, 1, 20, 0, TaskChange::Timers);
+    }
+
+    fn drained(&mut self, ts_ns: u64) {
+        self.goroutine(ts_ns, 1, 20, 0, TaskChange::Drained);
+    }
+
+    /// The loop is done for now, and asks what is ready.
+    fn rests_in_poll(&mut self, ts_ns: u64) {
+        self.parks(ts_ns, 1, 20, 0, "await");
+        self.sleep_in(ts_ns + 2, 1, (20, IDLE), (POLL, ts_ns + 1), condition(0));
+    }
+
+    /// It goes on: of what it was woken for nothing is known.
+    fn polled(&mut self, ts_ns: u64) {
+        self.switch(ts_ns - 1, 1, IDLE, 20, RUNNABLE);
+        self.timed(1, 20, (ts_ns - 2, ts_ns), 1);
+    }
+}
+
+/// The table of the request that began then.
+fn began(s: &Story, start_ns: u64) -> String {
+    let requests = s.requests();
+    let mut ours = requests.iter().filter(|(request, _)| request.start_ns == start_ns);
+    table(&ours.next().unwrap_or_else(|| panic!("{requests:#?}")).1)
+}
+
+fn check(s: &Story, expect: &str) {
+    assert_eq!(began(s, 100), expected(expect));
+    let mut without = Story { events: s.events.clone() };
+    without.events.retain(|event| !matches!(event.what, What::RuntimeTask { .. }));
+    assert_ne!(began(&without, 100), expected(expect));
+}
+
+/// Two timers are due. The callback of the second answers, before anything tells whose turn it is: from when what waited for the first
+/// had been gone on with, it was that one's.
+#[test]
+fn a_callback_that_answers_is_its_timers_from_its_begin() {
+    let (c, other) = (Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP));
+    let mut s = served();
+    s.arrives(other.there, 4, 50);
+    s.polled(55);
+    s.stream(56, OTHERS);
+    other.hears(&mut s, 1, 20, (0, 4), (57, 60));
+    s.sets(62, OTHER_TIMER);
+    s.rests_in_poll(64);
+    s.arrives(c.there, 4, 100);
+    s.polled(102);
+    s.stream(103, STREAM);
+    c.hears(&mut s, 1, 20, (0, 4), (104, 108));
+    s.sets(110, TIMER);
+    s.rests_in_poll(114);
+    s.polled(200);
+    s.runs_timers(202);
+    other.answers(&mut s, 1, 20, (0, 4), (204, 208));
+    s.timer(210, OTHER_TIMER);
+    s.drained(214);
+    c.answers(&mut s, 1, 20, (0, 4), (220, 225));
+    s.timer(227, TIMER);
+    s.drained(228);
+    s.rests_in_poll(230);
+    check(
+        &s,
+        "
+        100-102 server queue.socket (asleep)
+        102-103 server runqueue.wakeup by server/20
+        103-104 server user
+        104-108 server kernel.tcp
+        108-110 server user
+        110-202 server sleep
+        202-214 server runqueue.wakeup by server/2147483650
+        214-220 server user
+        220-225 server kernel.tcp
+        ",
+    );
+}
+
+/// A timer of another request ends what that had locked, and goes on with this one, which sets a timer of its own.
+#[test]
+fn who_was_gone_on_with_by_another_request_waited_for_a_lock() {
+    let (c, other) = (Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP));
+    let mut s = served();
+    s.arrives(other.there, 4, 50);
+    s.polled(55);
+    s.stream(56, OTHERS);
+    other.hears(&mut s, 1, 20, (0, 4), (57, 60));
+    s.sets(62, OTHER_TIMER);
+    s.rests_in_poll(64);
+    s.arrives(c.there, 4, 100);
+    s.polled(102);
+    s.stream(103, STREAM);
+    c.hears(&mut s, 1, 20, (0, 4), (104, 108));
+    s.rests_in_poll(114);
+    s.polled(200);
+    s.runs_timers(202);
+    s.timer(204, OTHER_TIMER);
+    s.sets(208, TIMER);
+    other.answers(&mut s, 1, 20, (0, 4), (210, 214));
+    s.drained(216);
+    s.rests_in_poll(218);
+    s.polled(300);
+    s.runs_timers(302);
+    s.timer(303, TIMER);
+    c.answers(&mut s, 1, 20, (0, 4), (305, 310));
+    s.rests_in_poll(312);
+    check(
+        &s,
+        "
+        100-102 server queue.socket (asleep)
+        102-103 server runqueue.wakeup by server/20
+        103-104 server user
+        104-108 server kernel.tcp
+        108-114 server user
+        114-208 server lock by server/2147483650
+        208-302 server sleep
+        302-305 server user
+        305-310 server kernel.tcp
+        ",
+    );
+}
+
+/// One timer after the other, and work in between.
+#[test]
+fn timers_of_a_request_are_its_one_after_the_other() {
+    let c = Connection::new(TYPE_TCP);
+    let mut s = served();
+    s.arrives(c.there, 4, 100);
+    s.polled(102);
+    s.stream(103, STREAM);
+    c.hears(&mut s, 1, 20, (0, 4), (104, 108));
+    s.sets(110, FIRST_TIMER);
+    s.rests_in_poll(114);
+    s.polled(200);
+    s.runs_timers(202);
+    s.timer(204, FIRST_TIMER);
+    s.sets(210, TIMER);
+    s.rests_in_poll(212);
+    s.polled(240);
+    s.stream(241, OTHERS);
+    s.rests_in_poll(250);
+    s.polled(300);
+    s.runs_timers(302);
+    s.timer(303, TIMER);
+    c.answers(&mut s, 1, 20, (0, 4), (305, 310));
+    s.rests_in_poll(312);
+    check(
+        &s,
+        "
+        100-102 server queue.socket (asleep)
+        102-103 server runqueue.wakeup by server/20
+        103-104 server user
+        104-108 server kernel.tcp
+        108-110 server user
+        110-202 server sleep
+        202-210 server user
+        210-302 server sleep
+        302-305 server user
+        305-310 server kernel.tcp
+        ",
+    );
+}
