@@ -2,8 +2,8 @@
 """What does it cost to follow tasks (--tasks)?
 
 A server is under load, by turns not captured, captured by `attach`, and captured with --tasks: requests a second, both ends sharing
-all CPUs, with breakpoints and the probe's cost per request as the capture tells them. Servers are of Go's net/http, asyncio's streams, and tokio;
-each does the least that a request can be, so others lose less.
+all CPUs, with breakpoints (and watchpoints) and the probe's cost per request as the capture tells them. Servers are of Go's net/http, asyncio's streams, Node's
+http with a timer of a millisecond, and tokio; each does the least that a request can be, so others lose less.
 
 Usage: run.py [--rounds N] [--connections 1,8,64] [--requests N] [SERVER ...]. Needs root, Go (the load is in Go) and what the servers are
 written in; what is missing is skipped. rpcprobe from $RPCPROBE or PATH.
@@ -28,6 +28,7 @@ TOKIO = HERE / ".cache/tokio"
 SERVERS = {
     "go": ([LOAD, "serve"], "go"),
     "asyncio": ([sys.executable, HERE / "aio.py"], sys.executable),
+    "node": (["node", HERE / "timers.js"], "node"),
     "tokio": ([TOKIO / "release/server"], "cargo"),
 }
 WAYS = {"not captured": None, "captured": [], "with --tasks": ["--tasks"]}
@@ -51,7 +52,8 @@ def captured(port, pid, how, load):
         report = json.loads(output(RPCPROBE, "report", "--json", capture))
         cost_ns = report["capture"]["probe_cost_estimated_ns"]
     requests = told["counts"]["requests"]
-    return rate, told["programs"]["breakpoints"] / requests, cost_ns / requests
+    programs = told["programs"]
+    return rate, (programs["breakpoints"] + programs["watchpoints"]) / requests, cost_ns / requests
 
 
 def under_load(name, options):

@@ -1,6 +1,7 @@
 //! Decodes the kernel side's records into events.
 
 mod code;
+mod task;
 
 use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use crate::event::*;
 use crate::send_limit::SendLimit;
 use code::{code, frames, path};
 use rpcprobe_record::*;
+use task::task_change;
 
 /// Most a time or a pipe's offset can be: two of them add up without overflow, and each fits the
 /// INT64 of the tables.
@@ -181,27 +183,7 @@ pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
         }
         REC_RUNTIME_TASK => {
             let r: RecRuntimeTask = whole(record)?;
-            let change = match hdr.flags {
-                RUNTIME_TASK_RUNS => TaskChange::Runs,
-                RUNTIME_TASK_PARKS => TaskChange::Parks(TaskWait::numbered(hdr.aux)),
-                RUNTIME_TASK_YIELDS => TaskChange::Yields,
-                RUNTIME_TASK_ENDS => TaskChange::Ends,
-                RUNTIME_TASK_READIED => TaskChange::Readied(TaskWait::numbered(hdr.aux)),
-                RUNTIME_TASK_BORN => TaskChange::Born,
-                RUNTIME_TASK_STEPS => match TaskWait::numbered(hdr.aux) {
-                    Some(wait @ (TaskWait::TIMER | TaskWait::READY)) => {
-                        TaskChange::StepsAfter(wait)
-                    }
-                    _ => TaskChange::Steps,
-                },
-                RUNTIME_TASK_QUEUED => TaskChange::Queued,
-                RUNTIME_TASK_DUE => TaskChange::Due,
-                RUNTIME_TASK_MADE => TaskChange::Made,
-                RUNTIME_TASK_TIMERS => TaskChange::Timers,
-                RUNTIME_TASK_DRAINED => TaskChange::Drained,
-                RUNTIME_TASK_WAITED => TaskChange::Waited(TaskWait::numbered(hdr.aux)),
-                _ => return Ok(None),
-            };
+            let Some(change) = task_change(&hdr) else { return Ok(None) };
             What::RuntimeTask { tid: hdr.tid, tgid: r.tgid, address: r.address, change }
         }
         REC_THROTTLE => What::Throttle { tid: hdr.tid },

@@ -1,5 +1,7 @@
 //! The events that the engine works on, decoded from records.
 
+mod task_change;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -10,6 +12,7 @@ use crate::send_limit::SendLimit;
 use crate::task_wait::task_wait;
 pub use rpcprobe_model::GapWhy;
 pub use rpcprobe_record::{TaskWait, TaskWaitSort};
+pub use task_change::TaskChange;
 
 /// A system call under way: known when its thread leaves the CPU inside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -345,39 +348,6 @@ pub enum What {
         since_ns: u64,
         nr: u16,
     },
-}
-
-/// What becomes of a runtime's task, by the thread that does it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TaskChange {
-    /// It runs on that thread.
-    Runs,
-    /// The thread leaves it asleep, for that if it is known.
-    Parks(Option<TaskWait>),
-    /// The thread leaves it runnable.
-    Yields,
-    /// The thread leaves it for good.
-    Ends,
-    /// The thread makes it runnable. What it had waited for, where it does not say so as it parks.
-    Readied(Option<TaskWait>),
-    /// The thread has made it, runnable.
-    Born,
-    /// The thread has made it, asleep: it may be told of later, or never.
-    Made,
-    /// It runs on that thread, and the one that the thread ran before waits.
-    Steps,
-    /// As that, of Node's: it had waited for that, and the loop has found it ready.
-    StepsAfter(TaskWait),
-    /// It is no task: that thread runs the timers that are due.
-    Timers,
-    /// It is no task: that thread has gone on with what waited for a timer, and may come to the next one.
-    Drained,
-    /// Readied by that thread, or born if nothing is known of it.
-    Queued,
-    /// It is no task: a timer is due, whose callback will step so.
-    Due,
-    /// The one that the thread runs had waited for that.
-    Waited(Option<TaskWait>),
 }
 
 /// What people call a connection's direction.

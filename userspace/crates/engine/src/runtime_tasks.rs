@@ -14,6 +14,7 @@
 //! before it has parked is woken as it parks. A timer's callback is no task of asyncio's: whoever it wakes has waited for time to pass,
 //! until the loop found the timer due.
 
+mod at;
 mod doers;
 mod held;
 mod node;
@@ -22,6 +23,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::event::{Call, Event, OpenCall, TaskChange, TaskWait, TaskWaitSort, What};
 use crate::task_wait;
+use at::At;
 use held::Held;
 use rpcprobe_model::FIRST_RUNTIME_TASK;
 use rpcprobe_record::{TASK_THREAD, TASK_TRACED, WAKING_HARDIRQ, WAKING_NEW, WAKING_SOFTIRQ};
@@ -465,29 +467,6 @@ impl RuntimeTasks {
             }
             self.end(who, &mut at);
         }
-    }
-}
-
-/// Where what is told goes, and when and where it happened.
-struct At<'e> {
-    ts_ns: u64,
-    cpu: u32,
-    events: &'e mut Vec<Event>,
-}
-
-impl At<'_> {
-    fn again(&mut self) -> At<'_> {
-        At { ts_ns: self.ts_ns, cpu: self.cpu, events: &mut *self.events }
-    }
-
-    fn tell(&mut self, what: What) {
-        self.events.push(Event { ts_ns: self.ts_ns, cpu: self.cpu, what });
-    }
-
-    fn switch(&mut self, prev: u32, next: u32, (state, call): (u16, Option<OpenCall>)) {
-        let preempt = state == TASK_RUNNING;
-        let (waited_ns, iowait) = (None, false);
-        self.tell(What::Switch { prev, next, waited_ns, state, preempt, iowait, call });
     }
 }
 
