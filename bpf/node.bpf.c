@@ -29,7 +29,7 @@ static __always_inline u64 whole_number(u64 bits)
     return ((1ULL << 52) | (bits & ((1ULL << 52) - 1))) >> (1023 + 52 - exponent);
 }
 
-/* uv__stream_io(loop, watcher, events), uv__udp_io(loop, watcher, events) */
+/* uv__stream_io(loop, watcher, events); likewise uv__udp_io(), uv__poll_io(), uv__server_io() */
 SEC("uprobe")
 int HOOK(on_node_stream)
 {

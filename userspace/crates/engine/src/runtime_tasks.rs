@@ -19,6 +19,8 @@ mod doers;
 mod held;
 mod node;
 
+use std::collections::VecDeque;
+
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::event::{Call, Event, OpenCall, TaskChange, TaskWait, TaskWaitSort, What};
@@ -124,6 +126,8 @@ pub struct RuntimeTasks {
     in_timers: FxHashMap<u32, u64>,
     /// When threads that run Node's event loop have last learned what is ready.
     looked_ns: FxHashMap<u32, u64>,
+    /// Timers of Node's in the order in which they were made, of which those that have not run may have been given up.
+    timers: VecDeque<(u32, u64)>,
     held: Held,
     made: u32,
 }
@@ -232,6 +236,7 @@ impl RuntimeTasks {
         self.end(who, &mut at);
         self.due.remove(&who);
         self.made_by.insert(who, (self.doer(by), at.ts_ns));
+        self.made_timer(who);
     }
 
     /// One that is older than the capture; asleep, as far as is known. Or that has been made since.

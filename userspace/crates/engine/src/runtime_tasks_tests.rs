@@ -451,7 +451,7 @@ fn what_is_held_back_is_told_in_order() {
         other(20),
         other(31),
     ];
-    let mut take = |tasks: &mut RuntimeTasks, events: &mut Vec<Event>, from: usize, to: usize| {
+    let take = |tasks: &mut RuntimeTasks, events: &mut Vec<Event>, from: usize, to: usize| {
         for (number, what) in all.iter().enumerate().take(to).skip(from) {
             tasks.take(Event { ts_ns: 10 + number as u64, cpu: 1, what: what.clone() }, events);
         }
@@ -473,4 +473,20 @@ fn what_is_held_back_is_told_in_order() {
     assert_eq!(throttled(&events), timers);
     tasks.finish(&mut events);
     assert_eq!(throttled(&events)[3..], [(18, 1), (19, number(31))]);
+}
+
+/// Those that a program gives up are not told of: of many only the latest are remembered.
+#[test]
+fn timers_that_never_run_are_forgotten() {
+    let mut tasks = RuntimeTasks::default();
+    let mut events = Vec::new();
+    let first = 1 << 63;
+    let count = (1 << 16) + 10;
+    for number in 0..count {
+        let what =
+            What::RuntimeTask { tid: 20, tgid: PROCESS, address: first + number, change: Made };
+        tasks.take(Event { ts_ns: number, cpu: 1, what }, &mut events);
+    }
+    assert_eq!(tasks.made_by.len(), 1 << 16);
+    assert!(!tasks.is_known((PROCESS, first + 9)) && tasks.is_known((PROCESS, first + 10)));
 }

@@ -26,13 +26,13 @@ impl Held {
         let mut comes_to = None;
         match &event.what {
             What::RuntimeTask { tid, address, change, .. } => match change {
-                TaskChange::StepsAfter(TaskWait::TIMER) => match self.since(*tid) {
-                    Some(since) => {
+                // Its callback has returned: it has run since the thread came to it.
+                TaskChange::StepsAfter(TaskWait::TIMER) => {
+                    if let Some(since) = self.since(*tid) {
                         since.what = event.what;
                         return None;
                     }
-                    None => {}
-                },
+                }
                 TaskChange::Timers | TaskChange::Drained => comes_to = Some(*tid),
                 TaskChange::StepsAfter(_) => self.goes_on(*tid),
                 TaskChange::Parks(_) if *address == 0 => self.goes_on(*tid),

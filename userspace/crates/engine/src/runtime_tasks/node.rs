@@ -5,7 +5,25 @@ use super::{At, RuntimeTasks};
 use crate::classify::syscall::{waits, Waits};
 use crate::event::{Call, TaskWait};
 
+/// Timers have addresses from here on (`TIMER` of `bpf/node.bpf.c`).
+const FIRST_TIMER: u64 = 1 << 63;
+/// As many that have not run are remembered. Which of them the program has given up is not told.
+const MOST_TIMERS: usize = 1 << 16;
+
 impl RuntimeTasks {
+    /// A task has been made, perhaps a timer.
+    pub(super) fn made_timer(&mut self, who: (u32, u64)) {
+        if who.1 < FIRST_TIMER {
+            return;
+        }
+        self.timers.push_back(who);
+        if self.timers.len() > MOST_TIMERS {
+            if let Some(oldest) = self.timers.pop_front() {
+                self.made_by.remove(&oldest);
+            }
+        }
+    }
+
     /// When a loop has last learned what is ready.
     pub(super) fn looked(&mut self, tid: u32, call: &Call, ts_ns: u64) {
         if waits(call.nr, None) == Waits::Readiness {

@@ -14,6 +14,8 @@ const HANDLE_LINKS: u64 = 32;
 const HANDLE_TYPE: u64 = 16;
 const UV_TIMER: u32 = 13;
 const MOST_HANDLES: usize = 4096;
+/// JavaScript's timers are none of libuv's: there are few of those.
+const MOST_TIMERS: usize = 16;
 
 /// The timer of the `Environment` of the loop that is at that address in the program's file; `None`: it has none yet.
 pub fn timer(pid: u32, place: u64) -> Option<u64> {
@@ -24,15 +26,18 @@ pub fn timer(pid: u32, place: u64) -> Option<u64> {
         Some(u64::from_le_bytes(bytes))
     };
     let head = place.checked_add(load_bias(pid)?)?.checked_add(LOOP_HANDLES)?;
-    let mut link = word(head)?;
+    let (mut link, mut timers) = (word(head)?, 0);
     for _ in 0..MOST_HANDLES {
-        if link == head || link < HANDLE_LINKS {
+        if link == head || link < HANDLE_LINKS || timers == MOST_TIMERS {
             break;
         }
         let handle = link - HANDLE_LINKS;
         let of_type = word(handle.checked_add(HANDLE_TYPE)?)?;
-        if of_type as u32 == UV_TIMER && words(pid, handle).is_ok() {
-            return Some(handle);
+        if of_type as u32 == UV_TIMER {
+            if words(pid, handle).is_ok() {
+                return Some(handle);
+            }
+            timers += 1;
         }
         link = word(link)?;
     }

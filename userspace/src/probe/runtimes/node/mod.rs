@@ -30,7 +30,7 @@ const RUN_TIMERS: &str = "_ZN4node11Environment9RunTimersEP10uv_timer_s";
 
 /// What the programs hook: a function, and what it is called for people. What begins steps comes last: of one that began before,
 /// it is not known what for.
-const FUNCTIONS: [(&str, &str, &str); 9] = [
+const FUNCTIONS: [(&str, &str, &str); 11] = [
     ("on_node_opens", "uv_tcp_connect", "uv_tcp_connect()"),
     ("on_node_opens", "uv_pipe_connect", "uv_pipe_connect()"),
     ("on_node_opens", "uv_accept", "uv_accept()"),
@@ -46,6 +46,8 @@ const FUNCTIONS: [(&str, &str, &str); 9] = [
         "v8::internal::Isolate::ClearKeptObjects()",
     ),
     ("on_node_timers", RUN_TIMERS, "node::Environment::RunTimers()"),
+    ("on_node_stream", "uv__poll_io", "uv__poll_io()"),
+    ("on_node_stream", "uv__server_io", "uv__server_io()"),
     ("on_node_stream", "uv__udp_io", "uv__udp_io()"),
     ("on_node_stream", "uv__stream_io", "uv__stream_io()"),
 ];

@@ -44,6 +44,7 @@ impl Loops {
 
     /// A process with a loop in that place of its file runs.
     pub fn begins(&mut self, pid: u32, place: u64) {
+        self.seen.retain(|(_, of)| *of != pid); // by the program before
         self.begun.push((pid, place, MOST_LOOKS));
     }
 
