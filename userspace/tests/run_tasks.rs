@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use common::capture::{check_numbers, run, time_in, Capture, NAME};
 use common::process::{hear_attached, kill, Talking};
 use common::{needs_kernel, peer, peer_in_go, rpcprobe};
-use rpcprobe::model::{Category, Evidence, Kind, Segment, FIRST_RUNTIME_TASK};
+use rpcprobe::model::{Category, Evidence, Kind, Rule, Segment, FIRST_RUNTIME_TASK};
 use tempfile::TempDir;
 
 const METHODS: [&str; 3] = ["sleep", "lock", "hand"];
@@ -89,10 +89,12 @@ fn sum(found: &BTreeMap<String, Vec<Vec<Segment>>>, method: &str, categories: &[
 }
 
 /// Checks what requests of each sort waited for: in all, since a busy machine may take a CPU away between the clock's reading and
-/// the sleep. `is_lock`: whether a wait for a lock may be called that, and be of that evidence.
+/// the sleep. `is_lock`: whether a wait for a lock may be called that, and be of that evidence. `has_helpers`: the runtime has threads that
+/// work for the one that runs tasks, and may take its CPU.
 fn check(
     found: &BTreeMap<String, Vec<Vec<Segment>>>,
     is_lock: impl Fn(Option<&str>, Evidence) -> bool,
+    has_helpers: bool,
 ) {
     let count = (CONNECTIONS * ROUNDS) as u64;
     let (sleep, lock) = ([Category::Sleep], [Category::Lock]);
@@ -123,7 +125,9 @@ fn check(
     }
     // What they do, tasks do.
     for work in all().filter(|segment| segment.category == Category::User) {
-        assert!(work.tid >= FIRST_RUNTIME_TASK || work.duration_ns < MS / 2, "{work:?}");
+        let by_helper = has_helpers && work.rule == Some(Rule::Helper);
+        let by_task = work.tid >= FIRST_RUNTIME_TASK;
+        assert!(by_task || by_helper || work.duration_ns < MS / 2, "{work:?}");
     }
 }
 
@@ -166,7 +170,7 @@ fn each_request_of_a_go_server_has_its_own_waits() {
     let Some((_directory, program)) = peer_in_go("goroutines", &[]) else { return };
     let capture = attached(&[&program], &["--tasks"]);
     let found = by_method(&capture);
-    check(&found, gos_lock);
+    check(&found, gos_lock, false);
     check_measured(&found);
     let manifest = capture.manifest();
     assert_eq!(
@@ -193,7 +197,7 @@ fn a_stripped_program_is_followed_from_its_begin() {
     ask(&port);
     let capture = Capture::in_directory(parent, server.end()).succeeded();
     let found = by_method(&capture);
-    check(&found, gos_lock);
+    check(&found, gos_lock, false);
     check_measured(&found);
 }
 
@@ -221,7 +225,7 @@ fn each_request_of_asyncio_has_its_own_waits() {
     let hooked = hooked(&capture);
     assert!(hooked.iter().zip(names).all(|(hook, name)| hook.starts_with(name)), "{hooked:?}");
     assert_eq!(hooked.len(), names.len());
-    check(&by_method(&capture), perhaps_lock);
+    check(&by_method(&capture), perhaps_lock, false);
 }
 
 /// Its interpreter may be in a library that is loaded only after it has begun.
@@ -235,7 +239,7 @@ fn asyncio_is_followed_from_its_begin() {
     std::thread::sleep(std::time::Duration::from_millis(200));
     ask(&port);
     let capture = Capture::in_directory(parent, server.end()).succeeded();
-    check(&by_method(&capture), perhaps_lock);
+    check(&by_method(&capture), perhaps_lock, false);
 }
 
 #[test]
@@ -247,7 +251,7 @@ fn each_request_of_tokio_has_its_own_waits() {
     assert!(program.exists(), "cargo build --example tokio_tasks makes {}", program.display());
     let capture = attached(&[program.to_str().expect("UTF-8")], &["--tasks"]);
     assert!(hooked(&capture).iter().any(|hook| hook.starts_with("transition_to_idle")));
-    check(&by_method(&capture), perhaps_lock);
+    check(&by_method(&capture), perhaps_lock, false);
 }
 
 /// Whether Node is here; told if not.
@@ -277,7 +281,7 @@ fn check_node(capture: &Capture) {
     let how = timers.and_then(|timers| timers.attached_as.as_deref());
     assert_eq!(how, Some("watchpoint"), "{:?}", manifest.hooks);
     assert!(manifest.programs.watchpoints > 0, "{:?}", manifest.programs);
-    check(&by_method(capture), handed_on);
+    check(&by_method(capture), handed_on, true);
 }
 
 #[test]
@@ -298,7 +302,8 @@ fn node_is_followed_from_its_begin() {
     let server = peer("node_tasks.js");
     let mut server = Talking::to(run(parent.path(), &["--tasks"], &["node", &server]));
     let port = server.hear();
-    std::thread::sleep(std::time::Duration::from_millis(200));
+    // Its file is a hundred megabytes: until that has been looked through.
+    std::thread::sleep(std::time::Duration::from_secs(3));
     ask(&port);
     check_node(&Capture::in_directory(parent, server.end()).succeeded());
 }

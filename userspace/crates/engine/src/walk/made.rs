@@ -46,7 +46,9 @@ impl Walk<'_> {
         let (mut task, mut at_ns) = (maker, at_ns);
         for _ in 0..MOST_MAKERS {
             let t = self.world.thread(task);
-            let began_ns = t.off_before(at_ns).map_or(0, |off| off.end_ns);
+            let slept = |off: &&Off| off.why != Why::Preempted;
+            let before = latest_before(&t.off, |off| off.start_ns < at_ns).find(slept);
+            let began_ns = before.map_or(0, |off| off.end_ns);
             let next = count_before(&t.marks.list, |mark| mark.exit_ns < at_ns);
             if task == reader {
                 return false;
@@ -54,7 +56,8 @@ impl Walk<'_> {
             let before =
                 { t.marks.list.range(..next).rev() }.take_while(|mark| mark.enter_ns >= began_ns);
             let first = count_before(&t.off, |off| off.start_ns < at_ns);
-            let rests_ns = t.off.get(first).map_or(u64::MAX, |off| off.start_ns);
+            let rests_ns =
+                { t.off.range(first..) }.find(slept).map_or(u64::MAX, |off| off.start_ns);
             let after = { t.marks.list.range(next..) }.take_while(|mark| mark.enter_ns < rests_ns);
             let served = |mark: &&Mark| matches!(mark.kind, MarkKind::Takes | MarkKind::Answers);
             let mut of_step = before.chain(after).filter(served).peekable();

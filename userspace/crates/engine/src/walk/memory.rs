@@ -78,7 +78,8 @@ impl Walk<'_> {
             return None;
         }
         let t = self.world.thread(reader);
-        let rest = t.off.get(count_before(&t.off, |off| off.start_ns < read_ns))?;
+        let first = count_before(&t.off, |off| off.start_ns < read_ns);
+        let rest = t.off.range(first..).find(|off| off.why != Why::Preempted)?;
         let next = t.marks.list.get(count_before(&t.marks.list, |mark| mark.exit_ns <= read_ns));
         let next_ns =
             next.filter(|next| !self.of_goal(next)).map_or(u64::MAX, |next| next.enter_ns);
