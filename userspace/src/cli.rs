@@ -167,8 +167,9 @@ pub struct CaptureArgs {
     #[command(flatten)]
     pub direct: DirectArgs,
     /// Also follow tasks that a runtime of the program's own runs on its threads: goroutines (Go 1.18 or later), asyncio's
-    /// (CPython), tokio's (Rust, with symbols), and streams and timers of Node (18 or later, with symbols). Which task serves a request, and what that waits for, is then told by the
-    /// runtime; otherwise much of it is inferred. By uprobes: costs ten microseconds a request and more, and slows every process
+    /// (CPython), tokio's (Rust, with symbols), and streams and timers of Node (18 or later, with symbols). Which task serves a
+    /// request, and what that waits for, is then told by the runtime; otherwise much of it is inferred. By uprobes: costs ten
+    /// microseconds a request and more (in virtual machines 30 for a timer of Node's, by watchpoints), and slows every process
     /// that runs the same file
     #[arg(long)]
     pub tasks: bool,
