@@ -29,6 +29,12 @@ static __always_inline u64 whole_number(u64 bits)
     return ((1ULL << 52) | (bits & ((1ULL << 52) - 1))) >> (1023 + 52 - exponent);
 }
 
+/* Each thread of a process that runs JavaScript numbers its own. */
+static __always_inline u64 timer_of(u32 tid, u64 number)
+{
+    return TIMER | (u64)tid << 40 | (number & ((1ULL << 40) - 1));
+}
+
 /* uv__stream_io(loop, watcher, events); likewise uv__udp_io(), uv__poll_io(), uv__server_io() */
 SEC("uprobe")
 int HOOK(on_node_stream)
@@ -112,8 +118,6 @@ int HOOK(on_node_timer)
     struct task_struct *task = bpf_get_current_task_btf();
     struct task_state *state = traced_running(task);
     count_watchpoint();
-    if (!state)
-        return 0;
     u32 tid = task->pid;
     struct node_loop *loop = bpf_map_lookup_elem(&node_loops, &tid);
     s32 timers = 0;
@@ -122,11 +126,13 @@ int HOOK(on_node_timer)
         return 0;
     s32 before = loop->count;
     loop->count = timers;
+    if (!state)
+        return 0;
     if (timers > before)
         tell_runtime_task(task, state, RUNTIME_TASK_MADE, 0,
-                          TIMER | (whole_number(ids[MADE_LAST]) + 1));
+                          timer_of(tid, whole_number(ids[MADE_LAST]) + 1));
     else if (timers < before)
         tell_runtime_task(task, state, RUNTIME_TASK_STEPS, TASK_WAIT_TIMER,
-                          TIMER | whole_number(ids[RUNS]));
+                          timer_of(tid, whole_number(ids[RUNS])));
     return 0;
 }

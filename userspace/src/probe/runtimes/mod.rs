@@ -135,6 +135,7 @@ impl Followed {
         let comm = comm.trim_end();
         if self.hook_file(probe, &program, comm) {
             let of = program.metadata().ok();
+            let of = of.filter(|_| self.knows_numbers);
             if let Some(at) = of.and_then(|of| self.event_loops.get(&(of.dev(), of.ino()))) {
                 self.loops.begins(pid, *at);
             }

@@ -133,6 +133,7 @@ impl Causality {
             let mut by = handed.then(|| askers(world, thread, at_ns)).into_iter().flatten();
             by.find_map(taken)
         })?;
+        let is_question = mark.kind == MarkKind::Takes;
         let taken = match (mark.kind, adjacency) {
             (MarkKind::Takes, _) => {
                 let process = world.thread(thread).process;
@@ -145,7 +146,7 @@ impl Causality {
             }
             _ => return None,
         };
-        Some(Begun { taken, adjacency, at })
+        Some(Begun { taken, adjacency, is_question, at })
     }
 
     /// The question that it is, by all that is told by now.
@@ -236,7 +237,8 @@ impl Causality {
         // It was served, too.
         let alone = |asked: Option<Asked>| asked.filter(|_| !untold);
         let (only, own) = (alone(only), alone(asking.own));
-        let by_task = is_task(world, asking.thread);
+        let is_question = asking.begun.is_some_and(|begun| begun.is_question);
+        let by_task = is_question && is_task(world, asking.thread);
         let judged = Evidence { begun, ended, only, own, did_nothing_else, by_task }.judged();
         if let (Some((asked, _)), Some(known)) = (judged, self.asked_on(asking)) {
             known.of = Some(Taken::Known(asked));

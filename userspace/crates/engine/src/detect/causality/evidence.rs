@@ -11,7 +11,7 @@
 //! | no other was served all the while | likely |
 //! | answered at once before a question is, and nothing at once speaks against it | likely |
 //! | asked at once after a question was taken in, by a thread that did nothing else until it was answered | likely |
-//! | asked at once after a question was taken in, in a task that is followed | likely |
+//! | asked at once after a question was taken in, in a task that is followed, or by one that was handed that | likely |
 //! | one of both, at once, otherwise; or answered just before a question is | guessed |
 //! | by a thread that did nothing else, and had taken in no other question | guessed |
 //!
@@ -43,6 +43,8 @@ pub(super) enum Taken {
 pub(super) struct Begun {
     pub(super) taken: Taken,
     pub(super) adjacency: Adjacency,
+    /// It was a question, no answer.
+    pub(super) is_question: bool,
     /// Which thread, and when it did.
     pub(super) at: (ThreadId, u64),
 }
@@ -120,7 +122,8 @@ pub(super) struct Evidence {
     pub(super) own: Option<Asked>,
     /// The thread that asked received the answer, and moved nothing else in between.
     pub(super) did_nothing_else: bool,
-    /// What asked is a task that is followed: it does nothing for others unless it goes on with them.
+    /// What asked is a task that is followed, and had taken in a question, or was handed what had: not an answer, on whose connection
+    /// it may send what others ask, too.
     pub(super) by_task: bool,
 }
 
