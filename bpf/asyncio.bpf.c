@@ -37,9 +37,8 @@ static __always_inline enum appended kind_of(u64 object)
 SEC("uprobe")
 int HOOK(on_asyncio_append)
 {
-    struct task_struct *task = bpf_get_current_task_btf();
-    struct task_state *state = traced_running(task);
-    count_breakpoint();
+    struct task_struct *task;
+    struct task_state *state = at_breakpoint(&task);
     if (!state)
         return 0;
     u64 handle = C_ARG_2((struct pt_regs *)ctx), context = 0;
@@ -69,9 +68,8 @@ static __always_inline bool runs_loop(struct task_state *state)
 SEC("uprobe")
 int HOOK(on_asyncio_step)
 {
-    struct task_struct *task = bpf_get_current_task_btf();
-    struct task_state *state = traced_running(task);
-    count_breakpoint();
+    struct task_struct *task;
+    struct task_state *state = at_breakpoint(&task);
     if (!state || !runs_loop(state))
         return 0;
     u64 stack = STACK((struct pt_regs *)ctx);
@@ -87,9 +85,8 @@ int HOOK(on_asyncio_step)
 SEC("uretprobe")
 int HOOK(on_asyncio_copied)
 {
-    struct task_struct *task = bpf_get_current_task_btf();
-    struct task_state *state = traced_running(task);
-    count_breakpoint();
+    struct task_struct *task;
+    struct task_state *state = at_breakpoint(&task);
     u64 context = C_RESULT((struct pt_regs *)ctx);
     if (state && context && runs_loop(state))
         tell_runtime_task(task, state, RUNTIME_TASK_MADE, 0, context);
@@ -103,9 +100,8 @@ int HOOK(on_asyncio_copied)
 SEC("uprobe")
 int HOOK(on_asyncio_remove)
 {
-    struct task_struct *task = bpf_get_current_task_btf();
-    struct task_state *state = traced_running(task);
-    count_breakpoint();
+    struct task_struct *task;
+    struct task_state *state = at_breakpoint(&task);
     if (!state || !state->step_stack)
         return 0;
     tell_runtime_task(task, state, RUNTIME_TASK_WAITED, TASK_WAIT_WAITERS, 0);

@@ -39,9 +39,8 @@ static __always_inline u64 timer_of(u32 tid, u64 number)
 SEC("uprobe")
 int HOOK(on_node_stream)
 {
-    struct task_struct *task = bpf_get_current_task_btf();
-    struct task_state *state = traced_running(task);
-    count_breakpoint();
+    struct task_struct *task;
+    struct task_state *state = at_breakpoint(&task);
     if (!state)
         return 0;
     state->step_stack = STACK((struct pt_regs *)ctx);
@@ -56,9 +55,8 @@ int HOOK(on_node_stream)
 SEC("uprobe")
 int HOOK(on_node_opens)
 {
-    struct task_struct *task = bpf_get_current_task_btf();
-    struct task_state *state = traced_running(task);
-    count_breakpoint();
+    struct task_struct *task;
+    struct task_state *state = at_breakpoint(&task);
     if (!state)
         return 0;
     tell_runtime_task(task, state, RUNTIME_TASK_MADE, 0,
@@ -70,9 +68,8 @@ int HOOK(on_node_opens)
 SEC("uprobe")
 int HOOK(on_node_timers)
 {
-    struct task_struct *task = bpf_get_current_task_btf();
-    struct task_state *state = traced_running(task);
-    count_breakpoint();
+    struct task_struct *task;
+    struct task_state *state = at_breakpoint(&task);
     if (!state)
         return 0;
     state->step_stack = STACK((struct pt_regs *)ctx);
@@ -86,9 +83,8 @@ int HOOK(on_node_timers)
 SEC("uprobe")
 int HOOK(on_node_drained)
 {
-    struct task_struct *task = bpf_get_current_task_btf();
-    struct task_state *state = traced_running(task);
-    count_breakpoint();
+    struct task_struct *task;
+    struct task_state *state = at_breakpoint(&task);
     if (state && state->runs_timers)
         tell_runtime_task(task, state, RUNTIME_TASK_DRAINED, 0, 0);
     return 0;
@@ -99,9 +95,8 @@ int HOOK(on_node_drained)
 SEC("uprobe")
 int HOOK(on_node_others)
 {
-    struct task_struct *task = bpf_get_current_task_btf();
-    struct task_state *state = traced_running(task);
-    count_breakpoint();
+    struct task_struct *task;
+    struct task_state *state = at_breakpoint(&task);
     if (state)
         end_step(task, state);
     return 0;

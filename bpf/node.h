@@ -14,7 +14,7 @@ struct node_loop {
 /* AsyncHooks::UidFields of src/env.h, by their places. */
 enum async_id { RUNS = 0, MADE_LAST = 2, ASYNC_IDS = 3 };
 
-/* A breakpoint of the hardware is one of four that a thread can have. */
+/* At one time. */
 #define MOST_NODE_LOOPS 256
 
 extern struct node_loops_map {

@@ -11,6 +11,14 @@
 /* Reads from the running thread's memory; 0: it has that. */
 #define READ_USER(address, to) bpf_probe_read_user(&(to), sizeof(to), (const void *)(address))
 
+/* The traced thread that came by a breakpoint in its program; NULL: it is not traced. */
+static __always_inline struct task_state *at_breakpoint(struct task_struct **task)
+{
+    *task = bpf_get_current_task_btf();
+    count_breakpoint();
+    return traced_running(*task);
+}
+
 /* What a task waits for, by its place in the list of userspace/crates/record/src/task_waits.rs. */
 enum task_wait {
     TASK_WAIT_AWAIT = 32, /* anything: what ends it tells */

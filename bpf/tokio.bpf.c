@@ -23,9 +23,8 @@ static __always_inline struct task_state *passes(void)
 SEC("uprobe")
 int HOOK(on_tokio_running)
 {
-    struct task_struct *task = bpf_get_current_task_btf();
-    struct task_state *state = traced_running(task);
-    count_breakpoint();
+    struct task_struct *task;
+    struct task_state *state = at_breakpoint(&task);
     if (!state)
         return 0;
     state->at_semaphore = 0;
@@ -39,9 +38,8 @@ int HOOK(on_tokio_running)
 SEC("uprobe")
 int HOOK(on_tokio_idle)
 {
-    struct task_struct *task = bpf_get_current_task_btf();
-    struct task_state *state = traced_running(task);
-    count_breakpoint();
+    struct task_struct *task;
+    struct task_state *state = at_breakpoint(&task);
     if (!state)
         return 0;
     u16 wait = state->at_semaphore ? TASK_WAIT_WAITERS : TASK_WAIT_AWAIT;
@@ -54,9 +52,8 @@ int HOOK(on_tokio_idle)
 SEC("uretprobe")
 int HOOK(on_tokio_polled)
 {
-    struct task_struct *task = bpf_get_current_task_btf();
-    struct task_state *state = traced_running(task);
-    count_breakpoint();
+    struct task_struct *task;
+    struct task_state *state = at_breakpoint(&task);
     if (!state)
         return 0;
     u16 wait = state->at_semaphore ? TASK_WAIT_WAITERS : TASK_WAIT_AWAIT;
@@ -72,9 +69,8 @@ int HOOK(on_tokio_polled)
 SEC("uprobe")
 int HOOK(on_tokio_complete)
 {
-    struct task_struct *task = bpf_get_current_task_btf();
-    struct task_state *state = traced_running(task);
-    count_breakpoint();
+    struct task_struct *task;
+    struct task_state *state = at_breakpoint(&task);
     if (state)
         tell_runtime_task(task, state, RUNTIME_TASK_ENDS, 0, C_ARG_1((struct pt_regs *)ctx));
     return 0;
@@ -84,9 +80,8 @@ int HOOK(on_tokio_complete)
 SEC("uprobe")
 int HOOK(on_tokio_wake)
 {
-    struct task_struct *task = bpf_get_current_task_btf();
-    struct task_state *state = traced_running(task);
-    count_breakpoint();
+    struct task_struct *task;
+    struct task_state *state = at_breakpoint(&task);
     if (!state)
         return 0;
     u16 wait = state->driver ? state->driver : TASK_WAIT_AWAIT;
@@ -104,9 +99,8 @@ int HOOK(on_tokio_wake)
 SEC("uprobe")
 int HOOK(on_tokio_queued)
 {
-    struct task_struct *task = bpf_get_current_task_btf();
-    struct task_state *state = traced_running(task);
-    count_breakpoint();
+    struct task_struct *task;
+    struct task_state *state = at_breakpoint(&task);
     u64 header = C_ARG_2((struct pt_regs *)ctx);
     if (state && header)
         tell_runtime_task(task, state, RUNTIME_TASK_QUEUED, 0, header);

@@ -254,14 +254,21 @@ fn each_request_of_tokio_has_its_own_waits() {
     check(&by_method(&capture), perhaps_lock, false);
 }
 
-/// Whether Node is here; told if not.
+/// Whether Node is here, and its libuv has symbols; told if not.
 fn has_node() -> bool {
-    let is_here =
-        Command::new("node").arg("--version").output().is_ok_and(|of| of.status.success());
-    if !is_here {
+    use object::{Object, ObjectSymbol};
+    let asked = Command::new("node").args(["-p", "process.execPath"]).output();
+    let Some(path) = asked.ok().filter(|of| of.status.success()).map(|of| of.stdout) else {
         println!("skipped: node does not run here");
+        return false;
+    };
+    let program = std::fs::read(String::from_utf8_lossy(&path).trim()).expect("node's program");
+    let file = object::File::parse(&*program).expect("node's program");
+    let has_symbols = file.symbols().any(|symbol| symbol.name() == Ok("uv__stream_io"));
+    if !has_symbols {
+        println!("skipped: the libuv of node has no symbols");
     }
-    is_here
+    has_symbols
 }
 
 /// Who ends such a wait does not say what it was.
@@ -270,13 +277,9 @@ fn handed_on(detail: Option<&str>, evidence: Evidence) -> bool {
     detail == Some(told) && evidence == Evidence::Modelled
 }
 
-/// Its timers are watched; told if it is one without symbols.
+/// Its timers are watched.
 fn check_node(capture: &Capture) {
     let manifest = capture.manifest();
-    let whys = manifest.hooks.iter().filter_map(|hook| hook.why_not.as_deref());
-    if let Some(why) = { whys }.find(|why| why.contains("was stripped")) {
-        return println!("skipped: {why}");
-    }
     let timers = manifest.hooks.iter().find(|hook| hook.name.starts_with("timers of Node"));
     let how = timers.and_then(|timers| timers.attached_as.as_deref());
     assert_eq!(how, Some("watchpoint"), "{:?}", manifest.hooks);

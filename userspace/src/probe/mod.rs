@@ -18,6 +18,7 @@ pub mod runtimes;
 pub mod snapshot;
 pub mod tables;
 
+use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -97,6 +98,8 @@ fn states(sleeps: Sleeps) -> u8 {
 pub struct Probe {
     object: Object,
     links: Vec<Link>,
+    /// By the thread that is watched.
+    watchpoints: HashMap<u32, Link>,
     layout: Layout,
     /// Every hook and how it is attached, or why not.
     pub hooks: Vec<Hook>,
@@ -113,7 +116,8 @@ impl Probe {
             anyhow!("the kernel refused the programs: {error}\n{}", last_libbpf_message())
         })?;
 
-        let mut probe = Probe { object, links: Vec::new(), layout, hooks: Vec::new() };
+        let (links, watchpoints, hooks) = (Vec::new(), HashMap::new(), Vec::new());
+        let mut probe = Probe { object, links, watchpoints, layout, hooks };
         for spec in specs {
             let why_not = match absent.iter().find(|(program, _)| *program == spec.program) {
                 Some((_, why)) => Some(why.clone()),
@@ -161,6 +165,7 @@ impl Probe {
     /// Detaches all hooks; what is in the rings stays readable.
     pub fn detach(&mut self) {
         self.links.clear();
+        self.watchpoints.clear();
     }
 
     /// The rings, one a CPU.

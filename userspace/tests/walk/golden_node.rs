@@ -1,7 +1,7 @@
 //! Small traces of a server in Node whose streams and timers are followed. Answers are derived by hand. Thread 20 of the server runs its
 //! event loop.
 
-use rpcprobe::engine::event::{TaskChange, TaskWait, What, TYPE_TCP};
+use rpcprobe::engine::event::{TaskChange, TaskWait, TYPE_TCP};
 
 use super::connection::Connection;
 use super::story::*;
@@ -24,6 +24,24 @@ fn served() -> Story {
 }
 
 impl Story {
+    /// Another request arrives at 50, and sets a timer.
+    fn another_sleeps(&mut self, other: &Connection) {
+        self.arrives(other.there, 4, 50);
+        self.polled(55);
+        self.stream(56, OTHERS);
+        other.hears(self, 1, 20, (0, 4), (57, 60));
+        self.sets(62, OTHER_TIMER);
+        self.rests_in_poll(64);
+    }
+
+    /// The request arrives at 100, and is read.
+    fn is_asked(&mut self, c: &Connection) {
+        self.arrives(c.there, 4, 100);
+        self.polled(102);
+        self.stream(103, STREAM);
+        c.hears(self, 1, 20, (0, 4), (104, 108));
+    }
+
     fn stream(&mut self, ts_ns: u64, address: u64) {
         self.goroutine(ts_ns, 1, 20, address, TaskChange::StepsAfter(TaskWait::READY));
     }
@@ -58,18 +76,18 @@ impl Story {
     }
 }
 
-/// The table of the request that began then.
-fn began(s: &Story, start_ns: u64) -> String {
-    let requests = s.requests();
-    let mut ours = requests.iter().filter(|(request, _)| request.start_ns == start_ns);
-    table(&ours.next().unwrap_or_else(|| panic!("{requests:#?}")).1)
-}
+const BEGIN: &str = "
+        100-102 server queue.socket (asleep)
+        102-103 server runqueue.wakeup by server/20
+        103-104 server user
+        104-108 server kernel.tcp
+";
 
-fn check(s: &Story, expect: &str) {
+fn check(s: &Story, rest: &str) {
+    let all = format!("{}{rest}", BEGIN.trim_end());
+    let expect = all.as_str();
     assert_eq!(began(s, 100), expected(expect));
-    let mut without = Story { events: s.events.clone() };
-    without.events.retain(|event| !matches!(event.what, What::RuntimeTask { .. }));
-    assert_ne!(began(&without, 100), expected(expect));
+    assert_ne!(began(&without(s), 100), expected(expect));
 }
 
 /// Two timers are due. The callback of the second answers, before anything tells whose turn it is: from when what waited for the first
@@ -78,16 +96,8 @@ fn check(s: &Story, expect: &str) {
 fn a_callback_that_answers_is_its_timers_from_its_begin() {
     let (c, other) = (Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP));
     let mut s = served();
-    s.arrives(other.there, 4, 50);
-    s.polled(55);
-    s.stream(56, OTHERS);
-    other.hears(&mut s, 1, 20, (0, 4), (57, 60));
-    s.sets(62, OTHER_TIMER);
-    s.rests_in_poll(64);
-    s.arrives(c.there, 4, 100);
-    s.polled(102);
-    s.stream(103, STREAM);
-    c.hears(&mut s, 1, 20, (0, 4), (104, 108));
+    s.another_sleeps(&other);
+    s.is_asked(&c);
     s.sets(110, TIMER);
     s.rests_in_poll(114);
     s.polled(200);
@@ -102,10 +112,6 @@ fn a_callback_that_answers_is_its_timers_from_its_begin() {
     check(
         &s,
         "
-        100-102 server queue.socket (asleep)
-        102-103 server runqueue.wakeup by server/20
-        103-104 server user
-        104-108 server kernel.tcp
         108-110 server user
         110-202 server sleep
         202-214 server runqueue.wakeup by server/2147483650
@@ -120,16 +126,8 @@ fn a_callback_that_answers_is_its_timers_from_its_begin() {
 fn who_was_gone_on_with_by_another_request_waited_for_a_lock() {
     let (c, other) = (Connection::new(TYPE_TCP), Connection::numbered(2, TYPE_TCP));
     let mut s = served();
-    s.arrives(other.there, 4, 50);
-    s.polled(55);
-    s.stream(56, OTHERS);
-    other.hears(&mut s, 1, 20, (0, 4), (57, 60));
-    s.sets(62, OTHER_TIMER);
-    s.rests_in_poll(64);
-    s.arrives(c.there, 4, 100);
-    s.polled(102);
-    s.stream(103, STREAM);
-    c.hears(&mut s, 1, 20, (0, 4), (104, 108));
+    s.another_sleeps(&other);
+    s.is_asked(&c);
     s.rests_in_poll(114);
     s.polled(200);
     s.runs_timers(202);
@@ -146,10 +144,6 @@ fn who_was_gone_on_with_by_another_request_waited_for_a_lock() {
     check(
         &s,
         "
-        100-102 server queue.socket (asleep)
-        102-103 server runqueue.wakeup by server/20
-        103-104 server user
-        104-108 server kernel.tcp
         108-114 server user
         114-208 server lock by server/2147483650
         208-302 server sleep
@@ -164,10 +158,7 @@ fn who_was_gone_on_with_by_another_request_waited_for_a_lock() {
 fn timers_of_a_request_are_its_one_after_the_other() {
     let c = Connection::new(TYPE_TCP);
     let mut s = served();
-    s.arrives(c.there, 4, 100);
-    s.polled(102);
-    s.stream(103, STREAM);
-    c.hears(&mut s, 1, 20, (0, 4), (104, 108));
+    s.is_asked(&c);
     s.sets(110, FIRST_TIMER);
     s.rests_in_poll(114);
     s.polled(200);
@@ -186,10 +177,6 @@ fn timers_of_a_request_are_its_one_after_the_other() {
     check(
         &s,
         "
-        100-102 server queue.socket (asleep)
-        102-103 server runqueue.wakeup by server/20
-        103-104 server user
-        104-108 server kernel.tcp
         108-110 server user
         110-202 server sleep
         202-210 server user

@@ -1,7 +1,7 @@
 //! Small traces of servers whose tasks are followed: asyncio's, which one thread runs in turns, and tokio's. Answers are derived by
 //! hand. Thread 20 of the server runs them; addresses tell them apart.
 
-use rpcprobe::engine::event::{TaskChange, TaskWait, What, TYPE_TCP};
+use rpcprobe::engine::event::{TaskChange, TaskWait, TYPE_TCP};
 use rpcprobe::model::{Category, Evidence, FIRST_RUNTIME_TASK};
 use rpcprobe::records::WAKING_HARDIRQ;
 
@@ -63,20 +63,6 @@ const BEGIN: &str = "
         103-108 server kernel.tcp
         108-110 server user
 ";
-
-/// The table of the request that began then.
-fn began(s: &Story, start_ns: u64) -> String {
-    let requests = s.requests();
-    let mut ours = requests.iter().filter(|(request, _)| request.start_ns == start_ns);
-    table(&ours.next().unwrap_or_else(|| panic!("{requests:#?}")).1)
-}
-
-/// The same of a capture without `--tasks`.
-fn without(s: &Story) -> Story {
-    let mut s = Story { events: s.events.clone() };
-    s.events.retain(|event| !matches!(event.what, What::RuntimeTask { .. }));
-    s
-}
 
 /// `reader`: the number of the first callback, which is whose turn it is before the task's.
 fn check(s: &Story, reader: u32, rest: &str) {

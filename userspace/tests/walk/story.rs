@@ -482,3 +482,17 @@ pub fn expected(text: &str) -> String {
         .map(|line| format!("{line}\n"))
         .collect()
 }
+
+/// The table of the request that began then.
+pub fn began(s: &Story, start_ns: u64) -> String {
+    let requests = s.requests();
+    let mut ours = requests.iter().filter(|(request, _)| request.start_ns == start_ns);
+    table(&ours.next().unwrap_or_else(|| panic!("{requests:#?}")).1)
+}
+
+/// The story as a capture tells it without `--tasks`.
+pub fn without(s: &Story) -> Story {
+    let mut s = Story { events: s.events.clone() };
+    s.events.retain(|event| !matches!(event.what, What::RuntimeTask { .. }));
+    s
+}

@@ -136,7 +136,9 @@ impl RuntimeTasks {
     /// Adds to `events` what the rest of the engine is to be told in place of `event`, or of those before. To be followed by
     /// [`RuntimeTasks::finish`].
     pub fn take(&mut self, event: Event, events: &mut Vec<Event>) {
-        match self.held.take(event) {
+        let (living, made_by) = (&self.living, &self.made_by);
+        let is_known = |who| living.contains_key(&who) || made_by.contains_key(&who);
+        match self.held.take(event, is_known) {
             Some(event) => self.tell(event, events),
             None => self.tell_known(events),
         }

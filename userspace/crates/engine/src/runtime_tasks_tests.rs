@@ -404,7 +404,7 @@ fn timers_of_node_run_from_where_their_callbacks_began() {
         (20, 0xb, TIMER), // 16
         (20, 0xe, TIMER), // another one is given up
         (20, 0, Drained), // 18
-        (20, 0xf, Made),
+        (20, 0xe, TIMER), // and one in the callback of the second
         (20, 0xc, TIMER), // 20
         (20, 0, Drained),
         (20, 0, RESTS), // 22

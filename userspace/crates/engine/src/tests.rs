@@ -277,3 +277,35 @@ fn requests_that_are_cut_off_at_once_cost_no_more_than_events() {
     // There are 4,800 events, and two steps for each: enough for one or two.
     assert!((CONNECTIONS - 3..CONNECTIONS).contains(&given_up), "{given_up}");
 }
+
+/// A timer that sets itself again is made by one that may be forgotten by then: that is no thread that appears.
+#[test]
+fn a_task_whose_maker_is_forgotten_was_made_by_none() {
+    use crate::timeline::World;
+    use rpcprobe_model::FIRST_RUNTIME_TASK as FIRST;
+    use rpcprobe_record::{TASK_THREAD, TASK_TRACED};
+    let mut world = World::new(2, 0);
+    let fork = |parent| What::Fork {
+        parent,
+        child: FIRST + 6,
+        child_tgid: 7,
+        flags: TASK_THREAD | TASK_TRACED,
+        enter_ns: 10,
+        comm: Box::default(),
+    };
+    world.apply(&Event { ts_ns: 10, cpu: 1, what: fork(FIRST + 5) });
+    let made = world.thread_by_tid(FIRST + 6).expect("it is there");
+    assert_eq!(world.thread(made).made_by, None);
+    assert_eq!(world.thread_by_tid(FIRST + 5), None);
+    // Of threads one that is not known has begun before the capture.
+    let forked = What::Fork {
+        parent: 8,
+        child: 9,
+        child_tgid: 8,
+        flags: TASK_THREAD,
+        enter_ns: 11,
+        comm: Box::default(),
+    };
+    world.apply(&Event { ts_ns: 11, cpu: 1, what: forked });
+    assert!(world.thread_by_tid(8).is_some());
+}

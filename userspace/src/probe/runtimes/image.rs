@@ -61,6 +61,11 @@ impl<'d> Image<'d> {
         Ok(())
     }
 
+    /// Where the program begins.
+    pub fn entry(&self) -> u64 {
+        self.file.entry()
+    }
+
     /// Functions and other things that the file defines, by name.
     pub fn symbols(&self) -> impl Iterator<Item = (&'d str, u64)> + '_ {
         defined(self.file.symbols())

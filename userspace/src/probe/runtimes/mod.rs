@@ -42,7 +42,7 @@ struct Found {
     hooks: Vec<(&'static str, String, Place)>,
     /// What the runtime's numbers of waits mean.
     waits: Vec<(u8, TaskWait)>,
-    /// Where its event loop is when it is loaded, if it has one in a place that is known.
+    /// Where its event loop is, from the program's entry on, if it has one in a place that is known.
     event_loop: Option<u64>,
 }
 
@@ -79,7 +79,7 @@ pub struct Followed {
     /// Processes that have begun a program, and are still to be looked at: so many times.
     begun: Vec<(u32, u32)>,
     loops: node::Loops,
-    /// Where these files have event loops, by device and inode.
+    /// Where programs of these files have event loops, from their entry on, by device and inode.
     event_loops: HashMap<(u64, u64), u64>,
 }
 

@@ -1,9 +1,9 @@
-//! What a thread does that runs timers of Node's is told once it is known which timer it runs: that shows when the timer's callback has
+//! What a thread that runs Node's timers does is told once it is known which timer it runs: that shows when the timer's callback has
 //! returned. Until then this and all that happens meanwhile is held back.
 
 use std::collections::VecDeque;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::event::{Event, TaskChange, TaskWait, What};
 
@@ -18,17 +18,21 @@ pub struct Held {
     before: u64,
     /// Where in all of them each thread came to a timer that is not known yet.
     open: FxHashMap<u32, u64>,
+    /// Tasks that were made in these.
+    made: FxHashSet<(u32, u64)>,
 }
 
 impl Held {
-    /// The event, if nothing is held back.
-    pub fn take(&mut self, event: Event) -> Option<Event> {
+    /// The event, if nothing is held back. `is_known`: whether a task of that process and address is known from before.
+    pub fn take(&mut self, event: Event, is_known: impl Fn((u32, u64)) -> bool) -> Option<Event> {
         let mut comes_to = None;
         match &event.what {
-            What::RuntimeTask { tid, address, change, .. } => match change {
-                // Its callback has returned: it has run since the thread came to it.
+            What::RuntimeTask { tid, tgid, address, change } => match change {
+                // Its callback has returned: it has run since the thread came to it. Of one that was not made, another has been given up.
                 TaskChange::StepsAfter(TaskWait::TIMER) => {
-                    if let Some(since) = self.since(*tid) {
+                    let who = (*tgid, *address);
+                    let is_made = self.made.contains(&who) || is_known(who);
+                    if let Some(since) = is_made.then(|| self.since(*tid)).flatten() {
                         since.what = event.what;
                         return None;
                     }
@@ -43,6 +47,9 @@ impl Held {
         }
         if self.events.is_empty() && comes_to.is_none() {
             return Some(event);
+        }
+        if let What::RuntimeTask { tgid, address, change: TaskChange::Made, .. } = event.what {
+            self.made.insert((tgid, address));
         }
         let came = comes_to.map(|tid| (tid, came_to_timer(&event)));
         self.events.push_back(event);
@@ -75,6 +82,9 @@ impl Held {
         }
         let event = self.events.pop_front()?;
         self.before += 1;
+        if let What::RuntimeTask { tgid, address, change: TaskChange::Made, .. } = event.what {
+            self.made.remove(&(tgid, address));
+        }
         Some(event)
     }
 

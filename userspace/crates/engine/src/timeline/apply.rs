@@ -287,13 +287,16 @@ impl World {
         let What::Fork { parent, child, child_tgid, flags, comm, .. } = &event.what else {
             return None;
         };
-        let parent = self.thread_of_tid(*parent);
+        // What made a task may be over, and forgotten: it is no thread that has not been seen yet.
+        let is_task = *child >= FIRST_RUNTIME_TASK;
+        let parent = match is_task {
+            true => self.thread_by_tid(*parent),
+            false => Some(self.thread_of_tid(*parent)),
+        };
         let own_process = flags & TASK_THREAD == 0;
         let id = self.add_thread(*child, *child_tgid, comm, ts_ns, own_process);
-        if *child >= FIRST_RUNTIME_TASK {
-            self.threads[id as usize].made_by = Some(parent);
-        }
-        let parent_process = self.thread(parent).process;
+        self.threads[id as usize].made_by = parent.filter(|_| is_task);
+        let parent_process = parent.map(|parent| self.thread(parent).process);
         let thread = &mut self.threads[id as usize];
         thread.traced = flags & TASK_TRACED != 0;
         thread.kthread = flags & TASK_KTHREAD != 0;
@@ -305,7 +308,7 @@ impl World {
             cpu: None,
             call: None,
         });
-        if own_process {
+        if let Some(parent_process) = parent_process.filter(|_| own_process) {
             let process = &mut self.processes[thread.process as usize];
             process.parent = Some(parent_process);
             process.traced = thread.traced;

@@ -80,10 +80,11 @@ impl Walk<'_> {
         let t = self.world.thread(reader);
         let first = count_before(&t.off, |off| off.start_ns < read_ns);
         let rest = t.off.range(first..).find(|off| off.why != Why::Preempted)?;
-        let next = t.marks.list.get(count_before(&t.marks.list, |mark| mark.exit_ns <= read_ns));
-        let next_ns =
-            next.filter(|next| !self.of_goal(next)).map_or(u64::MAX, |next| next.enter_ns);
-        Some(rest.start_ns.min(next_ns))
+        let later = count_before(&t.marks.list, |mark| mark.exit_ns <= read_ns);
+        let mut later =
+            t.marks.list.range(later..).take_while(|mark| mark.enter_ns < rest.start_ns);
+        let others_ns = later.find(|mark| !self.of_goal(mark)).map(|mark| mark.enter_ns);
+        Some(others_ns.unwrap_or(rest.start_ns))
     }
 
     /// The other thread of the server that read the end of what was asked, and when it had it: before `before_ns`.

@@ -25,7 +25,7 @@ const ASYNC_IDS: usize = 2;
 const TIMERS: usize = 4;
 /// Between one of them and the next.
 const MOST_BYTES_BETWEEN: u64 = 256;
-/// So far from the timer of the loop, which is a member, too, is looked.
+/// How far from the loop's timer, itself a member, to look.
 const BEFORE_BYTES: u64 = 8 << 10;
 const AFTER_BYTES: u64 = 24 << 10;
 const PAGE_BYTES: u64 = 4096;

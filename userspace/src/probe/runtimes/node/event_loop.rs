@@ -1,7 +1,7 @@
 //! The event loop of a Node process: libuv's, of which all handles are in a list. One of them is the `Environment`'s timer.
 
 use std::fs::File;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 
 use procfs::process::Process;
 
@@ -17,15 +17,23 @@ const MOST_HANDLES: usize = 4096;
 /// JavaScript's timers are none of libuv's: there are few of those.
 const MOST_TIMERS: usize = 16;
 
-/// The timer of the `Environment` of the loop that is at that address in the program's file; `None`: it has none yet.
-pub fn timer(pid: u32, place: u64) -> Option<u64> {
+/// Where the loop of a process is that is so far from its program's entry.
+pub fn address(pid: u32, from_entry: u64) -> Option<u64> {
+    // include/uapi/linux/auxvec.h
+    const AT_ENTRY: u64 = 9;
+    let auxv = Process::new(i32::try_from(pid).ok()?).ok()?.auxv().ok()?;
+    Some(auxv.get(&AT_ENTRY)?.wrapping_add(from_entry))
+}
+
+/// The timer of the `Environment` of that loop; `None`: it has none yet.
+pub fn timer(pid: u32, event_loop: u64) -> Option<u64> {
     let memory = File::open(format!("/proc/{pid}/mem")).ok()?;
     let word = |at: u64| -> Option<u64> {
         let mut bytes = [0; 8];
         memory.read_exact_at(&mut bytes, at).ok()?;
         Some(u64::from_le_bytes(bytes))
     };
-    let head = place.checked_add(load_bias(pid)?)?.checked_add(LOOP_HANDLES)?;
+    let head = event_loop.checked_add(LOOP_HANDLES)?;
     let (mut link, mut timers) = (word(head)?, 0);
     for _ in 0..MOST_HANDLES {
         if link == head || link < HANDLE_LINKS || timers == MOST_TIMERS {
@@ -42,17 +50,4 @@ pub fn timer(pid: u32, place: u64) -> Option<u64> {
         link = word(link)?;
     }
     None
-}
-
-/// By how much addresses in a process are higher than in its program's file.
-fn load_bias(pid: u32) -> Option<u64> {
-    use object::read::{Object, ObjectSegment, ReadCache};
-    let program = File::open(format!("/proc/{pid}/exe")).ok()?;
-    let inode = program.metadata().ok()?.ino();
-    let maps = Process::new(i32::try_from(pid).ok()?).ok()?.maps().ok()?;
-    let first = { maps.into_iter() }.find(|map| map.inode == inode && map.offset == 0)?;
-    let cached = ReadCache::new(program);
-    let file = object::File::parse(&cached).ok()?;
-    let segment = file.segments().find(|segment| segment.file_range().0 == 0)?;
-    first.address.0.checked_sub(segment.address())
 }

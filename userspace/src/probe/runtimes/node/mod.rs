@@ -76,5 +76,6 @@ fn find(image: &Image<'_>) -> Result<Option<Found>> {
         };
         hooks.push((program, name.to_owned(), place_in_c(image, program, address)?));
     }
+    let event_loop = event_loop.map(|at| at.wrapping_sub(image.entry()));
     Ok(Some(Found { hooks, waits: Vec::new(), event_loop }))
 }

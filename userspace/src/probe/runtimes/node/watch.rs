@@ -3,64 +3,85 @@
 use std::collections::HashSet;
 use std::os::fd::{AsRawFd, IntoRawFd};
 
-use anyhow::{anyhow, bail, Context, Result};
+use anyhow::{anyhow, bail, ensure, Context, Result};
 use libbpf_rs::{Link, MapCore, MapFlags};
 
 use super::super::note;
 use super::environment::{timers, words};
 use super::event_loop;
 use crate::probe::{perf_event, Probe};
-use crate::records::{self, RecHdr, RecRuntimeTask, REC_RUNTIME_TASK, RUNTIME_TASK_TIMERS};
+use crate::records::{self, RecHdr, RecRuntimeTask};
+use crate::records::{REC_EXIT, REC_RUNTIME_TASK, RUNTIME_TASK_TIMERS};
 
 const PROGRAM: &str = "on_node_timer";
 /// bpf/node.h
 const MOST_LOOPS: usize = 256;
-
-/// As often is looked whether a program that has just begun has its loop.
+/// How many times to look for the loop of a program that has just begun.
 const MOST_LOOKS: u32 = 100;
 
 /// Threads that run timers.
 #[derive(Debug, Default)]
 pub struct Loops {
-    /// Those that were found, by thread and process.
+    /// Those that were found and live, by number, and their processes.
     seen: HashSet<(u32, u32)>,
     /// Which of them are still to be watched, and where a timer of the loop's is.
     found: Vec<(u32, u32, u64)>,
-    /// Processes that may not have theirs yet: where it is to be in their file, and how often to look.
+    /// Processes that may not have theirs yet: where it is to be, and how often to look.
     begun: Vec<(u32, u64, u32)>,
+    /// Threads that have ended.
+    ended: Vec<u32>,
 }
 
 impl Loops {
-    /// Takes note of a record that tells of a loop.
+    /// Takes note of a record that tells of a loop, or that its thread has ended.
     pub fn see(&mut self, hdr: &RecHdr, record: &[u8]) {
-        if hdr.kind != REC_RUNTIME_TASK || hdr.flags != RUNTIME_TASK_TIMERS {
-            return;
-        }
-        let Some((told, _)) = records::read::<RecRuntimeTask>(record) else { return };
-        if self.seen.len() < MOST_LOOPS && self.seen.insert((hdr.tid, told.tgid)) {
-            self.found.push((hdr.tid, told.tgid, told.address));
+        match hdr.kind {
+            REC_RUNTIME_TASK if hdr.flags == RUNTIME_TASK_TIMERS => {
+                let Some((told, _)) = records::read::<RecRuntimeTask>(record) else { return };
+                self.find(hdr.tid, told.tgid, told.address);
+            }
+            REC_EXIT if self.seen.iter().any(|(tid, _)| *tid == hdr.tid) => {
+                self.seen.retain(|(tid, _)| *tid != hdr.tid);
+                self.ended.push(hdr.tid);
+            }
+            _ => {}
         }
     }
 
-    /// A process with a loop in that place of its file runs.
-    pub fn begins(&mut self, pid: u32, place: u64) {
+    fn find(&mut self, tid: u32, pid: u32, timer: u64) {
+        if self.seen.insert((tid, pid)) {
+            self.found.push((tid, pid, timer));
+        }
+    }
+
+    /// A process runs that has a loop so far from its program's entry.
+    pub fn begins(&mut self, pid: u32, from_entry: u64) {
         self.seen.retain(|(_, of)| *of != pid); // by the program before
-        self.begun.push((pid, place, MOST_LOOKS));
+        self.found.retain(|(_, of, _)| *of != pid);
+        if let Some(event_loop) = event_loop::address(pid, from_entry) {
+            self.begun.push((pid, event_loop, MOST_LOOKS));
+        }
     }
 
-    /// Watches those that have been found since.
+    /// Watches those that have been found since, and no longer those that have ended.
     pub fn watch(&mut self, probe: &mut Probe) {
-        for (pid, place, looks) in std::mem::take(&mut self.begun) {
-            match event_loop::timer(pid, place) {
-                Some(timer) if self.seen.insert((pid, pid)) => self.found.push((pid, pid, timer)),
-                None if looks > 1 => self.begun.push((pid, place, looks - 1)),
-                _ => {}
+        for tid in std::mem::take(&mut self.ended) {
+            probe.watchpoints.remove(&tid);
+            if let Ok(loops) = probe.map("node_loops") {
+                let _ = loops.delete(&tid.to_ne_bytes()); // it may never have been watched
+            }
+        }
+        for (pid, event_loop, looks) in std::mem::take(&mut self.begun) {
+            match event_loop::timer(pid, event_loop) {
+                Some(timer) => self.find(pid, pid, timer),
+                None if looks > 1 => self.begun.push((pid, event_loop, looks - 1)),
+                None => {}
             }
         }
         for (tid, pid, timer) in std::mem::take(&mut self.found) {
             let link = watch_timers(probe, tid, pid, timer);
             let told = link.map(|link| {
-                probe.links.push(link);
+                probe.watchpoints.insert(tid, link);
                 "watchpoint"
             });
             note(probe, format!("timers of Node, process {pid}"), told);
@@ -69,6 +90,7 @@ impl Loops {
 }
 
 fn watch_timers(probe: &Probe, tid: u32, pid: u32, timer: u64) -> Result<Link> {
+    ensure!(probe.watchpoints.len() < MOST_LOOPS, "{MOST_LOOPS} event loops are watched already");
     let words = words(pid, timer)?;
     let [count, pad] = [timers(pid, words)?, 0];
     // struct node_loop, bpf/node.h
