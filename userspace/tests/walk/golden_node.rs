@@ -1,7 +1,8 @@
 //! Small traces of a server in Node whose streams and timers are followed. Answers are derived by hand. Thread 20 of the server runs its
 //! event loop.
 
-use rpcprobe::engine::event::{TaskChange, TaskWait, TYPE_TCP};
+use rpcprobe::engine::event::{TaskChange, TaskWait, What, TYPE_TCP};
+use rpcprobe::model::{Category, Evidence};
 
 use super::connection::Connection;
 use super::story::*;
@@ -71,8 +72,12 @@ impl Story {
 
     /// It goes on: of what it was woken for nothing is known.
     fn polled(&mut self, ts_ns: u64) {
+        let rested = self.events.iter().rev().find_map(|event| match &event.what {
+            What::Switch { prev: 20, call: Some(call), .. } => Some(call.enter_ns),
+            _ => None,
+        });
         self.switch(ts_ns - 1, 1, IDLE, 20, RUNNABLE);
-        self.timed(1, 20, (ts_ns - 2, ts_ns), 1);
+        self.timed(1, 20, (rested.expect("it rests"), ts_ns), 1);
     }
 }
 
@@ -185,4 +190,30 @@ fn timers_of_a_request_are_its_one_after_the_other() {
         305-310 server kernel.tcp
         ",
     );
+}
+
+/// The loop rests until something is ready, goes on with that, and looks which timers are due only then.
+#[test]
+fn a_timer_may_have_been_due_while_the_loop_served_others() {
+    let c = Connection::new(TYPE_TCP);
+    let told = |serves: bool| {
+        let mut s = served();
+        s.is_asked(&c);
+        s.sets(110, TIMER);
+        s.rests_in_poll(114);
+        s.polled(200);
+        if serves {
+            s.stream(202, OTHERS);
+        }
+        s.runs_timers(300);
+        c.answers(&mut s, 1, 20, (0, 4), (305, 310));
+        s.timer(312, TIMER);
+        s.rests_in_poll(314);
+        let requests = s.requests();
+        let (_, ours) = requests.iter().find(|(request, _)| request.start_ns == 100).expect("it");
+        let sleeps = ours.iter().filter(|segment| segment.category == Category::Sleep);
+        sleeps.map(|s| (s.start_ns, s.end_ns(), s.evidence)).collect::<Vec<_>>()
+    };
+    assert_eq!(told(false), [(110, 300, Evidence::Measured)]);
+    assert_eq!(told(true), [(110, 200, Evidence::Measured), (200, 300, Evidence::Modelled)]);
 }

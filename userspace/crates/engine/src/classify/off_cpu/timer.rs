@@ -1,7 +1,8 @@
 //! Waits of a runtime's tasks for timers. The only thread of a program that polls looks which timers are due only between polls: if it did not rest in
-//! the last of these, the timer may have been due at any time since the poll before.
+//! the last of these, the timer may have been due at any time since the poll before; if it has run others since that, at any time since it.
 
 use crate::classify::off_cpu::{Part, Wait};
+use crate::ownership::handed::is_task;
 use crate::task_wait::is_task_wait;
 use crate::timeline::gallop::count_before;
 use crate::timeline::ThreadId;
@@ -31,14 +32,15 @@ impl Wait<'_> {
         parts
     }
 
-    /// When the loop that found the timer of a task due had last looked before that, if it was busy since.
+    /// Since when the timer of a task that a loop found due may have been so, if the loop was busy since.
     fn looked_before(&self) -> Option<u64> {
         self.off.call.filter(|call| is_task_wait(call.nr))?;
         let wake = self.off.wake?;
         let of_loop = self.world.thread(wake.waker);
         // Of several threads any may have looked.
         let threads = &self.world.process_of(wake.waker).threads;
-        let polls = |id: &&ThreadId| self.world.thread(**id).polls > 0;
+        let polls =
+            |id: &&ThreadId| self.world.thread(**id).polls > 0 && !is_task(self.world, **id);
         if threads.iter().take(MOST_THREADS).filter(polls).count() != 1 {
             return None;
         }
@@ -46,7 +48,12 @@ impl Wait<'_> {
         let (enter_ns, exit_ns) = *of_loop.polled.get(polls.checked_sub(1)?)?;
         let off = of_loop.off_before(exit_ns);
         let rested = off.is_some_and(|off| off.start_ns >= enter_ns && off.call.is_some());
-        let (_, looked_ns) = *of_loop.polled.get(polls.checked_sub(2)?)?;
-        (!rested).then_some(looked_ns)
+        if !rested {
+            // One that looks just before it polls (Node's) runs what is due then, which may take a while.
+            return Some(of_loop.polled.get(polls.checked_sub(2)?)?.1);
+        }
+        // It rests until the next timer is due, at most; since then it may have run others before it looked (Node's does).
+        let next = of_loop.off.get(count_before(&of_loop.off, |off| off.start_ns < exit_ns));
+        next.filter(|off| off.start_ns < wake.at_ns).map(|_| exit_ns)
     }
 }
