@@ -1,6 +1,7 @@
 //! One capture: the target under the probe, its records on disk.
 
 mod attach;
+mod priority;
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -31,6 +32,7 @@ use crate::records::{self, RecHdr, RecLost, REC_LOST};
 use crate::symbols;
 use crate::target::{SpawnError, Spec, State, Target, WaitStatus};
 pub use attach::attach;
+use priority::Raised;
 
 /// Between two looks at the rings. They hold many times what arrives meanwhile.
 const DRAIN_EVERY: Duration = Duration::from_millis(10);
@@ -112,9 +114,8 @@ pub fn record(
     }
     let_go_of_pipes();
 
-    // On a crowded machine whoever empties the rings must not be the one who waits. Only this
-    // process: the target was forked before.
-    let former_nice = renice(-10);
+    // Only this thread: the target was forked before.
+    let raised = Raised::now();
     let status = loop {
         let state = target.poll(DRAIN_EVERY)?;
         sink.drain(&rings);
@@ -125,13 +126,11 @@ pub fn record(
     };
     std::thread::sleep(AFTERMATH);
     sink.drain(&rings);
-    let end_ns = clock::monotonic_ns();
-    detach(&mut probe, config);
-    sink.drain(&rings);
+    let end_ns = end(&mut sink, &rings, &mut probe, config);
     // What comes from now on asks us to end, and not the target.
     interrupt::catch();
     target.restore_signals();
-    renice(former_nice);
+    drop(raised);
     manifest.command.wait_status = Some(status.raw());
     let outcome =
         conclude(sink, &probe, manifest, end_ns, dir, taken_over, &reader_of_code(dir, spec))?;
@@ -153,9 +152,14 @@ fn probe(config: &Config) -> Result<(Probe, Rings, Calibrated)> {
     Ok((probe, rings, calibrated))
 }
 
-fn detach(probe: &mut Probe, config: &Config) {
+/// Ends the capture now; when that was. One hook after the other is detached, which takes a while on a busy
+/// machine: what some of them still tell is not all, and what is lost meanwhile is none of the capture's.
+fn end(sink: &mut Sink, rings: &Rings, probe: &mut Probe, config: &Config) -> u64 {
+    sink.until_ns = clock::monotonic_ns();
     let _lines = config.told.then(|| Lines::while_it("detaching hooks"));
     probe.detach();
+    sink.drain(rings);
+    sink.until_ns
 }
 
 /// What is known beforehand.
@@ -452,7 +456,7 @@ impl Sink {
 
     /// The part of a loss that belongs to the capture.
     fn ours(&self, loss: Loss) -> Option<Loss> {
-        loss.since(self.start_ns, &self.lost_before)
+        loss.since(self.start_ns, &self.lost_before)?.until(self.until_ns)
     }
 
     fn fail(&mut self, error: std::io::Error) {
@@ -521,16 +525,6 @@ fn let_go_of_pipes() {
     for fd in [0, 1] {
         // SAFETY: replaces descriptors that nothing in this process uses from here on.
         unsafe { libc::dup3(null.as_raw_fd(), fd, libc::O_CLOEXEC) };
-    }
-}
-
-/// Sets our niceness as far as allowed; returns the former one.
-fn renice(nice: i32) -> i32 {
-    // SAFETY: both calls take integers only; 0 is ourselves.
-    unsafe {
-        let former = libc::getpriority(libc::PRIO_PROCESS, 0);
-        libc::setpriority(libc::PRIO_PROCESS, 0, nice);
-        former
     }
 }
 

@@ -83,7 +83,7 @@ pub fn attach(
         }
         followed.follow_begun(&mut probe);
     }
-    let former_nice = renice(-10);
+    let raised = Raised::now();
     // First: a channel that is not known when bytes of it are seen is taken for a new one.
     learn(&probe, &selected)?;
     if mark_all(&probe, &mut selected)? == 0 {
@@ -115,14 +115,10 @@ pub fn attach(
             break format!("after {}", crate::report::format_ns(duration.map_or(0, nanoseconds)));
         }
     };
-    // They go on, while one hook after the other is detached: what some of them still tell is not all.
-    let end_ns = clock::monotonic_ns();
-    sink.until_ns = end_ns;
-    detach(&mut probe, config);
-    sink.drain(&rings);
+    let end_ns = end(&mut sink, &rings, &mut probe, config);
     interrupt::catch();
     drop(interrupts);
-    renice(former_nice);
+    drop(raised);
     let named = |process: &Selected| Process { pid: process.pid, comm: process.comm.clone() };
     let processes = selected.iter().map(named).collect();
     manifest.command.attached = Some(Attached { processes, threads, ended });

@@ -393,4 +393,13 @@ mod tests {
         // Another one of which nothing is known: all of it may be ours.
         assert_eq!(since(loss(34, 700, 1_200)), Some(loss(34, 1_000, 1_200)));
     }
+
+    #[test]
+    fn losses_after_the_end_are_none_of_the_captures() {
+        let loss = |count, first_ns, last_ns| Loss { cpu: 1, count, first_ns, last_ns };
+        assert_eq!(loss(5, 1_000, 1_200).until(1_000), None);
+        assert_eq!(loss(5, 900, 999).until(1_000), Some(loss(5, 900, 999)));
+        assert_eq!(loss(5, 900, 1_200).until(1_000), Some(loss(5, 900, 999)));
+        assert_eq!(loss(5, 900, 1_200).until(u64::MAX), Some(loss(5, 900, 1_200)));
+    }
 }

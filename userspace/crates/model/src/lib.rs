@@ -348,6 +348,13 @@ impl Loss {
         let count = self.count.saturating_sub(begun.map_or(0, |begun| begun.count)).max(1);
         Some(Loss { count, first_ns: self.first_ns.max(start_ns), ..self })
     }
+
+    /// The part of this loss that belongs to a capture that ended at `end_ns`, if any. Of one that went on
+    /// after the end it is not known how many came before: the count is the most that may have.
+    pub fn until(self, end_ns: u64) -> Option<Loss> {
+        let last_ns = self.last_ns.min(end_ns.saturating_sub(1));
+        (self.first_ns < end_ns).then_some(Loss { last_ns, ..self })
+    }
 }
 
 #[cfg(test)]
