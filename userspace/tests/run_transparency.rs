@@ -112,6 +112,15 @@ fn what_a_process_inherits_is_the_same() {
     }
 }
 
+#[test]
+fn only_who_empties_the_rings_is_scheduled_before_others() {
+    let Some(_turn) = needs_kernel() else { return };
+    let of = |stat: &str| format!(r#"cut -d " " -f 41 {stat}"#); // the policy: proc(5), stat
+    let script = format!("sleep 0.3; {}; {}", of("/proc/self/stat"), of("/proc/$PPID/stat"));
+    let [_, with] = without_and_with(&format!("RUN sh -c '{script}'"));
+    assert_eq!(text(&with.stdout), format!("{}\n{}\n", libc::SCHED_OTHER, libc::SCHED_RR));
+}
+
 /// Signals, users, groups, capabilities, CPUs: all of /proc/self/status that is not measured.
 #[test]
 fn the_status_of_the_process_is_the_same() {
