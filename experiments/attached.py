@@ -81,3 +81,10 @@ def build_go(sources, program):
     if shutil.which("go"):
         program.parent.mkdir(exist_ok=True)
         subprocess.run(["go", "build", "-o", program, "."], cwd=sources, check=True)
+
+
+def build_rust(sources, target):
+    """Builds the program into `target`/release, if there is cargo."""
+    if shutil.which("cargo"):
+        words = ["cargo", "build", "--quiet", "--release", "--locked", "--target-dir", target]
+        subprocess.run(words, cwd=sources, check=True)

@@ -41,7 +41,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
-from attached import SECONDS, attached, build_go, free_port, wait_for  # noqa: E402
+from attached import SECONDS, attached, build_go, build_rust, free_port, wait_for  # noqa: E402
 from catalogue import CATALOGUE, OWN_PYTHON, SERVERS, children, process  # noqa: E402
 from judge import EXPECTED, judged  # noqa: E402
 from laws import ledger, ran  # noqa: E402
@@ -212,10 +212,7 @@ def arguments():
 
 def build():
     build_go(SERVERS / "go", HERE / ".cache/server")
-    with contextlib.suppress(FileNotFoundError):
-        words = ["cargo", "build", "--quiet", "--release", "--locked"]
-        target = ["--target-dir", HERE / ".cache/tokio"]
-        subprocess.run([*words, *target], cwd=SERVERS / "tokio", check=True)
+    build_rust(SERVERS / "tokio", HERE / ".cache/tokio")
 
 
 def kept_at(options, *words):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Does each request name the right parent, behind proxies and front ends with several requests at once?
 
-A front end (nginx, HAProxy, Go, Node, Python) is asked on N connections at once, and asks a server behind it, over connections that it
+A front end (nginx, HAProxy, Go, Node, Python, Rust) is asked on N connections at once, and asks a server behind it, over connections that it
 keeps and shares. Every request has a number in its path, and what is asked behind for its sake has the same: so the
 truth is in the methods, which the engine does not use. A capture sees the front end alone (attach).
 
@@ -10,8 +10,8 @@ likely, and how many of these name the wrong one; how many name none. Last, requ
 
   nginx       proxy_pass, a connection for each request; nginx-keep: kept connections
   haproxy     one thread, kept connections; haproxy-threads: two threads
-  *-proxy     Go's ReverseProxy, Node's http, Python's asyncio, and threads: one request behind for each; *-tasks-*: with
-              --tasks
+  *-proxy     Go's ReverseProxy, Node's http, Python's asyncio and threads, Rust's hyper on tokio: one request behind for each;
+              *-tasks-*: with --tasks
   *-calls     sleeps a while, asks once, sleeps, asks twice at once
 
 Needs root and what the front ends are written in; what is missing is skipped. Usage: run.py [--connections 1,4,32,256]
@@ -30,7 +30,7 @@ import duckdb
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
-from attached import RPCPROBE, SECONDS, attached, build_go, free_port, load, wait_for  # noqa: E402
+from attached import RPCPROBE, SECONDS, attached, build_go, build_rust, free_port, load, wait_for  # noqa: E402
 
 PYTHON = [sys.executable, str(HERE / "servers/front.py")]
 KINDS = ("proxy", "calls")
@@ -42,6 +42,8 @@ WRITTEN_IN = {
     "asyncio": [sys.executable, [*PYTHON, "asyncio"]],
     "asyncio-tasks": [sys.executable, [*PYTHON, "asyncio"]],
     "threads": [sys.executable, [*PYTHON, "threads"]],
+    "tokio": ["cargo", [str(HERE / ".cache/tokio/release/front")]],
+    "tokio-tasks": ["cargo", [str(HERE / ".cache/tokio/release/front")]],
 }
 PROXIES = ("nginx", "nginx-keep", "haproxy", "haproxy-threads")
 FRONTS = [*PROXIES, *(f"{name}-{kind}" for name in WRITTEN_IN for kind in KINDS)]
@@ -194,6 +196,7 @@ def main():
     parser.add_argument("front", nargs="*", choices=[[], *FRONTS], default=[])
     options = parser.parse_args()
     build_go(HERE / "servers/go", HERE / ".cache/front")
+    build_rust(HERE / "servers/tokio", HERE / ".cache/tokio")
     head = (
         "front end, connections",
         "behind",
