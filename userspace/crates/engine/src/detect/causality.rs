@@ -129,10 +129,17 @@ impl Causality {
         handed: bool,
     ) -> Option<Begun> {
         let taken = |at: (ThreadId, u64)| Some((at, taken_before(world, at.0, at.1)?));
-        let (at, (mark, adjacency)) = taken((thread, at_ns)).or_else(|| {
-            let mut by = handed.then(|| askers(world, thread, at_ns)).into_iter().flatten();
-            by.find_map(taken)
-        })?;
+        let handed = || {
+            let by = handed.then(|| askers(world, thread, at_ns));
+            by.into_iter().flatten().find_map(taken)
+        };
+        let (at, (mark, adjacency)) = match taken((thread, at_ns)) {
+            // A connection's, which has been handed the next question since it heard that answer.
+            Some(own) if own.1 .0.kind == MarkKind::Hears => {
+                handed().filter(|(_, (mark, _))| mark.kind == MarkKind::Takes).unwrap_or(own)
+            }
+            own => own.or_else(handed)?,
+        };
         let is_question = mark.kind == MarkKind::Takes;
         let taken = match (mark.kind, adjacency) {
             (MarkKind::Takes, _) => {
