@@ -185,6 +185,12 @@ pub enum What {
         flags: u8,
         block: u32,
     },
+    /// A task of a runtime's that had been woken, and had not run since, was woken once more: it was handed something by
+    /// each.
+    WokenAgain {
+        waker: u32,
+        wakee: u32,
+    },
     Fork {
         parent: u32,
         child: u32,

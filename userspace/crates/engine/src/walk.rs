@@ -14,6 +14,7 @@ mod asking;
 mod astray;
 mod futex_roles;
 mod goal;
+mod handed_again;
 mod helpers;
 mod made;
 mod memory;

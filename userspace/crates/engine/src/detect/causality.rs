@@ -24,9 +24,9 @@ use crate::event::Object;
 use crate::ownership::adjacent::{
     given_after, given_next, moved_nothing_else, placed_before, taken_before, Adjacency, Given,
 };
-use crate::ownership::handed::{handed_back, handed_through, is_task};
+use crate::ownership::handed::{handed_back, handed_by_several, handed_through, is_task};
 use crate::ownership::in_order::Placed;
-use crate::ownership::marks::{MarkKind, Question};
+use crate::ownership::marks::{Mark, MarkKind, Question};
 use crate::timeline::gallop::last_before;
 use crate::timeline::{ProcessId, ThreadId, Transfer, World};
 pub(super) use evidence::{Asking, Heard, Judged};
@@ -136,15 +136,35 @@ impl Causality {
         let (at, (mark, adjacency)) = match taken((thread, at_ns)) {
             // A connection's, which has been handed the next question since it heard that answer.
             Some(own) if own.1 .0.kind == MarkKind::Hears => {
+                if !rivals(world, (thread, at_ns)).is_empty() {
+                    return None;
+                }
                 handed().filter(|(_, (mark, _))| mark.kind == MarkKind::Takes).unwrap_or(own)
             }
             own => own.or_else(handed)?,
         };
+        self.begun_at(world, (at, at_ns), mark, adjacency)
+    }
+
+    /// What the first of these tasks that had just taken anything in had, as it handed on that for which another asked at that time.
+    fn begun_by(&self, world: &World, by: &[(ThreadId, u64)], asked_ns: u64) -> Option<Begun> {
+        let taken = |at: &(ThreadId, u64)| Some((*at, taken_before(world, at.0, at.1)?));
+        let (at, (mark, adjacency)) = by.iter().find_map(taken)?;
+        self.begun_at(world, (at, asked_ns), mark, adjacency)
+    }
+
+    fn begun_at(
+        &self,
+        world: &World,
+        (at, asked_ns): ((ThreadId, u64), u64),
+        mark: &Mark,
+        adjacency: Adjacency,
+    ) -> Option<Begun> {
         let is_question = mark.kind == MarkKind::Takes;
         let taken = match (mark.kind, adjacency) {
             (MarkKind::Takes, _) => {
-                let process = world.thread(thread).process;
-                let known = self.services.begins_in(process, mark.moved, at_ns);
+                let process = world.thread(at.0).process;
+                let known = self.services.begins_in(process, mark.moved, asked_ns);
                 known.map_or(Taken::Bytes(mark.moved), Taken::Known)
             }
             (MarkKind::Hears, Adjacency::Alone | Adjacency::Polled) => {
@@ -193,13 +213,16 @@ impl Causality {
         over: bool,
     ) -> Result<Judged, NotYet> {
         let clock = Clock::new(world, over);
-        let in_order = asking.begun.map_or(Some(true), |begun| in_order(world, &begun));
-        let belongs = asking.begun.map(|begun| self.told(asking, begun.taken));
+        let back = heard.and_then(|heard| back(world, asking, heard));
+        let was_rival = back.as_ref().filter(|back| asking.begun.is_none() && back.was_rival);
+        let of_rival = was_rival.and_then(|back| self.begun_by(world, &back.to, asking.asked_ns));
+        let begun = asking.begun.or(of_rival);
+        let in_order = begun.map_or(Some(true), |begun| in_order(world, &begun));
+        let belongs = begun.map(|begun| self.told(asking, begun.taken));
         let waits = belongs == Some(Belongs::Untold) || in_order.is_none();
         if waits && !clock.gives_up(Patience::Sign, heard_ns) {
             return Err(NotYet);
         }
-        let back = heard.and_then(|heard| back(world, asking, heard));
         let given = match heard {
             Some(Heard { thread, exit_ns, channel: Some(channel) }) => {
                 let given = match &back {
@@ -229,13 +252,13 @@ impl Causality {
                 heard.thread == asking.thread
                     && moved_nothing_else(world, asking.thread, window, own)
             });
-        let begun = match (asking.begun, belongs) {
+        let told = match (begun, belongs) {
             (Some(begun), Some(Belongs::To(asked))) if in_order == Some(true) => {
                 Some((asked, begun.adjacency))
             }
             _ => None,
         };
-        let untold = match asking.begun {
+        let untold = match begun {
             Some(Begun { taken: Taken::Bytes(bytes), .. }) if belongs == Some(Belongs::Untold) => {
                 self.services.is_asked_on(asking.process, bytes.object)
             }
@@ -244,8 +267,9 @@ impl Causality {
         // It was served, too.
         let alone = |asked: Option<Asked>| asked.filter(|_| !untold);
         let (only, own) = (alone(only), alone(asking.own));
-        let is_question = asking.begun.is_some_and(|begun| begun.is_question);
+        let is_question = begun.is_some_and(|begun| begun.is_question);
         let by_task = is_question && is_task(world, asking.thread);
+        let begun = told;
         let judged = Evidence { begun, ended, only, own, did_nothing_else, by_task }.judged();
         if let (Some((asked, _)), Some(known)) = (judged, self.asked_on(asking)) {
             known.of = Some(Taken::Known(asked));
@@ -342,28 +366,49 @@ fn askers(
     handed_through(world, thread, (before.map_or(0, |mark| mark.exit_ns), at_ns))
 }
 
-/// An answer that was handed back.
-struct Back {
-    /// The task that was given it, and those that had handed on to it what it was asked for.
-    to: Vec<ThreadId>,
-    woken_ns: u64,
+/// The tasks of which each handed a thread something, if several did before it went on: for which of them it asks at that time is not
+/// known then.
+fn rivals(world: &World, (thread, at_ns): (ThreadId, u64)) -> Vec<(ThreadId, u64)> {
+    let before = last_before(&world.thread(thread).marks.list, |mark| mark.exit_ns <= at_ns);
+    handed_by_several(world, thread, before.map_or(0, |mark| mark.exit_ns), at_ns)
 }
 
-/// To whom an answer was handed back: the task that asked, or one of those by which it was handed that.
+/// An answer that was handed back.
+struct Back {
+    /// The task that was given it, and those that had handed on to it what it was asked for: when each did.
+    to: Vec<(ThreadId, u64)>,
+    woken_ns: u64,
+    /// It had been one of several that handed something on.
+    was_rival: bool,
+}
+
+/// To whom an answer was handed back: the task that asked, or one of those by which it was handed that; or by which it may have been.
 fn back(world: &World, asking: &Asking, heard: &Heard) -> Option<Back> {
     let asker = (asking.thread, asking.asked_ns);
-    let all = || std::iter::once(asker).chain(askers(world, asking.thread, asking.asked_ns));
     if !is_task(world, asking.thread) {
         return None;
     }
-    let (place, woken_ns) = handed_back(world, all(), (heard.thread, heard.exit_ns))?;
-    Some(Back { to: all().skip(place).map(|(id, _)| id).collect(), woken_ns })
+    let to = |chain: Vec<(ThreadId, u64)>, was_rival| {
+        let by = (heard.thread, heard.exit_ns);
+        let (place, woken_ns) = handed_back(world, chain.iter().copied(), by)?;
+        Some(Back { to: chain[place..].to_vec(), woken_ns, was_rival })
+    };
+    let rivals = rivals(world, asker);
+    if rivals.is_empty() {
+        let through = askers(world, asking.thread, asking.asked_ns);
+        return to(std::iter::once(asker).chain(through).collect(), false);
+    }
+    let chain = |rival: (ThreadId, u64)| {
+        std::iter::once(rival).chain(handed_through(world, rival.0, (0, rival.1))).collect()
+    };
+    let back = rivals.into_iter().filter_map(|rival| to(chain(rival), true));
+    back.min_by_key(|back| back.woken_ns)
 }
 
 impl Back {
     /// What the first of them that gives anything out gave out next.
     fn given(&self, world: &World) -> Given {
-        let given = || self.to.iter().map(|id| given_next(world, *id, self.woken_ns));
+        let given = || self.to.iter().map(|(id, _)| given_next(world, *id, self.woken_ns));
         let is_answer = |given: &Given| matches!(given, Given::Answer { .. });
         let not_yet = || given().find(|given| *given == Given::NotYet);
         given().find(is_answer).or_else(not_yet).unwrap_or(Given::Nothing)

@@ -7,7 +7,7 @@
 
 use crate::task_wait::task_wait;
 use crate::timeline::gallop::{count_before, latest_before};
-use crate::timeline::{Off, ThreadId, Why, World};
+use crate::timeline::{Off, ThreadId, Wake, Why, World};
 use rpcprobe_model::FIRST_RUNTIME_TASK;
 use rpcprobe_record::TaskWaitSort;
 
@@ -15,17 +15,55 @@ use rpcprobe_record::TaskWaitSort;
 const MOST_STEPS: usize = 8;
 const MOST_SLEEPS: usize = 64;
 
-/// Who woke a thread for what it does at `at_ns`, and when: since `since_ns`, when it did something else.
+/// Who woke a thread for what it does at `at_ns`, and when: since `since_ns`, when it did something else. Of several the last.
 pub fn handed_by(
     world: &World,
     id: ThreadId,
     since_ns: u64,
     at_ns: u64,
 ) -> Option<(ThreadId, u64)> {
-    step(world, id, since_ns, at_ns).map(|(by, woke_ns, _)| (by, woke_ns))
+    let last = handed_by_several(world, id, since_ns, at_ns).pop();
+    last.or_else(|| step(world, id, since_ns, at_ns).map(|(by, woke_ns, _)| (by, woke_ns)))
 }
 
-/// The same, and whether it was begun rather than woken.
+/// All that woke a task before it ran, and did what it does at `at_ns`, if several did: what it does may be for any of them. In order of
+/// time.
+pub fn handed_by_several(
+    world: &World,
+    id: ThreadId,
+    since_ns: u64,
+    at_ns: u64,
+) -> Vec<(ThreadId, u64)> {
+    if world.thread(id).woken_again.is_empty() {
+        return Vec::new();
+    }
+    let Some((off, wake)) = woken_in(world, id, since_ns, at_ns) else { return Vec::new() };
+    let mut by = vec![(wake.waker, wake.at_ns)];
+    by.extend(again(world, id, off).filter(|(waker, _)| *waker != wake.waker));
+    match by.len() {
+        1 => Vec::new(),
+        _ => by,
+    }
+}
+
+/// The tasks that woke that one again in that sleep, or before it ran, and when.
+pub fn again<'w>(
+    world: &'w World,
+    id: ThreadId,
+    off: &Off,
+) -> impl Iterator<Item = (ThreadId, u64)> + 'w {
+    let thread = world.thread(id);
+    let first = count_before(&thread.woken_again, |(at_ns, _)| *at_ns < off.start_ns);
+    let end_ns = off.end_ns;
+    let later = thread.woken_again.range(first..).take_while(move |(at_ns, _)| *at_ns <= end_ns);
+    let hands = move |waker: ThreadId| {
+        let by = world.thread(waker);
+        waker != id && by.process == thread.process && !by.marks.is_clients()
+    };
+    later.filter(move |(_, waker)| hands(*waker)).map(|(at_ns, waker)| (*waker, *at_ns))
+}
+
+/// Who woke a thread, alone, or made it for what it does then, when, and whether it was begun rather than woken.
 fn step(world: &World, id: ThreadId, since_ns: u64, at_ns: u64) -> Option<(ThreadId, u64, bool)> {
     woken_by(world, id, since_ns, at_ns).or_else(|| {
         let (maker, born_ns) = made_for(world, id, since_ns, at_ns)?;
@@ -49,6 +87,13 @@ fn woken_by(
     since_ns: u64,
     at_ns: u64,
 ) -> Option<(ThreadId, u64, bool)> {
+    let (off, wake) = woken_in(world, id, since_ns, at_ns)?;
+    let alone = again(world, id, off).all(|(waker, _)| waker == wake.waker);
+    alone.then_some((wake.waker, wake.at_ns, off.why == Why::Born))
+}
+
+/// The sleep from which a thread was woken for what it does at `at_ns`, and by whom.
+fn woken_in(world: &World, id: ThreadId, since_ns: u64, at_ns: u64) -> Option<(&Off, Wake)> {
     let thread = world.thread(id);
     let slept = latest_before(&thread.off, |off| off.start_ns < at_ns);
     let slept = slept.take_while(|off| off.end_ns > since_ns && off.end_ns <= at_ns);
@@ -72,8 +117,7 @@ fn woken_by(
         return None;
     }
     let wake = off.wake.filter(|wake| wake.by_waker() && wake.waker != id)?;
-    let step = (wake.waker, wake.at_ns, off.why == Why::Born);
-    (world.thread(wake.waker).process == thread.process).then_some(step)
+    (world.thread(wake.waker).process == thread.process).then_some((off, wake))
 }
 
 /// The tasks through which that one was handed what it does at `at_ns`, the last first; those of threads: none. One of

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use crate::classify::syscall::{is_write, waits, Waits};
 use crate::event::{Call, Io, Object};
-use crate::ownership::handed::{handed_by, handed_through, is_task};
+use crate::ownership::handed::{handed_by, handed_by_several, handed_through, is_task};
 use crate::ownership::service_start;
 use crate::timeline::gallop::count_before;
 use crate::timeline::{Channel, Off, Thread, ThreadId, Transfer, Why, World};
@@ -285,6 +285,7 @@ impl World {
     /// after `since_ns`; or one that had been woken by it ([`handed_through`]).
     fn handed(&self, id: ThreadId, since_ns: u64, at_ns: u64) -> Option<(Question, bool)> {
         let first = handed_by(self, id, since_ns, at_ns)?;
+        let of_several = !handed_by_several(self, id, since_ns, at_ns).is_empty();
         let others = handed_through(self, id, (since_ns, at_ns)).skip(1);
         let mut by = std::iter::once(first).chain(others);
         let (waker, (index, last)) = by
@@ -297,7 +298,7 @@ impl World {
         let alone =
             last.kind != MarkKind::Takes || takes_alone(&self.thread(waker).marks.list, index);
         let question = last.of.filter(|_| may_hand);
-        question.map(|question| (question, last.sure && alone))
+        question.map(|question| (question, last.sure && alone && !of_several))
     }
 }
 

@@ -60,7 +60,8 @@ impl RuntimeTasks {
             | What::Gap { .. }
             | What::Method(_)
             | What::RuntimeTask { .. }
-            | What::Waited { .. } => {}
+            | What::Waited { .. }
+            | What::WokenAgain { .. } => {}
         }
     }
     /// Whether a thread runs a task of a process whose tasks are goroutines.

@@ -27,6 +27,12 @@ impl World {
                 self.waking(Wake { at_ns: ts_ns, waker, flags: *flags, block: *block }, wakee);
                 None
             }
+            What::WokenAgain { waker, wakee } => {
+                let waker = self.thread_of_tid(*waker);
+                let wakee = self.thread_of_tid(*wakee);
+                self.threads[wakee as usize].woken_again.push_back((ts_ns, waker));
+                None
+            }
             What::Fork { .. } => self.forked(event),
             What::Exec(exec) => {
                 self.executed(exec, ts_ns);

@@ -53,6 +53,9 @@ impl<'w> Walk<'w> {
             self.output.rule = Rule::Message;
             return Ok(Step::Joined(sender, handed_ns));
         }
+        if let Some(step) = self.handed_again(thread, off, wake, at_ns, depth)? {
+            return Ok(step);
+        }
         // Whoever takes work from others is woken for whatever there is.
         let futex = off.call.is_some_and(|call| waits(call.nr, call.object) == Waits::Futex);
         let likely = self.output.likely || futex && self.world.process_of(thread).shares_work;
@@ -133,7 +136,7 @@ impl<'w> Walk<'w> {
 
     /// Crosses to the waker that ended a sleep, if its path before `edge_ns` leads to the request. The sleeper
     /// itself was still on its CPU until `woken_ns`.
-    fn through_waker(
+    pub(super) fn through_waker(
         &mut self,
         thread: ThreadId,
         off: &Off,
