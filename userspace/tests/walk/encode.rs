@@ -179,7 +179,7 @@ pub fn record(event: &Event) -> Vec<u8> {
             RecRuntimeTask { hdr, address: *address, tgid: *tgid, pad: 0 }.as_bytes().to_vec()
         }
         // What the translation of tasks makes of these.
-        What::Waited { .. } => Vec::new(),
+        What::Waited { .. } | What::WokenAgain { .. } => Vec::new(),
         What::Throttle { tid } => {
             RecThrottle { hdr: hdr(*tid, REC_THROTTLE, 0, 0) }.as_bytes().to_vec()
         }

@@ -21,6 +21,7 @@ mod golden_lost;
 mod golden_modelled;
 mod golden_node;
 mod golden_parents;
+mod golden_pools;
 mod golden_requests;
 mod golden_roles;
 mod golden_rules;

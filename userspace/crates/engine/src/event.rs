@@ -185,7 +185,7 @@ pub enum What {
         flags: u8,
         block: u32,
     },
-    /// A task of a runtime's that had been woken, and had not run since, was woken once more: it was handed something by
+    /// A task of a runtime's that had been woken, and has not slept since, was woken once more: it was handed something by
     /// each.
     WokenAgain {
         waker: u32,

@@ -35,9 +35,6 @@ const TASK_RUNNING: u16 = 0;
 const TASK_INTERRUPTIBLE: u16 = 1;
 const EXIT_DEAD: u16 = 0x10;
 
-/// Limit of those that ready a task while it runs.
-const MOST_EARLY: usize = 16;
-
 /// include/uapi/asm-generic/errno.h
 const ETIMEDOUT: i64 = 110;
 
@@ -58,7 +55,7 @@ struct Task {
     parked: Option<Park>,
     is_of_runtime: bool,
     /// It was readied while it ran: by whom, and what it is going to wait for.
-    early: Vec<(u32, TaskWait)>,
+    early: Option<(u32, TaskWait)>,
     /// It has been readied since it parked.
     is_readied: bool,
     /// When the wait began after which it runs, if another task ended that and it has not said what it was for.
@@ -70,26 +67,27 @@ struct Task {
 impl Task {
     fn new(number: u32) -> Task {
         let (on, parked, is_of_runtime) = (None, None, false);
-        let (early, is_readied, waited_since_ns, runs_once) = (Vec::new(), false, None, false);
+        let (early, is_readied, waited_since_ns, runs_once) = (None, false, None, false);
         Task { number, on, parked, is_of_runtime, early, is_readied, waited_since_ns, runs_once }
     }
 
     /// It runs, and is going to find that ready.
-    fn readied_early(&mut self, waker: u32, wait: TaskWait) {
-        let is_known = self.early.iter().any(|(by, _)| *by == waker);
-        if !is_known && self.early.len() < MOST_EARLY {
-            self.early.push((waker, wait));
+    fn readied_early(&mut self, waker: u32, wait: TaskWait, at: At<'_>) {
+        self.early.get_or_insert((waker, wait));
+        self.handed_more(waker, wait, at);
+    }
+
+    /// It is ready, or runs: what it is handed now it may go on with all the same.
+    fn handed_more(&self, waker: u32, wait: TaskWait, mut at: At<'_>) {
+        if wait.sort() == TaskWaitSort::Channel && waker != self.number {
+            at.tell(What::WokenAgain { waker, wakee: self.number });
         }
     }
 
     /// It is asleep, and had waited for that.
     fn woken(&mut self, waker: u32, wait: TaskWait, mut at: At<'_>) {
         if std::mem::replace(&mut self.is_readied, true) {
-            // What comes later did not end its wait.
-            if wait.sort() == TaskWaitSort::Channel && waker != self.number {
-                at.tell(What::WokenAgain { waker, wakee: self.number });
-            }
-            return;
+            return self.handed_more(waker, wait, at); // that did not end its wait
         }
         let flags = match wait.sort() {
             TaskWaitSort::Timer => WAKING_HARDIRQ,
@@ -290,7 +288,7 @@ impl RuntimeTasks {
             at.ts_ns = due_ns.max(park.since_ns);
         }
         match told {
-            Some(wait) if task.on.is_some() => task.readied_early(waker, wait),
+            Some(wait) if task.on.is_some() => task.readied_early(waker, wait, at),
             Some(wait) => task.woken(waker, wait, at),
             None => {
                 let sort = task.parked.and_then(|park| park.wait).map(TaskWait::sort);
@@ -309,7 +307,7 @@ impl RuntimeTasks {
         if let Some(&(running, _)) = self.running.get(&tid) {
             if running == who && !self.due.contains_key(&who) {
                 // It takes two steps in a row: it did not wait.
-                self.living.entry(who).and_modify(|task| task.early.clear());
+                self.living.entry(who).and_modify(|task| task.early = None);
                 return;
             }
             self.parks(running, tid, Some(TaskWait::AWAIT), at.again());
@@ -347,8 +345,7 @@ impl RuntimeTasks {
         let task = self.found(who, &mut at);
         let number = task.number;
         let parked = task.parked.take();
-        task.early.clear();
-        task.is_readied = false;
+        (task.early, task.is_readied) = (None, false);
         let by_hand = parked.filter(|park| park.wait == Some(TaskWait::AWAIT));
         task.waited_since_ns = by_hand.map(|park| park.since_ns);
         if let Some(before) = task.on.replace(tid) {
@@ -382,9 +379,9 @@ impl RuntimeTasks {
         }
         task.parked = Some(Park { wait, since_ns, ran_out: false });
         let number = task.number;
-        let early = std::mem::take(&mut task.early);
+        let early = task.early.take();
         task.is_readied = false;
-        if early.first().is_some_and(|(waker, _)| *waker == number) {
+        if early.is_some_and(|(waker, _)| waker == number) {
             task.parked = None; // it lets others go first
             return self.leaves(who, tid, TASK_RUNNING, None, at);
         }
@@ -397,10 +394,8 @@ impl RuntimeTasks {
         if known {
             self.leaves(who, tid, TASK_INTERRUPTIBLE, Some(call), at.again());
         }
-        if let Some(task) = self.living.get_mut(&who) {
-            for (waker, wait) in early {
-                task.woken(waker, wait, at.again());
-            }
+        if let (Some((waker, wait)), Some(task)) = (early, self.living.get_mut(&who)) {
+            task.woken(waker, wait, at);
         }
     }
 

@@ -31,6 +31,9 @@ fn in_words(event: &Event) -> String {
         What::Waking { waker, wakee, flags, .. } => {
             format!("{at} {} wakes {} {flags}", who(*waker), who(*wakee))
         }
+        What::WokenAgain { waker, wakee } => {
+            format!("{at} {} wakes {} again", who(*waker), who(*wakee))
+        }
         What::Fork { parent, child, .. } => format!("{at} {} makes {}", who(*parent), who(*child)),
         What::Call { tid, call } => {
             let (nr, ret) = (name(call.nr), call.ret);
@@ -305,6 +308,7 @@ fn a_task_that_is_readied_as_it_runs_is_woken_as_it_parks() {
         "10 g0 is there",
         "10 g0 was asleep",
         "10 20->g0 0",
+        "11 21 wakes g0 again",
         "12 g0->20 1 in await",
         "12 21 wakes g0 0",
         "13 21->g0 0",

@@ -101,6 +101,8 @@ impl Causality {
     ) -> Option<Asking> {
         let process = world.thread(thread).process;
         // A connection of a pool was opened for nobody, or long ago.
+        // Nor is one for whoever opened it where another task hands on what is asked on it.
+        let opened = opened.filter(|_| !was_handed(world, (thread, asked_ns)));
         let begun = opened.and_then(|(thread, at_ns)| self.begun(world, (thread, at_ns), false));
         let begun = begun.or_else(|| self.begun(world, (thread, asked_ns), true));
         if begun.is_none() && !self.services.serves(process) {
@@ -133,13 +135,13 @@ impl Causality {
             let by = handed.then(|| askers(world, thread, at_ns));
             by.into_iter().flatten().find_map(taken)
         };
-        let (at, (mark, adjacency)) = match taken((thread, at_ns)) {
-            // A connection's, which has been handed the next question since it heard that answer.
-            Some(own) if own.1 .0.kind == MarkKind::Hears => {
-                if !rivals(world, (thread, at_ns)).is_empty() {
-                    return None;
-                }
-                handed().filter(|(_, (mark, _))| mark.kind == MarkKind::Takes).unwrap_or(own)
+        let own = taken((thread, at_ns));
+        let (at, (mark, adjacency)) = match own {
+            // A connection's, which has been handed something since it heard that answer.
+            Some((_, (mark, _)))
+                if mark.kind == MarkKind::Hears && was_handed(world, (thread, at_ns)) =>
+            {
+                handed().filter(|(_, (mark, _))| mark.kind == MarkKind::Takes)?
             }
             own => own.or_else(handed)?,
         };
@@ -214,7 +216,7 @@ impl Causality {
     ) -> Result<Judged, NotYet> {
         let clock = Clock::new(world, over);
         let back = heard.and_then(|heard| back(world, asking, heard));
-        let was_rival = back.as_ref().filter(|back| asking.begun.is_none() && back.was_rival);
+        let was_rival = back.as_ref().filter(|back| asking.begun.is_none() && back.by == By::Rival);
         let of_rival = was_rival.and_then(|back| self.begun_by(world, &back.to, asking.asked_ns));
         let begun = asking.begun.or(of_rival);
         let in_order = begun.map_or(Some(true), |begun| in_order(world, &begun));
@@ -246,7 +248,7 @@ impl Causality {
             Given::NotYet | Given::Nothing => None,
         };
         let own = asking.place.as_ref().map_or(&[][..], |place| &place.channels);
-        let did_nothing_else = back.is_some()
+        let did_nothing_else = back.as_ref().is_some_and(|back| back.by != By::Nothing)
             || heard.is_some_and(|heard| {
                 let window = (asking.asked_ns, heard.exit_ns);
                 heard.thread == asking.thread
@@ -366,6 +368,11 @@ fn askers(
     handed_through(world, thread, (before.map_or(0, |mark| mark.exit_ns), at_ns))
 }
 
+/// Whether a thread was handed anything for what it does at that time, since it last moved anything.
+fn was_handed(world: &World, (thread, at_ns): (ThreadId, u64)) -> bool {
+    askers(world, thread, at_ns).next().is_some() || !rivals(world, (thread, at_ns)).is_empty()
+}
+
 /// The tasks of which each handed a thread something, if several did before it went on: for which of them it asks at that time is not
 /// known then.
 fn rivals(world: &World, (thread, at_ns): (ThreadId, u64)) -> Vec<(ThreadId, u64)> {
@@ -378,31 +385,52 @@ struct Back {
     /// The task that was given it, and those that had handed on to it what it was asked for: when each did.
     to: Vec<(ThreadId, u64)>,
     woken_ns: u64,
-    /// It had been one of several that handed something on.
-    was_rival: bool,
+    by: By,
 }
 
-/// To whom an answer was handed back: the task that asked, or one of those by which it was handed that; or by which it may have been.
+/// How a task that was given an answer had had it asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    /// It had handed that on, or asked itself.
+    HandOver,
+    /// The same, as one of several of which one did.
+    Rival,
+    /// As far as is known it had not.
+    Nothing,
+}
+
+/// To whom an answer was handed back: the task that asked, or one of those by which it was handed that, or by which it may have been;
+/// or else another one that serves requests.
 fn back(world: &World, asking: &Asking, heard: &Heard) -> Option<Back> {
     let asker = (asking.thread, asking.asked_ns);
     if !is_task(world, asking.thread) {
         return None;
     }
-    let to = |chain: Vec<(ThreadId, u64)>, was_rival| {
-        let by = (heard.thread, heard.exit_ns);
-        let (place, woken_ns) = handed_back(world, chain.iter().copied(), by)?;
-        Some(Back { to: chain[place..].to_vec(), woken_ns, was_rival })
-    };
     let rivals = rivals(world, asker);
-    if rivals.is_empty() {
-        let through = askers(world, asking.thread, asking.asked_ns);
-        return to(std::iter::once(asker).chain(through).collect(), false);
-    }
-    let chain = |rival: (ThreadId, u64)| {
-        std::iter::once(rival).chain(handed_through(world, rival.0, (0, rival.1))).collect()
+    let by = if rivals.is_empty() { By::HandOver } else { By::Rival };
+    let firsts = if rivals.is_empty() { vec![asker] } else { rivals };
+    let chain = |first: (ThreadId, u64)| -> Vec<(ThreadId, u64)> {
+        let mut chain = vec![first];
+        match by {
+            By::HandOver => chain.extend(askers(world, first.0, first.1)),
+            _ => chain.extend(handed_through(world, first.0, (0, first.1))),
+        }
+        chain
     };
-    let back = rivals.into_iter().filter_map(|rival| to(chain(rival), true));
-    back.min_by_key(|back| back.woken_ns)
+    let chains: Vec<_> = firsts.into_iter().map(chain).collect();
+    let given = || handed_back(world, (heard.thread, heard.exit_ns));
+    let known = given().find_map(|(id, woken_ns)| {
+        let to = chains.iter().find_map(|chain| {
+            let place =
+                chain.iter().position(|(by, asked_ns)| *by == id && *asked_ns < woken_ns)?;
+            Some(chain[place..].to_vec())
+        })?;
+        Some(Back { to, woken_ns, by })
+    });
+    known.or_else(|| {
+        let (id, woken_ns) = given().next().filter(|(id, _)| world.thread(*id).marks.serves())?;
+        Some(Back { to: vec![(id, woken_ns)], woken_ns, by: By::Nothing })
+    })
 }
 
 impl Back {

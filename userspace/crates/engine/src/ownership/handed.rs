@@ -39,22 +39,21 @@ pub fn handed_by_several(
     }
     let Some((off, wake)) = woken_in(world, id, since_ns, at_ns) else { return Vec::new() };
     let mut by = vec![(wake.waker, wake.at_ns)];
-    by.extend(again(world, id, off).filter(|(waker, _)| *waker != wake.waker));
+    by.extend(again(world, id, (off.start_ns, at_ns)).filter(|(waker, _)| *waker != wake.waker));
     match by.len() {
         1 => Vec::new(),
         _ => by,
     }
 }
 
-/// The tasks that woke that one again in that sleep, or before it ran, and when.
+/// The tasks that woke that one again from the begin of a sleep to another time, and when.
 pub fn again<'w>(
     world: &'w World,
     id: ThreadId,
-    off: &Off,
+    (start_ns, end_ns): (u64, u64),
 ) -> impl Iterator<Item = (ThreadId, u64)> + 'w {
     let thread = world.thread(id);
-    let first = count_before(&thread.woken_again, |(at_ns, _)| *at_ns < off.start_ns);
-    let end_ns = off.end_ns;
+    let first = count_before(&thread.woken_again, |(at_ns, _)| *at_ns < start_ns);
     let later = thread.woken_again.range(first..).take_while(move |(at_ns, _)| *at_ns <= end_ns);
     let hands = move |waker: ThreadId| {
         let by = world.thread(waker);
@@ -88,7 +87,7 @@ fn woken_by(
     at_ns: u64,
 ) -> Option<(ThreadId, u64, bool)> {
     let (off, wake) = woken_in(world, id, since_ns, at_ns)?;
-    let alone = again(world, id, off).all(|(waker, _)| waker == wake.waker);
+    let alone = again(world, id, (off.start_ns, at_ns)).all(|(waker, _)| waker == wake.waker);
     alone.then_some((wake.waker, wake.at_ns, off.why == Why::Born))
 }
 
@@ -136,27 +135,23 @@ pub fn handed_through(
     steps.skip(1).take(MOST_STEPS).map(|(id, _, at_ns, _)| (id, at_ns))
 }
 
-/// Which of those tasks, which slept since, was woken by the thread that had heard by then, before that one heard
-/// anything else: for that, that is. Its place among them, and when.
+/// The tasks that one woke which had heard by then, before it heard anything else: those were given that. In order of time, and
+/// when.
 pub fn handed_back(
     world: &World,
-    askers: impl Iterator<Item = (ThreadId, u64)>,
     (reader, heard_ns): (ThreadId, u64),
-) -> Option<(usize, u64)> {
-    let marks = &world.thread(reader).marks.list;
+) -> impl Iterator<Item = (ThreadId, u64)> + '_ {
+    let thread = world.thread(reader);
+    let marks = &thread.marks.list;
     let next = marks.get(count_before(marks, |mark| mark.exit_ns <= heard_ns));
     let until_ns = next.map_or(u64::MAX, |mark| mark.exit_ns);
-    let mut woken = askers.enumerate().filter_map(|(place, (asker, asked_ns))| {
-        let thread = world.thread(asker);
-        let later = latest_before(&thread.off, |_| true);
-        let slept = later.take_while(|off| off.end_ns > asked_ns).filter(|off| hands(off));
-        let by_reader = |off: &Off| {
-            let wake = off.wake.filter(|wake| wake.by_waker() && wake.waker == reader)?;
-            (heard_ns..until_ns).contains(&wake.at_ns).then_some(wake.at_ns)
-        };
-        slept.filter_map(by_reader).min().map(|woken_ns| (place, woken_ns))
-    });
-    woken.next()
+    let first = count_before(&thread.woke, |(at_ns, _)| *at_ns < heard_ns);
+    let woke = thread.woke.range(first..).take_while(move |(at_ns, _)| *at_ns < until_ns);
+    let was_handed = move |at_ns: u64, wakee: ThreadId| {
+        let slept = world.thread(wakee).off_before(at_ns.saturating_add(1));
+        wakee != reader && slept.is_some_and(|off| off.end_ns < at_ns || hands(off))
+    };
+    woke.filter(move |(at_ns, wakee)| was_handed(*at_ns, *wakee)).map(|(at_ns, id)| (*id, *at_ns))
 }
 
 /// Whether it is a task.

@@ -122,6 +122,11 @@ impl Marks {
         !self.takes && !self.answers && (!self.list.is_empty() || !self.opens.is_empty())
     }
 
+    /// Whether it has taken in a question, or answered one.
+    pub(crate) fn serves(&self) -> bool {
+        self.takes || self.answers
+    }
+
     /// The thread has opened a connection.
     pub(crate) fn opened(&mut self, enter_ns: u64) {
         self.given += 1;

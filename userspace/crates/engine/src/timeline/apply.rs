@@ -2,6 +2,7 @@
 
 use crate::classify::syscall::{waits, Waits};
 use crate::event::{Event, Exec, Named, OpenCall, What};
+use crate::ownership::handed::is_task;
 use crate::timeline::*;
 use rpcprobe_model::FIRST_RUNTIME_TASK;
 use rpcprobe_record::{
@@ -24,6 +25,9 @@ impl World {
                 let waker = self.thread_of_tid(*waker);
                 let wakee = self.thread_of_tid(*wakee);
                 self.traced_wakings += u64::from(self.thread(waker).traced);
+                if is_task(self, wakee) {
+                    self.threads[waker as usize].woke.push_back((ts_ns, wakee));
+                }
                 self.waking(Wake { at_ns: ts_ns, waker, flags: *flags, block: *block }, wakee);
                 None
             }
@@ -31,6 +35,7 @@ impl World {
                 let waker = self.thread_of_tid(*waker);
                 let wakee = self.thread_of_tid(*wakee);
                 self.threads[wakee as usize].woken_again.push_back((ts_ns, waker));
+                self.threads[waker as usize].woke.push_back((ts_ns, wakee));
                 None
             }
             What::Fork { .. } => self.forked(event),

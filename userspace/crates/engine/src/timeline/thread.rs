@@ -151,8 +151,10 @@ pub struct Thread {
     pub on_cpu: Option<u32>,
     /// Calls that moved messages.
     pub marks: Marks,
-    /// Of a task of a runtime's: when it was woken though it had been, and had not run since, and by whom.
+    /// Of a task of a runtime's: when it was woken though it had been, and has not slept since, and by whom.
     pub woken_again: VecDeque<(u64, ThreadId)>,
+    /// When it woke tasks of a runtime's, and which.
+    pub woke: VecDeque<(u64, ThreadId)>,
     /// Of a task of a runtime's: who made it, at its birth.
     pub made_by: Option<ThreadId>,
     /// Number of its rests (sleeps until something was ready).

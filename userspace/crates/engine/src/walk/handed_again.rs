@@ -19,7 +19,7 @@ impl<'w> Walk<'w> {
             return Ok(None);
         }
         let begin_ns = wake.at_ns.max(self.goal.start_ns);
-        let mut by: Vec<_> = again(self.world, thread, off).collect();
+        let mut by: Vec<_> = again(self.world, thread, (off.start_ns, off.end_ns)).collect();
         by.retain(|(waker, ns)| *waker != wake.waker && *ns > begin_ns && *ns < at_ns);
         for (waker, handed_ns) in by.into_iter().rev() {
             let mark = self.output.out.len();

@@ -1,0 +1,178 @@
+//! Small traces of a server whose tasks share a connection to another one, as those of hyper's clients do: it has a task of its own, which
+//! is handed questions and hands answers back. Answers are derived by hand. Thread 20 of the server runs the tasks; addresses tell them
+//! apart.
+
+use rpcprobe::engine::event::{TaskChange, TaskWait, TYPE_TCP};
+use rpcprobe::model::{Certainty, FIRST_RUNTIME_TASK};
+
+use super::connection::Connection;
+use super::story::*;
+
+/// The tasks that serve the clients, and the connection's.
+const A: u64 = 0xa0;
+const B: u64 = 0xb0;
+const POOLED: u64 = 0xc0;
+
+struct Pool {
+    s: Story,
+    fronts: [Connection; 2],
+    behind: Connection,
+}
+
+impl Pool {
+    /// All tasks wait.
+    fn new() -> Pool {
+        let mut s = Story::new();
+        s.task(30, 30, "other");
+        for (cpu, tid) in [(0, 10), (1, 20), (2, 30)] {
+            s.switch(10, cpu, IDLE, tid, RUNNABLE);
+        }
+        let fronts = [1, 2].map(|number| Connection::numbered(number, TYPE_TCP));
+        let mut pool = Pool { s, fronts, behind: Connection::numbered(3, TYPE_TCP) };
+        for (number, task) in (0..).zip([A, B, POOLED]) {
+            pool.runs(20 + 4 * number, task);
+            pool.s.parks(22 + 4 * number, 1, 20, task, "await");
+        }
+        pool
+    }
+
+    fn runs(&mut self, ts_ns: u64, task: u64) {
+        self.s.goroutine(ts_ns, 1, 20, task, TaskChange::Runs);
+    }
+
+    fn parks(&mut self, ts_ns: u64, task: u64) {
+        self.s.parks(ts_ns, 1, 20, task, "await");
+    }
+
+    /// A task, or whoever runs, wakes another.
+    fn wakes(&mut self, ts_ns: u64, task: u64) {
+        let wait = TaskWait::named("await");
+        self.s.goroutine(ts_ns, 1, 20, task, TaskChange::Readied(wait));
+    }
+
+    fn ready(&mut self, ts_ns: u64, task: u64) {
+        let wait = TaskWait::named("await (a descriptor)");
+        self.s.goroutine(ts_ns, 1, 20, task, TaskChange::Readied(wait));
+    }
+
+    /// A client's question is taken in by its task.
+    fn takes(&mut self, which: usize, (cpu, client, task): (u32, u32, u64), at_ns: u64) {
+        let c = &self.fronts[which];
+        self.s.moved(cpu, client, (SENDTO, c.there, c.back), (0, 4), (at_ns, at_ns + 3));
+        self.ready(at_ns + 3, task);
+        self.runs(at_ns + 4, task);
+        self.fronts[which].hears(&mut self.s, 1, 20, (0, 4), (at_ns + 5, at_ns + 7));
+    }
+
+    fn answers(&mut self, which: usize, (cpu, client): (u32, u32), at_ns: u64) {
+        let c = &self.fronts[which];
+        c.answers(&mut self.s, 1, 20, (0, 4), (at_ns, at_ns + 3));
+        let call = (RECVFROM, c.back, c.there);
+        self.s.moved(cpu, client, call, (0, 4), (at_ns + 3, at_ns + 5));
+    }
+
+    /// The connection's task asks, and the answer comes 20 later, which it hands to that task.
+    fn asks(&mut self, from: u64, at_ns: u64, to: u64) {
+        let (there, back) = (self.behind.there, self.behind.back);
+        self.runs(at_ns, POOLED);
+        self.s.moved(1, 20, (SENDTO, there, back), (from, 4), (at_ns + 1, at_ns + 3));
+        self.parks(at_ns + 4, POOLED);
+        self.s.arrives(back, from + 4, at_ns + 20);
+        self.ready(at_ns + 21, POOLED);
+        self.runs(at_ns + 22, POOLED);
+        self.s.moved(1, 20, (RECVFROM, back, there), (from, 4), (at_ns + 23, at_ns + 25));
+        self.wakes(at_ns + 26, to);
+        self.parks(at_ns + 27, POOLED);
+    }
+
+    /// Whose the request is that was asked behind at that time.
+    fn parent(&self, asked_ns: u64) -> Option<(u32, Certainty)> {
+        let requests = self.s.requests();
+        let pooled = FIRST_RUNTIME_TASK + 2;
+        let mut asked = requests.iter().filter(|(request, _)| {
+            request.start_ns == asked_ns
+                && request.client.as_ref().is_some_and(|client| client.tid == pooled)
+        });
+        let (child, _) = asked.next().expect("the request");
+        let id = child.parent_request_id?;
+        let (parent, _) = requests.iter().find(|(row, _)| row.request_id == id).expect("a row");
+        let client = parent.client.as_ref().expect("a client");
+        Some((client.tid, child.parent_certainty.expect("of a parent")))
+    }
+}
+
+/// Both have asked, and the first has the answer from behind, gives the connection back, and has gone on; the second runs next.
+fn given_back(answers: bool) -> Pool {
+    let mut p = Pool::new();
+    p.takes(0, (0, 10, A), 95);
+    p.wakes(103, POOLED);
+    p.parks(104, A);
+    p.asks(0, 105, A);
+    p.takes(1, (2, 30, B), 134);
+    p.parks(142, B);
+    p.runs(143, A);
+    p.wakes(144, POOLED);
+    if answers {
+        p.answers(0, (0, 10), 145);
+    }
+    p.wakes(149, B);
+    p.parks(150, A);
+    p.runs(151, B);
+    p
+}
+
+#[test]
+fn who_is_given_the_answer_asked_of_several_that_woke_the_connections_task() {
+    let mut p = given_back(true);
+    p.wakes(152, POOLED);
+    p.parks(153, B);
+    p.asks(4, 154, B);
+    p.runs(182, B);
+    p.answers(1, (2, 30), 183);
+    p.parks(189, B);
+    assert_eq!(p.parent(106), Some((10, Certainty::Sure)));
+    assert_eq!(p.parent(155), Some((30, Certainty::Sure)));
+    let answer = "
+        134-137 other kernel.tcp
+        137-139 server queue.socket (user, on the run queue)
+        139-141 server kernel.tcp
+        141-142 server user
+        142-149 server lock by server/2147483648
+        149-150 server runqueue.wakeup by server/2147483648
+        150-151 server runqueue.wakeup by server/20
+        151-152 server user
+        152-153 server runqueue.wakeup by server/2147483649
+        153-154 server runqueue.wakeup by server/20
+        154-155 server user
+        155-157 server kernel.tcp
+        157-158 server user
+        158-174 server idle.peer
+        174-175 server queue.socket (asleep)
+        175-176 server runqueue.wakeup by server/20
+        176-177 server user
+        177-179 server kernel.tcp
+        179-180 server user
+        180-181 server runqueue.wakeup by server/2147483650
+        181-182 server runqueue.wakeup by server/20
+        182-183 server user
+        183-186 server kernel.tcp
+        186-188 other kernel.tcp
+    ";
+    assert_eq!(began(&p.s, 134), expected(answer));
+}
+
+/// What is sent to a task may be found by it before it is woken for that.
+#[test]
+fn who_is_given_the_answer_asked_though_it_is_not_seen_to_have_handed_that_on() {
+    let mut p = given_back(false);
+    p.parks(153, B);
+    p.asks(4, 154, B);
+    p.runs(182, B);
+    p.answers(1, (2, 30), 183);
+    p.parks(189, B);
+    p.wakes(190, A);
+    p.runs(191, A);
+    p.answers(0, (0, 10), 192);
+    p.parks(198, A);
+    assert_eq!(p.parent(155), Some((30, Certainty::Guessed)));
+}
