@@ -14,7 +14,7 @@ mod asking;
 mod astray;
 mod futex_roles;
 mod goal;
-mod handed_again;
+mod handed_since;
 mod helpers;
 mod made;
 mod memory;

@@ -46,14 +46,7 @@ impl<'w> Walk<'w> {
         }
         let woken_ns = wake.at_ns.max(off.start_ns).clamp(begin_ns, at_ns);
         let message = self.message_edge(thread, off, wake, at_ns);
-        if let Some((_, sender, handed_ns)) = message.filter(|(.., ns)| *ns > wake.at_ns) {
-            // It had been woken for something else, and was still waiting for a CPU.
-            let handed_ns = handed_ns.max(begin_ns);
-            self.run_queue(thread, off, handed_ns, at_ns, Category::RunqueueWakeup)?;
-            self.output.rule = Rule::Message;
-            return Ok(Step::Joined(sender, handed_ns));
-        }
-        if let Some(step) = self.handed_again(thread, off, wake, at_ns, depth)? {
+        if let Some(step) = self.handed_since(thread, (off, wake), message, at_ns, depth)? {
             return Ok(step);
         }
         // Whoever takes work from others is woken for whatever there is.

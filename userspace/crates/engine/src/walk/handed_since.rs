@@ -1,0 +1,54 @@
+//! Threads that were handed something for this request after something else had woken them, and before they ran: bytes, or, where tasks
+//! are followed, what another task gives them. A connection's task is so: one request gives it back just as the next one asks on it.
+
+use crate::ownership::handed::again;
+use crate::walk::*;
+
+impl Walk<'_> {
+    /// The step to whoever handed the thread something for this request after `wake`, if anybody did: from then on it
+    /// waited for a CPU. `message`: the bytes that ended the sleep, who sent them, and when.
+    pub(super) fn handed_since(
+        &mut self,
+        thread: ThreadId,
+        (off, wake): (&Off, Wake),
+        message: Option<(Object, ThreadId, u64)>,
+        at_ns: u64,
+        depth: usize,
+    ) -> Result<Option<Step>, NotYet> {
+        if let Some((_, sender, handed_ns)) = message.filter(|(.., ns)| *ns > wake.at_ns) {
+            let handed_ns = handed_ns.max(off.start_ns.max(self.goal.start_ns));
+            self.run_queue(thread, off, handed_ns, at_ns, Category::RunqueueWakeup)?;
+            self.output.rule = Rule::Message;
+            return Ok(Some(Step::Joined(sender, handed_ns)));
+        }
+        self.handed_again(thread, off, wake, at_ns, depth)
+    }
+
+    /// The same of the last of those that woke a task again and whose path leads to the request.
+    fn handed_again(
+        &mut self,
+        thread: ThreadId,
+        off: &Off,
+        wake: Wake,
+        at_ns: u64,
+        depth: usize,
+    ) -> Result<Option<Step>, NotYet> {
+        if self.world.thread(thread).woken_again.is_empty() {
+            return Ok(None);
+        }
+        let begin_ns = wake.at_ns.max(self.goal.start_ns);
+        let mut by: Vec<_> = again(self.world, thread, (off.start_ns, off.end_ns)).collect();
+        by.retain(|(waker, ns)| *waker != wake.waker && *ns > begin_ns && *ns < at_ns);
+        for (waker, handed_ns) in by.into_iter().rev() {
+            let mark = self.output.out.len();
+            self.run_queue(thread, off, handed_ns, at_ns, Category::RunqueueWakeup)?;
+            let wake = Wake { at_ns: handed_ns, waker, flags: 0, block: 0 };
+            let span = (handed_ns, handed_ns);
+            if let Some(step) = self.through_waker(thread, off, wake, span, depth)? {
+                return Ok(Some(step));
+            }
+            self.output.out.truncate(mark);
+        }
+        Ok(None)
+    }
+}
