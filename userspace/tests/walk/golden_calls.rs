@@ -190,3 +190,39 @@ fn who_looks_again_for_an_answer_waits_for_its_peer() {
         assert_eq!(waits, [format!("{from_ns}-160 idle.peer measured")]);
     }
 }
+
+/// One client asks the server on two connections. Its thread 20 takes the first question in and rests; 21 takes in the second, and
+/// wakes 22, which answers the first. What 21 did then was for the second one: who had sent that did not make the first wait.
+#[test]
+fn what_the_same_client_asks_next_does_not_lead_back_to_it() {
+    let (mut s, c, next) = begun();
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.task(22, 20, "server");
+    s.switch(11, 2, IDLE, 22, RUNNABLE);
+    s.sleep_in(20, 2, (22, IDLE), (POLL, 15), condition(0));
+    c.asks(&mut s, 10, (0, 4), (100, 105));
+    c.hears(&mut s, 1, 20, (0, 4), (110, 115));
+    s.sleep_in(120, 1, (20, IDLE), (POLL, 118), condition(0));
+    next.asks(&mut s, 10, (0, 4), (300, 305));
+    next.hears(&mut s, 3, 21, (0, 4), (310, 315));
+    s.wake(320, 3, 21, 22, WAKING_IN_SYSCALL);
+    s.call(3, 21, WRITE, (318, 322), 8);
+    s.switch(325, 2, IDLE, 22, RUNNABLE);
+    s.call(2, 22, POLL, (15, 330), 1);
+    c.answers(&mut s, 2, 22, (0, 4), (340, 345));
+    c.gets(&mut s, 10, (0, 4), (345, 348));
+    next.answers(&mut s, 3, 21, (0, 4), (400, 405));
+    next.gets(&mut s, 10, (0, 4), (405, 408));
+    let answer = "
+        100-105 client kernel.tcp
+        105-110 server queue.socket (user)
+        110-115 server kernel.tcp
+        115-320 server queue.app (asleep)
+        320-325 server runqueue.wakeup by idle
+        325-330 server kernel.poll
+        330-340 server user
+        340-345 server kernel.tcp
+        345-348 client kernel.tcp
+    ";
+    assert_eq!(began(&s, 100), expected(answer));
+}

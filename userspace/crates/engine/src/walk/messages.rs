@@ -124,7 +124,8 @@ impl Walk<'_> {
         self.note_thread(write.thread);
         // Bytes of other messages matter only on the way back from a thread being explored.
         let explored = !self.search.members.contains(&thread);
-        let by_member = self.is_of_member(write);
+        let asks_another = !ours && self.asks_another(thread, object, write);
+        let by_member = !asks_another && self.is_of_member(write);
         let in_a_row = explored && !ours && !by_member && self.handed_on_to(write, thread);
         self.search.met_a_row |= in_a_row;
         let returns = explored && (by_member || self.search.in_a_row && in_a_row);
@@ -147,6 +148,16 @@ impl Walk<'_> {
     fn is_of_member(&self, write: &Transfer) -> bool {
         self.search.members.contains(&write.thread)
             && !self.before_asked(write.thread, write.exit_ns)
+    }
+
+    /// Whether that is another question of the request's client, for a thread of its server: what that does then is for the other one.
+    fn asks_another(&self, thread: ThreadId, object: Object, write: &Transfer) -> bool {
+        let process = |thread: ThreadId| self.world.thread(thread).process;
+        let between = (process(write.thread), process(thread));
+        object.is_network()
+            && between.0 != between.1
+            && between == (self.goal.client_process, self.goal.server_process.unwrap_or(between.0))
+            && self.asked_for_others(write, object)
     }
 
     /// Whether the writer's last read before it wrote was of something that a thread of the request wrote, or that another thread
