@@ -152,12 +152,36 @@ impl Walk<'_> {
 
     /// Whether that is another question of the request's client, for a thread of its server: what that does then is for the other one.
     fn asks_another(&self, thread: ThreadId, object: Object, write: &Transfer) -> bool {
-        let process = |thread: ThreadId| self.world.thread(thread).process;
-        let between = (process(write.thread), process(thread));
         object.is_network()
-            && between.0 != between.1
-            && between == (self.goal.client_process, self.goal.server_process.unwrap_or(between.0))
+            && self.from_client_to_server(write.thread, thread)
             && self.asked_for_others(write, object)
+    }
+
+    /// Whether the request's client woke a thread of its server, that waited for something to be ready, by what it wrote on other
+    /// connections, or by ending one: for this request that did not wake it.
+    pub(super) fn woken_for_another(&self, thread: ThreadId, off: &Off, wake: &Wake) -> bool {
+        let readiness = |call: &OpenCall| waits(call.nr, call.object) == Waits::Readiness;
+        if !off.call.as_ref().is_some_and(readiness)
+            || !self.from_client_to_server(wake.waker, thread)
+        {
+            return false;
+        }
+        let InCall::Closed(call) =
+            classify::on_cpu::call_at(self.world.thread(wake.waker), wake.at_ns)
+        else {
+            return false;
+        };
+        let mut written = call.transfers().filter(|io| io.is_write).peekable();
+        match written.peek() {
+            Some(_) => written.all(|io| io.object.is_network() && !self.goal.has(io)),
+            None => ends_connection(call.nr),
+        }
+    }
+
+    /// Whether these threads are the request's client's and its server's, which are two processes.
+    fn from_client_to_server(&self, from: ThreadId, to: ThreadId) -> bool {
+        let [from, to] = [from, to].map(|thread| self.world.thread(thread).process);
+        from != to && from == self.goal.client_process && Some(to) == self.goal.server_process
     }
 
     /// Whether the writer's last read before it wrote was of something that a thread of the request wrote, or that another thread

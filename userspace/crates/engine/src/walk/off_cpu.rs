@@ -152,7 +152,8 @@ impl<'w> Walk<'w> {
         let asked = !self.before_asked(wake.waker, edge_ns);
         let refused = self.attempts.refused.contains(&(thread, edge_ns));
         let others = self.doubts() && self.answers_another(wake.waker, edge_ns, thread)
-            || self.serves_another(thread, off, &wake);
+            || self.serves_another(thread, off, &wake)
+            || self.woken_for_another(thread, off, &wake);
         let may_lead = asked && !lock && !refused && !others && self.applies(Rule::WakeUp);
         if may_lead && self.world.thread(wake.waker).traced {
             let mut joined = None;
