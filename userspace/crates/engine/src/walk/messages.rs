@@ -153,7 +153,7 @@ impl Walk<'_> {
     /// Whether that is another question of the request's client, for a thread of its server: what that does then is for the other one.
     fn asks_another(&self, thread: ThreadId, object: Object, write: &Transfer) -> bool {
         object.is_network()
-            && self.from_client_to_server(write.thread, thread)
+            && self.is_client_to_server(write.thread, thread)
             && self.asked_for_others(write, object)
     }
 
@@ -162,7 +162,7 @@ impl Walk<'_> {
     pub(super) fn woken_for_another(&self, thread: ThreadId, off: &Off, wake: &Wake) -> bool {
         let readiness = |call: &OpenCall| waits(call.nr, call.object) == Waits::Readiness;
         if !off.call.as_ref().is_some_and(readiness)
-            || !self.from_client_to_server(wake.waker, thread)
+            || !self.is_client_to_server(wake.waker, thread)
         {
             return false;
         }
@@ -179,7 +179,7 @@ impl Walk<'_> {
     }
 
     /// Whether these threads are the request's client's and its server's, which are two processes.
-    fn from_client_to_server(&self, from: ThreadId, to: ThreadId) -> bool {
+    fn is_client_to_server(&self, from: ThreadId, to: ThreadId) -> bool {
         let [from, to] = [from, to].map(|thread| self.world.thread(thread).process);
         from != to && from == self.goal.client_process && Some(to) == self.goal.server_process
     }
