@@ -14,6 +14,8 @@ use rpcprobe_record::TaskWaitSort;
 /// Limit of the steps from one task to the next, and of the sleeps that are looked at for each.
 const MOST_STEPS: usize = 8;
 const MOST_SLEEPS: usize = 64;
+/// Limit of those that are looked at of all that woke a task before it ran.
+pub const MOST_RIVALS: usize = 64;
 
 /// Who woke a thread for what it does at `at_ns`, and when: since `since_ns`, when it did something else. Of several the last.
 pub fn handed_by(
@@ -39,7 +41,11 @@ pub fn handed_by_several(
     }
     let Some((off, wake)) = woken_in(world, id, since_ns, at_ns) else { return Vec::new() };
     let mut by = vec![(wake.waker, wake.at_ns)];
-    by.extend(again(world, id, (off.start_ns, at_ns)).filter(|(waker, _)| *waker != wake.waker));
+    by.extend(
+        again(world, id, (off.start_ns, at_ns))
+            .filter(|(waker, _)| *waker != wake.waker)
+            .take(MOST_RIVALS),
+    );
     match by.len() {
         1 => Vec::new(),
         _ => by,

@@ -1,7 +1,7 @@
 //! Threads that were handed something for this request after something else had woken them, and before they ran: bytes, or, where tasks
 //! are followed, what another task gives them. A connection's task is so: one request gives it back just as the next one asks on it.
 
-use crate::ownership::handed::again;
+use crate::ownership::handed::{again, MOST_RIVALS};
 use crate::walk::*;
 
 impl Walk<'_> {
@@ -39,7 +39,7 @@ impl Walk<'_> {
         let begin_ns = wake.at_ns.max(self.goal.start_ns);
         let mut by: Vec<_> = again(self.world, thread, (off.start_ns, off.end_ns)).collect();
         by.retain(|(waker, ns)| *waker != wake.waker && *ns > begin_ns && *ns < at_ns);
-        for (waker, handed_ns) in by.into_iter().rev() {
+        for (waker, handed_ns) in by.into_iter().rev().take(MOST_RIVALS) {
             let mark = self.output.out.len();
             self.run_queue(thread, off, handed_ns, at_ns, Category::RunqueueWakeup)?;
             let wake = Wake { at_ns: handed_ns, waker, flags: 0, block: 0 };
