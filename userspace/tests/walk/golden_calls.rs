@@ -203,24 +203,26 @@ const IN_MEMORY_UNTIL_WOKEN: &str = "
     345-348 client kernel.tcp
 ";
 
-/// One client asks the server on two connections. Its thread 20 takes the first question in and rests; 21 takes in the second, and
-/// wakes 22, which answers the first. What 21 did then was for the second one: who had sent that did not make the first wait.
-#[test]
-fn what_the_same_client_asks_next_does_not_lead_back_to_it() {
+/// Thread 22 of the server (CPU 2) sleeps in a poll.
+fn asked_twice() -> (Story, Connection, Connection) {
     let (mut s, c, next) = begun();
     s.switch(10, 0, IDLE, 10, RUNNABLE);
     s.task(22, 20, "server");
     s.switch(11, 2, IDLE, 22, RUNNABLE);
     s.sleep_in(20, 2, (22, IDLE), (POLL, 15), condition(0));
-    c.asks(&mut s, 10, (0, 4), (100, 105));
-    c.hears(&mut s, 1, 20, (0, 4), (110, 115));
-    s.sleep_in(120, 1, (20, IDLE), (POLL, 118), condition(0));
-    next.asks(&mut s, 10, (0, 4), (300, 305));
-    next.hears(&mut s, 3, 21, (0, 4), (310, 315));
+    (s, c, next)
+}
+
+/// 21 wakes 22.
+fn wakes_another(s: &mut Story) {
     s.wake(320, 3, 21, 22, WAKING_IN_SYSCALL);
     s.call(3, 21, WRITE, (318, 322), 8);
     s.switch(325, 2, IDLE, 22, RUNNABLE);
     s.call(2, 22, POLL, (15, 330), 1);
+}
+
+/// 22 answers the first question, and 21 the second.
+fn check_first(mut s: Story, c: &Connection, next: &Connection) {
     c.answers(&mut s, 2, 22, (0, 4), (340, 345));
     c.gets(&mut s, 10, (0, 4), (345, 348));
     next.answers(&mut s, 3, 21, (0, 4), (400, 405));
@@ -228,14 +230,24 @@ fn what_the_same_client_asks_next_does_not_lead_back_to_it() {
     assert_eq!(began(&s, 100), expected(IN_MEMORY_UNTIL_WOKEN));
 }
 
+/// One client asks the server on two connections. Its thread 20 takes the first question in and rests; 21 takes in the second, and
+/// wakes 22, which answers the first. What 21 did then was for the second one: who had sent that did not make the first wait.
+#[test]
+fn what_the_same_client_asks_next_does_not_lead_back_to_it() {
+    let (mut s, c, next) = asked_twice();
+    c.asks(&mut s, 10, (0, 4), (100, 105));
+    c.hears(&mut s, 1, 20, (0, 4), (110, 115));
+    s.sleep_in(120, 1, (20, IDLE), (POLL, 118), condition(0));
+    next.asks(&mut s, 10, (0, 4), (300, 305));
+    next.hears(&mut s, 3, 21, (0, 4), (310, 315));
+    wakes_another(&mut s);
+    check_first(s, &c, &next);
+}
+
 /// The same, where 21 slept until the client's second question came, and woke 22 before it read that.
 #[test]
 fn who_wakes_by_another_question_does_not_wake_for_the_first() {
-    let (mut s, c, next) = begun();
-    s.switch(10, 0, IDLE, 10, RUNNABLE);
-    s.task(22, 20, "server");
-    s.switch(11, 2, IDLE, 22, RUNNABLE);
-    s.sleep_in(20, 2, (22, IDLE), (POLL, 15), condition(0));
+    let (mut s, c, next) = asked_twice();
     s.sleep_in(30, 3, (21, IDLE), (POLL, 25), condition(0));
     c.asks(&mut s, 10, (0, 4), (100, 105));
     c.hears(&mut s, 1, 20, (0, 4), (110, 115));
@@ -244,14 +256,7 @@ fn who_wakes_by_another_question_does_not_wake_for_the_first() {
     next.asks(&mut s, 10, (0, 4), (300, 305));
     s.switch(306, 3, IDLE, 21, RUNNABLE);
     s.call(3, 21, POLL, (25, 308), 1);
-    s.wake(320, 3, 21, 22, WAKING_IN_SYSCALL);
-    s.call(3, 21, WRITE, (318, 322), 8);
-    s.switch(325, 2, IDLE, 22, RUNNABLE);
-    s.call(2, 22, POLL, (15, 330), 1);
+    wakes_another(&mut s);
     next.hears(&mut s, 3, 21, (0, 4), (332, 335));
-    c.answers(&mut s, 2, 22, (0, 4), (340, 345));
-    c.gets(&mut s, 10, (0, 4), (345, 348));
-    next.answers(&mut s, 3, 21, (0, 4), (400, 405));
-    next.gets(&mut s, 10, (0, 4), (405, 408));
-    assert_eq!(began(&s, 100), expected(IN_MEMORY_UNTIL_WOKEN));
+    check_first(s, &c, &next);
 }
