@@ -444,6 +444,8 @@ def main():
         sys.exit(f"{RPCPROBE} is not there: make build")
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if options.keep:
+        options.keep.mkdir(parents=True, exist_ok=True)
     if not options.json:
         print(HEADER)
     good = True
