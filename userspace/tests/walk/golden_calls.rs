@@ -203,6 +203,15 @@ const IN_MEMORY_UNTIL_WOKEN: &str = "
     345-348 client kernel.tcp
 ";
 
+const READ_BEFORE_IT_WAS_HANDED_ON: &str = "
+    100-105 client kernel.tcp
+    105-310 server queue.socket (user)
+    310-315 server kernel.tcp
+    315-340 server user
+    340-345 server kernel.tcp
+    345-348 client kernel.tcp
+";
+
 /// Thread 22 of the server (CPU 2) sleeps in a poll.
 fn asked_twice() -> (Story, Connection, Connection) {
     let (mut s, c, next) = begun();
@@ -259,4 +268,21 @@ fn who_wakes_by_another_question_does_not_wake_for_the_first() {
     wakes_another(&mut s);
     next.hears(&mut s, 3, 21, (0, 4), (332, 335));
     check_first(s, &c, &next);
+}
+
+/// Thread 22 works when 20 takes the question in, and answers it, as threads do that look for work in memory. That the client had
+/// woken 22 before has nothing to do with this: nobody of the server had the question then.
+#[test]
+fn no_way_leads_through_what_the_server_did_before_it_read() {
+    let (mut s, c, _) = asked_twice();
+    c.asks(&mut s, 10, (0, 4), (100, 105));
+    s.wake(150, 0, 10, 22, WAKING_IN_SYSCALL);
+    s.call(0, 10, WRITE, (148, 152), 8);
+    s.switch(160, 2, IDLE, 22, RUNNABLE);
+    s.call(2, 22, POLL, (15, 165), 1);
+    c.hears(&mut s, 1, 20, (0, 4), (310, 315));
+    s.sleep_in(320, 1, (20, IDLE), (POLL, 318), condition(0));
+    c.answers(&mut s, 2, 22, (0, 4), (340, 345));
+    c.gets(&mut s, 10, (0, 4), (345, 348));
+    assert_eq!(began(&s, 100), expected(READ_BEFORE_IT_WAS_HANDED_ON));
 }
