@@ -96,6 +96,10 @@ const MOST_THREADS: usize = 64;
 /// need 153 at most; with 500 in flight and more the number grows with them (docs/evidence.md).
 const MOST_STEPS_ASTRAY: usize = 256;
 
+/// The same of each later pass of a request that is no program's life. One that goes further is taken as one that found no way,
+/// or, where the read is known that brought the request, looks into no more wake-ups (docs/evidence.md).
+const MOST_STEPS_ASTRAY_AGAIN: usize = 4096;
+
 /// Followed wake-ups taken back, one by one, when the walk does not come out at the client; and the
 /// steps spent on that.
 const MOST_REFUSED: usize = 256;
@@ -221,7 +225,7 @@ impl<'w> Walk<'w> {
             let go_on = self.attempts.refused.len() < MOST_REFUSED
                 && self.attempts.steps < MOST_STEPS_REFUSING;
             // Where the read is known that brought it, its thread is where it was handed on from.
-            let go_on = go_on && !self.must_come_in();
+            let go_on = go_on && !self.must_come_in() && !self.is_astray();
             match followed.filter(|_| go_on) {
                 Some((thread, at_ns, _)) => self.attempts.refused.insert((thread, at_ns)),
                 None if lost => return self.run_without_a_trace(),
@@ -275,14 +279,18 @@ impl<'w> Walk<'w> {
         let (mut thread, mut at_ns) = (self.goal.client, self.goal.end_ns);
         let mut joined_at = 0;
         self.entered = Entered::default();
+        self.attempts.astray = 0;
         self.begin_trail();
         while at_ns > self.goal.start_ns {
             if self.attempts.steps > self.settings.most_steps {
                 self.give_up(thread, at_ns, TOO_MANY_STEPS);
                 return Ok(None);
             }
-            if self.is_astray() {
-                self.remember_astray(None);
+            let strict = self.attempts.strict;
+            if self.is_astray() && (strict || self.attempts.received.is_none()) {
+                if strict {
+                    self.remember_astray(None);
+                }
                 return Ok(Some((thread, joined_at)));
             }
             if self.comes_in_too_late(thread, at_ns) || self.goes_astray(thread, at_ns) {

@@ -66,9 +66,14 @@ impl Walk<'_> {
             && t.marks.list.get(next).is_some_and(|next| !self.of_goal(next))
     }
 
-    /// Whether the pass with the lock rules on has gone too far through what is not known to be for the request.
+    /// Whether the pass has gone too far through what is not known to be for the request.
     pub(super) fn is_astray(&self) -> bool {
-        self.attempts.strict && self.attempts.astray > MOST_STEPS_ASTRAY
+        let most = match self.attempts.strict {
+            true => MOST_STEPS_ASTRAY,
+            false if self.goal.child.is_some() => usize::MAX,
+            false => MOST_STEPS_ASTRAY_AGAIN,
+        };
+        self.attempts.astray > most
     }
 
     /// Until when a task works for the request that it has read: it waits then, or takes up another. Of threads that is not
