@@ -16,6 +16,7 @@ mod futex_roles;
 mod goal;
 mod handed_since;
 mod helpers;
+mod life;
 mod made;
 mod memory;
 mod messages;
@@ -99,6 +100,9 @@ const MOST_STEPS_ASTRAY: usize = 256;
 /// The same of each later pass of a request that is no program's life. One that goes further is taken as one that found no way,
 /// or, where the read is known that brought the request, looks into no more wake-ups (docs/evidence.md).
 const MOST_STEPS_ASTRAY_AGAIN: usize = 4096;
+
+/// Steps through wakers of a program's life before its threads are taken to work for it (docs/evidence.md).
+const MOST_STEPS_OF_LIFE: usize = 1 << 19;
 
 /// Followed wake-ups taken back, one by one, when the walk does not come out at the client; and the
 /// steps spent on that.

@@ -157,7 +157,9 @@ impl<'w> Walk<'w> {
         let may_lead = asked && !lock && !refused && !others && self.applies(Rule::WakeUp);
         if may_lead && self.world.thread(wake.waker).traced {
             let mut joined = None;
-            let known = answered || self.search.members.contains(&wake.waker);
+            let known = answered
+                || self.search.members.contains(&wake.waker)
+                || self.works_for_life(wake.waker);
             let rule = std::mem::replace(&mut self.output.rule, Rule::WakeUp);
             if wake.waker != thread && known {
                 joined = Some((wake.waker, edge_ns));
@@ -173,6 +175,11 @@ impl<'w> Walk<'w> {
                 self.search.met_a_row |= met;
                 self.search.futexes -= usize::from(futex);
                 joined = found?;
+                if depth == 0 && self.explores_too_much_of_life() {
+                    self.search.knows_life = true;
+                    let works_for_it = joined.is_none() && self.works_for_life(wake.waker);
+                    joined = joined.or(works_for_it.then_some((wake.waker, edge_ns)));
+                }
             }
             if let Some((t, ns)) = joined {
                 self.search.members.insert(wake.waker);
@@ -245,6 +252,9 @@ impl<'w> Walk<'w> {
         let mut visited = vec![(waker, woken_ns, through_read)];
         let most_steps = self.settings.most_steps;
         while at_ns > self.goal.start_ns && self.attempts.steps <= most_steps && !self.is_astray() {
+            if self.explores_too_much_of_life() {
+                break;
+            }
             if self.search.dead_ends.contains(&(thread, at_ns, self.search.through_read)) {
                 break;
             }

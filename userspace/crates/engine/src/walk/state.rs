@@ -124,6 +124,8 @@ pub(super) struct Search {
     pub(super) through_read: bool,
     /// The walk has reached the arrival of the request's bytes.
     pub(super) came_in: bool,
+    /// The threads of the program whose life the request is are taken to work for that.
+    pub(super) knows_life: bool,
 }
 
 impl Search {
@@ -147,6 +149,7 @@ impl Search {
         (self.in_a_row, self.met_a_row) = (false, false);
         self.through_read = false;
         self.came_in = false;
+        self.knows_life = false;
     }
 
     /// Whether nothing has been found out but who is a member.

@@ -1,0 +1,23 @@
+//! Rule `wake-up` in a program's life: a thread of the program was made by another of its threads, and so on, so its way leads to
+//! the begin of the life in any case.
+//!
+//! It is explored all the same, as other wakers are: what it did for whom is found out as the way comes back. With thousands of
+//! connections that may be all that the program and its peers did. So there is a bound ([`MOST_STEPS_OF_LIFE`]), and whoever of
+//! the program wakes another from there on works for its life.
+
+use crate::walk::*;
+
+impl Walk<'_> {
+    /// Whether a waker is taken to work for the life without being explored.
+    pub(super) fn works_for_life(&self, waker: ThreadId) -> bool {
+        let of_child = |child: ProcessId| self.world.thread(waker).process == child;
+        self.search.knows_life && self.goal.child.is_some_and(of_child)
+    }
+
+    /// Whether what is being explored of a life is too long.
+    pub(super) fn explores_too_much_of_life(&self) -> bool {
+        self.goal.child.is_some()
+            && !self.search.knows_life
+            && self.attempts.astray > MOST_STEPS_OF_LIFE
+    }
+}
