@@ -16,6 +16,7 @@ mod golden_handoffs;
 mod golden_helpers;
 mod golden_interrupts;
 mod golden_kernel;
+mod golden_lives;
 mod golden_locks;
 mod golden_lost;
 mod golden_modelled;

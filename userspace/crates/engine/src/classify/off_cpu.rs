@@ -15,7 +15,7 @@ use crate::classify::syscall::{self, Waits, ETIMEDOUT};
 use crate::event::{Block, Io, KernelWait, OpenCall, TaskWaitSort, TYPE_FIFO, TYPE_UNIX};
 use crate::task_wait::{is_task_wait, task_wait};
 use crate::timeline::functions::Run;
-use crate::timeline::gallop::{count_before, last_before};
+use crate::timeline::gallop::{count_before, last_before, latest_before};
 use crate::timeline::{Off, ThreadId, Why, World, IDLE};
 use blocks::block_parts;
 use journal::{commit, is_jbd2, Commit};
@@ -470,10 +470,7 @@ fn percent(part_ns: u64, whole_ns: u64) -> u64 {
 /// How a thread spent an interval, in one phrase.
 pub fn activity(world: &World, thread: ThreadId, from_ns: u64, to_ns: u64) -> String {
     let t = world.thread(thread);
-    let off_ns: u64 = t
-        .off
-        .iter()
-        .rev()
+    let off_ns: u64 = latest_before(&t.off, |off| off.start_ns < to_ns)
         .take_while(|off| off.end_ns > from_ns)
         .map(|off| off.end_ns.min(to_ns).saturating_sub(off.start_ns.max(from_ns)))
         .fold(0, u64::saturating_add);

@@ -132,7 +132,8 @@ impl<'w> Walk<'w> {
         Some(Step::Go(thread, begin_ns.min(arrived_ns)))
     }
 
-    /// The call that moved what a thread slept for on a connection: the one it slept in, or the first after a poll.
+    /// The call that moved what a thread slept for on a connection: the one it slept in, or the first after a poll, before the
+    /// thread rests again.
     fn read_slept_for(&self, thread: ThreadId, off: &Off) -> Option<&'w Call> {
         if !waits_for_bytes(off) {
             return None;
@@ -145,7 +146,10 @@ impl<'w> Walk<'w> {
             return Some(slept_in);
         }
         let next = count_before(&t.calls, |call| call.enter_ns <= slept_in.enter_ns);
-        let mut later = t.calls.range(next..);
+        let rested = count_before(&t.off, |off| off.start_ns < slept_in.exit_ns);
+        let rest = t.off.range(rested..).find(|off| is_rest(off));
+        let rest_ns = rest.map_or(u64::MAX, |rest| rest.start_ns);
+        let mut later = t.calls.range(next..).take_while(|call| call.enter_ns < rest_ns);
         later.find(|call| call.transfers().any(|io| io.reverse.is_some()))
     }
 

@@ -177,8 +177,10 @@ impl<'w> Walk<'w> {
                 joined = found?;
                 if depth == 0 && self.explores_too_much_of_life() {
                     self.search.knows_life = true;
-                    let works_for_it = joined.is_none() && self.works_for_life(wake.waker);
-                    joined = joined.or(works_for_it.then_some((wake.waker, edge_ns)));
+                    if joined.is_none() && self.works_for_life(wake.waker) {
+                        self.join(wake.waker);
+                        joined = Some((wake.waker, edge_ns));
+                    }
                 }
             }
             if let Some((t, ns)) = joined {

@@ -1,0 +1,83 @@
+//! Lives of programs that do more than is explored of them.
+
+use super::story::*;
+use rpcprobe::engine::event::What;
+use rpcprobe::model::{Category, Kind};
+use rpcprobe::records::{TASK_THREAD, TASK_TRACED, WAKING_IN_SYSCALL, WAKING_NEW};
+
+/// So many that a thread's way back through them has more steps than are explored of a life.
+const ROUNDS: u64 = 200_000;
+const ROUND_NS: u64 = 40;
+const BEGUN_NS: u64 = 1000;
+
+/// A program (30) whose main thread waits until its thread 31 is done. That has a server (20) work for it in each round, for 20 of 40 ns.
+fn program_with_a_worker() -> Story {
+    let mut s = Story::new();
+    let end_ns = BEGUN_NS + ROUNDS * ROUND_NS;
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.switch(20, 1, 90, IDLE, ASLEEP);
+    s.switch(20, 2, IDLE, 20, RUNNABLE);
+    s.call(2, 20, POLL, (30, 35), 0);
+    s.fork(103, 0, 10, 30, 100);
+    s.wake(106, 0, 10, 30, WAKING_NEW | WAKING_IN_SYSCALL);
+    s.switch(109, 1, IDLE, 30, RUNNABLE);
+    s.call(1, 30, CLONE, (103, 111), 0);
+    s.call(0, 10, CLONE, (100, 112), 30);
+    s.switch_in(118, 0, 10, IDLE, ASLEEP, (WAIT4, 115), None);
+    s.exec(120, 1, 30, "program");
+    s.call(1, 30, EXECVE, (114, 123), 0);
+    let comm = "worker".into();
+    let (parent, child, child_tgid, flags) = (30, 31, 30, TASK_TRACED | TASK_THREAD);
+    s.at(133, 1, What::Fork { parent, child, child_tgid, flags, enter_ns: 130, comm });
+    s.wake(136, 1, 30, 31, WAKING_NEW | WAKING_IN_SYSCALL);
+    s.switch(139, 3, IDLE, 31, RUNNABLE);
+    s.call(3, 31, CLONE, (133, 141), 0);
+    s.call(1, 30, CLONE, (130, 142), 31);
+    s.sleep_in(150, 1, (30, IDLE), (FUTEX, 145), condition(0));
+    s.sleep_in(160, 2, (20, IDLE), (POLL, 155), condition(8));
+    let (mut rested_ns, mut served_ns) = (0, 155);
+    for round in 0..ROUNDS {
+        let at_ns = BEGUN_NS + round * ROUND_NS;
+        if round > 0 {
+            s.call(3, 31, POLL, (rested_ns, at_ns), 1);
+        }
+        s.wake(at_ns + 4, 3, 31, 20, WAKING_IN_SYSCALL);
+        s.call(3, 31, WRITE, (at_ns + 3, at_ns + 6), 8);
+        s.switch(at_ns + 8, 2, IDLE, 20, RUNNABLE);
+        s.call(2, 20, POLL, (served_ns, at_ns + 9), 1);
+        rested_ns = at_ns + 10;
+        s.sleep_in(at_ns + 12, 3, (31, IDLE), (POLL, rested_ns), condition(16));
+        s.wake(at_ns + 30, 2, 20, 31, WAKING_IN_SYSCALL);
+        s.call(2, 20, WRITE, (at_ns + 29, at_ns + 31), 8);
+        served_ns = at_ns + 32;
+        s.switch(at_ns + 34, 3, IDLE, 31, RUNNABLE);
+        s.sleep_in(at_ns + 36, 2, (20, IDLE), (POLL, served_ns), condition(8));
+    }
+    s.call(3, 31, POLL, (rested_ns, end_ns), 1);
+    s.wake(end_ns + 5, 3, 31, 30, WAKING_IN_SYSCALL);
+    s.at(end_ns + 7, 3, What::Exit { tid: 31, tgid: 30, code: 0, traced: true });
+    s.switch(end_ns + 8, 1, IDLE, 30, RUNNABLE);
+    s.switch_in(end_ns + 9, 3, 31, IDLE, DEAD, (EXIT_GROUP, end_ns + 6), None);
+    s.call(1, 30, FUTEX, (145, end_ns + 10), 0);
+    s.exit(end_ns + 22, 1, 30, end_ns + 20);
+    s.wake(end_ns + 25, 1, 30, 10, WAKING_IN_SYSCALL);
+    s.switch(end_ns + 27, 0, IDLE, 10, RUNNABLE);
+    s.switch_in(end_ns + 28, 1, 30, IDLE, DEAD, (EXIT_GROUP, end_ns + 20), None);
+    s.call(0, 10, WAIT4, (115, end_ns + 30), 30);
+    s
+}
+
+/// The life is the worker's time and the server's, not a wait of the main thread's, nor of the worker's for a peer whose work is
+/// seen.
+#[test]
+fn a_long_life_leads_through_the_threads_of_its_program() {
+    let answers = program_with_a_worker().requests();
+    let (_, segments) = answers.iter().find(|(of, _)| of.kind == Kind::Exec).expect("a life");
+    let time_of = |tid: u32, category: Category| -> u64 {
+        let of = segments.iter().filter(|of| of.tid == tid && of.category == category);
+        of.map(|segment| segment.duration_ns).sum()
+    };
+    assert_eq!(time_of(20, Category::User), ROUNDS * 20);
+    assert_eq!(time_of(31, Category::IdlePeer), 0);
+    assert_eq!(time_of(30, Category::Lock), 0);
+}
