@@ -2,6 +2,7 @@
 
 use super::story::*;
 use rpcprobe::engine::event::What;
+use rpcprobe::engine::{Engine, Rates};
 use rpcprobe::model::{Category, Kind};
 use rpcprobe::records::{TASK_THREAD, TASK_TRACED, WAKING_IN_SYSCALL, WAKING_NEW};
 
@@ -11,9 +12,9 @@ const ROUND_NS: u64 = 40;
 const BEGUN_NS: u64 = 1000;
 
 /// A program (30) whose main thread waits until its thread 31 is done. That has a server (20) work for it in each round, for 20 of 40 ns.
-fn program_with_a_worker() -> Story {
+fn program_with_a_worker(rounds: u64) -> Story {
     let mut s = Story::new();
-    let end_ns = BEGUN_NS + ROUNDS * ROUND_NS;
+    let end_ns = BEGUN_NS + rounds * ROUND_NS;
     s.switch(10, 0, IDLE, 10, RUNNABLE);
     s.switch(20, 1, 90, IDLE, ASLEEP);
     s.switch(20, 2, IDLE, 20, RUNNABLE);
@@ -36,7 +37,7 @@ fn program_with_a_worker() -> Story {
     s.sleep_in(150, 1, (30, IDLE), (FUTEX, 145), condition(0));
     s.sleep_in(160, 2, (20, IDLE), (POLL, 155), condition(8));
     let (mut rested_ns, mut served_ns) = (0, 155);
-    for round in 0..ROUNDS {
+    for round in 0..rounds {
         let at_ns = BEGUN_NS + round * ROUND_NS;
         if round > 0 {
             s.call(3, 31, POLL, (rested_ns, at_ns), 1);
@@ -71,7 +72,7 @@ fn program_with_a_worker() -> Story {
 /// seen.
 #[test]
 fn a_long_life_leads_through_the_threads_of_its_program() {
-    let answers = program_with_a_worker().requests();
+    let answers = program_with_a_worker(ROUNDS).requests();
     let (_, segments) = answers.iter().find(|(of, _)| of.kind == Kind::Exec).expect("a life");
     let time_of = |tid: u32, category: Category| -> u64 {
         let of = segments.iter().filter(|of| of.tid == tid && of.category == category);
@@ -80,4 +81,25 @@ fn a_long_life_leads_through_the_threads_of_its_program() {
     assert_eq!(time_of(20, Category::User), ROUNDS * 20);
     assert_eq!(time_of(31, Category::IdlePeer), 0);
     assert_eq!(time_of(30, Category::Lock), 0);
+}
+
+/// The same as the life of the program that was started, of which nobody waits for the end: more is explored of it than of a request
+/// that may have been handed on in memory.
+#[test]
+fn the_life_of_the_target_is_explored_to_its_begin() {
+    const FEWER: u64 = 5000;
+    let mut events = program_with_a_worker(FEWER).events();
+    let of_parent = |what: &What| match what {
+        What::Fork { parent: tid, .. } | What::Call { tid, .. } => *tid == 10,
+        What::Waking { waker, wakee, .. } => [*waker, *wakee].contains(&10),
+        What::Switch { prev, next, .. } => [*prev, *next].contains(&10),
+        _ => false,
+    };
+    events.retain(|event| !of_parent(&event.what));
+    let mut engine = Engine::new(4, 0, Rates::default());
+    engine.expect_target(30);
+    let answers = explain_with(engine, &events);
+    assert_eq!(answers.iter().map(|(life, _)| life.kind).collect::<Vec<_>>(), [Kind::Process]);
+    let lost = answers[0].1.iter().find(|of| of.category == Category::Unattributed);
+    assert!(lost.is_none(), "{lost:?}");
 }

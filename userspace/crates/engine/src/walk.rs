@@ -97,8 +97,8 @@ const MOST_THREADS: usize = 64;
 /// need 153 at most; with 500 in flight and more the number grows with them (docs/evidence.md).
 const MOST_STEPS_ASTRAY: usize = 256;
 
-/// The same of each later pass of a request that is no program's life. One that goes further is taken as one that found no way,
-/// or, where the read is known that brought the request, looks into no more wake-ups (docs/evidence.md).
+/// The same of each later pass, where the read is known from which the request may have been handed on in memory. One that goes
+/// further is taken as one that found no way, or, if it goes back to that read, looks into no more wake-ups (docs/evidence.md).
 const MOST_STEPS_ASTRAY_AGAIN: usize = 4096;
 
 /// Steps through wakers of a program's life before its threads are taken to work for it (docs/evidence.md).
@@ -222,6 +222,7 @@ impl<'w> Walk<'w> {
             let lost = self.back()?.is_some();
             if lost && std::mem::take(&mut self.attempts.strict) {
                 // One of those handed the request on, after all.
+                self.attempts.is_bounded = self.handed_on_from().is_some();
                 continue;
             }
             let followed =
@@ -238,17 +239,21 @@ impl<'w> Walk<'w> {
         }
     }
 
+    /// Who of the server had read the request last, and when: from there it may have been handed on in memory.
+    fn handed_on_from(&self) -> Option<(ThreadId, u64)> {
+        let alone = self.must_come_in();
+        let server = self.goal.server_process;
+        let server = server.filter(|&id| alone || id != self.goal.client_process);
+        let server = server.filter(|_| self.applies(Rule::InMemory))?;
+        service_start::received(self.world, self.goal, server, self.goal.end_ns)
+    }
+
     /// Last attempt, when taking back wake-ups did not help: the request may have been handed over in memory,
     /// without a wake-up.
     fn run_without_a_trace(&mut self) -> Result<(), NotYet> {
         self.attempts.refused.clear();
         self.attempts.steps_before += std::mem::take(&mut self.attempts.steps);
-        let alone = self.must_come_in();
-        let server = self.goal.server_process;
-        let server = server.filter(|&id| alone || id != self.goal.client_process);
-        let server = server.filter(|_| self.applies(Rule::InMemory));
-        self.attempts.received = server
-            .and_then(|id| service_start::received(self.world, self.goal, id, self.goal.end_ns));
+        self.attempts.received = self.handed_on_from();
         if self.attempts.received.is_some() && self.back()?.is_none() {
             return Ok(());
         }

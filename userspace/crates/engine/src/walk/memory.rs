@@ -70,8 +70,8 @@ impl Walk<'_> {
     pub(super) fn is_astray(&self) -> bool {
         let most = match self.attempts.strict {
             true => MOST_STEPS_ASTRAY,
-            false if self.goal.child.is_some() => usize::MAX,
-            false => MOST_STEPS_ASTRAY_AGAIN,
+            false if self.attempts.is_bounded => MOST_STEPS_ASTRAY_AGAIN,
+            false => usize::MAX,
         };
         self.attempts.astray > most
     }

@@ -173,6 +173,9 @@ pub(super) struct Attempts {
     /// is the waker of a futex wait followed through answers to other requests ([`Walk::doubts`]). If the walk then
     /// finds no path to the client, it is repeated with the lock rules off.
     pub(super) strict: bool,
+    /// Without the lock rules, what is explored has a bound, since there is another way to explain the request: see
+    /// [`MOST_STEPS_ASTRAY_AGAIN`].
+    pub(super) is_bounded: bool,
     /// The thread that read the request and when, set once nothing else leads to the client: see
     /// [`Walk::take_over`].
     pub(super) received: Option<(ThreadId, u64)>,
@@ -186,6 +189,7 @@ impl Default for Attempts {
             astray: 0,
             refused: FxHashSet::default(),
             strict: true,
+            is_bounded: false,
             received: None,
         }
     }
