@@ -396,8 +396,13 @@ impl<'w> Walk<'w> {
         let start_ns = self.goal.start_ns;
         (self.output.shared, self.output.likely) = (1, false);
         let turn = self.turn(thread, at_ns);
-        self.attempts.astray +=
-            usize::from(depth > 0 || turn.is_none() && self.goes_on_with_another(thread, at_ns));
+        // A helper's own work may be long: what is known to be for others counts where there is another way to explain the request.
+        let for_another = || self.goes_on_with_another(thread, at_ns);
+        let is_astray = match depth > 0 {
+            true => !self.attempts.is_bounded || for_another(),
+            false => turn.is_none() && for_another(),
+        };
+        self.attempts.astray += usize::from(is_astray);
         self.output.by_marks = matches!(turn, Some(Turn::Own | Turn::Shared { .. } | Turn::Likely));
         match turn {
             Some(Turn::Others { .. }) if depth > 0 && self.attempts.strict => {
