@@ -350,14 +350,7 @@ fn a_program_is_explained_from_fork_to_wait() {
     // that naps, and exits.
     s.switch(10, 0, IDLE, 10, RUNNABLE);
     s.switch(20, 1, 90, IDLE, ASLEEP);
-    s.fork(103, 0, 10, 30, 100);
-    s.wake(106, 0, 10, 30, WAKING_NEW | WAKING_IN_SYSCALL);
-    s.switch(109, 1, IDLE, 30, RUNNABLE);
-    s.call(1, 30, CLONE, (103, 111), 0);
-    s.call(0, 10, CLONE, (100, 112), 30);
-    s.switch_in(118, 0, 10, IDLE, ASLEEP, (WAIT4, 115), None);
-    s.exec(120, 1, 30, "true");
-    s.call(1, 30, EXECVE, (114, 123), 0);
+    s.starts_program("true");
     s.switch_in(131, 1, 30, IDLE, ASLEEP, (NANOSLEEP, 128), None);
     s.wake(140, 1, IDLE, 30, WAKING_HARDIRQ);
     s.switch(141, 1, IDLE, 30, RUNNABLE);

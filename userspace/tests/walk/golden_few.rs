@@ -4,7 +4,7 @@ use rpcprobe::engine::event::{What, TYPE_TCP};
 use rpcprobe::engine::{Engine, Rates};
 use rpcprobe::laws::check_exclusive;
 use rpcprobe::model::{check_conservation, Kind, Segment, ADDED_UP};
-use rpcprobe::records::{WAKING_IN_SYSCALL, WAKING_NEW};
+use rpcprobe::records::WAKING_IN_SYSCALL;
 
 use super::connection::Connection;
 use super::golden::{a, asked, b, ASKED};
@@ -198,14 +198,7 @@ fn program_that_asks(times: u64) -> Story {
     s.switch(20, 1, 90, IDLE, ASLEEP);
     s.switch(20, 2, IDLE, 20, RUNNABLE);
     s.sleep_in(45, 2, (20, IDLE), (READ, 40), a());
-    s.fork(103, 0, 10, 30, 100);
-    s.wake(106, 0, 10, 30, WAKING_NEW | WAKING_IN_SYSCALL);
-    s.switch(109, 1, IDLE, 30, RUNNABLE);
-    s.call(1, 30, CLONE, (103, 111), 0);
-    s.call(0, 10, CLONE, (100, 112), 30);
-    s.switch_in(118, 0, 10, IDLE, ASLEEP, (WAIT4, 115), None);
-    s.exec(120, 1, 30, "true");
-    s.call(1, 30, EXECVE, (114, 123), 0);
+    s.starts_program("true");
     let mut waits_since_ns = 40;
     for turn in 0..times {
         let (at_ns, from) = (1000 + 100 * turn, 4 * turn);

@@ -11,22 +11,16 @@ const ROUNDS: u64 = 200_000;
 const ROUND_NS: u64 = 40;
 const BEGUN_NS: u64 = 1000;
 
-/// A program (30) whose main thread waits until its thread 31 is done. That has a server (20) work for it in each round, for 20 of 40 ns.
-fn program_with_a_worker(rounds: u64) -> Story {
+/// A program (30) whose main thread waits until its thread 31 is done, or `by_server` what works for that tells it. That is a server (20), for 20 of
+/// 40 ns in each round.
+fn program_with_a_worker(by_server: bool) -> Story {
     let mut s = Story::new();
-    let end_ns = BEGUN_NS + rounds * ROUND_NS;
+    let end_ns = BEGUN_NS + ROUNDS * ROUND_NS;
     s.switch(10, 0, IDLE, 10, RUNNABLE);
     s.switch(20, 1, 90, IDLE, ASLEEP);
     s.switch(20, 2, IDLE, 20, RUNNABLE);
     s.call(2, 20, POLL, (30, 35), 0);
-    s.fork(103, 0, 10, 30, 100);
-    s.wake(106, 0, 10, 30, WAKING_NEW | WAKING_IN_SYSCALL);
-    s.switch(109, 1, IDLE, 30, RUNNABLE);
-    s.call(1, 30, CLONE, (103, 111), 0);
-    s.call(0, 10, CLONE, (100, 112), 30);
-    s.switch_in(118, 0, 10, IDLE, ASLEEP, (WAIT4, 115), None);
-    s.exec(120, 1, 30, "program");
-    s.call(1, 30, EXECVE, (114, 123), 0);
+    s.starts_program("program");
     let comm = "worker".into();
     let (parent, child, child_tgid, flags) = (30, 31, 30, TASK_TRACED | TASK_THREAD);
     s.at(133, 1, What::Fork { parent, child, child_tgid, flags, enter_ns: 130, comm });
@@ -37,7 +31,7 @@ fn program_with_a_worker(rounds: u64) -> Story {
     s.sleep_in(150, 1, (30, IDLE), (FUTEX, 145), condition(0));
     s.sleep_in(160, 2, (20, IDLE), (POLL, 155), condition(8));
     let (mut rested_ns, mut served_ns) = (0, 155);
-    for round in 0..rounds {
+    for round in 0..ROUNDS {
         let at_ns = BEGUN_NS + round * ROUND_NS;
         if round > 0 {
             s.call(3, 31, POLL, (rested_ns, at_ns), 1);
@@ -55,7 +49,16 @@ fn program_with_a_worker(rounds: u64) -> Story {
         s.sleep_in(at_ns + 36, 2, (20, IDLE), (POLL, served_ns), condition(8));
     }
     s.call(3, 31, POLL, (rested_ns, end_ns), 1);
-    s.wake(end_ns + 5, 3, 31, 30, WAKING_IN_SYSCALL);
+    match by_server {
+        false => s.wake(end_ns + 5, 3, 31, 30, WAKING_IN_SYSCALL),
+        true => {
+            s.wake(end_ns + 1, 3, 31, 20, WAKING_IN_SYSCALL);
+            s.switch(end_ns + 3, 2, IDLE, 20, RUNNABLE);
+            s.call(2, 20, POLL, (served_ns, end_ns + 4), 1);
+            s.wake(end_ns + 5, 2, 20, 30, WAKING_IN_SYSCALL);
+            s.call(2, 20, WRITE, (end_ns + 4, end_ns + 6), 8);
+        }
+    }
     s.at(end_ns + 7, 3, What::Exit { tid: 31, tgid: 30, code: 0, traced: true });
     s.switch(end_ns + 8, 1, IDLE, 30, RUNNABLE);
     s.switch_in(end_ns + 9, 3, 31, IDLE, DEAD, (EXIT_GROUP, end_ns + 6), None);
@@ -70,10 +73,8 @@ fn program_with_a_worker(rounds: u64) -> Story {
 
 /// The life is the worker's time and the server's, not a wait of the main thread's, nor of the worker's for a peer whose work is
 /// seen.
-#[test]
-fn a_long_life_leads_through_the_threads_of_its_program() {
-    let answers = program_with_a_worker(ROUNDS).requests();
-    let (_, segments) = answers.iter().find(|(of, _)| of.kind == Kind::Exec).expect("a life");
+fn check_life(answers: &Answers, kind: Kind) {
+    let (_, segments) = answers.iter().find(|(of, _)| of.kind == kind).expect("a life");
     let time_of = |tid: u32, category: Category| -> u64 {
         let of = segments.iter().filter(|of| of.tid == tid && of.category == category);
         of.map(|segment| segment.duration_ns).sum()
@@ -81,14 +82,24 @@ fn a_long_life_leads_through_the_threads_of_its_program() {
     assert_eq!(time_of(20, Category::User), ROUNDS * 20);
     assert_eq!(time_of(31, Category::IdlePeer), 0);
     assert_eq!(time_of(30, Category::Lock), 0);
+    let lost = segments.iter().find(|of| of.category == Category::Unattributed);
+    assert!(lost.is_none(), "{lost:?}");
 }
 
-/// The same as the life of the program that was started, of which nobody waits for the end: more is explored of it than of a request
-/// that may have been handed on in memory.
 #[test]
-fn the_life_of_the_target_is_explored_to_its_begin() {
-    const FEWER: u64 = 5000;
-    let mut events = program_with_a_worker(FEWER).events();
+fn a_long_life_leads_through_the_threads_of_its_program() {
+    check_life(&program_with_a_worker(false).requests(), Kind::Exec);
+}
+
+#[test]
+fn a_long_life_leads_through_a_peer_that_tells_its_end() {
+    check_life(&program_with_a_worker(true).requests(), Kind::Exec);
+}
+
+/// The same of the program that was started, whose end nobody waits for.
+#[test]
+fn the_long_life_of_the_target_leads_through_its_threads() {
+    let mut events = program_with_a_worker(false).events();
     let of_parent = |what: &What| match what {
         What::Fork { parent: tid, .. } | What::Call { tid, .. } => *tid == 10,
         What::Waking { waker, wakee, .. } => [*waker, *wakee].contains(&10),
@@ -98,8 +109,5 @@ fn the_life_of_the_target_is_explored_to_its_begin() {
     events.retain(|event| !of_parent(&event.what));
     let mut engine = Engine::new(4, 0, Rates::default());
     engine.expect_target(30);
-    let answers = explain_with(engine, &events);
-    assert_eq!(answers.iter().map(|(life, _)| life.kind).collect::<Vec<_>>(), [Kind::Process]);
-    let lost = answers[0].1.iter().find(|of| of.category == Category::Unattributed);
-    assert!(lost.is_none(), "{lost:?}");
+    check_life(&explain_with(engine, &events), Kind::Process);
 }

@@ -8,6 +8,7 @@ use rpcprobe::engine::runtime_tasks::RuntimeTasks;
 use rpcprobe::engine::send_limit::SendLimit;
 use rpcprobe::engine::{Engine, Rates};
 use rpcprobe::model::{check_conservation, Request, Segment, Segments};
+use rpcprobe::records::{WAKING_IN_SYSCALL, WAKING_NEW};
 
 pub const READ: u16 = 0;
 pub const WRITE: u16 = 1;
@@ -409,6 +410,18 @@ impl Story {
     }
 
     /// The thread's last call and its death, as the kernel side reports them: in one instant.
+    /// 10 (CPU 0) starts a program as process 30 (CPU 1), in clone() from 100 to 112, and waits for it from 115 on.
+    pub fn starts_program(&mut self, comm: &str) {
+        self.fork(103, 0, 10, 30, 100);
+        self.wake(106, 0, 10, 30, WAKING_NEW | WAKING_IN_SYSCALL);
+        self.switch(109, 1, IDLE, 30, RUNNABLE);
+        self.call(1, 30, CLONE, (103, 111), 0);
+        self.call(0, 10, CLONE, (100, 112), 30);
+        self.switch_in(118, 0, 10, IDLE, ASLEEP, (WAIT4, 115), None);
+        self.exec(120, 1, 30, comm);
+        self.call(1, 30, EXECVE, (114, 123), 0);
+    }
+
     pub fn exit(&mut self, ts_ns: u64, cpu: u32, tid: u32, enter_ns: u64) {
         let call = Call { unfinished: true, ..Call::new(EXIT_GROUP, (enter_ns, ts_ns), 0) };
         self.at(ts_ns, cpu, What::Call { tid, call });

@@ -221,8 +221,8 @@ impl<'w> Walk<'w> {
             // followed is kept as a wait instead.
             let lost = self.back()?.is_some();
             if lost && std::mem::take(&mut self.attempts.strict) {
-                // One of those handed the request on, after all.
                 self.attempts.is_bounded = self.handed_on_from().is_some();
+                // One of those handed the request on, after all.
                 continue;
             }
             let followed =
@@ -258,6 +258,7 @@ impl<'w> Walk<'w> {
             return Ok(());
         }
         self.attempts.received = None;
+        self.attempts.is_bounded = false;
         if let Some((thread, joined_at)) = self.back()? {
             // Which had it at the last edge that is known.
             let thread = self.output.out.get(joined_at).map_or(thread, |raw| raw.thread);
@@ -396,7 +397,7 @@ impl<'w> Walk<'w> {
         let start_ns = self.goal.start_ns;
         (self.output.shared, self.output.likely) = (1, false);
         let turn = self.turn(thread, at_ns);
-        // A helper's own work may be long: what is known to be for others counts where there is another way to explain the request.
+        // A helper's own work may be long. Where there is another way to explain the request only what is known to be for others counts.
         let for_another = || self.goes_on_with_another(thread, at_ns);
         let is_astray = match depth > 0 {
             true => !self.attempts.is_bounded || for_another(),

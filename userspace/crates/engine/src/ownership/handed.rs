@@ -14,7 +14,7 @@ use rpcprobe_record::TaskWaitSort;
 /// Limit of the steps from one task to the next, and of the sleeps that are looked at for each.
 const MOST_STEPS: usize = 8;
 const MOST_SLEEPS: usize = 64;
-/// Limit of those that are looked at of all that woke a task before it ran.
+/// Limit of those that are looked at of all that woke a task before it ran: the last ones.
 pub const MOST_RIVALS: usize = 64;
 
 /// Who woke a thread for what it does at `at_ns`, and when: since `since_ns`, when it did something else. Of several the last.
@@ -41,11 +41,9 @@ pub fn handed_by_several(
     }
     let Some((off, wake)) = woken_in(world, id, since_ns, at_ns) else { return Vec::new() };
     let mut by = vec![(wake.waker, wake.at_ns)];
-    by.extend(
-        again(world, id, (off.start_ns, at_ns))
-            .filter(|(waker, _)| *waker != wake.waker)
-            .take(MOST_RIVALS),
-    );
+    let later = again(world, id, (off.start_ns, at_ns)).filter(|(waker, _)| *waker != wake.waker);
+    by.extend(later.rev().take(MOST_RIVALS));
+    by[1..].reverse();
     match by.len() {
         1 => Vec::new(),
         _ => by,
@@ -57,10 +55,11 @@ pub fn again<'w>(
     world: &'w World,
     id: ThreadId,
     (start_ns, end_ns): (u64, u64),
-) -> impl Iterator<Item = (ThreadId, u64)> + 'w {
+) -> impl DoubleEndedIterator<Item = (ThreadId, u64)> + 'w {
     let thread = world.thread(id);
     let first = count_before(&thread.woken_again, |(at_ns, _)| *at_ns < start_ns);
-    let later = thread.woken_again.range(first..).take_while(move |(at_ns, _)| *at_ns <= end_ns);
+    let until = count_before(&thread.woken_again, |(at_ns, _)| *at_ns <= end_ns).max(first);
+    let later = thread.woken_again.range(first..until);
     let hands = move |waker: ThreadId| {
         let by = world.thread(waker);
         waker != id && by.process == thread.process && !by.marks.is_clients()

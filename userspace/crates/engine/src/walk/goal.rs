@@ -44,6 +44,13 @@ impl Goal {
         }
     }
 
+    /// The program whose life this is, or whose turn on its standard input and output: all of its threads lead to the begin.
+    pub fn life(&self) -> Option<ProcessId> {
+        let is_own = self.messages.is_empty() && self.server_process == Some(self.client_process);
+        let own = self.server_process.filter(|_| is_own && self.passed.is_none());
+        self.child.or(own)
+    }
+
     /// Whether the process is its server, or answered in that one's stead.
     pub fn is_served_by(&self, process: ProcessId) -> bool {
         [self.server_process, self.answerer].contains(&Some(process))

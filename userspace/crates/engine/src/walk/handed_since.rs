@@ -37,9 +37,9 @@ impl Walk<'_> {
             return Ok(None);
         }
         let begin_ns = wake.at_ns.max(self.goal.start_ns);
-        let mut by: Vec<_> = again(self.world, thread, (off.start_ns, off.end_ns)).collect();
-        by.retain(|(waker, ns)| *waker != wake.waker && *ns > begin_ns && *ns < at_ns);
-        for (waker, handed_ns) in by.into_iter().rev().take(MOST_RIVALS) {
+        let by = again(self.world, thread, (off.start_ns, off.end_ns)).rev();
+        let by = by.filter(|(waker, ns)| *waker != wake.waker && *ns > begin_ns && *ns < at_ns);
+        for (waker, handed_ns) in by.take(MOST_RIVALS) {
             let mark = self.output.out.len();
             self.run_queue(thread, off, handed_ns, at_ns, Category::RunqueueWakeup)?;
             let wake = Wake { at_ns: handed_ns, waker, flags: 0, block: 0 };

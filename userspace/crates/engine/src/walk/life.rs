@@ -10,14 +10,13 @@ use crate::walk::*;
 impl Walk<'_> {
     /// Whether a waker is taken to work for the life without being explored.
     pub(super) fn works_for_life(&self, waker: ThreadId) -> bool {
-        let of_child = |child: ProcessId| self.world.thread(waker).process == child;
-        self.search.knows_life && self.goal.child.is_some_and(of_child)
+        self.search.knows_life && self.goal.life() == Some(self.world.thread(waker).process)
     }
 
     /// Whether what is being explored of a life is too long.
     pub(super) fn explores_too_much_of_life(&self) -> bool {
-        self.goal.child.is_some()
-            && !self.search.knows_life
+        !self.search.knows_life
+            && self.goal.life().is_some()
             && self.attempts.astray > MOST_STEPS_OF_LIFE
     }
 }

@@ -164,23 +164,15 @@ impl<'w> Walk<'w> {
             if wake.waker != thread && known {
                 joined = Some((wake.waker, edge_ns));
             } else if depth < MAX_DEPTH {
-                let futex = off.call.is_some_and(|c| waits(c.nr, c.object) == Waits::Futex);
-                self.search.futexes += usize::from(futex);
-                let met = std::mem::take(&mut self.search.met_a_row);
-                let mut found = self.explore(wake.waker, edge_ns, depth + 1);
-                let row = self.search.met_a_row && !self.search.in_a_row;
-                if matches!(found, Ok(None)) && row && self.slept_for_own(thread, off, &wake) {
-                    found = self.explore_in_a_row(wake.waker, edge_ns, depth + 1);
-                }
-                self.search.met_a_row |= met;
-                self.search.futexes -= usize::from(futex);
-                joined = found?;
-                if depth == 0 && self.explores_too_much_of_life() {
+                joined = self.explore_waker(thread, off, &wake, edge_ns, depth)?;
+                if joined.is_none() && depth == 0 && self.explores_too_much_of_life() {
                     self.search.knows_life = true;
-                    if joined.is_none() && self.works_for_life(wake.waker) {
-                        self.join(wake.waker);
-                        joined = Some((wake.waker, edge_ns));
-                    }
+                    // What was broken off is not known to lead nowhere.
+                    self.search.dead_ends.clear();
+                    joined = match self.works_for_life(wake.waker) {
+                        true => Some((wake.waker, edge_ns)),
+                        false => self.explore_waker(thread, off, &wake, edge_ns, depth)?,
+                    };
                 }
             }
             if let Some((t, ns)) = joined {
@@ -194,6 +186,28 @@ impl<'w> Walk<'w> {
         }
         self.output.out.truncate(mark);
         Ok(None)
+    }
+
+    /// Explores the waker that ended a sleep.
+    fn explore_waker(
+        &mut self,
+        thread: ThreadId,
+        off: &Off,
+        wake: &Wake,
+        edge_ns: u64,
+        depth: usize,
+    ) -> Result<Option<(ThreadId, u64)>, NotYet> {
+        let futex = off.call.is_some_and(|c| waits(c.nr, c.object) == Waits::Futex);
+        self.search.futexes += usize::from(futex);
+        let met = std::mem::take(&mut self.search.met_a_row);
+        let mut found = self.explore(wake.waker, edge_ns, depth + 1);
+        let row = self.search.met_a_row && !self.search.in_a_row;
+        if matches!(found, Ok(None)) && row && self.slept_for_own(thread, off, wake) {
+            found = self.explore_in_a_row(wake.waker, edge_ns, depth + 1);
+        }
+        self.search.met_a_row |= met;
+        self.search.futexes -= usize::from(futex);
+        found
     }
 
     /// Whether a thread is of the server whose only way to its client is a word in shared memory.

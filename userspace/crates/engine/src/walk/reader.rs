@@ -29,7 +29,7 @@ impl Walk<'_> {
 
     /// Whether the way, which leads to the request's begin through its read only, has come to before that.
     pub(super) fn comes_in_too_late(&self, thread: ThreadId, at_ns: u64) -> bool {
-        let of_another = self.goal.server_process != Some(self.goal.client_process);
-        self.is_before_read(thread, at_ns) && (of_another || self.must_come_in())
+        let has_own_client = self.goal.server_process != Some(self.goal.client_process);
+        self.is_before_read(thread, at_ns) && (has_own_client || self.must_come_in())
     }
 }

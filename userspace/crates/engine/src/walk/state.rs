@@ -165,7 +165,7 @@ pub(super) struct Attempts {
     pub(super) steps: usize,
     /// Those of passes before the steps were counted anew.
     pub(super) steps_before: usize,
-    /// Of these, through what threads did that is not known to be for the request.
+    /// Steps of this pass through what threads did that is not known to be for the request.
     pub(super) astray: usize,
     /// Wake-ups that must not be followed.
     pub(super) refused: FxHashSet<(ThreadId, u64)>,
