@@ -30,7 +30,9 @@ fn ask(port: &str) {
                 let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
                 for number in 0..METHODS.len() * ROUNDS {
                     let method = METHODS[(number + connection) % METHODS.len()];
-                    write!(stream, "GET /{method} HTTP/1.1\r\nHost: x\r\n\r\n").expect("it reads");
+                    // In one write: of several, Nagle's algorithm holds the later ones back, and the connections seldom meet.
+                    let request = format!("GET /{method} HTTP/1.1\r\nHost: x\r\n\r\n");
+                    stream.write_all(request.as_bytes()).expect("it reads");
                     let mut answer = Vec::new();
                     while !answer.ends_with(b"\r\n\r\nok\n") {
                         let mut bytes = [0; 512];
@@ -113,7 +115,8 @@ fn check(
         assert!(of_kernel || is_told || has_helpers && for_helper(lock), "{lock:?}");
         told_ns += if is_told { lock.duration_ns } else { 0 };
     }
-    assert!(told_ns > MS, "some wait for others");
+    // 2.6 ms each or more in 42 runs, 21 of them beside four busy loops.
+    assert!(told_ns > count * MS, "they wait for each other: {told_ns} ns of {count}");
     // A worker's time on a CPU, or without it, is the request's that it was handed.
     let worked = [Category::User, Category::RunqueuePreempted, Category::Interrupt];
     let hand = sum(found, "hand", &worked);
