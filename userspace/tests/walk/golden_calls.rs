@@ -270,6 +270,35 @@ fn who_wakes_by_another_question_does_not_wake_for_the_first() {
     check_first(s, &c, &next);
 }
 
+/// A client that says all it has to say and then ends its half of the connection, as `nc -N` does: only then the server knows that it has
+/// the whole question, so until then it waited for its client.
+#[test]
+fn who_ends_its_half_of_the_connection_was_waited_for() {
+    const SHUTDOWN: u16 = 48;
+    let (mut s, c, _) = begun();
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    c.asks(&mut s, 10, (0, 4), (100, 105));
+    c.hears(&mut s, 1, 20, (0, 4), (110, 115));
+    s.sleep_in(120, 1, (20, IDLE), (POLL, 118), condition(0));
+    s.wake(302, 0, 10, 20, WAKING_IN_SYSCALL);
+    s.call(0, 10, SHUTDOWN, (300, 305), 0);
+    s.switch(306, 1, IDLE, 20, RUNNABLE);
+    s.call(1, 20, POLL, (118, 308), 1);
+    c.answers(&mut s, 1, 20, (0, 4), (340, 345));
+    c.gets(&mut s, 10, (0, 4), (345, 348));
+    let answer = "
+        100-105 client kernel.tcp
+        105-300 client user
+        300-302 client kernel.other
+        302-306 server runqueue.wakeup by idle
+        306-308 server kernel.poll
+        308-340 server user
+        340-345 server kernel.tcp
+        345-348 client kernel.tcp
+    ";
+    assert_eq!(began(&s, 100), expected(answer));
+}
+
 /// Thread 22 works when 20 takes the question in, and answers it, as threads do that look for work in memory. That the client had
 /// woken 22 before has nothing to do with this: nobody of the server had the question then.
 #[test]

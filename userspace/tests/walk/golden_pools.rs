@@ -176,3 +176,72 @@ fn who_is_given_the_answer_asked_though_it_is_not_seen_to_have_handed_that_on() 
     p.parks(198, A);
     assert_eq!(p.parent(155), Some((30, Certainty::Guessed)));
 }
+
+/// The connection's task runs on another thread as both hand it a question, and has something else to do first: it is woken again as it
+/// parks, and what it asks then may be for either.
+fn handed_as_it_ran(answered: u64) -> Pool {
+    let mut p = Pool::new();
+    p.s.task(21, 20, "server");
+    p.s.switch(40, 3, IDLE, 21, RUNNABLE);
+    p.s.goroutine(50, 3, 21, POOLED, TaskChange::Runs);
+    p.takes(0, (0, 10, A), 95);
+    p.wakes(103, POOLED);
+    p.parks(104, A);
+    p.takes(1, (2, 30, B), 105);
+    p.wakes(113, POOLED);
+    p.parks(114, B);
+    p.s.parks(116, 3, 21, POOLED, "await");
+    p.asks(0, 118, answered);
+    p.runs(146, answered);
+    p
+}
+
+const ASKED_AND_HEARD: &str = "
+        116-118 server runqueue.wakeup by server/20
+        118-119 server user
+        119-121 server kernel.tcp
+        121-122 server user
+        122-138 server idle.peer
+        138-139 server queue.socket (asleep)
+        139-140 server runqueue.wakeup by server/20
+        140-141 server user
+        141-143 server kernel.tcp
+        143-144 server user
+        144-145 server runqueue.wakeup by server/2147483650
+        145-146 server runqueue.wakeup by server/20
+        146-147 server user
+        147-150 server kernel.tcp
+";
+
+#[test]
+fn what_is_handed_to_a_task_as_it_runs_waits_until_it_parks() {
+    let mut p = handed_as_it_ran(A);
+    p.answers(0, (0, 10), 147);
+    p.parks(153, A);
+    assert_eq!(p.parent(119), Some((10, Certainty::Sure)));
+    let first = format!(
+        "
+        95-98 client kernel.tcp
+        98-100 server queue.socket (user, on the run queue)
+        100-102 server kernel.tcp
+        102-103 server user
+        103-116 server queue.app (user){ASKED_AND_HEARD}150-152 client kernel.tcp
+        "
+    );
+    assert_eq!(began(&p.s, 95), expected(&first));
+
+    let mut p = handed_as_it_ran(B);
+    p.answers(1, (2, 30), 147);
+    p.parks(153, B);
+    assert_eq!(p.parent(119), Some((30, Certainty::Sure)));
+    let second = format!(
+        "
+        105-108 other kernel.tcp
+        108-110 server queue.socket (user, on the run queue)
+        110-112 server kernel.tcp
+        112-113 server user
+        113-116 server queue.app (user){ASKED_AND_HEARD}150-152 other kernel.tcp
+        "
+    );
+    assert_eq!(began(&p.s, 105), expected(&second));
+}

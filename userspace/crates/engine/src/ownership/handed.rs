@@ -7,7 +7,7 @@
 
 use crate::task_wait::task_wait;
 use crate::timeline::gallop::{count_before, latest_before};
-use crate::timeline::{Off, ThreadId, Wake, Why, World};
+use crate::timeline::{Off, Thread, ThreadId, Wake, Why, World};
 use rpcprobe_model::FIRST_RUNTIME_TASK;
 use rpcprobe_record::TaskWaitSort;
 
@@ -17,14 +17,14 @@ const MOST_SLEEPS: usize = 64;
 /// Limit of those that are looked at of all that woke a task before it ran: the last ones.
 pub const MOST_RIVALS: usize = 64;
 
-/// Who woke a thread for what it does at `at_ns`, and when: since `since_ns`, when it did something else. Of several the last.
+/// Who woke a thread for what it does at `at_ns`, and when: since `since_ns`, when it did something else. `several`: what
+/// [`handed_by_several`] tells of that; then the last of them.
 pub fn handed_by(
     world: &World,
-    id: ThreadId,
-    since_ns: u64,
-    at_ns: u64,
+    (id, since_ns, at_ns): (ThreadId, u64, u64),
+    several: &[(ThreadId, u64)],
 ) -> Option<(ThreadId, u64)> {
-    let last = handed_by_several(world, id, since_ns, at_ns).pop();
+    let last = several.last().copied();
     last.or_else(|| step(world, id, since_ns, at_ns).map(|(by, woke_ns, _)| (by, woke_ns)))
 }
 
@@ -41,7 +41,8 @@ pub fn handed_by_several(
     }
     let Some((off, wake)) = woken_in(world, id, since_ns, at_ns) else { return Vec::new() };
     let mut by = vec![(wake.waker, wake.at_ns)];
-    let later = again(world, id, (off.start_ns, at_ns)).filter(|(waker, _)| *waker != wake.waker);
+    let since_ns = woken_since_ns(world.thread(id), off, &wake);
+    let later = again(world, id, (since_ns, at_ns)).filter(|(waker, _)| *waker != wake.waker);
     by.extend(later.rev().take(MOST_RIVALS));
     by[1..].reverse();
     match by.len() {
@@ -65,6 +66,17 @@ pub fn again<'w>(
         waker != id && by.process == thread.process && !by.marks.is_clients()
     };
     later.filter(move |(_, waker)| hands(*waker)).map(|(at_ns, waker)| (*waker, *at_ns))
+}
+
+/// Since when those that woke a task count for what it does after a sleep: since that began or, where the task was woken as it still ran
+/// and the sleep therefore ended at once, since it began to run.
+pub fn woken_since_ns(thread: &Thread, off: &Off, wake: &Wake) -> u64 {
+    if wake.at_ns > off.start_ns {
+        return off.start_ns;
+    }
+    let before = latest_before(&thread.off, |before| before.start_ns < off.start_ns);
+    let mut before = before.filter(|before| before.why != Why::Preempted);
+    before.next().map_or(0, |before| before.end_ns)
 }
 
 /// Who woke a thread, alone, or made it for what it does then, when, and whether it was begun rather than woken.
@@ -92,7 +104,8 @@ fn woken_by(
     at_ns: u64,
 ) -> Option<(ThreadId, u64, bool)> {
     let (off, wake) = woken_in(world, id, since_ns, at_ns)?;
-    let alone = again(world, id, (off.start_ns, at_ns)).all(|(waker, _)| waker == wake.waker);
+    let since_ns = woken_since_ns(world.thread(id), off, &wake);
+    let alone = again(world, id, (since_ns, at_ns)).all(|(waker, _)| waker == wake.waker);
     alone.then_some((wake.waker, wake.at_ns, off.why == Why::Born))
 }
 

@@ -289,8 +289,8 @@ impl World {
     /// The question that another thread of the process had just taken in, or gone on with, when it woke this thread
     /// after `since_ns`; or one that had been woken by it ([`handed_through`]).
     fn handed(&self, id: ThreadId, since_ns: u64, at_ns: u64) -> Option<(Question, bool)> {
-        let first = handed_by(self, id, since_ns, at_ns)?;
-        let of_several = !handed_by_several(self, id, since_ns, at_ns).is_empty();
+        let several = handed_by_several(self, id, since_ns, at_ns);
+        let first = handed_by(self, (id, since_ns, at_ns), &several)?;
         let others = handed_through(self, id, (since_ns, at_ns)).skip(1);
         let mut by = std::iter::once(first).chain(others);
         let (waker, (index, last)) = by
@@ -303,7 +303,7 @@ impl World {
         let alone =
             last.kind != MarkKind::Takes || takes_alone(&self.thread(waker).marks.list, index);
         let question = last.of.filter(|_| may_hand);
-        question.map(|question| (question, last.sure && alone && !of_several))
+        question.map(|question| (question, last.sure && alone && several.is_empty()))
     }
 }
 

@@ -25,10 +25,11 @@ impl World {
                 let waker = self.thread_of_tid(*waker);
                 let wakee = self.thread_of_tid(*wakee);
                 self.traced_wakings += u64::from(self.thread(waker).traced);
-                if is_task(self, wakee) {
+                let wake = Wake { at_ns: ts_ns, waker, flags: *flags, block: *block };
+                if is_task(self, wakee) && wake.by_waker() {
                     self.threads[waker as usize].woke.push_back((ts_ns, wakee));
                 }
-                self.waking(Wake { at_ns: ts_ns, waker, flags: *flags, block: *block }, wakee);
+                self.waking(wake, wakee);
                 None
             }
             What::WokenAgain { waker, wakee } => {

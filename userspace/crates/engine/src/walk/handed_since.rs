@@ -1,7 +1,7 @@
 //! Threads that were handed something for this request after something else had woken them, and before they ran: bytes, or, where tasks
 //! are followed, what another task gives them. A connection's task is so: one request gives it back just as the next one asks on it.
 
-use crate::ownership::handed::{again, MOST_RIVALS};
+use crate::ownership::handed::{again, woken_since_ns, MOST_RIVALS};
 use crate::walk::*;
 
 impl Walk<'_> {
@@ -24,7 +24,8 @@ impl Walk<'_> {
         self.handed_again(thread, off, wake, at_ns, depth)
     }
 
-    /// The same of the last of those that woke a task again and whose path leads to the request.
+    /// The same of the last of those that woke a task again and whose path leads to the request; or that woke it as it still ran,
+    /// so that it did not rest: it had something else to do first.
     fn handed_again(
         &mut self,
         thread: ThreadId,
@@ -33,15 +34,22 @@ impl Walk<'_> {
         at_ns: u64,
         depth: usize,
     ) -> Result<Option<Step>, NotYet> {
-        if self.world.thread(thread).woken_again.is_empty() {
+        let t = self.world.thread(thread);
+        if t.woken_again.is_empty() {
             return Ok(None);
         }
-        let begin_ns = wake.at_ns.max(self.goal.start_ns);
-        let by = again(self.world, thread, (off.start_ns, off.end_ns)).rev();
-        let by = by.filter(|(waker, ns)| *waker != wake.waker && *ns > begin_ns && *ns < at_ns);
-        for (waker, handed_ns) in by.take(MOST_RIVALS) {
+        let since_ns = woken_since_ns(t, off, &wake);
+        let as_it_ran = since_ns < off.start_ns;
+        let begin_ns = self.goal.start_ns;
+        let by = again(self.world, thread, (since_ns, off.end_ns)).rev();
+        let by = by.filter(|(waker, ns)| as_it_ran || *waker != wake.waker && *ns > wake.at_ns);
+        for (waker, handed_ns) in
+            by.filter(|(_, ns)| *ns > begin_ns && *ns < at_ns).take(MOST_RIVALS)
+        {
             let mark = self.output.out.len();
-            self.run_queue(thread, off, handed_ns, at_ns, Category::RunqueueWakeup)?;
+            let ready_ns = handed_ns.max(off.start_ns).min(at_ns);
+            self.run_queue(thread, off, ready_ns, at_ns, Category::RunqueueWakeup)?;
+            self.queue(thread, (handed_ns, ready_ns), Category::QueueApp, OTHERS_TURN, Rule::Turn);
             let wake = Wake { at_ns: handed_ns, waker, flags: 0, block: 0 };
             let span = (handed_ns, handed_ns);
             if let Some(step) = self.through_waker(thread, off, wake, span, depth)? {
