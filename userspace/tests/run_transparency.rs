@@ -119,6 +119,10 @@ fn only_who_empties_the_rings_is_scheduled_before_others() {
     let script = format!("sleep 0.3; {}; {}", of("/proc/self/stat"), of("/proc/$PPID/stat"));
     let [_, with] = without_and_with(&format!("RUN sh -c '{script}'"));
     assert_eq!(text(&with.stdout), format!("{}\n{}\n", libc::SCHED_OTHER, libc::SCHED_RR));
+    // Who is real-time already stays as it is: its priority, and the policy.
+    let script = r#"sleep 0.3; cut -d " " -f 40,41 /proc/$PPID/stat"#;
+    let [_, with] = without_and_with(&format!("chrt --fifo 50 RUN sh -c '{script}'"));
+    assert_eq!(text(&with.stdout), format!("50 {}\n", libc::SCHED_FIFO));
 }
 
 /// Signals, users, groups, capabilities, CPUs: all of /proc/self/status that is not measured.

@@ -1,7 +1,9 @@
 //! On a crowded machine whoever empties the rings must not be the one who waits.
 
-/// The scheduling of this thread before it was raised; restored when dropped.
-pub(super) struct Raised {
+/// The scheduling of this thread before it was raised; restored when dropped. Nothing: it is as it was.
+pub(super) struct Raised(Option<Before>);
+
+struct Before {
     policy: libc::c_int,
     param: libc::sched_param,
     nice: libc::c_int,
@@ -10,7 +12,8 @@ pub(super) struct Raised {
 impl Raised {
     /// Raises this thread, as far as allowed: before all that is not real-time. A nice value alone does
     /// not do, as it counts only among the threads of one control group or session (sched(7), autogroup),
-    /// and what is captured has mostly another (`make priority` in experiments/robustness).
+    /// and what is captured has mostly another (`make priority` in experiments/robustness). One that is real-time itself (`chrt`)
+    /// stays as it is.
     ///
     /// Threads and processes that this one starts begin without it.
     pub(super) fn now() -> Raised {
@@ -18,24 +21,32 @@ impl Raised {
         // SAFETY: the calls take integers, and a parameter that lives through them; 0 is this thread.
         unsafe {
             let policy = libc::sched_getscheduler(0);
+            if !matches!(
+                policy & !libc::SCHED_RESET_ON_FORK,
+                libc::SCHED_OTHER | libc::SCHED_BATCH | libc::SCHED_IDLE
+            ) {
+                return Raised(None);
+            }
             libc::sched_getparam(0, &mut param);
             let nice = libc::getpriority(libc::PRIO_PROCESS, 0);
             let lowest = libc::sched_param { sched_priority: 1 };
             if libc::sched_setscheduler(0, libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, &lowest) != 0
             {
-                libc::setpriority(libc::PRIO_PROCESS, 0, -10);
+                libc::sched_setscheduler(0, policy | libc::SCHED_RESET_ON_FORK, &param);
+                libc::setpriority(libc::PRIO_PROCESS, 0, nice.min(-10));
             }
-            Raised { policy, param, nice }
+            Raised(Some(Before { policy, param, nice }))
         }
     }
 }
 
 impl Drop for Raised {
     fn drop(&mut self) {
+        let Some(Before { policy, param, nice }) = &self.0 else { return };
         // SAFETY: as above.
         unsafe {
-            libc::sched_setscheduler(0, self.policy, &self.param);
-            libc::setpriority(libc::PRIO_PROCESS, 0, self.nice);
+            libc::sched_setscheduler(0, *policy, param);
+            libc::setpriority(libc::PRIO_PROCESS, 0, *nice);
         }
     }
 }

@@ -5,6 +5,7 @@ mod asyncio;
 mod entry;
 mod go;
 mod image;
+mod look;
 mod node;
 mod own;
 mod tokio;
@@ -12,17 +13,16 @@ mod tokio;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
 
 use anyhow::{anyhow, bail, Context, Result};
 use libbpf_rs::{Link, MapCore, MapFlags, UprobeOpts};
-use object::read::ReadCache;
 
 use super::Probe;
 use crate::capture::manifest::Hook;
 use crate::records::{self, RecHdr, TaskWait, REC_EXEC, TASK_TRACED};
 use entry::Arguments;
 use image::{Image, Place};
+use look::{FileId, Looked, Looker, Program};
 pub use own::{our_own, write_our_own};
 
 /// What is known of a runtime.
@@ -37,6 +37,7 @@ pub struct Runtime {
 }
 
 /// A runtime in a file.
+#[derive(Debug)]
 struct Found {
     /// Programs of the BPF object, what they hook, and where, in the order in which they are to be attached.
     hooks: Vec<(&'static str, String, Place)>,
@@ -57,8 +58,6 @@ const PURPOSE: &str = "tasks of runtimes (--tasks)";
 // bpf/goroutines.h
 const MOST_PROGRAMS: usize = 64;
 pub const MOST_WAITS: usize = 256;
-/// Larger files are not looked at.
-const MOST_BYTES: u64 = 1 << 29;
 /// Libraries of programs that have just begun are looked for so many times, as they are loaded only then.
 const MOST_LOOKS: u32 = 50;
 
@@ -67,14 +66,30 @@ pub fn is_of_runtimes(program: &str) -> bool {
     RUNTIMES.iter().any(|runtime| runtime.programs.contains(&program))
 }
 
+/// What is to be done next to follow the tasks of a process.
+enum Next {
+    /// They are followed, or there are none.
+    Nothing,
+    /// Its library may still be loaded.
+    Later,
+    /// This file is to be looked at.
+    Look(FileId, Program),
+    /// A file is being looked at.
+    Looked,
+}
+
 /// Programs and libraries in which tasks are followed.
 #[derive(Debug)]
 pub struct Followed {
     /// Records have processes' numbers as we know them.
     knows_numbers: bool,
-    /// Files that have been looked at, by device, inode, and when that changed last: its number may become another file's.
-    seen: HashSet<(u64, u64, (i64, i64))>,
-    /// Those of them that are hooked: they stay, however they change.
+    /// Files that have been looked at.
+    seen: HashSet<FileId>,
+    /// Files that are being looked at.
+    awaited: HashSet<FileId>,
+    /// Who looks at them, once one has begun.
+    looker: Option<Looker>,
+    /// Files that are hooked, by device and inode: they stay, however they change.
     hooked_files: HashSet<(u64, u64)>,
     /// Processes that have begun a program, and are still to be looked at: so many times.
     begun: Vec<(u32, u32)>,
@@ -86,9 +101,16 @@ pub struct Followed {
 impl Followed {
     /// None yet. `knows_numbers`: records have the numbers of processes that we see, which is not so inside a PID namespace.
     pub fn new(knows_numbers: bool) -> Followed {
-        let (seen, hooked_files, begun) = (HashSet::new(), HashSet::new(), Vec::new());
-        let (loops, event_loops) = (node::Loops::default(), HashMap::new());
-        Followed { knows_numbers, seen, hooked_files, begun, loops, event_loops }
+        Followed {
+            knows_numbers,
+            seen: HashSet::new(),
+            awaited: HashSet::new(),
+            looker: None,
+            hooked_files: HashSet::new(),
+            begun: Vec::new(),
+            loops: node::Loops::default(),
+            event_loops: HashMap::new(),
+        }
     }
 
     /// Why nothing was told of tasks, if nothing was and no hook says why.
@@ -116,84 +138,98 @@ impl Followed {
         self.loops.see(&hdr, record);
     }
 
-    /// Hooks the programs of those processes that have begun one since, and watches event loops that have been found.
+    /// Hooks the programs of those processes that have begun one since, once they have been looked at, and watches event loops that
+    /// have been found.
     pub fn follow_begun(&mut self, probe: &mut Probe) {
+        let looked: Vec<_> = self.looker.iter().flat_map(Looker::looked).collect();
+        for looked in looked {
+            self.hook_all(probe, looked);
+        }
         for (pid, looks) in std::mem::take(&mut self.begun) {
-            if self.follow(probe, pid) && looks > 1 {
-                self.begun.push((pid, looks - 1));
-            }
+            let again = match self.followed(pid) {
+                Next::Nothing => None,
+                Next::Later => Some(looks - 1),
+                Next::Look(id, program) => self.ask(id, program).then_some(looks),
+                Next::Looked => Some(looks),
+            };
+            self.begun.extend(again.filter(|looks| *looks > 0).map(|looks| (pid, looks)));
         }
         self.loops.watch(probe);
     }
 
-    /// Hooks the runtimes in the program of a process and in its libraries, if there are any and they are not hooked yet. What
-    /// comes of it is among the probe's hooks. Whether a library is still to be loaded.
-    pub fn follow(&mut self, probe: &mut Probe, pid: u32) -> bool {
+    /// Hooks the runtimes in the program of a process and in its libraries, if there are any and they are not hooked yet, and waits
+    /// for that. What comes of it is among the probe's hooks.
+    pub fn follow(&mut self, probe: &mut Probe, pid: u32) {
+        while let Next::Look(id, program) = self.followed(pid) {
+            self.hook_all(probe, Looked::at(id, program));
+        }
+    }
+
+    /// Has a file looked at by the thread that does that; whether there is one.
+    fn ask(&mut self, id: FileId, program: Program) -> bool {
+        if self.looker.is_none() {
+            self.looker = Looker::start().ok();
+        }
+        let is_asked = self.looker.as_ref().is_some_and(|looker| looker.ask(id, program));
+        is_asked && self.awaited.insert(id)
+    }
+
+    /// What is next to be done for the tasks of a process.
+    fn followed(&mut self, pid: u32) -> Next {
         // The file itself, whatever its name leads to now; it may have ended.
-        let Ok(program) = File::open(format!("/proc/{pid}/exe")) else { return false };
+        let Ok(file) = File::open(format!("/proc/{pid}/exe")) else { return Next::Nothing };
         let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        let comm = comm.trim_end();
-        if self.hook_file(probe, &program, comm) {
-            let of = program.metadata().ok();
-            let of = of.filter(|_| self.knows_numbers);
-            if let Some(at) = of.and_then(|of| self.event_loops.get(&(of.dev(), of.ino()))) {
+        let comm = comm.trim_end().to_owned();
+        let program = Program { file, comm: comm.clone() };
+        let Some(id) = program.id() else { return Next::Nothing };
+        if self.hooked_files.contains(&(id.0, id.1)) {
+            let at = self.event_loops.get(&(id.0, id.1)).filter(|_| self.knows_numbers);
+            if let Some(at) = at {
                 self.loops.begins(pid, *at);
             }
-            return false;
+            return Next::Nothing;
         }
-        let Some(library) = library(pid) else {
+        if let Some(next) = self.unseen(id, program) {
+            return next;
+        }
+        let Some(file) = library(pid) else {
             let name = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-            return name.file_name().is_some_and(|name| name.to_string_lossy().contains("python"));
+            let python =
+                name.file_name().is_some_and(|name| name.to_string_lossy().contains("python"));
+            return if python { Next::Later } else { Next::Nothing };
         };
-        self.hook_file(probe, &library, comm);
-        false
+        let library = Program { file, comm };
+        let Some(id) = library.id() else { return Next::Nothing };
+        match self.hooked_files.contains(&(id.0, id.1)) {
+            true => Next::Nothing,
+            false => self.unseen(id, library).unwrap_or(Next::Nothing),
+        }
     }
 
-    /// Hooks the runtimes in a file; whether there are any.
-    fn hook_file(&mut self, probe: &mut Probe, file: &File, comm: &str) -> bool {
-        let Ok(of) = file.metadata() else { return false };
-        if self.hooked_files.contains(&(of.dev(), of.ino())) {
-            return true;
+    /// What is to be done with a file that is not hooked, unless it has been looked at.
+    fn unseen(&self, id: FileId, program: Program) -> Option<Next> {
+        match (self.seen.contains(&id), self.awaited.contains(&id)) {
+            (true, _) => None,
+            (false, true) => Some(Next::Looked),
+            (false, false) => Some(Next::Look(id, program)),
         }
-        if !self.seen.insert((of.dev(), of.ino(), (of.ctime(), of.ctime_nsec()))) {
-            return false;
-        }
-        let read = || {
-            if of.len() > MOST_BYTES {
-                bail!("it is larger than what is looked at");
-            }
-            Ok(ReadCache::new(file.try_clone()?))
-        };
-        let cached = match read() {
-            Ok(cached) => cached,
-            Err(error) => {
-                note(probe, format!("runtimes of {comm}"), Err(error));
-                return false;
-            }
-        };
-        let image = match Image::of(&cached) {
-            Ok(Some(image)) => image,
-            Ok(None) => return false,
-            Err(error) => {
-                note(probe, format!("runtimes of {comm}"), Err(error));
-                return false;
-            }
-        };
-        let mut is_hooked = false;
-        for runtime in &RUNTIMES {
-            match (runtime.find)(&image) {
-                Ok(None) => {}
-                Ok(Some(found)) => {
-                    is_hooked |= self.hook(probe, file, &found, comm);
-                }
-                Err(error) => note(probe, format!("{} of {comm}", runtime.name), Err(error)),
-            }
-        }
-        is_hooked
     }
 
-    /// Hooks a runtime in a file: all of it or nothing. Whether that worked.
-    fn hook(&mut self, probe: &mut Probe, file: &File, found: &Found, comm: &str) -> bool {
+    /// Hooks the runtimes that were found in a file.
+    fn hook_all(&mut self, probe: &mut Probe, looked: Looked) {
+        let Looked { id, program: Program { file, comm }, found } = looked;
+        self.awaited.remove(&id);
+        self.seen.insert(id);
+        for (name, found) in found {
+            match found {
+                Ok(found) => self.hook(probe, (&file, (id.0, id.1)), &found, &comm),
+                Err(error) => note(probe, format!("{name} of {comm}"), Err(error)),
+            }
+        }
+    }
+
+    /// Hooks a runtime in a file: all of it or nothing.
+    fn hook(&mut self, probe: &mut Probe, file: (&File, (u64, u64)), found: &Found, comm: &str) {
         let attached = self.attach_all(probe, file, found);
         let is_cheap = found.hooks.iter().all(|(.., place)| place.is_cheap);
         let how = if is_cheap { "uprobe" } else { "uprobe, stepping" };
@@ -201,10 +237,14 @@ impl Followed {
             let attached = attached.as_ref().map(|()| how).map_err(|error| anyhow!("{error:#}"));
             note(probe, format!("{function} of {comm}"), attached);
         }
-        attached.is_ok()
     }
 
-    fn attach_all(&mut self, probe: &mut Probe, file: &File, found: &Found) -> Result<()> {
+    fn attach_all(
+        &mut self,
+        probe: &mut Probe,
+        (file, of): (&File, (u64, u64)),
+        found: &Found,
+    ) -> Result<()> {
         let number = self.hooked_files.len();
         if number == MOST_PROGRAMS {
             bail!("tasks of {MOST_PROGRAMS} programs are followed already");
@@ -223,9 +263,8 @@ impl Followed {
         };
         let links = found.hooks.iter().map(hook).collect::<Result<Vec<_>>>()?;
         probe.links.extend(links);
-        let of = file.metadata().context("the program's file")?;
-        self.event_loops.extend(found.event_loop.map(|at| ((of.dev(), of.ino()), at)));
-        self.hooked_files.insert((of.dev(), of.ino()));
+        self.event_loops.extend(found.event_loop.map(|at| (of, at)));
+        self.hooked_files.insert(of);
         Ok(())
     }
 }
