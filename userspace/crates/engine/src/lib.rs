@@ -227,7 +227,7 @@ impl Engine {
         self.events += 1;
         if self.events >= self.next_round {
             self.forget();
-            self.next_round = self.events + FORGET_EVERY.max(2 * self.world.kept());
+            self.next_round = self.events + FORGET_EVERY.max(4 * self.world.kept());
             for (request, segments) in self.unsent.given_up(self.world.now_ns) {
                 sink(request, segments)?;
             }

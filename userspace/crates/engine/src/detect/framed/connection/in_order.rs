@@ -21,6 +21,9 @@ impl Connection {
                 self.begun.push((unit.from, 0));
             }
             let is_named = self.protocol.is_named(unit);
+            if queue.is_empty() {
+                queue.reserve_exact(1); // most have one at a time: of four as many connections would keep the memory
+            }
             queue.push_back(Exchange {
                 life: Life::asked(since_ns),
                 doubted: self.order.torn,
