@@ -245,3 +245,31 @@ fn what_is_handed_to_a_task_as_it_runs_waits_until_it_parks() {
     );
     assert_eq!(began(&p.s, 105), expected(&second));
 }
+
+/// B, which had taken its question in before, goes on when A wakes it, as one does that waited for a connection which A gives back. What
+/// it has asked then is for its own question, though it does not answer that next, and A answers its own.
+#[test]
+fn a_task_that_takes_questions_in_asks_for_its_own() {
+    let mut p = Pool::new();
+    p.takes(1, (2, 30, B), 55);
+    p.parks(64, B);
+    p.takes(0, (0, 10, A), 95);
+    p.wakes(103, B);
+    p.parks(104, A);
+    p.runs(105, B);
+    p.wakes(106, POOLED);
+    p.parks(107, B);
+    p.asks(0, 110, B);
+    p.runs(138, B);
+    p.wakes(139, POOLED);
+    p.parks(140, B);
+    p.wakes(141, A);
+    p.runs(142, A);
+    p.answers(0, (0, 10), 145);
+    p.parks(151, A);
+    p.asks(4, 152, B);
+    p.runs(181, B);
+    p.answers(1, (2, 30), 182);
+    p.parks(188, B);
+    assert_eq!(p.parent(111), Some((30, Certainty::Sure)));
+}

@@ -139,15 +139,18 @@ fn woken_in(world: &World, id: ThreadId, since_ns: u64, at_ns: u64) -> Option<(&
 
 /// The tasks through which that one was handed what it does at `at_ns`, the last first; those of threads: none. One of
 /// them may have been begun for it. One that was begun by one that was begun may be there for anything: who opens a connection of a pool
-/// begins who writes to it, and whoever comes first gets it.
+/// begins who writes to it, and whoever comes first gets it. Nor was one that takes questions in itself handed what it hands on.
 pub fn handed_through(
     world: &World,
     id: ThreadId,
     (since_ns, at_ns): (u64, u64),
 ) -> impl Iterator<Item = (ThreadId, u64)> + '_ {
     let from = is_task(world, id).then_some((id, since_ns, at_ns, false));
-    let steps = std::iter::successors(from, |&(id, since_ns, at_ns, begun)| {
-        let (by, woke_ns, born) = step(world, id, since_ns, at_ns)?;
+    let steps = std::iter::successors(from, move |&(of, since_ns, at_ns, begun)| {
+        if of != id && world.thread(of).marks.takes_questions() {
+            return None;
+        }
+        let (by, woke_ns, born) = step(world, of, since_ns, at_ns)?;
         (is_task(world, by) && !(begun && born)).then_some((by, 0, woke_ns, begun || born))
     });
     steps.skip(1).take(MOST_STEPS).map(|(id, _, at_ns, _)| (id, at_ns))

@@ -127,6 +127,11 @@ impl Marks {
         self.takes || self.answers
     }
 
+    /// Whether it has taken in a question.
+    pub(crate) fn takes_questions(&self) -> bool {
+        self.takes
+    }
+
     /// The thread has opened a connection.
     pub(crate) fn opened(&mut self, enter_ns: u64) {
         self.given += 1;
