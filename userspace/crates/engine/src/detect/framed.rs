@@ -133,7 +133,7 @@ impl Framed {
         }
         let Some(connection) = self.connection(channel) else { return };
         connection.unit(world, unit);
-        connection.told(world, book);
+        connection.told(world, unit, book);
     }
 
     /// Where messages begin on a channel is not known any more.

@@ -123,8 +123,11 @@ pub fn given_next(world: &World, id: ThreadId, woken_ns: u64) -> Given {
     let thread = world.thread(id);
     let next =
         thread.marks.list.get(count_before(&thread.marks.list, |mark| mark.exit_ns <= woken_ns));
+    // The rest in which it was woken goes on until it has a CPU.
+    let since = count_before(&thread.off, |off| off.start_ns < woken_ns);
+    let is_over = || thread.exited_ns.is_some() || thread.off.range(since..).any(is_rest);
     match next {
-        None if is_over(world, thread) => Given::Nothing,
+        None if is_over() => Given::Nothing,
         None => Given::NotYet,
         Some(out) => match (out.kind, out.of) {
             (MarkKind::Answers, Some(of))

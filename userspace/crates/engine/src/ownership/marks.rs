@@ -331,7 +331,7 @@ pub fn batch_begin(marks: &VecDeque<Mark>, last: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{Event, What, TYPE_TCP};
+    use crate::event::{Event, OpenCall, What, TYPE_TCP};
 
     const RECVFROM: u16 = 45;
     const SENDTO: u16 = 44;
@@ -397,5 +397,39 @@ mod tests {
         let asked_for = world.thread(worker).marks.list.iter().map(|mark| mark.of);
         let objects: Vec<_> = asked_for.map(|of| of.expect("it is known").object).collect();
         assert_eq!(objects, fronts.map(|[there, _]| there));
+    }
+
+    /// A task that has been handed what it waited for may still give something out, until it has gone on and rests again.
+    #[test]
+    fn who_has_been_woken_has_yet_to_go_on() {
+        use crate::ownership::adjacent::{given_next, Given};
+        const RESTS_IN_POLL: u16 = 7;
+        let mut world = World::new(2, 0);
+        let sleeps = |at_ns| {
+            let call = OpenCall { nr: RESTS_IN_POLL, enter_ns: at_ns, object: None, fd: -1 };
+            let (waited_ns, preempt, iowait) = (None, false, false);
+            let call = Some(call);
+            What::Switch { prev: 20, next: 0, waited_ns, state: 1, preempt, iowait, call }
+        };
+        let polled = |enter_ns, exit_ns| What::Call {
+            tid: 20,
+            call: Call::new(RESTS_IN_POLL, (enter_ns, exit_ns), 1),
+        };
+        let wakes = || What::Waking { waker: 21, wakee: 20, flags: 0, block: 0 };
+        let task = |tid| What::Task { tid, tgid: 20, kthread: false, comm: "server".into() };
+        let mut apply = |ts_ns, what| {
+            world.apply(&Event { ts_ns, cpu: 0, what });
+            let id = world.thread_by_tid(20).expect("it is there");
+            given_next(&world, id, 40)
+        };
+        apply(0, task(20));
+        apply(0, task(21));
+        apply(10, switch(0, 20, 0));
+        apply(22, moved(20, RECVFROM, connection(1), 20, 0));
+        apply(25, sleeps(24));
+        assert_eq!(apply(40, wakes()), Given::NotYet);
+        apply(45, switch(0, 20, 0));
+        assert_eq!(apply(46, polled(24, 46)), Given::NotYet);
+        assert_eq!(apply(50, sleeps(49)), Given::Nothing);
     }
 }

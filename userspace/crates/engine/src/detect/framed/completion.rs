@@ -8,7 +8,7 @@ use crate::detect::framed::connection::Connection;
 use crate::detect::framed::exchange::{Ended, Exchange};
 use crate::detect::framed::hand_over::{hand_over, Askers, HandOver};
 use crate::detect::lifecycle::{Clock, Patience};
-use crate::event::Object;
+use crate::event::{Object, Unit};
 use crate::protocols::{End, Id, Pairing};
 use crate::timeline::gallop::last_before;
 use crate::timeline::{Channel, ThreadId, Transfer, World};
@@ -87,13 +87,19 @@ impl Connection {
         self.settle(world, ends, over, book);
     }
 
-    /// Looks at what the last frame or message told: of a pipeline there are thousands in a call, and the record of that
-    /// is still to come.
-    pub(super) fn told(&mut self, world: &World, book: &mut Book) {
-        if let Some(ends) = self.ends() {
-            let begun = self.begun.pop();
-            self.link_parents(world, ends, begun, book);
-            self.end_services(ends, book);
+    /// Looks at what the last frame or message told: of a pipeline there are thousands in a call. The record of that is mostly still to
+    /// come; where the call that read it is on record, what has ended by it is decided now, since nothing else may come on the
+    /// connection before a request is walked for whose sake it was asked.
+    pub(super) fn told(&mut self, world: &World, unit: &Unit, book: &mut Book) {
+        let Some(ends) = self.ends() else { return };
+        let begun = self.begun.pop();
+        self.link_parents(world, ends, begun, book);
+        let from = self.served;
+        self.end_services(ends, book);
+        let channel = world.channels.get(&unit.channel);
+        let is_read = channel.and_then(|c| c.reads.back()).is_some_and(|read| read.to >= unit.to);
+        if is_read && from < self.ended.len() {
+            self.settle_ended(world, ends, (from, false), book);
         }
     }
 
@@ -110,11 +116,37 @@ impl Connection {
 
     fn settle(&mut self, world: &World, ends: (Object, Object), over: bool, book: &mut Book) {
         self.end_services(ends, book);
-        self.served = 0;
+        self.settle_ended(world, ends, (0, over), book);
+        let clock = Clock::new(world, over);
+        let gone = self.gone.filter(|(_, _, at_ns)| clock.gives_up(Patience::Sign, *at_ns));
+
+        let (reason, end_ns) = match gone {
+            Some((process, client, at_ns)) => {
+                let who = if client { Who::Client } else { Who::Server };
+                (exit_reason(who, world, process), at_ns)
+            }
+            None if over => (Reason::CaptureEnded, world.now_ns),
+            None => return,
+        };
+        for exchange in self.take_open() {
+            let moves = Moves::of(world, ends, &exchange);
+            let Some(window) = unanswered(world, &moves, end_ns) else { continue };
+            self.found(world, exchange, &window, Some(reason.clone()), book);
+        }
+    }
+
+    /// The same of those that have ended, from one of them on.
+    fn settle_ended(
+        &mut self,
+        world: &World,
+        ends: (Object, Object),
+        (from, over): (usize, bool),
+        book: &mut Book,
+    ) {
         // Those that wait stay where they are: of a thousand streams that may be nearly all.
         let (mut ended, mut decided) = (std::mem::take(&mut self.ended), Vec::new());
         let askers = &mut self.askers;
-        let over_now = ended.extract_if(.., |exchange| {
+        let over_now = ended.extract_if(from.., |exchange| {
             let how = settled(world, ends, askers, exchange, over);
             let is_over = !matches!(how, Settled::NotYet);
             if is_over {
@@ -139,22 +171,6 @@ impl Connection {
             }
         }
         self.served = self.ended.len();
-        let clock = Clock::new(world, over);
-        let gone = self.gone.filter(|(_, _, at_ns)| clock.gives_up(Patience::Sign, *at_ns));
-
-        let (reason, end_ns) = match gone {
-            Some((process, client, at_ns)) => {
-                let who = if client { Who::Client } else { Who::Server };
-                (exit_reason(who, world, process), at_ns)
-            }
-            None if over => (Reason::CaptureEnded, world.now_ns),
-            None => return,
-        };
-        for exchange in self.take_open() {
-            let moves = Moves::of(world, ends, &exchange);
-            let Some(window) = unanswered(world, &moves, end_ns) else { continue };
-            self.found(world, exchange, &window, Some(reason.clone()), book);
-        }
     }
 
     /// Looks at who asks new questions, and for what, and who begins to serve them.

@@ -113,7 +113,15 @@ impl Story {
         }
     }
 
-    fn told(mut self) -> Vec<Request> {
+    /// By when they began.
+    fn told(self) -> Vec<Request> {
+        let mut told = self.found();
+        told.sort_by_key(|request| (request.start_ns, request.stream_id));
+        told
+    }
+
+    /// As they were found.
+    fn found(mut self) -> Vec<Request> {
         self.events.sort_by_key(|event| event.ts_ns);
         let mut engine = Engine::new(1, 0, Rates::default());
         let mut found = Vec::new();
@@ -128,7 +136,6 @@ impl Story {
             engine.push(event, &mut sink).unwrap();
         }
         engine.finish(Some(10_000_000_000), &mut sink).unwrap();
-        found.sort_by_key(|request| (request.start_ns, request.stream_id));
         found
     }
 }

@@ -174,3 +174,20 @@ fn leaves_its_child_without_a_parent_if_it_is_never_told() {
     assert!(requests.iter().any(|request| request.kind == Kind::Exec));
     assert_eq!(parent(&requests, 2020), (None, None));
 }
+
+/// Of who is asked behind nothing is traced, so that messages are told by the calls of the server in the middle, and after these. What was
+/// asked for the sake of a request is found before that one, which then is walked with it.
+#[test]
+fn what_one_end_tells_is_found_before_what_it_was_asked_for() {
+    let mut s = story();
+    asks(&mut s, ASKED, (1000, 1010), true);
+    let bytes = (1020, 1030);
+    s.moved_between(MIDDLE, true, ASKED_BEHIND, bytes, (1020, 1030));
+    s.unit_between(1030, ASKED_BEHIND, true, bytes, (0, UNIT_REQUEST, UNIT_LAST));
+    s.moved_between(MIDDLE, false, back(ASKED_BEHIND), bytes, (1045, 1050));
+    s.unit_between(1050, back(ASKED_BEHIND), false, bytes, (0, UNIT_RESPONSE, UNIT_LAST));
+    answers(&mut s, ASKED, 1000, (1060, 1070));
+    let found: Vec<_> = s.found().iter().map(|request| request.start_ns).collect();
+    // Last the program of the server in the middle.
+    assert_eq!(found, [1020, 1000, 90]);
+}
