@@ -273,3 +273,23 @@ fn a_task_that_takes_questions_in_asks_for_its_own() {
     p.parks(188, B);
     assert_eq!(p.parent(111), Some((30, Certainty::Sure)));
 }
+
+/// The same where both wake the connection's task before it runs, and B rests before it answers.
+#[test]
+fn of_several_that_woke_the_connections_task_one_that_takes_questions_in_asks_for_its_own() {
+    let mut p = given_back(false);
+    p.wakes(152, POOLED);
+    p.parks(153, B);
+    p.asks(4, 154, B);
+    p.runs(182, B);
+    p.s.parks(183, 1, 20, B, "await (a descriptor)");
+    p.wakes(190, A);
+    p.runs(191, A);
+    p.answers(0, (0, 10), 192);
+    p.parks(198, A);
+    p.ready(199, B);
+    p.runs(200, B);
+    p.answers(1, (2, 30), 201);
+    p.parks(207, B);
+    assert_eq!(p.parent(155), Some((30, Certainty::Likely)));
+}

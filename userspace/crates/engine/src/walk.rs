@@ -39,7 +39,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::classify;
 use crate::classify::on_cpu::{InCall, Level};
-use crate::classify::syscall::{closes, waits, waits_for_writeback, Waits};
+use crate::classify::syscall::{ends_connection, waits, waits_for_writeback, Waits};
 use crate::event::{Call, Io, Object, OpenCall, Transport, TYPE_EVENTFD, TYPE_FIFO};
 use crate::ownership::service_start;
 use crate::ownership::sums::{stretch_before, Doing};

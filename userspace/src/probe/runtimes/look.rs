@@ -3,9 +3,12 @@
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{channel, Receiver, Sender};
+use std::sync::Arc;
+use std::thread::JoinHandle;
 
-use anyhow::{bail, Result};
+use anyhow::{anyhow, bail, Result};
 use object::read::ReadCache;
 
 use super::image::Image;
@@ -43,9 +46,11 @@ pub(super) struct Looked {
 impl Looked {
     /// Reads the file.
     pub(super) fn at(id: FileId, program: Program) -> Looked {
-        let found = match find(&program.file) {
-            Ok(found) => found,
-            Err(error) => vec![("runtimes", Err(error))],
+        // Whoever may run a program here wrote it.
+        let found = match std::panic::catch_unwind(|| find(&program.file)) {
+            Ok(Ok(found)) => found,
+            Ok(Err(error)) => vec![("runtimes", Err(error))],
+            Err(_) => vec![("runtimes", Err(anyhow!("its file cannot be understood")))],
         };
         Looked { id, program, found }
     }
@@ -67,35 +72,61 @@ fn find(file: &File) -> Result<Vec<(&'static str, Result<Found>)>> {
 /// A thread that looks at one file after the other, as they are asked for.
 #[derive(Debug)]
 pub(super) struct Looker {
-    asked: Sender<(FileId, Program)>,
+    /// By what it is asked, and the thread; nothing only while this is dropped.
+    asked: Option<Sender<(FileId, Program)>>,
+    thread: Option<JoinHandle<()>>,
+    ends: Arc<AtomicBool>,
     looked: Receiver<Looked>,
 }
 
 impl Looker {
-    /// Starts the thread. It ends some time after the looker is dropped.
+    /// Starts the thread. It ends with the looker, which waits for the file that it is at.
     ///
     /// # Errors
     /// There are no more threads.
     pub(super) fn start() -> std::io::Result<Looker> {
         let (asked, to_look) = channel();
         let (tell, looked) = channel();
-        std::thread::Builder::new().name("rpcprobe-look".to_owned()).spawn(move || {
+        let ends = Arc::new(AtomicBool::new(false));
+        let is_over = Arc::clone(&ends);
+        let look = move || {
+            lower();
             for (id, program) in to_look {
-                if tell.send(Looked::at(id, program)).is_err() {
+                let ends = is_over.load(Ordering::Relaxed);
+                if ends || tell.send(Looked::at(id, program)).is_err() {
                     break;
                 }
             }
-        })?;
-        Ok(Looker { asked, looked })
+        };
+        let thread = std::thread::Builder::new().name("rpcprobe-look".to_owned()).spawn(look)?;
+        Ok(Looker { asked: Some(asked), thread: Some(thread), ends, looked })
     }
 
     /// Asks for a file; whether the thread is there to look at it.
     pub(super) fn ask(&self, id: FileId, program: Program) -> bool {
-        self.asked.send((id, program)).is_ok()
+        self.asked.as_ref().is_some_and(|asked| asked.send((id, program)).is_ok())
     }
 
     /// What has been looked at since.
     pub(super) fn looked(&self) -> impl Iterator<Item = Looked> + '_ {
         self.looked.try_iter()
     }
+}
+
+impl Drop for Looker {
+    /// Symbols are read by a process that is forked from this one, which has one thread then.
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
+        self.asked = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// This thread is not to be real-time, though its starter may be (`chrt`).
+fn lower() {
+    let param = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the call takes integers, and a parameter that lives through it; 0 is this thread.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &param) };
 }

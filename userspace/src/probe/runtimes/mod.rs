@@ -85,8 +85,8 @@ pub struct Followed {
     knows_numbers: bool,
     /// Files that have been looked at.
     seen: HashSet<FileId>,
-    /// Files that are being looked at.
-    awaited: HashSet<FileId>,
+    /// Files that are being looked at, by device and inode.
+    awaited: HashSet<(u64, u64)>,
     /// Who looks at them, once one has begun.
     looker: Option<Looker>,
     /// Files that are hooked, by device and inode: they stay, however they change.
@@ -119,6 +119,10 @@ impl Followed {
         let needs = RUNTIMES.map(|runtime| runtime.needs).join(", ");
         match (tried, self.knows_numbers) {
             (true, _) => None,
+            (false, _) if !self.awaited.is_empty() => Some(
+                "--tasks told nothing: the capture ended before the programs had been looked at"
+                    .to_owned(),
+            ),
             (false, true) => Some(format!("--tasks told nothing: none of the programs was {needs}")),
             (false, false) => Some(format!(
                 "--tasks told nothing: inside a PID namespace programs that begin are not known, and none of those before was {needs}"
@@ -149,7 +153,7 @@ impl Followed {
             let again = match self.followed(pid) {
                 Next::Nothing => None,
                 Next::Later => Some(looks - 1),
-                Next::Look(id, program) => self.ask(id, program).then_some(looks),
+                Next::Look(id, program) => self.ask(probe, id, program).then_some(looks - 1),
                 Next::Looked => Some(looks),
             };
             self.begun.extend(again.filter(|looks| *looks > 0).map(|looks| (pid, looks)));
@@ -160,18 +164,28 @@ impl Followed {
     /// Hooks the runtimes in the program of a process and in its libraries, if there are any and they are not hooked yet, and waits
     /// for that. What comes of it is among the probe's hooks.
     pub fn follow(&mut self, probe: &mut Probe, pid: u32) {
-        while let Next::Look(id, program) = self.followed(pid) {
+        // The program and a library, however often their owner changes them meanwhile.
+        for _ in 0..2 {
+            let Next::Look(id, program) = self.followed(pid) else { return };
             self.hook_all(probe, Looked::at(id, program));
         }
+        self.followed(pid);
     }
 
     /// Has a file looked at by the thread that does that; whether there is one.
-    fn ask(&mut self, id: FileId, program: Program) -> bool {
+    fn ask(&mut self, probe: &mut Probe, id: FileId, program: Program) -> bool {
         if self.looker.is_none() {
             self.looker = Looker::start().ok();
         }
+        let name = format!("runtimes of {}", program.comm);
         let is_asked = self.looker.as_ref().is_some_and(|looker| looker.ask(id, program));
-        is_asked && self.awaited.insert(id)
+        match is_asked {
+            true => self.awaited.insert((id.0, id.1)),
+            false => {
+                note(probe, name, Err(anyhow!("no thread looks at its file")));
+                false
+            }
+        }
     }
 
     /// What is next to be done for the tasks of a process.
@@ -208,7 +222,7 @@ impl Followed {
 
     /// What is to be done with a file that is not hooked, unless it has been looked at.
     fn unseen(&self, id: FileId, program: Program) -> Option<Next> {
-        match (self.seen.contains(&id), self.awaited.contains(&id)) {
+        match (self.seen.contains(&id), self.awaited.contains(&(id.0, id.1))) {
             (true, _) => None,
             (false, true) => Some(Next::Looked),
             (false, false) => Some(Next::Look(id, program)),
@@ -218,11 +232,15 @@ impl Followed {
     /// Hooks the runtimes that were found in a file.
     fn hook_all(&mut self, probe: &mut Probe, looked: Looked) {
         let Looked { id, program: Program { file, comm }, found } = looked;
-        self.awaited.remove(&id);
+        let of = (id.0, id.1);
+        self.awaited.remove(&of);
         self.seen.insert(id);
+        if self.hooked_files.contains(&of) {
+            return;
+        }
         for (name, found) in found {
             match found {
-                Ok(found) => self.hook(probe, (&file, (id.0, id.1)), &found, &comm),
+                Ok(found) => self.hook(probe, (&file, of), &found, &comm),
                 Err(error) => note(probe, format!("{name} of {comm}"), Err(error)),
             }
         }

@@ -244,9 +244,9 @@ pub fn is_write(nr: u16) -> bool {
     matches!(nr, 1 | 18 | 20 | 40 | 44 | 46 | 296 | 307 | 328)
 }
 
-/// close
-pub fn closes(nr: u16) -> bool {
-    nr == 3
+/// close, shutdown
+pub fn ends_connection(nr: u16) -> bool {
+    matches!(nr, 3 | 48)
 }
 
 /// Calls that send a signal to a process or a thread.

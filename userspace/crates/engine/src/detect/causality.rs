@@ -413,6 +413,8 @@ fn back(world: &World, asking: &Asking, heard: &Heard) -> Option<Back> {
         let mut chain = vec![first];
         match by {
             By::HandOver => chain.extend(askers(world, first.0, first.1)),
+            // It asks for its own questions, whoever woke it.
+            _ if world.thread(first.0).marks.takes_questions() => {}
             _ => chain.extend(handed_through(world, first.0, (0, first.1))),
         }
         chain

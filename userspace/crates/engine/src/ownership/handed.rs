@@ -40,8 +40,8 @@ pub fn handed_by_several(
         return Vec::new();
     }
     let Some((off, wake)) = woken_in(world, id, since_ns, at_ns) else { return Vec::new() };
-    let mut by = vec![(wake.waker, wake.at_ns)];
     let since_ns = woken_since_ns(world.thread(id), off, &wake);
+    let mut by = vec![(wake.waker, handed_ns(world, id, off, &wake))];
     let later = again(world, id, (since_ns, at_ns)).filter(|(waker, _)| *waker != wake.waker);
     by.extend(later.rev().take(MOST_RIVALS));
     by[1..].reverse();
@@ -106,7 +106,16 @@ fn woken_by(
     let (off, wake) = woken_in(world, id, since_ns, at_ns)?;
     let since_ns = woken_since_ns(world.thread(id), off, &wake);
     let alone = again(world, id, (since_ns, at_ns)).all(|(waker, _)| waker == wake.waker);
-    alone.then_some((wake.waker, wake.at_ns, off.why == Why::Born))
+    let handed_ns = handed_ns(world, id, off, &wake);
+    alone.then_some((wake.waker, handed_ns, off.why == Why::Born))
+}
+
+/// When a task was woken, which as it still ran is told as it parks.
+fn handed_ns(world: &World, id: ThreadId, off: &Off, wake: &Wake) -> u64 {
+    let since_ns = woken_since_ns(world.thread(id), off, wake);
+    let mut early = again(world, id, (since_ns, off.start_ns.min(wake.at_ns)));
+    let early = early.find(|(waker, _)| *waker == wake.waker);
+    early.map_or(wake.at_ns, |(_, at_ns)| at_ns)
 }
 
 /// The sleep from which a thread was woken for what it does at `at_ns`, and by whom.

@@ -2,6 +2,7 @@
 //! are followed, what another task gives them. A connection's task is so: one request gives it back just as the next one asks on it.
 
 use crate::ownership::handed::{again, woken_since_ns, MOST_RIVALS};
+use crate::timeline::gallop::count_before;
 use crate::walk::*;
 
 impl Walk<'_> {
@@ -46,6 +47,9 @@ impl Walk<'_> {
         for (waker, handed_ns) in
             by.filter(|(_, ns)| *ns > begin_ns && *ns < at_ns).take(MOST_RIVALS)
         {
+            if handed_ns < off.start_ns && self.moves_ours(t, (handed_ns, off.start_ns)) {
+                continue; // it was at work for the request then, and goes on
+            }
             let mark = self.output.out.len();
             let ready_ns = handed_ns.max(off.start_ns).min(at_ns);
             self.run_queue(thread, off, ready_ns, at_ns, Category::RunqueueWakeup)?;
@@ -58,5 +62,12 @@ impl Walk<'_> {
             self.output.out.truncate(mark);
         }
         Ok(None)
+    }
+
+    /// Whether a thread moved bytes of the request then.
+    fn moves_ours(&self, thread: &Thread, (from_ns, to_ns): (u64, u64)) -> bool {
+        let next = count_before(&thread.calls, |call| call.exit_ns < from_ns);
+        let mut calls = thread.calls.range(next..).take_while(|call| call.enter_ns < to_ns);
+        calls.any(|call| self.is_ours(call))
     }
 }

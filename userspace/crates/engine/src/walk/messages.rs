@@ -174,8 +174,8 @@ impl Walk<'_> {
         let mut written = call.transfers().filter(|io| io.is_write).peekable();
         match written.peek() {
             Some(_) => written.all(|io| io.object.is_network() && !self.goal.has(io)),
-            // Half of the request's own connection may be closed as all that the client has to say.
-            None => closes(call.nr),
+            // Which connection that is, is not told: it may be the request's own. Then the server waited for its client.
+            None => ends_connection(call.nr),
         }
     }
 
