@@ -227,6 +227,7 @@ impl Engine {
         self.events += 1;
         if self.events >= self.next_round {
             self.forget();
+            // All that is kept is looked through: with 10,000 connections of a Redis client that is 8 % of the time.
             self.next_round = self.events + FORGET_EVERY.max(4 * self.world.kept());
             for (request, segments) in self.unsent.given_up(self.world.now_ns) {
                 sink(request, segments)?;

@@ -41,7 +41,7 @@ pub fn handed_by_several(
     }
     let Some((off, wake)) = woken_in(world, id, since_ns, at_ns) else { return Vec::new() };
     let since_ns = woken_since_ns(world.thread(id), off, &wake);
-    let mut by = vec![(wake.waker, handed_ns(world, id, off, &wake))];
+    let mut by = vec![(wake.waker, handed_ns(world, id, (since_ns, off), &wake))];
     let later = again(world, id, (since_ns, at_ns)).filter(|(waker, _)| *waker != wake.waker);
     by.extend(later.rev().take(MOST_RIVALS));
     by[1..].reverse();
@@ -106,13 +106,12 @@ fn woken_by(
     let (off, wake) = woken_in(world, id, since_ns, at_ns)?;
     let since_ns = woken_since_ns(world.thread(id), off, &wake);
     let alone = again(world, id, (since_ns, at_ns)).all(|(waker, _)| waker == wake.waker);
-    let handed_ns = handed_ns(world, id, off, &wake);
+    let handed_ns = handed_ns(world, id, (since_ns, off), &wake);
     alone.then_some((wake.waker, handed_ns, off.why == Why::Born))
 }
 
-/// When a task was woken, which as it still ran is told as it parks.
-fn handed_ns(world: &World, id: ThreadId, off: &Off, wake: &Wake) -> u64 {
-    let since_ns = woken_since_ns(world.thread(id), off, wake);
+/// When a task was woken, which as it still ran is told as it parks. `since_ns`: [`woken_since_ns`].
+fn handed_ns(world: &World, id: ThreadId, (since_ns, off): (u64, &Off), wake: &Wake) -> u64 {
     let mut early = again(world, id, (since_ns, off.start_ns.min(wake.at_ns)));
     let early = early.find(|(waker, _)| *waker == wake.waker);
     early.map_or(wake.at_ns, |(_, at_ns)| at_ns)
