@@ -53,6 +53,39 @@ fn a_connection_of_its_own_that_waits_to_be_accepted() {
     assert_eq!(s.only(), expected(answer));
 }
 
+/// Connections that it accepts for others, before it reads what was asked and after that, are no work for the request.
+#[test]
+fn who_accepts_another_connection_serves_another() {
+    let (mut s, c) = begun();
+    s.opened(0, 10, 5, (100, 104), None);
+    c.asks_through(&mut s, 5, 10, (0, 4), (106, 112));
+    s.sleep_in(115, 0, (10, IDLE), (RECVFROM, 114), c.sockets[0]);
+    s.opened(1, 20, 6, (120, 124), Some(103));
+    s.opened(1, 20, 8, (128, 132), Some(110));
+    c.hears_through(&mut s, 6, 20, (0, 4), (140, 144));
+    s.opened(1, 20, 9, (150, 154), Some(146));
+    answered(&mut s, &c, 114);
+    s.closed(0, 10, 5, (178, 185));
+    let answer = "
+        100-103 client kernel.tcp
+        103-120 server queue.accept (user)
+        120-124 server kernel.tcp
+        124-128 server user
+        128-132 server queue.socket (kernel.tcp: accept tcp:[8])
+        132-140 server user
+        140-144 server kernel.tcp
+        144-150 server user
+        150-154 server queue.app (kernel.tcp: accept tcp:[9])
+        154-160 server user
+        160-165 server kernel.tcp
+        165-168 client runqueue.wakeup by idle
+        168-175 client kernel.tcp
+        175-178 client user
+        178-185 client kernel.tcp
+    ";
+    assert_eq!(s.only(), expected(answer));
+}
+
 /// What the connection waits for is what its acceptor does, not the worker that reads from it later, which sleeps for want of work.
 #[test]
 fn a_connection_waits_for_its_acceptor() {

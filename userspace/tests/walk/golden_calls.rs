@@ -21,7 +21,7 @@ fn taken(s: &mut Story, c: &Connection, (cpu, tid): (u32, u32), from: u64, arriv
 }
 
 /// The segments of the request that began then: when, what, how known.
-fn told(s: &Story, start_ns: u64) -> Vec<String> {
+pub fn told(s: &Story, start_ns: u64) -> Vec<String> {
     let requests = s.requests();
     let (_, segments) = requests
         .iter()

@@ -293,3 +293,78 @@ fn of_several_that_woke_the_connections_task_one_that_takes_questions_in_asks_fo
     p.parks(207, B);
     assert_eq!(p.parent(155), Some((30, Certainty::Likely)));
 }
+
+/// B, which serves another, has woken the connection's task, and then A, as one does that has opened a connection and has got another one
+/// meanwhile. Before the connection's task runs A gives it its question, which a channel with room takes without a wake-up; `sooner`:
+/// A's question comes after that wake-up.
+fn given_while_ready(sooner: bool) -> Pool {
+    let mut p = Pool::new();
+    if sooner {
+        p.takes(0, (0, 10, A), 45);
+        p.parks(54, A);
+    }
+    p.takes(1, (2, 30, B), 55);
+    p.wakes(63, POOLED);
+    if sooner {
+        p.wakes(64, A);
+    }
+    p.parks(65, B);
+    if sooner {
+        p.runs(80, A);
+    } else {
+        p.takes(0, (0, 10, A), 73);
+    }
+    p.parks(85, A);
+    p.asks(0, 90, A);
+    p.runs(118, A);
+    p.answers(0, (0, 10), 120);
+    p.parks(126, A);
+    p.ready(130, B);
+    p.runs(131, B);
+    p.answers(1, (2, 30), 140);
+    p.parks(146, B);
+    p
+}
+
+const GIVEN: &str = "
+        85-90 server runqueue.wakeup by server/20
+        90-91 server user
+        91-93 server kernel.tcp
+        93-94 server user
+        94-110 server idle.peer
+        110-111 server queue.socket (asleep)
+        111-112 server runqueue.wakeup by server/20
+        112-113 server user
+        113-115 server kernel.tcp
+        115-116 server user
+        116-117 server runqueue.wakeup by server/2147483650
+        117-118 server runqueue.wakeup by server/20
+        118-120 server user
+        120-123 server kernel.tcp
+        123-125 client kernel.tcp
+";
+
+#[test]
+fn what_a_task_is_given_after_another_has_woken_it_waits_for_a_cpu_since_then() {
+    let p = given_while_ready(false);
+    assert_eq!(p.parent(91).map(|(parent, _)| parent), Some(10));
+    let answer = format!("
+        73-76 client kernel.tcp
+        76-78 server queue.socket (user, on the run queue)
+        78-80 server kernel.tcp
+        80-85 server user{GIVEN}");
+    assert_eq!(began(&p.s, 73), expected(&answer));
+
+    let p = given_while_ready(true);
+    assert_eq!(p.parent(91).map(|(parent, _)| parent), Some(10));
+    let answer = format!("
+        45-48 client kernel.tcp
+        48-50 server queue.socket (user, on the run queue)
+        50-52 server kernel.tcp
+        52-54 server user
+        54-64 server lock by server/2147483649
+        64-65 server runqueue.wakeup by server/2147483649
+        65-80 server runqueue.wakeup by server/20
+        80-85 server user{GIVEN}");
+    assert_eq!(began(&p.s, 45), expected(&answer));
+}

@@ -6,6 +6,7 @@ mod golden;
 mod golden_accept;
 mod golden_arrivals;
 mod golden_attach;
+mod golden_batches;
 mod golden_calls;
 mod golden_datagrams;
 mod golden_few;

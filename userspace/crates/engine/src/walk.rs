@@ -477,6 +477,12 @@ impl<'w> Walk<'w> {
             if let Some(step) = self.accept_without_sleep(thread, call, piece.start_ns, at_ns) {
                 return Ok(step);
             }
+            let for_another = depth == 0 && piece.start_ns == call.enter_ns;
+            if for_another {
+                if let Some(step) = self.accepted_for_another(thread, call, at_ns) {
+                    return Ok(step);
+                }
+            }
             if let Some(step) = self.wait_without_sleep(thread, call, &piece, at_ns)? {
                 return Ok(step);
             }

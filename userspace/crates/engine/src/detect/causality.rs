@@ -267,7 +267,19 @@ impl Causality {
             _ => false,
         };
         // It was served, too.
-        let alone = |asked: Option<Asked>| asked.filter(|_| !untold);
+        // Nor was it alone if another one is answered next that had been taken in by then, and answered in part.
+        let served_too = match given {
+            Given::Answer { of, .. } => {
+                world.read_of(&of).is_some_and(|read| read.exit_ns <= asking.asked_ns).then_some(of)
+            }
+            Given::NotYet | Given::Nothing => None,
+        };
+        let is_of = |(object, first): Asked, of: &Question| {
+            object == of.object && first < of.to && of.from <= first
+        };
+        let alone = |asked: Option<Asked>| {
+            asked.filter(|asked| !untold && served_too.as_ref().is_none_or(|of| is_of(*asked, of)))
+        };
         let (only, own) = (alone(only), alone(asking.own));
         let is_question = begun.is_some_and(|begun| begun.is_question);
         let by_task = is_question && is_task(world, asking.thread);

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 
 use crate::classify::syscall::{is_write, waits, Waits};
 use crate::event::{Call, Io, Object};
+use crate::ownership::adjacent::{given_after, Adjacency, Given};
 use crate::ownership::handed::{handed_by, handed_by_several, handed_through, is_task};
 use crate::ownership::service_start;
 use crate::timeline::gallop::count_before;
@@ -141,7 +142,8 @@ impl Marks {
 
 impl World {
     /// Adds a mark: the thread has moved bytes on a connection.
-    pub(crate) fn mark(&mut self, thread: ThreadId, call: &Call, io: &Io) {
+    pub(crate) fn mark(&mut self, id: ThreadId, call: &Call, io: &Io) {
+        let thread = id;
         let Some(reverse) = io.reverse else { return };
         let process = self.threads[thread as usize].process;
         self.processes[process as usize].has_connections = true;
@@ -205,9 +207,37 @@ impl World {
             taken: marks.taken,
             given: marks.given,
         });
+        if kind == MarkKind::Answers {
+            self.heard_for_it(id);
+        }
     }
 
-    /// A request was asked for the sake of that question, as is known once it is answered: what its messages' marks tell, then.
+    /// A thread has answered a question just after it had heard what may have been asked for another one, or for that: it was for
+    /// the one that it answered.
+    fn heard_for_it(&mut self, id: ThreadId) {
+        let [.., heard, answer] = last_two(&self.thread(id).marks.list)[..] else { return };
+        if heard.kind != MarkKind::Hears || heard.sure || heard.of == answer.of {
+            return;
+        }
+        let Given::Answer { of, adjacency: Adjacency::Alone, .. } =
+            given_after(self, id, heard.exit_ns, heard.moved.object)
+        else {
+            return;
+        };
+        let answers = heard.moved;
+        let Some(object) = self.channels.get(&answers.object).and_then(|known| known.reverse) else {
+            return;
+        };
+        let Some(questions) = self.channels.get(&object) else { return };
+        let before = |write: &&Transfer| write.exit_ns <= heard.enter_ns;
+        let Some(asked) = questions.writes.iter().rev().find(before) else { return };
+        let asked = Message { object, from: asked.from, to: asked.to };
+        let heard = Message { object: answers.object, from: answers.from, to: answers.to };
+        self.for_whose_sake([&asked, &heard], of, false);
+    }
+
+    /// A request was asked for the sake of that question, as is known once it is answered: what its messages' marks tell, then,
+    /// and what is known to have been asked for that question.
     pub(crate) fn for_whose_sake(
         &mut self,
         [asked, heard]: [&Message; 2],
@@ -215,6 +245,7 @@ impl World {
         sure: bool,
     ) {
         let World { channels, threads, .. } = self;
+        let mut told_anew = Vec::new();
         let sides = [(asked, MarkKind::Asks), (heard, MarkKind::Hears)];
         for (message, kind) in sides {
             let Some(channel) = channels.get(&message.object) else { continue };
@@ -225,10 +256,23 @@ impl World {
                 let call = marks.range_mut(first..);
                 for mark in call.take_while(|mark| mark.enter_ns == moved.enter_ns) {
                     if mark.kind == kind && mark.moved.object == message.object {
-                        (mark.of, mark.sure) = (Some(of), sure);
+                        let before = mark.of.replace(of);
+                        mark.sure = sure;
+                        if before != Some(of) {
+                            told_anew.push((before, moved.thread, mark.exit_ns));
+                        }
                     }
                 }
             }
+        }
+        for (before, thread, exit_ns) in told_anew {
+            if let Some(of) = before {
+                let sakes = channels.get_mut(&of.object).map(|channel| &mut channel.sakes);
+                sakes.into_iter().for_each(|sakes| forget_sake(sakes, Sake { of, thread, exit_ns }));
+            }
+            let sakes = &mut channels.entry(of.object).or_default().sakes;
+            let at = count_before(sakes, |sake| sake.exit_ns <= exit_ns);
+            sakes.insert(at, Sake { of, thread, exit_ns });
         }
     }
 
@@ -309,6 +353,20 @@ impl World {
             last.kind != MarkKind::Takes || takes_alone(&self.thread(waker).marks.list, index);
         let question = last.of.filter(|_| may_hand);
         question.map(|question| (question, last.sure && alone && several.is_empty()))
+    }
+}
+
+fn last_two(marks: &VecDeque<Mark>) -> Vec<Mark> {
+    marks.range(marks.len().saturating_sub(2)..).copied().collect()
+}
+
+/// Takes out what was taken for asked for a question and was for another one.
+fn forget_sake(sakes: &mut VecDeque<Sake>, wrong: Sake) {
+    let first = count_before(sakes, |sake| sake.exit_ns < wrong.exit_ns);
+    let same = sakes.range(first..).take_while(|sake| sake.exit_ns == wrong.exit_ns);
+    let is_it = |sake: &Sake| sake.thread == wrong.thread && sake.of == wrong.of;
+    if let Some(at) = { same }.position(is_it) {
+        sakes.remove(first + at);
     }
 }
 

@@ -93,7 +93,7 @@ pub struct Channel {
     /// Of the network: from where to where it leads.
     pub ends: Option<[SocketAddr; 2]>,
     /// The other direction of its connection, once anything was moved on it.
-    pub(super) reverse: Option<Object>,
+    pub(crate) reverse: Option<Object>,
     /// One of its ends was closed.
     pub(super) closed: bool,
     /// Its packets on their way through devices, as they were sent.

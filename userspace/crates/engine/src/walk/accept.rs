@@ -12,6 +12,42 @@ impl Walk<'_> {
         self.queue(acceptor, span, Category::QueueAccept, UNACCEPTED, Rule::Accept);
     }
 
+    /// Step back through a call that accepted another connection: that is for who came on it, and the request, if it was there, waited.
+    /// `None`: it accepted the request's own, or nothing, or it is not known what it had to do with the request.
+    pub(super) fn accepted_for_another(
+        &mut self,
+        thread: ThreadId,
+        call: &Call,
+        at_ns: u64,
+    ) -> Option<Step> {
+        let t = self.world.thread(thread);
+        let is_servers = Some(t.process) == self.goal.server_process && self.applies(Rule::Turn);
+        if call.accepted_of_ns().is_none() || !is_servers {
+            return None;
+        }
+        let asked = self.goal.messages.first()?;
+        let channel = self.world.channels.get(&asked.object)?;
+        let own = channel.accepted?;
+        let from_ns = call.enter_ns.max(self.goal.start_ns);
+        if (own.thread, own.enter_ns) == (thread, call.enter_ns) || from_ns >= at_ns {
+            return None;
+        }
+        let read = self.first_read?;
+        if read.exit_ns <= from_ns {
+            self.others_turn(thread, from_ns, at_ns);
+            return Some(Step::Go(thread, from_ns));
+        }
+        let sent_ns = match Channel::find(&channel.writes, asked.from) {
+            Some(write) => self.received_ns(asked.object, asked.from, at_ns).unwrap_or(write.exit_ns),
+            None => self.goal.start_ns,
+        };
+        if read.thread != thread || sent_ns > from_ns {
+            return None;
+        }
+        self.unread_queue(thread, asked.object, (from_ns, at_ns), Rule::Ready);
+        Some(Step::Go(thread, from_ns))
+    }
+
     /// The way back came to the client by the accept() of the request's connection, but when the server's
     /// thread read what was asked, it was in another thread of the server, though later it had been in that
     /// one. Whoever of the server woke that thread did so for something else: the acceptor, say, that let

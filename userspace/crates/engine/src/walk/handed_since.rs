@@ -1,8 +1,8 @@
 //! Threads that were handed something for this request after something else had woken them, and before they ran: bytes, or, where tasks
 //! are followed, what another task gives them. A connection's task is so: one request gives it back just as the next one asks on it.
 
-use crate::ownership::handed::{again, woken_since_ns, MOST_RIVALS};
-use crate::timeline::gallop::count_before;
+use crate::ownership::handed::{again, is_task, woken_since_ns, MOST_RIVALS};
+use crate::timeline::gallop::{count_before, latest_before};
 use crate::walk::*;
 
 impl Walk<'_> {
@@ -62,6 +62,61 @@ impl Walk<'_> {
             self.output.out.truncate(mark);
         }
         Ok(None)
+    }
+
+    /// The step to who had moved the request's messages last, if that ran as a task had been woken by another and did not run yet: it
+    /// was given then, in memory, as through a channel with room, what it does next for the request, and the kernel and the runtime
+    /// show no wake-up of one that is awake. `mark`: the segments before its wait for a CPU.
+    pub(super) fn given_while_ready(
+        &mut self,
+        thread: ThreadId,
+        (off, wake): (&Off, Wake),
+        at_ns: u64,
+        mark: usize,
+    ) -> Result<Option<Step>, NotYet> {
+        let Some((giver, given_ns)) = self.giver_while_ready(thread, wake.at_ns, at_ns) else {
+            return Ok(None);
+        };
+        self.output.out.truncate(mark);
+        self.output.likely = true;
+        self.run_queue(thread, off, given_ns, at_ns, Category::RunqueueWakeup)?;
+        self.output.rule = Rule::InMemory;
+        Ok(Some(Step::Joined(giver, given_ns)))
+    }
+
+    /// Who that was, and the last it can have been.
+    fn giver_while_ready(
+        &self,
+        thread: ThreadId,
+        woken_ns: u64,
+        at_ns: u64,
+    ) -> Option<(ThreadId, u64)> {
+        let t = self.world.thread(thread);
+        if !self.applies(Rule::InMemory)
+            || !is_task(self.world, thread)
+            || Some(t.process) != self.goal.server_process
+            || !self.goes_on_with_it(t, at_ns)
+        {
+            return None;
+        }
+        let other = |id: ThreadId| id != thread && is_task(self.world, id);
+        let (giver, _) = self.last_worked(other, at_ns)?;
+        let giver_of = self.world.thread(giver);
+        let rests = latest_before(&giver_of.off, |off| off.start_ns < at_ns);
+        let rest = { rests }.find(|off| off.why != Why::Preempted)?;
+        let given_ns = if rest.end_ns < at_ns { at_ns } else { rest.start_ns };
+        let is_since = given_ns > woken_ns.max(self.goal.start_ns);
+        (giver_of.process == t.process && is_since).then_some((giver, given_ns))
+    }
+
+    /// Whether the next message that a task moves, before it rests, is of the request.
+    fn goes_on_with_it(&self, task: &Thread, at_ns: u64) -> bool {
+        let marks = &task.marks.list;
+        let next = marks.get(count_before(marks, |mark| mark.exit_ns < at_ns));
+        let first = count_before(&task.off, |off| off.start_ns < at_ns);
+        let rest = { task.off.range(first..) }.find(|off| off.why != Why::Preempted);
+        let until_ns = rest.map_or(u64::MAX, |off| off.start_ns);
+        next.is_some_and(|mark| mark.enter_ns < until_ns && self.of_goal(mark))
     }
 
     /// Whether a thread moved bytes of the request then.

@@ -53,6 +53,7 @@ impl<'w> Walk<'w> {
         let futex = off.call.is_some_and(|call| waits(call.nr, call.object) == Waits::Futex);
         let likely = self.output.likely || futex && self.world.process_of(thread).shares_work;
         self.output.likely = likely;
+        let before = self.output.out.len();
         self.run_queue(thread, off, woken_ns, at_ns, Category::RunqueueWakeup)?;
 
         // A wake-up that came before the switch-out found the thread on its way to sleep: its last
@@ -80,6 +81,9 @@ impl<'w> Walk<'w> {
             if let Some(step) = self.through_waker(thread, off, wake, (edge_ns, woken_ns), depth)? {
                 return Ok(step);
             }
+        }
+        if let Some(step) = self.given_while_ready(thread, (off, wake), at_ns, before)? {
+            return Ok(step);
         }
         if let Some(step) = self.waited_for_timer(thread, off, woken_ns) {
             return Ok(step);

@@ -231,6 +231,15 @@ impl Walk<'_> {
                     (false, _) => sure(false, 1),
                 },
             },
+            // The way leads there by a wake-up in between: by that it handed the answer on, before it turned to another.
+            (0, Some(gives))
+                if before.kind == MarkKind::Hears
+                    && !rested
+                    && self.of_goal(before)
+                    && !self.of_goal(gives) =>
+            {
+                alone(before, true)
+            }
             (0, Some(gives)) => {
                 let (count, ours) = self.one_call(marks, last + 1);
                 // Woken, with others at hand: by what it gives next.
@@ -247,6 +256,9 @@ impl Walk<'_> {
                     return sure(ours || self.of_goal(before), self.messages(before));
                 }
                 let among = |mark: &&&Mark| self.is_among(marks, begin..last + 1, mark.of);
+                if given.len() == 1 && self.goes_on_one_by_one(t, (begin, last)) {
+                    return Gap { ours, count: 1, likely: true };
+                }
                 let others = given.iter().filter(|mark| !among(mark)).count();
                 let count = number(taken).max(answers).saturating_add(number(others));
                 let taken_together = marks[own].kind == MarkKind::Takes && own >= begin;
@@ -334,6 +346,23 @@ impl Walk<'_> {
         };
         next.kind == MarkKind::Answers
             && self.is_among(marks, begin..last, next.of)
+            && rested_ns(t, first.exit_ns, next.enter_ns).is_none()
+    }
+
+    /// Whether a thread that took in the questions of marks `begin..=last` then gives out something for one of them, and something for
+    /// another, with nothing taken in in between, and no rest: it serves one after the other.
+    fn goes_on_one_by_one(&self, t: &Thread, (begin, last): (usize, usize)) -> bool {
+        let marks = &t.marks.list;
+        let (Some(first), Some(next)) = (marks.get(last + 1), marks.get(last + 2)) else {
+            return false;
+        };
+        let among = |mark: &Mark| self.is_among(marks, begin..last + 1, mark.of);
+        first.kind == MarkKind::Asks
+            && !next.takes_in()
+            && next.enter_ns != first.enter_ns
+            && next.of != first.of
+            && among(first)
+            && among(next)
             && rested_ns(t, first.exit_ns, next.enter_ns).is_none()
     }
 
