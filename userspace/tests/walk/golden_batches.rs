@@ -1,5 +1,5 @@
 //! Small traces of event loops that have several questions at once and ask others for each, with answers derived by hand: thread 20,
-//! CPU 1. Its clients, and those whom it asks, are not traced.
+//! CPU 1. It asks a thread of another process (30, CPU 2); its clients are not traced.
 
 use rpcprobe::engine::event::TYPE_TCP;
 use rpcprobe::records::{WAKING_IN_SYSCALL, WAKING_SOFTIRQ};
@@ -18,6 +18,8 @@ impl Server {
     fn new() -> Server {
         let mut s = Story::new();
         s.switch(10, 1, IDLE, 20, RUNNABLE);
+        s.task(30, 30, "behind");
+        s.switch(10, 2, IDLE, 30, RUNNABLE);
         let numbered = |number| Connection::numbered(number, TYPE_TCP);
         Server { s, fronts: [1, 2].map(numbered), behind: [3, 4].map(numbered) }
     }
@@ -36,13 +38,14 @@ impl Server {
     fn asks(&mut self, which: usize, at_ns: u64) {
         let c = &self.behind[which];
         self.s.moved(1, 20, (SENDTO, c.there, c.back), (0, 4), (at_ns, at_ns + 5));
+        c.hears(&mut self.s, 2, 30, (0, 4), (at_ns + 6, at_ns + 9));
     }
 
-    /// The answer from behind comes, and is read 10 later.
-    fn hears(&mut self, which: usize, arrived_ns: u64) {
+    /// The answer from behind, which is read 10 later.
+    fn hears(&mut self, which: usize, answered_ns: u64) {
         let c = &self.behind[which];
-        self.s.arrives(c.back, 4, arrived_ns);
-        let span = (arrived_ns + 10, arrived_ns + 15);
+        c.answers(&mut self.s, 2, 30, (0, 4), (answered_ns - 4, answered_ns));
+        let span = (answered_ns + 10, answered_ns + 15);
         self.s.moved(1, 20, (RECVFROM, c.back, c.there), (0, 4), span);
     }
 
@@ -80,7 +83,12 @@ fn of_a_batch_one_is_asked_for_after_the_other() {
         "106-109 queue.app modelled",
         "109-120 user modelled",
         "120-125 kernel.tcp modelled",
-        "125-150 idle.peer modelled",
+        "125-126 queue.socket modelled",
+        "126-129 kernel.tcp modelled",
+        "129-136 user modelled",
+        "136-139 queue.app modelled",
+        "139-146 user modelled",
+        "146-150 kernel.tcp modelled",
         "150-160 queue.socket modelled",
         "160-165 kernel.tcp modelled",
         "165-170 user measured",
@@ -105,16 +113,17 @@ fn what_is_known_late_to_be_asked_for_a_request_is_waited_for() {
     p.asks(0, 120);
     p.rests(128, 138);
     p.takes(1, 138);
-    p.s.arrives(p.behind[0].back, 4, 150);
-    p.answers(1, 160);
-    let c = &p.behind[0];
-    p.s.moved(1, 20, (RECVFROM, c.back, c.there), (0, 4), (170, 175));
+    p.answers(1, 145);
+    p.hears(0, 160);
     p.answers(0, 180);
     let shown = p.told(100);
     let asked = shown.iter().position(|line| line.starts_with("125-")).unwrap_or(0);
     let since_asked = [
-        "125-150 idle.peer measured",
-        "150-170 queue.socket measured",
+        "125-126 queue.socket measured",
+        "126-129 kernel.tcp measured",
+        "129-156 user measured",
+        "156-160 kernel.tcp measured",
+        "160-170 queue.socket measured",
         "170-175 kernel.tcp measured",
         "175-180 user measured",
         "180-185 kernel.tcp measured",
