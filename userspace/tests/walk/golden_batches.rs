@@ -74,6 +74,10 @@ fn of_a_batch_one_is_asked_for_after_the_other() {
     p.asks(1, 130);
     p.hears(0, 150);
     p.answers(0, 170);
+    // Its client asks again, before those that were asked are.
+    let again = &p.fronts[0];
+    p.s.arrives(again.there, 8, 176);
+    again.hears(&mut p.s, 1, 20, (4, 4), (177, 179));
     p.hears(1, 180);
     p.answers(1, 200);
     let first = [

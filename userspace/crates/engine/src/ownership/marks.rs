@@ -12,7 +12,7 @@ use crate::event::{Call, Io, Object};
 use crate::ownership::adjacent::{given_after, Adjacency, Given};
 use crate::ownership::handed::{handed_by, handed_by_several, handed_through, is_task};
 use crate::ownership::service_start;
-use crate::timeline::gallop::count_before;
+use crate::timeline::gallop::{count_before, last_before};
 use crate::timeline::{Channel, Off, Thread, ThreadId, Transfer, Why, World};
 use crate::walk::{Goal, Message};
 
@@ -213,27 +213,39 @@ impl World {
     }
 
     /// A thread has answered a question just after it had heard what may have been asked for another one, or for that: it was for
-    /// the one that it answered.
+    /// the one that it answered. Where framing is known that is told as the request is found.
     fn heard_for_it(&mut self, id: ThreadId) {
-        let [.., heard, answer] = last_two(&self.thread(id).marks.list)[..] else { return };
-        if heard.kind != MarkKind::Hears || heard.sure || heard.of == answer.of {
-            return;
-        }
-        let Given::Answer { of, adjacency: Adjacency::Alone, .. } =
-            given_after(self, id, heard.exit_ns, heard.moved.object)
+        let marks = &self.thread(id).marks.list;
+        let [Some(heard), Some(answer)] =
+            [2, 1].map(|back| marks.len().checked_sub(back).map(|at| marks[at]))
         else {
             return;
         };
-        let answers = heard.moved;
-        let Some(object) = self.channels.get(&answers.object).and_then(|known| known.reverse) else {
+        if heard.kind != MarkKind::Hears || heard.sure || heard.of == answer.of {
             return;
+        }
+        let answers = heard.moved;
+        let of = match given_after(self, id, heard.exit_ns, answers.object) {
+            Given::Answer { of, adjacency: Adjacency::Alone, .. } => of,
+            _ => return,
         };
-        let Some(questions) = self.channels.get(&object) else { return };
-        let before = |write: &&Transfer| write.exit_ns <= heard.enter_ns;
-        let Some(asked) = questions.writes.iter().rev().find(before) else { return };
-        let asked = Message { object, from: asked.from, to: asked.to };
-        let heard = Message { object: answers.object, from: answers.from, to: answers.to };
-        self.for_whose_sake([&asked, &heard], of, false);
+        if let Some(asked) = self.asked_before(&heard) {
+            let heard = Message { object: answers.object, from: answers.from, to: answers.to };
+            self.for_whose_sake([&asked, &heard], of, false);
+        }
+    }
+
+    /// The question to which that is the answer, on a connection without known framing: all that was written since the read before.
+    fn asked_before(&self, heard: &Mark) -> Option<Message> {
+        let answers = self.channels.get(&heard.moved.object)?;
+        let object = answers.reverse?;
+        let questions = self.channels.get(&object).filter(|known| known.heads.is_empty())?;
+        let before = last_before(&answers.reads, |read| read.exit_ns < heard.exit_ns);
+        let since_ns = before.map_or(0, |before| before.exit_ns);
+        let last = last_before(&questions.writes, |write| write.enter_ns < heard.enter_ns)?;
+        let first = count_before(&questions.writes, |write| write.enter_ns < since_ns);
+        let first = questions.writes.get(first).filter(|first| first.from <= last.from)?;
+        Some(Message { object, from: first.from, to: last.to })
     }
 
     /// A request was asked for the sake of that question, as is known once it is answered: what its messages' marks tell, then,
@@ -354,10 +366,6 @@ impl World {
         let question = last.of.filter(|_| may_hand);
         question.map(|question| (question, last.sure && alone && several.is_empty()))
     }
-}
-
-fn last_two(marks: &VecDeque<Mark>) -> Vec<Mark> {
-    marks.range(marks.len().saturating_sub(2)..).copied().collect()
 }
 
 /// Takes out what was taken for asked for a question and was for another one.
