@@ -348,16 +348,19 @@ const GIVEN: &str = "
 fn what_a_task_is_given_after_another_has_woken_it_waits_for_a_cpu_since_then() {
     let p = given_while_ready(false);
     assert_eq!(p.parent(91).map(|(parent, _)| parent), Some(10));
-    let answer = format!("
+    let answer = format!(
+        "
         73-76 client kernel.tcp
         76-78 server queue.socket (user, on the run queue)
         78-80 server kernel.tcp
-        80-85 server user{GIVEN}");
+        80-85 server user{GIVEN}"
+    );
     assert_eq!(began(&p.s, 73), expected(&answer));
 
     let p = given_while_ready(true);
     assert_eq!(p.parent(91).map(|(parent, _)| parent), Some(10));
-    let answer = format!("
+    let answer = format!(
+        "
         45-48 client kernel.tcp
         48-50 server queue.socket (user, on the run queue)
         50-52 server kernel.tcp
@@ -365,6 +368,7 @@ fn what_a_task_is_given_after_another_has_woken_it_waits_for_a_cpu_since_then() 
         54-64 server lock by server/2147483649
         64-65 server runqueue.wakeup by server/2147483649
         65-80 server runqueue.wakeup by server/20
-        80-85 server user{GIVEN}");
+        80-85 server user{GIVEN}"
+    );
     assert_eq!(began(&p.s, 45), expected(&answer));
 }

@@ -280,7 +280,9 @@ impl World {
         for (before, thread, exit_ns) in told_anew {
             if let Some(of) = before {
                 let sakes = channels.get_mut(&of.object).map(|channel| &mut channel.sakes);
-                sakes.into_iter().for_each(|sakes| forget_sake(sakes, Sake { of, thread, exit_ns }));
+                sakes
+                    .into_iter()
+                    .for_each(|sakes| forget_sake(sakes, Sake { of, thread, exit_ns }));
             }
             let sakes = &mut channels.entry(of.object).or_default().sakes;
             let at = count_before(sakes, |sake| sake.exit_ns <= exit_ns);

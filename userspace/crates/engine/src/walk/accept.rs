@@ -38,7 +38,9 @@ impl Walk<'_> {
             return Some(Step::Go(thread, from_ns));
         }
         let sent_ns = match Channel::find(&channel.writes, asked.from) {
-            Some(write) => self.received_ns(asked.object, asked.from, at_ns).unwrap_or(write.exit_ns),
+            Some(write) => {
+                self.received_ns(asked.object, asked.from, at_ns).unwrap_or(write.exit_ns)
+            }
             None => self.goal.start_ns,
         };
         if read.thread != thread || sent_ns > from_ns {
