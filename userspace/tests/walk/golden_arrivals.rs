@@ -16,6 +16,38 @@ fn began(s: &Story, start_ns: u64) -> String {
     table(&ours.next().unwrap_or_else(|| panic!("{requests:#?}")).1)
 }
 
+/// A client that loses its CPU after it has asked, to its server, say, and then sleeps until the answer comes: with a CPU it had slept for
+/// longer, so it has waited for the server.
+#[test]
+fn who_has_no_cpu_before_it_waits_for_its_peer_waits_for_that() {
+    let mut s = Story::new();
+    let c = Connection::new(TYPE_TCP);
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    c.asks(&mut s, 10, (0, 4), (100, 105));
+    s.switch(110, 0, 10, 40, RUNNABLE);
+    s.switch(150, 0, 40, 10, RUNNABLE);
+    s.switch_in(156, 0, 10, IDLE, ASLEEP, (POLL, 154), None);
+    s.arrives(c.back, 4, 160);
+    s.wake(161, 0, IDLE, 10, WAKING_SOFTIRQ);
+    s.switch(162, 0, IDLE, 10, RUNNABLE);
+    s.call(0, 10, POLL, (154, 164), 1);
+    c.gets(&mut s, 10, (0, 4), (165, 170));
+    let answer = "
+        100-105 client kernel.tcp
+        105-110 client user
+        110-150 client idle.peer
+        150-154 client user
+        154-156 client kernel.poll
+        156-160 client idle.peer
+        160-161 client queue.socket (asleep)
+        161-162 client runqueue.wakeup by idle
+        162-164 client kernel.poll
+        164-165 client user
+        165-170 client kernel.tcp
+    ";
+    assert_eq!(began(&s, 100), expected(answer));
+}
+
 #[test]
 fn a_request_waits_in_its_socket_while_the_server_is_busy() {
     let mut s = Story::new();

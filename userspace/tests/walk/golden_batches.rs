@@ -2,6 +2,7 @@
 //! CPU 1. It asks a thread of another process (30, CPU 2); its clients are not traced.
 
 use rpcprobe::engine::event::TYPE_TCP;
+use rpcprobe::model::Certainty;
 use rpcprobe::records::{WAKING_IN_SYSCALL, WAKING_SOFTIRQ};
 
 use super::connection::Connection;
@@ -184,4 +185,22 @@ fn who_hands_an_answer_back_and_asks_for_another_served_the_first_until_then() {
         "180-185 kernel.tcp measured",
     ];
     assert_eq!(p.told(100), expected);
+}
+
+/// The only question that is open is that for which it asks, though that was read in two pieces.
+#[test]
+fn a_question_that_is_read_in_pieces_is_one() {
+    let mut p = Server::new();
+    let c = &p.fronts[0];
+    p.s.arrives(c.there, 2, 100);
+    c.hears(&mut p.s, 1, 20, (0, 2), (102, 105));
+    p.s.arrives(c.there, 4, 107);
+    c.hears(&mut p.s, 1, 20, (2, 2), (108, 110));
+    p.asks(0, 120);
+    p.hears(0, 150);
+    p.answers(0, 170);
+    let requests = p.s.requests();
+    let child = requests.iter().find(|(request, _)| request.start_ns == 120);
+    let certainty = child.and_then(|(request, _)| request.parent_certainty);
+    assert_eq!(certainty, Some(Certainty::Sure));
 }

@@ -477,9 +477,10 @@ impl<'w> Walk<'w> {
             if let Some(step) = self.accept_without_sleep(thread, call, piece.start_ns, at_ns) {
                 return Ok(step);
             }
-            let for_another = depth == 0 && piece.start_ns == call.enter_ns;
-            if for_another {
-                if let Some(step) = self.accepted_for_another(thread, call, at_ns) {
+            // A way that is explored is judged by where it leads.
+            if depth == 0 {
+                let span = (piece.start_ns, at_ns);
+                if let Some(step) = self.accepted_for_another(thread, call, span) {
                     return Ok(step);
                 }
             }

@@ -274,12 +274,9 @@ impl Causality {
             }
             Given::NotYet | Given::Nothing => None,
         };
-        let is_of = |(object, first): Asked, of: &Question| {
-            object == of.object && first < of.to && of.from <= first
-        };
-        let alone = |asked: Option<Asked>| {
-            asked.filter(|asked| !untold && served_too.as_ref().is_none_or(|of| is_of(*asked, of)))
-        };
+        // What was read last on its own connection may be a later piece of it.
+        let another = |(object, _): &Asked| served_too.is_some_and(|of| of.object != *object);
+        let alone = |asked: Option<Asked>| asked.filter(|asked| !untold && !another(asked));
         let (only, own) = (alone(only), alone(asking.own));
         let is_question = begun.is_some_and(|begun| begun.is_question);
         let by_task = is_question && is_task(world, asking.thread);

@@ -189,7 +189,7 @@ pub fn is_task(world: &World, id: ThreadId) -> bool {
 }
 
 /// Whether what ends it is something that another task hands over, or begins.
-fn hands(off: &Off) -> bool {
+pub fn hands(off: &Off) -> bool {
     let sort = off.call.and_then(|call| task_wait(call.nr)).map(|wait| wait.sort());
     off.why == Why::Born || sort == Some(TaskWaitSort::Channel)
 }

@@ -229,13 +229,27 @@ impl World {
             Given::Answer { of, adjacency: Adjacency::Alone, .. } => of,
             _ => return,
         };
+        if self.is_answered_before(&of, heard.enter_ns) {
+            return;
+        }
         if let Some(asked) = self.asked_before(&heard) {
             let heard = Message { object: answers.object, from: answers.from, to: answers.to };
             self.for_whose_sake([&asked, &heard], of, false);
         }
     }
 
-    /// The question to which that is the answer, on a connection without known framing: all that was written since the read before.
+    /// Whether a part of its answer was written before that time.
+    fn is_answered_before(&self, of: &Question, at_ns: u64) -> bool {
+        let questions = self.channels.get(&of.object);
+        let answers = questions.and_then(|known| self.channels.get(&known.reverse?));
+        let last =
+            answers.and_then(|known| last_before(&known.writes, |write| write.enter_ns < at_ns));
+        let read = self.read_of(of);
+        last.is_some_and(|last| read.is_none_or(|read| last.enter_ns >= read.exit_ns))
+    }
+
+    /// The question to which that is the answer, on a connection without known framing, if it is not sure for whose sake that was
+    /// asked: what one call has written since the read before. What several have may be several questions.
     fn asked_before(&self, heard: &Mark) -> Option<Message> {
         let answers = self.channels.get(&heard.moved.object)?;
         let object = answers.reverse?;
@@ -244,8 +258,10 @@ impl World {
         let since_ns = before.map_or(0, |before| before.exit_ns);
         let last = last_before(&questions.writes, |write| write.enter_ns < heard.enter_ns)?;
         let first = count_before(&questions.writes, |write| write.enter_ns < since_ns);
-        let first = questions.writes.get(first).filter(|first| first.from <= last.from)?;
-        Some(Message { object, from: first.from, to: last.to })
+        let first = questions.writes.get(first).filter(|first| first.enter_ns == last.enter_ns)?;
+        let mut asks = self.thread(first.thread).marks.of_call(first.enter_ns);
+        let sure = asks.any(|mark| mark.moved.object == object && mark.sure);
+        (!sure).then_some(Message { object, from: first.from, to: last.to })
     }
 
     /// A request was asked for the sake of that question, as is known once it is answered: what its messages' marks tell, then,
@@ -270,7 +286,10 @@ impl World {
                     if mark.kind == kind && mark.moved.object == message.object {
                         let before = mark.of.replace(of);
                         mark.sure = sure;
+                        // Of a call that moved several messages each is for its own.
+                        let alone = channel.messages(mark.moved.from, mark.moved.to) <= 1;
                         if before != Some(of) {
+                            let before = before.filter(|_| alone);
                             told_anew.push((before, moved.thread, mark.exit_ns));
                         }
                     }
@@ -278,15 +297,27 @@ impl World {
             }
         }
         for (before, thread, exit_ns) in told_anew {
-            if let Some(of) = before {
-                let sakes = channels.get_mut(&of.object).map(|channel| &mut channel.sakes);
-                sakes
-                    .into_iter()
-                    .for_each(|sakes| forget_sake(sakes, Sake { of, thread, exit_ns }));
+            let sake = Sake { of, thread, exit_ns };
+            let taken_for = before.and_then(|before| {
+                find_sake(&mut channels.get_mut(&before.object)?.sakes, Sake { of: before, ..sake })
+            });
+            match taken_for {
+                Some((sakes, at)) if before.is_some_and(|before| before.object == of.object) => {
+                    sakes[at] = sake;
+                    continue;
+                }
+                Some((sakes, at)) => _ = sakes.remove(at),
+                None => {}
             }
             let sakes = &mut channels.entry(of.object).or_default().sakes;
             let at = count_before(sakes, |sake| sake.exit_ns <= exit_ns);
-            sakes.insert(at, Sake { of, thread, exit_ns });
+            sakes.insert(at, sake);
+        }
+        // What is heard next there is the rest of its answer.
+        if let Some(channel) = channels.get_mut(&asked.object) {
+            if channel.writes.back().is_some_and(|last| last.to <= asked.to) {
+                channel.asked_for = Some((of, sure));
+            }
         }
     }
 
@@ -370,14 +401,12 @@ impl World {
     }
 }
 
-/// Takes out what was taken for asked for a question and was for another one.
-fn forget_sake(sakes: &mut VecDeque<Sake>, wrong: Sake) {
-    let first = count_before(sakes, |sake| sake.exit_ns < wrong.exit_ns);
-    let same = sakes.range(first..).take_while(|sake| sake.exit_ns == wrong.exit_ns);
-    let is_it = |sake: &Sake| sake.thread == wrong.thread && sake.of == wrong.of;
-    if let Some(at) = { same }.position(is_it) {
-        sakes.remove(first + at);
-    }
+/// Where that is among those.
+fn find_sake(sakes: &mut VecDeque<Sake>, sake: Sake) -> Option<(&mut VecDeque<Sake>, usize)> {
+    let first = count_before(sakes, |known| known.exit_ns < sake.exit_ns);
+    let same = sakes.range(first..).take_while(|known| known.exit_ns == sake.exit_ns);
+    let at = { same }.position(|known| known.thread == sake.thread && known.of == sake.of)?;
+    Some((sakes, first + at))
 }
 
 /// Whether the thread had taken nothing in on other connections since it last did anything else, or rested.

@@ -44,6 +44,11 @@ impl World {
         }
     }
 
+    /// A direction of the connection of that socket, if bytes were moved through it.
+    pub(crate) fn channel_of(&self, socket: u64) -> Option<&Channel> {
+        self.channels.get(self.sockets.get(&socket)?)
+    }
+
     /// A process closes its descriptor of a socket: the end of the connection, if it was the last to move anything there. Another
     /// may have passed it on before, as one that forks does.
     fn close(&mut self, thread: ThreadId, socket: u64) {

@@ -12,13 +12,14 @@ impl Walk<'_> {
         self.queue(acceptor, span, Category::QueueAccept, UNACCEPTED, Rule::Accept);
     }
 
-    /// Step back through a call that accepted another connection: that is for who came on it, and the request, if it was there, waited.
-    /// `None`: it accepted the request's own, or nothing, or it is not known what it had to do with the request.
+    /// Step back through a piece of a call that accepted another connection: that is for who came on it, and the request, if it was there,
+    /// waited. `None`: it accepted the request's own, or one that the server has opened itself, or nothing; or it is not known what
+    /// it had to do with the request.
     pub(super) fn accepted_for_another(
         &mut self,
         thread: ThreadId,
         call: &Call,
-        at_ns: u64,
+        (from_ns, at_ns): (u64, u64),
     ) -> Option<Step> {
         let t = self.world.thread(thread);
         let is_servers = Some(t.process) == self.goal.server_process && self.applies(Rule::Turn);
@@ -28,8 +29,8 @@ impl Walk<'_> {
         let asked = self.goal.messages.first()?;
         let channel = self.world.channels.get(&asked.object)?;
         let own = channel.accepted?;
-        let from_ns = call.enter_ns.max(self.goal.start_ns);
-        if (own.thread, own.enter_ns) == (thread, call.enter_ns) || from_ns >= at_ns {
+        let is_own = (own.thread, own.enter_ns) == (thread, call.enter_ns);
+        if is_own || self.opened_by(call) == Some(t.process) {
             return None;
         }
         let read = self.first_read?;
@@ -48,6 +49,14 @@ impl Walk<'_> {
         }
         self.unread_queue(thread, asked.object, (from_ns, at_ns), Rule::Ready);
         Some(Step::Go(thread, from_ns))
+    }
+
+    /// The process that opened the connection which a call has accepted, if that is known.
+    fn opened_by(&self, call: &Call) -> Option<ProcessId> {
+        let channel = self.world.channel_of(call.io.as_ref()?.object.ino)?;
+        let reverse = channel.reverse.and_then(|reverse| self.world.channels.get(&reverse));
+        let opened = channel.connected.or_else(|| reverse?.connected)?;
+        Some(self.world.thread(opened.thread).process)
     }
 
     /// The way back came to the client by the accept() of the request's connection, but when the server's

@@ -118,7 +118,8 @@ impl<'w> Walk<'w> {
         let category = queue_category(arrived.object);
         self.queue(thread, (arrived_ns, woken_ns), category, UNREAD, Rule::Arrival);
         // Of several rests the first ones ran out, and it looked again: all are for this.
-        let since_ns = self.moved_before(&arrived).map(|before| before.exit_ns);
+        let before = self.moved_before(&arrived);
+        let since_ns = before.map(|before| before.exit_ns);
         let t = self.world.thread(thread);
         let looked_again = since_ns.is_some_and(|ns| rested_ns(t, ns, off.start_ns).is_some());
         if looked_again || !self.waited_only(thread, &arrived, off.start_ns) {
@@ -129,7 +130,31 @@ impl<'w> Walk<'w> {
         if begin_ns < arrived_ns {
             self.charge(thread, off, begin_ns, arrived_ns, None);
         }
+        let sure = arrived.asked.is_none_or(|(_, sure)| sure);
+        self.search.awaits = since_ns.map(|since_ns| (thread, (since_ns, off.start_ns), sure));
         Some(Step::Go(thread, begin_ns.min(arrived_ns)))
+    }
+
+    /// Step back over a preemption of a thread that went on to wait for its peer: with a CPU it had done that for longer, so it waited
+    /// for the peer.
+    pub(super) fn awaited_without_cpu(
+        &mut self,
+        thread: ThreadId,
+        off: &Off,
+        at_ns: u64,
+    ) -> Option<Step> {
+        let (_, (since_ns, until_ns), sure) =
+            self.search.awaits.filter(|(awaits, ..)| *awaits == thread)?;
+        let begin_ns = off.start_ns.max(self.goal.start_ns);
+        if off.start_ns < since_ns || at_ns > until_ns {
+            return None;
+        }
+        let detail = Some(self.output.names.fixed(AWAITED));
+        let evidence = if sure { Evidence::Measured } else { Evidence::Modelled };
+        self.output.wait_rule = Some(Rule::Arrival);
+        let category = Category::IdlePeer;
+        self.emit(thread, begin_ns, at_ns, category, detail, None, None, None, evidence);
+        Some(Step::Go(thread, begin_ns))
     }
 
     /// The call that moved what a thread slept for on a connection: the one it slept in, or the first after a poll, before the

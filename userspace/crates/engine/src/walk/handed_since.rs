@@ -1,7 +1,7 @@
 //! Threads that were handed something for this request after something else had woken them, and before they ran: bytes, or, where tasks
 //! are followed, what another task gives them. A connection's task is so: one request gives it back just as the next one asks on it.
 
-use crate::ownership::handed::{again, is_task, woken_since_ns, MOST_RIVALS};
+use crate::ownership::handed::{again, hands, is_task, woken_since_ns, MOST_RIVALS};
 use crate::timeline::gallop::{count_before, latest_before};
 use crate::walk::*;
 
@@ -74,7 +74,7 @@ impl Walk<'_> {
         at_ns: u64,
         mark: usize,
     ) -> Result<Option<Step>, NotYet> {
-        let Some((giver, given_ns)) = self.giver_while_ready(thread, wake.at_ns, at_ns) else {
+        let Some((giver, given_ns)) = self.giver_while_ready(thread, (off, wake), at_ns) else {
             return Ok(None);
         };
         self.output.out.truncate(mark);
@@ -84,29 +84,39 @@ impl Walk<'_> {
         Ok(Some(Step::Joined(giver, given_ns)))
     }
 
-    /// Who that was, and the last it can have been.
+    /// Who that was, and the last that it can have been: it has not turned to another request, and the task, which waited for whatever
+    /// it is given, has not run since it had the request.
     fn giver_while_ready(
         &self,
         thread: ThreadId,
-        woken_ns: u64,
+        (off, wake): (&Off, Wake),
         at_ns: u64,
     ) -> Option<(ThreadId, u64)> {
         let t = self.world.thread(thread);
         if !self.applies(Rule::InMemory)
             || !is_task(self.world, thread)
+            || !hands(off)
             || Some(t.process) != self.goal.server_process
             || !self.goes_on_with_it(t, at_ns)
         {
             return None;
         }
-        let other = |id: ThreadId| id != thread && is_task(self.world, id);
-        let (giver, _) = self.last_worked(other, at_ns)?;
+        let of_server = |id: ThreadId| self.world.thread(id).process == t.process;
+        let (giver, had_ns) = self.last_worked(of_server, at_ns)?;
+        let has_run = off.why != Why::Born && off.start_ns > had_ns;
+        if [thread, wake.waker].contains(&giver) || !is_task(self.world, giver) || has_run {
+            return None;
+        }
         let giver_of = self.world.thread(giver);
-        let rests = latest_before(&giver_of.off, |off| off.start_ns < at_ns);
-        let rest = { rests }.find(|off| off.why != Why::Preempted)?;
-        let given_ns = if rest.end_ns < at_ns { at_ns } else { rest.start_ns };
-        let is_since = given_ns > woken_ns.max(self.goal.start_ns);
-        (giver_of.process == t.process && is_since).then_some((giver, given_ns))
+        let last = latest_before(&giver_of.off, |off| off.start_ns < at_ns).next();
+        let away = last.filter(|off| off.end_ns >= at_ns);
+        let given_ns = away.map_or(at_ns, |off| off.start_ns);
+        let marks = &giver_of.marks.list;
+        let later = count_before(marks, |mark| mark.exit_ns <= had_ns);
+        let mut since = marks.range(later..).take_while(|mark| mark.enter_ns < given_ns);
+        let has_turned = since.any(|mark| !self.of_goal(mark));
+        let is_since = given_ns > wake.at_ns.max(self.goal.start_ns);
+        (is_since && !has_turned).then_some((giver, given_ns))
     }
 
     /// Whether the next message that a task moves, before it rests, is of the request.

@@ -17,6 +17,9 @@ impl<'w> Walk<'w> {
                 if let Some(step) = self.handed_while_preempted(thread, off, at_ns)? {
                     return Ok(step);
                 }
+                if let Some(step) = self.awaited_without_cpu(thread, off, at_ns) {
+                    return Ok(step);
+                }
                 self.run_queue(thread, off, begin_ns, at_ns, Category::RunqueuePreempted)?;
                 return Ok(Step::Go(thread, begin_ns));
             }

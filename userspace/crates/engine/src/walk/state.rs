@@ -112,6 +112,8 @@ pub(super) struct Search {
     pub(super) expected: FxHashMap<ThreadId, (Object, Transfer)>,
     /// The read (thread, entry) that the walk is going back through, from a time when its bytes had begun to come.
     pub(super) through: Option<(ThreadId, u64)>,
+    /// Where a thread, from when until when, had nothing to do but to go and wait for its peer; and whether that is sure.
+    pub(super) awaits: Option<(ThreadId, (u64, u64), bool)>,
     /// Wake-ups that the path itself followed: (woken thread, time, waker).
     pub(super) followed: Vec<(ThreadId, u64, ThreadId)>,
     /// Number of nested futex waits whose wakers are being explored.
@@ -146,6 +148,7 @@ impl Search {
         self.expected.clear();
         self.through = None;
         self.followed.clear();
+        self.awaits = None;
         (self.in_a_row, self.met_a_row) = (false, false);
         self.through_read = false;
         self.came_in = false;

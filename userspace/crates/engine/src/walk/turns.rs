@@ -231,7 +231,8 @@ impl Walk<'_> {
                     (false, _) => sure(false, 1),
                 },
             },
-            // The way leads there by a wake-up in between: by that it handed the answer on, before it turned to another.
+            // The way leads there by a wake-up in between, if not by what it moved: by that it handed the answer on, before it turned to
+            // another.
             (0, Some(gives))
                 if before.kind == MarkKind::Hears
                     && !rested
@@ -242,8 +243,9 @@ impl Walk<'_> {
             }
             (0, Some(gives)) => {
                 let (count, ours) = self.one_call(marks, last + 1);
-                // Woken, with others at hand: by what it gives next.
-                Gap { ours, count, likely: rested && last != own || !gives.sure }
+                // Woken, with others at hand: by what it gives next. Some of it may be for what it had heard of.
+                let heard = before.kind == MarkKind::Hears && !rested && !self.of_goal(before);
+                Gap { ours, count, likely: rested && last != own || heard || !gives.sure }
             }
             // What it has just read is what it begins with.
             (_, None) if taken == 1 || after.is_some() => alone(before, after.is_some()),
@@ -253,7 +255,9 @@ impl Walk<'_> {
                 let given: Vec<&Mark> = same_call(marks, last + 1).collect();
                 let last_only = given.len() == 1 && gives.of == Some(before.moved);
                 if last_only && !self.answers_more(t, (begin, last)) {
-                    return sure(ours || self.of_goal(before), self.messages(before));
+                    let count = self.messages(before);
+                    let ours = ours || self.of_goal(before);
+                    return Gap { ours, count, likely: count > 1 || !gives.sure };
                 }
                 let among = |mark: &&&Mark| self.is_among(marks, begin..last + 1, mark.of);
                 if given.len() == 1 && self.goes_on_one_by_one(t, (begin, last)) {
