@@ -180,6 +180,7 @@ fn manifest(
             paths: config.keep_paths,
             methods: config.keep_methods,
             ring_bytes_per_cpu: u64::from(config.ring_bytes_per_cpu),
+            tasks: Some(config.tasks),
             stacks: config.stacks,
             requests: config.requests.clone(),
         },

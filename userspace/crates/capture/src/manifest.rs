@@ -98,6 +98,9 @@ pub struct Options {
     #[serde(default)]
     pub methods: bool,
     pub ring_bytes_per_cpu: u64,
+    /// Whether tasks of runtimes were followed; `None`: not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tasks: Option<bool>,
     /// Which stacks were taken; `None`: none.
     #[serde(default)]
     pub stacks: Option<Stacks>,

@@ -72,7 +72,7 @@ pub fn report(out: &mut dyn Write, of: &Reported, all: bool, style: Style) -> Re
         writeln!(out)?;
         ledger(out, of.accounts, all, style)?;
     }
-    footnotes(out, breakdown, query, all, style)
+    footnotes(out, of, all, style)
 }
 
 /// Where the time of a kind's requests went, in words.
@@ -219,13 +219,8 @@ fn waits_line(waits: &Waits) -> String {
     format!("  {} {}{mark}: {}", waits.side, waits.category, names.join(", "))
 }
 
-fn footnotes(
-    out: &mut dyn Write,
-    breakdown: &Breakdown,
-    query: &Query,
-    all: bool,
-    style: Style,
-) -> Result<()> {
+fn footnotes(out: &mut dyn Write, of: &Reported<'_>, all: bool, style: Style) -> Result<()> {
+    let Reported { breakdown, query, .. } = of;
     if breakdown.kinds.iter().all(|kind| kind.complete() == 0) {
         return Ok(());
     }
@@ -238,7 +233,11 @@ fn footnotes(
         (true, false) => Vec::new(),
         (false, false) => words::evidence_shares(breakdown),
     };
-    for text in evidence {
+    let would_tell = match query.by {
+        Some(_) => None,
+        None => words::tasks_would_tell(breakdown, &of.manifests),
+    };
+    for text in evidence.into_iter().chain(would_tell) {
         write!(out, "{}", wrap(&text, "  ", style))?;
     }
     Ok(())
@@ -430,6 +429,26 @@ Percentiles are per request, 0 where one has none of a category.
             tail.clone().count() == 2 && tail.clone().all(|line| line.starts_with("  lock ~ ")),
             "{text}"
         );
+    }
+
+    /// Where they were followed, and of captures of which that is not known, nothing is said of it.
+    #[test]
+    fn that_tasks_would_tell_of_waits_is_said_where_they_were_not_followed() {
+        let mut requests = with_methods();
+        let locks = requests.iter_mut().flat_map(|(_, segments)| segments);
+        for lock in locks.filter(|segment| segment.category == Category::Lock) {
+            lock.evidence = rpcprobe_model::Evidence::Modelled;
+        }
+        for (tasks, said) in [(Some(false), true), (Some(true), false), (None, false)] {
+            let mut manifest = manifest();
+            manifest.options.tasks = tasks;
+            let text = of(&manifest, &requests, PLAIN);
+            assert_eq!(text.contains("a capture with --tasks tells"), said, "{text}");
+        }
+        let mut manifest = manifest();
+        manifest.options.tasks = Some(false);
+        let measured = of(&manifest, &with_methods(), PLAIN);
+        assert!(!measured.contains("--tasks"), "{measured}");
     }
 
     #[test]

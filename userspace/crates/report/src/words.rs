@@ -4,6 +4,7 @@ use super::breakdown::{Breakdown, Ends, KindBreakdown, Part};
 use super::tail::{Tail, TailPart};
 use super::text::{escape, marks, MODELLED, SAMPLED};
 use super::units::{format_exact, format_ns, format_share, format_signed_ns};
+use rpcprobe_capture::manifest::Manifest;
 use rpcprobe_model::{Category, Kind, Reason, Side};
 
 /// Parts named in a sentence.
@@ -201,6 +202,30 @@ pub fn evidence_shares(breakdown: &Breakdown) -> Vec<String> {
         (!kinds.is_empty()).then(|| format!("{mark} {how}: {}", kinds.join("; ")))
     };
     NOT_MEASURED.into_iter().filter_map(sentence).collect()
+}
+
+/// Percent of the time, at least, of waits of servers that tasks would tell for that to be said.
+const LEAST_UNTOLD_PERCENT: u128 = 5;
+
+/// That tasks may be followed, where they were not, and servers' waits that they tell of are modelled.
+pub fn tasks_would_tell(breakdown: &Breakdown, manifests: &[&Manifest]) -> Option<String> {
+    let untold = |part: &&Part| {
+        let waits = matches!(part.category, Category::Sleep | Category::Lock);
+        waits && part.side == Some(Side::Server)
+    };
+    let kinds = &breakdown.kinds;
+    let all_ns: u128 = kinds.iter().map(|kind| u128::from(kind.latency.total_ns)).sum();
+    let parts = kinds.iter().flat_map(|kind| kind.parts.iter().filter(untold));
+    let untold_ns: u128 = parts.map(|part| u128::from(part.modelled_ns)).sum();
+    let is_much = untold_ns > 0 && untold_ns * 100 >= all_ns * LEAST_UNTOLD_PERCENT;
+    let none_followed = manifests.iter().all(|manifest| manifest.options.tasks == Some(false));
+    (is_much && none_followed).then(|| {
+        let share = format_share(untold_ns, all_ns);
+        format!(
+            "{share} of the time are modelled waits of servers (sleep, lock): if they run tasks of Go, asyncio, Node or tokio, a capture \
+             with --tasks tells what each was for"
+        )
+    })
 }
 
 /// How much of the time of a kind is so, and of which categories.
