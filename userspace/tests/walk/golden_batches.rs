@@ -187,7 +187,7 @@ fn who_hands_an_answer_back_and_asks_for_another_served_the_first_until_then() {
     assert_eq!(p.told(100), expected);
 }
 
-/// The only question that is open is that for which it asks, though that was read in two pieces.
+/// The only question that is open is that for which it asks after a rest, though that was read in two pieces.
 #[test]
 fn a_question_that_is_read_in_pieces_is_one() {
     let mut p = Server::new();
@@ -196,6 +196,7 @@ fn a_question_that_is_read_in_pieces_is_one() {
     c.hears(&mut p.s, 1, 20, (0, 2), (102, 105));
     p.s.arrives(c.there, 4, 107);
     c.hears(&mut p.s, 1, 20, (2, 2), (108, 110));
+    p.rests(111, 118);
     p.asks(0, 120);
     p.hears(0, 150);
     p.answers(0, 170);
