@@ -222,8 +222,8 @@ pub fn tasks_would_tell(breakdown: &Breakdown, manifests: &[&Manifest]) -> Optio
     (is_much && none_followed).then(|| {
         let share = format_share(untold_ns, all_ns);
         format!(
-            "{share} of the time are modelled waits of servers (sleep, lock): if they run tasks of Go, asyncio, Node or tokio, a capture \
-             with --tasks tells what each was for"
+            "Modelled waits of servers (sleep, lock) are {share} of the time: if these run tasks of Go, asyncio, Node or tokio, a capture \
+             with --tasks tells what each was for."
         )
     })
 }

@@ -266,8 +266,8 @@ impl Causality {
             }
             _ => false,
         };
-        // It was served, too.
-        // Nor was it alone if another one is answered next that had been taken in by then, and answered in part.
+        // What was taken in and nobody has told of was served, too; and what is answered next, and had been taken in by then, though a
+        // part of its answer may have been written before.
         let served_too = match given {
             Given::Answer { of, .. } => {
                 world.read_of(&of).is_some_and(|read| read.exit_ns <= asking.asked_ns).then_some(of)

@@ -142,8 +142,7 @@ impl Marks {
 
 impl World {
     /// Adds a mark: the thread has moved bytes on a connection.
-    pub(crate) fn mark(&mut self, id: ThreadId, call: &Call, io: &Io) {
-        let thread = id;
+    pub(crate) fn mark(&mut self, thread: ThreadId, call: &Call, io: &Io) {
         let Some(reverse) = io.reverse else { return };
         let process = self.threads[thread as usize].process;
         self.processes[process as usize].has_connections = true;
@@ -185,9 +184,9 @@ impl World {
             let sakes = &mut self.channels.entry(of.object).or_default().sakes;
             sakes.push_back(Sake { of, thread, exit_ns: call.exit_ns });
         }
-        let thread = &mut self.threads[thread as usize];
-        let (rests, polls) = (thread.rests, thread.polls);
-        let marks = &mut thread.marks;
+        let of_thread = &mut self.threads[thread as usize];
+        let (rests, polls) = (of_thread.rests, of_thread.polls);
+        let marks = &mut of_thread.marks;
         marks.turns += u64::from(kind != MarkKind::Takes);
         marks.takes |= kind == MarkKind::Takes;
         marks.answers |= kind == MarkKind::Answers;
@@ -208,7 +207,7 @@ impl World {
             given: marks.given,
         });
         if kind == MarkKind::Answers {
-            self.heard_for_it(id);
+            self.heard_for_it(thread);
         }
     }
 

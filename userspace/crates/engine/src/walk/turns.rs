@@ -345,29 +345,22 @@ impl Walk<'_> {
     /// with nothing else taken or asked in between, and no rest.
     fn answers_more(&self, t: &Thread, (begin, last): (usize, usize)) -> bool {
         let marks = &t.marks.list;
-        let (Some(first), Some(next)) = (marks.get(last + 1), marks.get(last + 2)) else {
-            return false;
-        };
-        next.kind == MarkKind::Answers
-            && self.is_among(marks, begin..last, next.of)
-            && rested_ns(t, first.exit_ns, next.enter_ns).is_none()
+        next_two(t, last).is_some_and(|[_, next]| {
+            next.kind == MarkKind::Answers && self.is_among(marks, begin..last, next.of)
+        })
     }
 
-    /// Whether a thread that took in the questions of marks `begin..=last` then gives out something for one of them, and something for
-    /// another, with nothing taken in in between, and no rest: it serves one after the other.
+    /// Whether it asks for one of them next, and asks for another, or answers that, after that: it serves one after the other.
     fn goes_on_one_by_one(&self, t: &Thread, (begin, last): (usize, usize)) -> bool {
-        let marks = &t.marks.list;
-        let (Some(first), Some(next)) = (marks.get(last + 1), marks.get(last + 2)) else {
-            return false;
-        };
-        let among = |mark: &Mark| self.is_among(marks, begin..last + 1, mark.of);
-        first.kind == MarkKind::Asks
-            && !next.takes_in()
-            && next.enter_ns != first.enter_ns
-            && next.of != first.of
-            && among(first)
-            && among(next)
-            && rested_ns(t, first.exit_ns, next.enter_ns).is_none()
+        let among = |mark: &Mark| self.is_among(&t.marks.list, begin..last + 1, mark.of);
+        next_two(t, last).is_some_and(|[first, next]| {
+            let several = next.enter_ns != first.enter_ns && next.of != first.of;
+            first.kind == MarkKind::Asks
+                && !next.takes_in()
+                && several
+                && among(first)
+                && among(next)
+        })
     }
 
     /// Whether one of those marks took in that question. There may be as many marks as connections, so it is looked up by the
@@ -387,6 +380,13 @@ impl Walk<'_> {
                 .any(|mark| Some(mark.moved) == question)
         })
     }
+}
+
+/// The two marks after that one, with no rest in between.
+fn next_two(t: &Thread, last: usize) -> Option<[&Mark; 2]> {
+    let marks = &t.marks.list;
+    let (first, next) = (marks.get(last + 1)?, marks.get(last + 2)?);
+    rested_ns(t, first.exit_ns, next.enter_ns).is_none().then_some([first, next])
 }
 
 /// The marks of one call, from that one on.
