@@ -10,7 +10,7 @@ apart by whether the clock was read at the switch to the thread, and at the swit
 Columns: stints; the CPU time that was charged; what the hooks saw of it; and of what is charged less what the thread did not have
 before its stint and more what it had at its end; then these two, in a stint. Last, what the ledger has of what the hooks saw.
 
-Usage: clock.py [--requests N] [redis|http ...]; rpcprobe from $RPCPROBE or PATH. Needs root, and what ../load needs. Exit status: 1 if
+Usage: clock.py [--requests N] [--connections N,...] [LOAD ...], a load of ../load; rpcprobe from $RPCPROBE or PATH. Needs root, and what ../load needs. Exit status: 1 if
 the ledger and these hooks are more than 1 % apart, else 0.
 """
 
@@ -29,7 +29,8 @@ from attached import attached, wait_for  # noqa: E402
 from run import LOADS  # noqa: E402
 
 CLOCK = HERE / ".cache" / "clock"
-CONNECTIONS = (1, 50)
+DEFAULT_LOADS = ("redis", "http", "pool", "grpc")
+DEFAULT_CONNECTIONS = "1,50"
 # As clock.h numbers them.
 KINDS = ("read at both", "not before", "not at its end", "at neither")
 MOST_APART = 0.01
@@ -106,15 +107,17 @@ def observe(name: str, connections: int, requests: int, folder: Path) -> tuple[l
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--requests", type=int, default=10_000)
-    parser.add_argument("loads", nargs="*", choices=[[], "redis", "http"], help="(default: both)")
+    parser.add_argument("--connections", default=DEFAULT_CONNECTIONS, help="(default: %(default)s)")
+    chosen = f"of {', '.join(LOADS)} (default: {', '.join(DEFAULT_LOADS)})"
+    parser.add_argument("loads", nargs="*", metavar="LOAD", choices=[[], *LOADS], help=chosen)
     options = parser.parse_args()
     status = 0
     print(
         f"{'server, connections':21}{'clock':16}{'stints':>8}{'charged':>12}{'hooks saw':>11}{'of that':>9}"
         f"{'before':>12}{'at its end':>12}{'ledger':>9}"
     )
-    for name in options.loads or ("redis", "http"):
-        for connections in CONNECTIONS:
+    for name in options.loads or DEFAULT_LOADS:
+        for connections in map(int, options.connections.split(",")):
             with tempfile.TemporaryDirectory(prefix="clock.") as folder:
                 kinds, ledger_ns = observe(name, connections, options.requests, Path(folder))
             for kind, stints in zip(KINDS, kinds, strict=True):
