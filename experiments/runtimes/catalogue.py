@@ -37,6 +37,8 @@ class Server:
     besides: tuple[str, ...] = ()
     # Whether it has a collector that can be called.
     collects: bool = True
+    # Whether it has a worker with a queue.
+    hands: bool = True
     # Of `rpcprobe attach`.
     options: tuple[str, ...] = ()
 
@@ -151,8 +153,8 @@ CATALOGUE = [
     Server("asyncio-tasks", ASYNCIO, options=TASKS),
     Server("uvicorn", UVICORN),
     Server("uvicorn-tasks", UVICORN, options=TASKS),
-    Server("node", NODE),
-    Server("node-tasks", NODE, options=TASKS),
+    Server("node", NODE, hands=False),
+    Server("node-tasks", NODE, hands=False, options=TASKS),
     Server("go", GO),
     Server("go-tasks", GO, options=TASKS),
     Server("tokio", TOKIO, collects=False),
@@ -161,5 +163,5 @@ CATALOGUE = [
     Server("nginx", GO),
     Server("nginx-tasks", GO, options=TASKS),
     Server("nginx-alone", GO, only_asks=True),
-    Server("postgres", collects=False),
+    Server("postgres", collects=False, hands=False),
 ]

@@ -20,6 +20,8 @@ EXPECTED = {
     # And, when it is free, for a CPU.
     "lockwait": ("lock", *RUN_QUEUE),
     "lock": ("sleep",),
+    "handwait": ("queue.", *RUN_QUEUE),
+    "hand": (*WORK, *RUN_QUEUE),
     "call": ("idle.peer",),
     # The rest of the call: the question is made and sent, and lies there; the answer, likewise. No row of its own.
     "around": ("idle.peer", "queue.", *RUN_QUEUE, *WORK),

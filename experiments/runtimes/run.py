@@ -4,8 +4,8 @@
 Servers do what their requests say, and note when each step of it began and ended (CLOCK_MONOTONIC; PostgreSQL by
 clock_timestamp()); clients note when they asked. A capture of the server alone, of the client alone, or of both (attach) says
 of each of those nanoseconds what the request did. `mix` has five sorts of requests, one after the other on each connection:
-one that sleeps, one that computes, one that sleeps with a lock, one that asks a back end, and, rarely, a collection. A row is
-one cause:
+one that sleeps, one that computes, one that sleeps with a lock, one that asks a back end, and, rarely, a collection; `hands` has two: one
+that hands a worker something to do, and one that sleeps. A row is one cause:
 
   sleep      the time that was asked for: `sleep`
   late       from then until the server went on: a queue, the run queue, `lock` (the interpreter's), its work, or `sleep`
@@ -13,6 +13,8 @@ one cause:
   burn       CPU time, with interrupts and preemptions: on a CPU, the run queue
   lockwait   the wait for the lock, which another request has: `lock`
   lock       the sleep with it: `sleep`
+  handwait   the time in the queue of a worker, which does others' work: `queue.*`, the run queue
+  hand       what that worker does for the request: on a CPU, the run queue
   call       a question to a back end that is not captured, from when that has it until it answers: `idle.peer`
   collect    a collection: on a CPU, the run queue, or `lock` where threads of the collector do it
   queue      from the client's asking until the server's first step: `queue.*`, the run queue, the work of reading it
@@ -47,6 +49,7 @@ from judge import EXPECTED, judged  # noqa: E402
 from laws import ledger, ran  # noqa: E402
 
 MIX = ["sleep=8", "burn=1", "lock=2", "call=4"]
+HANDS = ["hand=1", "sleep=4"]
 # One in so many requests of a connection's first ones is a collection.
 COLLECTS_EVERY = 20
 MOST_SURE_AND_WRONG = 0.05
@@ -55,6 +58,8 @@ NOT_JUDGED = ("late", "queue")
 
 
 def steps_of(server, text):
+    if text == "hands":
+        return HANDS
     if text != "mix":
         return [text]
     able = [step for step in MIX if not (server.is_sql and step.startswith("call"))]
@@ -196,7 +201,7 @@ def arguments():
     parser.add_argument("--ends", default="server,client,both")
     parser.add_argument("--requests", type=int, default=400)
     parser.add_argument(
-        "--steps", default="mix", help='captures of their own: "mix sleep=8,burn=1"'
+        "--steps", default="mix", help='captures of their own: "mix hands sleep=8,burn=1"'
     )
     parser.add_argument("--short", action="store_true", help="4 and 32 connections, server only")
     parser.add_argument("--keep", type=Path, help="where to keep the captures")
@@ -237,6 +242,8 @@ def main():
             print(f"{server.name}: skipped, there is no {server.lacks()}")
             continue
         for text in options.steps.split():
+            if text == "hands" and not server.hands:
+                continue
             for ends in options.ends.split(","):
                 for connections in numbers:
                     with kept_at(options, server.name, text, ends, connections) as directory:

@@ -137,6 +137,11 @@ fn check(
     let worked = [Category::User, Category::RunqueuePreempted, Category::Interrupt];
     let hand = sum(found, "hand", &worked);
     assert!(hand > count * MS * 9 / 10, "{hand} of {count}: {:#?}", found["GET /hand"]);
+    // Of each request, also where it waited in the worker's channel until others' work was done.
+    for segments in &found["GET /hand"] {
+        let hand_ns = worked.iter().map(|of| time_in(*of, segments)).sum::<u64>();
+        assert!(hand_ns > MS / 2, "{hand_ns}: {segments:#?}");
+    }
     assert!(sum(found, "hand", &sleep) < count * MS / 10);
     // That time was to pass the runtime says itself: nothing of it is inferred, but when a busy loop's timer was due.
     let all = || METHODS[..2].iter().flat_map(|method| &found[&format!("GET /{method}")]).flatten();

@@ -9,11 +9,14 @@ import java.net.URI;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 
 public class Server {
     static final ConcurrentLinkedQueue<String> NOTES = new ConcurrentLinkedQueue<>();
     static final Object LOCK = new Object();
+    static final ExecutorService WORKER = Executors.newSingleThreadExecutor();
     static final int[][] KEPT = new int[100_000][1];
     static String backend;
 
@@ -30,6 +33,12 @@ public class Server {
 
     static void collect(int times) {
         for (; times > 0; times--) System.gc();
+    }
+
+    static void work(String number, int amount, long begin) {
+        begin = note(number, "handwait", 0, begin);
+        burn(amount);
+        note(number, "hand", amount, begin);
     }
 
     static void call(String number, int ms) throws IOException {
@@ -50,6 +59,11 @@ public class Server {
                     case "collect" -> collect(amount);
                     case "sleep" -> Thread.sleep(amount);
                     case "call" -> call(parts[2], amount);
+                    case "hand" -> {
+                        long handed = begin;
+                        WORKER.submit(() -> work(parts[2], amount, handed)).get();
+                        continue;
+                    }
                     default -> {
                         synchronized (LOCK) {
                             begin = note(parts[2], "lockwait", 0, begin);
@@ -59,7 +73,7 @@ public class Server {
                 }
                 note(parts[2], step, amount, begin);
             }
-        } catch (InterruptedException ended) {
+        } catch (InterruptedException | ExecutionException ended) {
             return;
         }
         exchange.sendResponseHeaders(200, 2);

@@ -1,8 +1,9 @@
 """What the servers in Python share: the steps that a request asks for, and notes of when each began and ended.
 
 GET /w/ID/STEP=N,...: `sleep` N ms, `burn` N ms of CPU time, `lock` (sleeps N ms with a lock that all requests share), `call`
-(asks the back end for /b/ID/N, which answers after N ms), `collect` (N collections of what the server keeps). A line of LOG for
-each: ID,what,N,begin,end in nanoseconds of CLOCK_MONOTONIC; `lockwait` for the wait before a lock.
+(asks the back end for /b/ID/N, which answers after N ms), `collect` (N collections of what the server keeps), `hand` (has a worker, which
+has a queue and does one thing after the other, spend N ms of CPU time). A line of LOG for each: ID,what,N,begin,end in nanoseconds of
+CLOCK_MONOTONIC; `lockwait` for the wait before a lock, `handwait` for the time in the worker's queue.
 """
 
 import asyncio
@@ -64,6 +65,22 @@ class EventLoop:
     def __init__(self):
         self.lock = asyncio.Lock()
         self.kept = []
+        self.queue = asyncio.Queue()
+        self.worker = asyncio.get_running_loop().create_task(self.work())
+
+    async def work(self):
+        """One after the other, what requests hand it."""
+        while True:
+            number, amount, begin_ns, done = await self.queue.get()
+            begin_ns = note(number, "handwait", 0, begin_ns)
+            burn(amount)
+            note(number, "hand", amount, begin_ns)
+            done.set_result(None)
+
+    async def hand(self, number, amount, begin_ns):
+        done = asyncio.get_running_loop().create_future()
+        self.queue.put_nowait((number, amount, begin_ns, done))
+        await done
 
     async def call(self, number, ms):
         reader, writer = (
@@ -86,6 +103,9 @@ class EventLoop:
                 await asyncio.sleep(amount / 1000)
             elif step == "call":
                 await self.call(number, amount)
+            elif step == "hand":
+                await self.hand(number, amount, begin_ns)
+                continue
             else:
                 async with self.lock:
                     begin_ns = note(number, "lockwait", 0, begin_ns)

@@ -1,6 +1,7 @@
 """CPython with a thread for each connection: threads.py PORT LOG BACKEND, until SIGTERM. See steps.py."""
 
 import http.client
+import queue
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -8,6 +9,17 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from steps import ANSWER, BACKEND, PORT, burn, collect, note, parsed, write_notes_at_end
 
 LOCK = threading.Lock()
+HANDED = queue.SimpleQueue()
+
+
+def work():
+    """One after the other, what requests hand it."""
+    while True:
+        number, amount, begin_ns, done = HANDED.get()
+        begin_ns = note(number, "handwait", 0, begin_ns)
+        burn(amount)
+        note(number, "hand", amount, begin_ns)
+        done.put(None)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -35,6 +47,11 @@ class Handler(BaseHTTPRequestHandler):
                 time.sleep(amount / 1000)
             elif step == "call":
                 self.call(number, amount)
+            elif step == "hand":
+                done = queue.SimpleQueue()
+                HANDED.put((number, amount, begin_ns, done))
+                done.get()
+                continue
             else:
                 with LOCK:
                     begin_ns = note(number, "lockwait", 0, begin_ns)
@@ -49,4 +66,5 @@ class Server(ThreadingHTTPServer):
 
 
 write_notes_at_end()
+threading.Thread(target=work, daemon=True).start()
 Server(("127.0.0.1", PORT), Handler).serve_forever()

@@ -15,6 +15,7 @@ mod golden_functions;
 mod golden_goroutines;
 mod golden_handoffs;
 mod golden_helpers;
+mod golden_in_turn;
 mod golden_interrupts;
 mod golden_kernel;
 mod golden_lives;

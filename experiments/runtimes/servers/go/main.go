@@ -32,8 +32,26 @@ var (
 	notes   [1 << 20]string
 	noted   atomic.Int64
 	kept    *node
+	handed  = make(chan handOver, 256)
 	backend = http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}
 )
+
+type handOver struct {
+	number string
+	amount int
+	begin  int64
+	done   chan struct{}
+}
+
+// One after the other, what requests hand it.
+func work() {
+	for one := range handed {
+		begin := note(one.number, "handwait", 0, one.begin)
+		burn(one.amount)
+		note(one.number, "hand", one.amount, begin)
+		close(one.done)
+	}
+}
 
 // Without a lock, which requests would have to wait for.
 func note(number, what string, amount int, begin int64) int64 {
@@ -78,6 +96,11 @@ func handle(w http.ResponseWriter, r *http.Request) {
 			time.Sleep(pause)
 		case "call":
 			call(parts[2], amount)
+		case "hand":
+			done := make(chan struct{})
+			handed <- handOver{parts[2], amount, begin, done}
+			<-done
+			continue
 		default:
 			lock.Lock()
 			begin = note(parts[2], "lockwait", 0, begin)
@@ -100,6 +123,7 @@ func main() {
 		os.WriteFile(os.Args[2], []byte(strings.Join(notes[:noted.Load()], "")), 0o644)
 		os.Exit(0)
 	}()
+	go work()
 	http.HandleFunc("/w/", handle)
 	http.ListenAndServe("127.0.0.1:"+os.Args[1], nil)
 }

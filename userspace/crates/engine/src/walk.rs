@@ -16,6 +16,7 @@ mod futex_roles;
 mod goal;
 mod handed_since;
 mod helpers;
+mod in_turn;
 mod life;
 mod made;
 mod memory;

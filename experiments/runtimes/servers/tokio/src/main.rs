@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, oneshot};
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
@@ -12,6 +13,14 @@ static NOTES: Mutex<String> = Mutex::new(String::new());
 static LOCK: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 static KEPT: Mutex<Vec<BufReader<TcpStream>>> = Mutex::new(Vec::new());
 static BACKEND: OnceLock<String> = OnceLock::new();
+static HANDED: OnceLock<mpsc::Sender<HandOver>> = OnceLock::new();
+
+struct HandOver {
+    number: String,
+    amount: u64,
+    begin_ns: i64,
+    done: oneshot::Sender<()>,
+}
 
 fn monotonic_ns() -> i64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -30,6 +39,24 @@ fn note(number: &str, what: &str, amount: u64, begin_ns: i64) -> i64 {
 fn burn(ms: u64) {
     let end_ns = monotonic_ns() + ms as i64 * 1_000_000;
     while monotonic_ns() < end_ns {}
+}
+
+/// One after the other, what requests hand it.
+async fn work(mut handed: mpsc::Receiver<HandOver>) {
+    while let Some(HandOver { number, amount, begin_ns, done }) = handed.recv().await {
+        let begin_ns = note(&number, "handwait", 0, begin_ns);
+        burn(amount);
+        note(&number, "hand", amount, begin_ns);
+        let _ = done.send(());
+    }
+}
+
+async fn hand(number: &str, amount: u64, begin_ns: i64) {
+    let (done, is_done) = oneshot::channel();
+    let one = HandOver { number: number.to_string(), amount, begin_ns, done };
+    let handed = HANDED.get().expect("a worker");
+    handed.send(one).await.expect("a worker");
+    is_done.await.expect("it is done");
 }
 
 /// The line of a head that says what it is about; the rest of the head is read, too.
@@ -73,6 +100,10 @@ async fn carry_out(number: &str, steps: &str) -> std::io::Result<()> {
             "burn" => burn(amount),
             "sleep" => tokio::time::sleep(Duration::from_millis(amount)).await,
             "call" => call(number, amount).await?,
+            "hand" => {
+                hand(number, amount, begin_ns).await;
+                continue;
+            }
             _ => {
                 let held = LOCK.lock().await;
                 begin_ns = note(number, "lockwait", 0, begin_ns);
@@ -109,6 +140,9 @@ async fn main() -> std::io::Result<()> {
         std::fs::write(log, notes.as_bytes()).expect("the notes can be written");
         std::process::exit(0);
     });
+    let (sender, handed) = mpsc::channel(256);
+    HANDED.get_or_init(|| sender);
+    tokio::spawn(work(handed));
     let listener = TcpListener::bind(format!("127.0.0.1:{}", words[1])).await?;
     loop {
         let (stream, _) = listener.accept().await?;

@@ -79,6 +79,20 @@ pub fn woken_since_ns(thread: &Thread, off: &Off, wake: &Wake) -> u64 {
     before.next().map_or(0, |before| before.end_ns)
 }
 
+/// The last rest of a task before `at_ns` and since `since_ns`, if it had one in which it waited for anything but locks, time and what it
+/// began; `None`: it has had too many to tell.
+pub fn rested_for_work(
+    world: &World,
+    id: ThreadId,
+    (since_ns, at_ns): (u64, u64),
+) -> Option<Option<&Off>> {
+    let slept = latest_before(&world.thread(id).off, |off| off.start_ns < at_ns);
+    let mut slept = slept.take_while(|off| off.end_ns > since_ns).take(MOST_SLEEPS);
+    let (mut count, is_rest) = (0, |off: &&Off| off.why != Why::Preempted && !is_own(off));
+    let rest = slept.by_ref().inspect(|_| count += 1).find(is_rest);
+    (rest.is_some() || count < MOST_SLEEPS).then_some(rest)
+}
+
 /// Who woke a thread, alone, or made it for what it does then, when, and whether it was begun rather than woken.
 fn step(world: &World, id: ThreadId, since_ns: u64, at_ns: u64) -> Option<(ThreadId, u64, bool)> {
     woken_by(world, id, since_ns, at_ns).or_else(|| {
@@ -188,10 +202,15 @@ pub fn is_task(world: &World, id: ThreadId) -> bool {
     world.thread(id).tid >= FIRST_RUNTIME_TASK
 }
 
-/// Whether what ends it is something that another task hands over, or begins.
+/// Whether what ends a task's wait is something that another hands over, or begins. Of a wait that had begun before the capture nothing
+/// else is known.
 pub fn hands(off: &Off) -> bool {
     let sort = off.call.and_then(|call| task_wait(call.nr)).map(|wait| wait.sort());
-    off.why == Why::Born || sort == Some(TaskWaitSort::Channel)
+    match off.why {
+        Why::Born => true,
+        Why::Slept { .. } => off.call.is_none() || sort == Some(TaskWaitSort::Channel),
+        _ => false,
+    }
 }
 
 /// Whether it lies in what a task does anyway: a lock, time to pass, others that it waits for.

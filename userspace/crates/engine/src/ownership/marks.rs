@@ -333,7 +333,7 @@ impl World {
 
     /// The question for which a thread works, as its own marks or those of its waker tell; and whether that is
     /// sure: it had taken in no other question that the work might be for.
-    fn works_for(&self, id: ThreadId, at_ns: u64) -> Option<(Question, bool)> {
+    pub(crate) fn works_for(&self, id: ThreadId, at_ns: u64) -> Option<(Question, bool)> {
         let own = self.last_unless_rested(id, at_ns);
         let handed = || self.handed(id, own.map_or(0, |(_, mark)| mark.exit_ns), at_ns);
         let Some((index, mark)) = own else { return handed() };

@@ -81,7 +81,14 @@ impl<'w> Walk<'w> {
             return Ok(Step::Go(thread, begin_ns));
         }
         if wake.by_waker() && edge_ns > self.goal.start_ns {
-            if let Some(step) = self.through_waker(thread, off, wake, (edge_ns, woken_ns), depth)? {
+            let span = (edge_ns, woken_ns);
+            if let Some(step) = self.served_after_another(thread, (off, wake), span, depth)? {
+                return Ok(step);
+            }
+            if let Some(step) = self.through_waker(thread, off, wake, span, depth)? {
+                return Ok(step);
+            }
+            if let Some(step) = self.served_at_once(thread, (off, wake), span, depth)? {
                 return Ok(step);
             }
         }

@@ -329,16 +329,19 @@ impl Walk<'_> {
 
     /// Whether a mark is of the request: its own messages, or what was asked for its sake.
     pub(super) fn of_goal(&self, mark: &Mark) -> bool {
-        let is = |question: &Question| {
-            let overlaps = |m: &Message| {
-                m.object == question.object && m.from < question.to && question.from < m.to
-            };
-            self.goal.messages.iter().any(overlaps)
-        };
+        let is = |question: &Question| self.is_goals(question);
         match mark.kind {
             MarkKind::Takes | MarkKind::Answers => is(&mark.moved),
             MarkKind::Asks | MarkKind::Hears => is(&mark.moved) || mark.of.as_ref().is_some_and(is),
         }
+    }
+
+    /// Whether some of that is the request's messages.
+    pub(super) fn is_goals(&self, question: &Question) -> bool {
+        let overlaps = |m: &Message| {
+            m.object == question.object && m.from < question.to && question.from < m.to
+        };
+        self.goal.messages.iter().any(overlaps)
     }
 
     /// Whether a thread that took in the questions of marks `begin..=last`, and answered one next, answered another of them after that,

@@ -1,0 +1,141 @@
+//! Tasks that several requests hand work in memory, and that do one after the other without a rest: an actor with a channel, say, or a
+//! worker with a queue. Such a task moves no messages. What it does is for whom it hands something next, since it last handed something
+//! to another request, or since this one gave it what it does; until then that waits for its turn.
+
+use crate::ownership::handed::{hands, is_task, rested_for_work, MOST_RIVALS};
+use crate::timeline::gallop::count_before;
+use crate::walk::*;
+
+impl Walk<'_> {
+    /// The step over a sleep that such a task ended, if it had handed something to another request meanwhile.
+    pub(super) fn served_after_another(
+        &mut self,
+        thread: ThreadId,
+        (off, wake): (&Off, Wake),
+        span: (u64, u64),
+        depth: usize,
+    ) -> Result<Option<Step>, NotYet> {
+        let handed_ns = self.handed_to_another(thread, off, wake);
+        match handed_ns.filter(|ns| *ns > off.start_ns) {
+            Some(turn_ns) => self.served_since(thread, (off, wake), turn_ns, span, depth),
+            None => Ok(None),
+        }
+    }
+
+    /// The same, if that was at work for others when the sleep began, and no way leads to the request through what it does.
+    pub(super) fn served_at_once(
+        &mut self,
+        thread: ThreadId,
+        (off, wake): (&Off, Wake),
+        span: (u64, u64),
+        depth: usize,
+    ) -> Result<Option<Step>, NotYet> {
+        let is_at_work = self.handed_to_another(thread, off, wake).is_some()
+            || self.was_handed_anothers(thread, off, wake);
+        match is_at_work {
+            true => self.served_since(thread, (off, wake), off.start_ns, span, depth),
+            false => Ok(None),
+        }
+    }
+
+    fn may_be_served_in_turn(&self, thread: ThreadId, off: &Off, worker: ThreadId) -> bool {
+        let (t, by) = (self.world.thread(thread), self.world.thread(worker));
+        self.applies(Rule::Turn)
+            && is_task(self.world, thread)
+            && is_task(self.world, worker)
+            && hands(off)
+            && off.why != Why::Born
+            && by.process == t.process
+            && by.marks.list.is_empty()
+            && !by.marks.serves()
+    }
+
+    /// When the worker last handed something to a task that waited for it with another's request as long as this one or longer. It has
+    /// not rested since.
+    fn handed_to_another(&self, thread: ThreadId, off: &Off, wake: Wake) -> Option<u64> {
+        if !self.may_be_served_in_turn(thread, off, wake.waker) {
+            return None;
+        }
+        let woke = &self.world.thread(wake.waker).woke;
+        let until = count_before(woke, |(at_ns, _)| *at_ns < wake.at_ns);
+        let mut handed = woke.range(..until).rev().take(MOST_RIVALS);
+        let is_anothers = |at_ns: u64, to: ThreadId| {
+            let t = self.world.thread(to);
+            let slept = t.off_before(at_ns).filter(|of| of.end_ns >= at_ns && hands(of));
+            let slept = slept.filter(|of| to != thread && of.start_ns <= off.start_ns);
+            let question = slept.and_then(|of| self.world.works_for(to, of.start_ns));
+            question.is_some_and(|(question, _)| !self.is_goals(&question))
+        };
+        let (handed_ns, _) = *handed.find(|(at_ns, to)| is_anothers(*at_ns, *to))?;
+        let rested = rested_for_work(self.world, wake.waker, (handed_ns, wake.at_ns))?;
+        rested.is_none().then_some(handed_ns)
+    }
+
+    /// Whether the worker has been woken by a task with a question, before the sleep, and has not rested since.
+    fn was_handed_anothers(&self, thread: ThreadId, off: &Off, wake: Wake) -> bool {
+        let rested = || rested_for_work(self.world, wake.waker, (0, wake.at_ns)).flatten();
+        let by = || rested().filter(|rest| hands(rest))?.wake.filter(|wake| wake.by_waker());
+        let by = by().filter(|by| by.at_ns < off.start_ns && by.waker != wake.waker);
+        self.may_be_served_in_turn(thread, off, wake.waker)
+            && by.is_some_and(|by| self.world.works_for(by.waker, by.at_ns).is_some())
+    }
+
+    /// Emits the sleep of `thread`: from `turn_ns` on what the worker did, before that its turn.
+    fn served_since(
+        &mut self,
+        thread: ThreadId,
+        (off, wake): (&Off, Wake),
+        turn_ns: u64,
+        (edge_ns, woken_ns): (u64, u64),
+        depth: usize,
+    ) -> Result<Option<Step>, NotYet> {
+        let begin_ns = off.start_ns.max(self.goal.start_ns);
+        let turn_ns = turn_ns.max(begin_ns);
+        if turn_ns >= edge_ns {
+            return Ok(None); // woken before it slept
+        }
+        let (mark, rule) = (self.output.out.len(), self.output.rule);
+        self.awake(thread, edge_ns, woken_ns)?;
+        self.output.rule = Rule::Turn;
+        let is_done = self.worked_since(wake.waker, (turn_ns, edge_ns), depth)?;
+        self.output.rule = rule;
+        if !is_done {
+            self.output.out.truncate(mark);
+            return Ok(None);
+        }
+        let waited = (begin_ns, turn_ns);
+        self.queue(wake.waker, waited, Category::QueueApp, OTHERS_TURN, Rule::Turn);
+        Ok(Some(Step::Go(thread, begin_ns)))
+    }
+
+    /// Emits what the worker did in `[from_ns, to_ns)`, and what it waited for, if a way leads through that.
+    fn worked_since(
+        &mut self,
+        worker: ThreadId,
+        (from_ns, to_ns): (u64, u64),
+        depth: usize,
+    ) -> Result<bool, NotYet> {
+        let (mark, astray) = (self.output.out.len(), self.attempts.astray);
+        let (mut thread, mut at_ns) = (worker, to_ns);
+        while at_ns > from_ns {
+            if self.attempts.steps > self.settings.most_steps {
+                return Ok(false);
+            }
+            match self.step(thread, at_ns, depth + 1)? {
+                Step::Go(t, ns) | Step::Joined(t, ns) => (thread, at_ns) = (t, ns),
+                Step::Nowhere | Step::NoLock => return Ok(false),
+            }
+        }
+        // It is known for whom this was.
+        self.attempts.astray = astray;
+        while self.output.out[mark..].last().is_some_and(|raw| raw.end_ns <= from_ns) {
+            self.output.out.pop();
+        }
+        for raw in &mut self.output.out[mark..] {
+            raw.start_ns = raw.start_ns.max(from_ns);
+            raw.evidence = Evidence::Modelled;
+            raw.cause = Some(self.output.names.texts.extend(raw.cause, HANDED_UNSEEN));
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,190 @@
+//! Small traces of a server with a worker: a task that others hand work in memory, as to an actor by its channel, and that does one piece
+//! after the other. Answers are derived by hand. Thread 20 of the server runs the tasks that serve clients, thread 21 the worker.
+
+use rpcprobe::engine::event::{TaskChange, TaskWait, TYPE_TCP};
+use rpcprobe::model::{Category, Evidence, Rule};
+
+use super::connection::Connection;
+use super::story::*;
+
+/// The tasks that serve the clients, and the worker.
+const A: u64 = 0xa0;
+const B: u64 = 0xb0;
+const WORKER: u64 = 0xc0;
+
+/// On which CPU and thread the tasks run.
+const SERVING: (u32, u32) = (1, 20);
+const WORKING: (u32, u32) = (3, 21);
+
+struct Server {
+    s: Story,
+    fronts: [Connection; 2],
+}
+
+impl Server {
+    /// All tasks wait.
+    fn new() -> Server {
+        let mut s = Story::new();
+        s.task(30, 30, "other");
+        for (cpu, tid) in [(0, 10), (1, 20), (2, 30), (3, 21)] {
+            s.switch(10, cpu, IDLE, tid, RUNNABLE);
+        }
+        let fronts = [1, 2].map(|number| Connection::numbered(number, TYPE_TCP));
+        let mut server = Server { s, fronts };
+        for (number, task) in (0..).zip([A, B]) {
+            server.runs(20 + 4 * number, SERVING, task);
+            server.parks(22 + 4 * number, SERVING, task);
+        }
+        server.runs(30, WORKING, WORKER);
+        server.parks(32, WORKING, WORKER);
+        server
+    }
+
+    fn runs(&mut self, ts_ns: u64, (cpu, tid): (u32, u32), task: u64) {
+        self.s.goroutine(ts_ns, cpu, tid, task, TaskChange::Runs);
+    }
+
+    fn parks(&mut self, ts_ns: u64, (cpu, tid): (u32, u32), task: u64) {
+        self.s.parks(ts_ns, cpu, tid, task, "await");
+    }
+
+    /// Whoever runs there wakes that task.
+    fn wakes(&mut self, ts_ns: u64, (cpu, tid): (u32, u32), task: u64) {
+        let wait = TaskWait::named("await");
+        self.s.goroutine(ts_ns, cpu, tid, task, TaskChange::Readied(wait));
+    }
+
+    /// A client's question is taken in by its task, 9 until its next step.
+    fn takes(&mut self, which: usize, (cpu, client, task): (u32, u32, u64), at_ns: u64) {
+        let c = &self.fronts[which];
+        self.s.moved(cpu, client, (SENDTO, c.there, c.back), (0, 4), (at_ns, at_ns + 3));
+        let wait = TaskWait::named("await (a descriptor)");
+        self.s.goroutine(at_ns + 3, 1, 20, task, TaskChange::Readied(wait));
+        self.runs(at_ns + 4, SERVING, task);
+        self.fronts[which].hears(&mut self.s, 1, 20, (0, 4), (at_ns + 5, at_ns + 7));
+    }
+
+    /// The task runs on, and answers its client.
+    fn answers(&mut self, which: usize, (cpu, client, task): (u32, u32, u64), at_ns: u64) {
+        self.runs(at_ns, SERVING, task);
+        let c = &self.fronts[which];
+        c.answers(&mut self.s, 1, 20, (0, 4), (at_ns + 2, at_ns + 5));
+        let call = (RECVFROM, c.back, c.there);
+        self.s.moved(cpu, client, call, (0, 4), (at_ns + 5, at_ns + 7));
+        self.parks(at_ns + 8, SERVING, task);
+    }
+
+    /// The worker hands A and B what they wait for, and rests.
+    fn hands_back(&mut self, (to_a_ns, a_runs_ns): (u64, u64), to_b_ns: u64) {
+        self.wakes(to_a_ns, WORKING, A);
+        self.answers(0, (0, 10, A), a_runs_ns);
+        self.wakes(to_b_ns, WORKING, B);
+        self.answers(1, (2, 30, B), to_b_ns + 2);
+        self.parks(to_b_ns + 20, WORKING, WORKER);
+    }
+
+    /// The worker's work is inferred to be that request's.
+    fn is_inferred(&self, began_ns: u64) {
+        let requests = self.s.requests();
+        let (_, segments) = requests.iter().find(|(row, _)| row.start_ns == began_ns).expect("it");
+        let by_turn = segments.iter().filter(|segment| segment.rule == Some(Rule::Turn));
+        let by_turn: Vec<_> = by_turn.map(|of| (of.category, of.evidence)).collect();
+        assert!(by_turn.iter().any(|(category, _)| *category == Category::User), "{by_turn:?}");
+        assert!(by_turn.iter().all(|(_, evidence)| *evidence == Evidence::Modelled));
+    }
+}
+
+/// What A asks wakes the worker. B's is put into its channel while it works for A.
+#[test]
+fn a_worker_works_for_whom_it_hands_something_next() {
+    let mut server = Server::new();
+    server.takes(0, (0, 10, A), 95);
+    server.wakes(103, SERVING, WORKER);
+    server.parks(104, SERVING, A);
+    server.runs(105, WORKING, WORKER);
+    server.takes(1, (2, 30, B), 110);
+    server.parks(119, SERVING, B);
+    server.hands_back((130, 132), 145);
+    let answer = "
+        110-113 other kernel.tcp
+        113-115 server queue.socket (user, on the run queue)
+        115-117 server kernel.tcp
+        117-119 server user
+        119-130 server queue.app (user)
+        130-145 server user
+        145-147 server runqueue.wakeup by server/20
+        147-149 server user
+        149-152 server kernel.tcp
+        152-154 other kernel.tcp
+    ";
+    assert_eq!(began(&server.s, 110), expected(answer));
+    server.is_inferred(110);
+    // A's own is not its business.
+    let answer = "
+        95-98 client kernel.tcp
+        98-100 server queue.socket (user, on the run queue)
+        100-102 server kernel.tcp
+        102-103 server user
+        103-105 server runqueue.wakeup by helper/21
+        105-130 server user
+        130-132 server runqueue.wakeup by server/20
+        132-134 server user
+        134-137 server kernel.tcp
+        137-139 client kernel.tcp
+    ";
+    assert_eq!(began(&server.s, 95), expected(answer));
+}
+
+/// It has handed A what that waited for before B waits, and goes on with B's.
+#[test]
+fn a_worker_that_does_not_rest_has_more_to_do() {
+    let mut server = Server::new();
+    server.takes(0, (0, 10, A), 75);
+    server.wakes(83, SERVING, WORKER);
+    server.parks(84, SERVING, A);
+    server.runs(85, WORKING, WORKER);
+    server.takes(1, (2, 30, B), 86);
+    server.parks(110, SERVING, B);
+    server.hands_back((100, 112), 145);
+    let answer = "
+        86-89 other kernel.tcp
+        89-91 server queue.socket (user, on the run queue)
+        91-93 server kernel.tcp
+        93-110 server user
+        110-145 server user
+        145-147 server runqueue.wakeup by server/20
+        147-149 server user
+        149-152 server kernel.tcp
+        152-154 other kernel.tcp
+    ";
+    assert_eq!(began(&server.s, 86), expected(answer));
+    server.is_inferred(86);
+}
+
+/// Both have woken it before it has a CPU.
+#[test]
+fn a_worker_that_several_woke_works_for_one_after_the_other() {
+    let mut server = Server::new();
+    server.takes(0, (0, 10, A), 75);
+    server.wakes(83, SERVING, WORKER);
+    server.parks(84, SERVING, A);
+    server.takes(1, (2, 30, B), 90);
+    server.wakes(98, SERVING, WORKER);
+    server.parks(99, SERVING, B);
+    server.runs(105, WORKING, WORKER);
+    server.hands_back((130, 132), 145);
+    let answer = "
+        90-93 other kernel.tcp
+        93-95 server queue.socket (user, on the run queue)
+        95-97 server kernel.tcp
+        97-99 server user
+        99-130 server queue.app (user, on the run queue)
+        130-145 server user
+        145-147 server runqueue.wakeup by server/20
+        147-149 server user
+        149-152 server kernel.tcp
+        152-154 other kernel.tcp
+    ";
+    assert_eq!(began(&server.s, 90), expected(answer));
+    server.is_inferred(90);
+}
