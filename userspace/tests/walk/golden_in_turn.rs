@@ -1,8 +1,11 @@
 //! Small traces of a server with a worker: a task that others hand work in memory, as to an actor by its channel, and that does one piece
-//! after the other. Answers are derived by hand. Thread 20 of the server runs the tasks that serve clients, thread 21 the worker.
+//! after the other. Answers are derived by hand. Thread 20 of the server runs the tasks that serve clients, thread 21 the worker. Last, the same
+//! of threads alone.
 
+use rpcprobe::engine::event::Object;
 use rpcprobe::engine::event::{TaskChange, TaskWait, TYPE_TCP};
 use rpcprobe::model::{Category, Evidence, Rule};
+use rpcprobe::records::WAKING_IN_SYSCALL;
 
 use super::connection::Connection;
 use super::story::*;
@@ -187,4 +190,67 @@ fn a_worker_that_several_woke_works_for_one_after_the_other() {
     ";
     assert_eq!(began(&server.s, 90), expected(answer));
     server.is_inferred(90);
+}
+
+/// Threads 20 and 22 take in a question each, which comes from elsewhere, and wait until thread 21 has done what that asks for: it sleeps until 20
+/// wakes it, and does not rest until it has woken both. `for_b`: what 22 waits for.
+fn of_threads(for_b: Object) -> Story {
+    let fronts = [1, 2].map(|number| Connection::numbered(number, TYPE_TCP));
+    let mut s = Story::new();
+    s.task(22, 20, "server");
+    for (cpu, tid) in [(1, 20), (2, 22), (3, 21)] {
+        s.switch(10, cpu, IDLE, tid, RUNNABLE);
+    }
+    let (for_work, for_a) = (condition(0x7000), condition(0x9000));
+    s.sleep_in(30, 3, (21, IDLE), (FUTEX, 28), for_work);
+    s.arrives(fronts[0].there, 4, 95);
+    fronts[0].hears(&mut s, 1, 20, (0, 4), (97, 100));
+    s.wake(103, 1, 20, 21, WAKING_IN_SYSCALL);
+    s.call(1, 20, FUTEX, (102, 104), 1);
+    s.switch(105, 3, IDLE, 21, RUNNABLE);
+    s.call(3, 21, FUTEX, (28, 107), 0);
+    s.sleep_in(108, 1, (20, IDLE), (FUTEX, 106), for_a);
+    s.arrives(fronts[1].there, 4, 110);
+    fronts[1].hears(&mut s, 2, 22, (0, 4), (112, 115));
+    s.sleep_in(119, 2, (22, IDLE), (FUTEX, 117), for_b);
+    s.wake(130, 3, 21, 20, WAKING_IN_SYSCALL);
+    s.call(3, 21, FUTEX, (129, 131), 1);
+    s.switch(132, 1, IDLE, 20, RUNNABLE);
+    s.call(1, 20, FUTEX, (106, 133), 0);
+    fronts[0].answers(&mut s, 1, 20, (0, 4), (134, 137));
+    s.wake(145, 3, 21, 22, WAKING_IN_SYSCALL);
+    s.call(3, 21, FUTEX, (144, 146), 1);
+    s.switch(147, 2, IDLE, 22, RUNNABLE);
+    s.call(2, 22, FUTEX, (117, 148), 0);
+    fronts[1].answers(&mut s, 2, 22, (0, 4), (149, 152));
+    s.sleep_in(155, 3, (21, IDLE), (FUTEX, 153), for_work);
+    s
+}
+
+#[test]
+fn a_workers_thread_works_for_whom_it_wakes_next() {
+    let answer = "
+        110-112 server queue.socket (user)
+        112-115 server kernel.tcp
+        115-117 server user
+        117-119 server kernel.futex
+        119-130 helper queue.app (user, kernel.futex)
+        130-131 helper kernel.futex
+        131-144 helper user
+        144-145 helper kernel.futex
+        145-147 server runqueue.wakeup by idle
+        147-148 server kernel.futex
+        148-149 server user
+        149-152 server kernel.tcp
+    ";
+    assert_eq!(began(&of_threads(condition(0xa000)), 110), expected(answer));
+    // Who has a lock works for himself.
+    let answer = answer.replace(
+        "119-130 helper queue.app (user, kernel.futex)
+        130-131 helper kernel.futex
+        131-144 helper user
+        144-145 helper kernel.futex",
+        "119-145 server lock by helper/21",
+    );
+    assert_eq!(began(&of_threads(mutex(0xa000)), 110), expected(&answer));
 }

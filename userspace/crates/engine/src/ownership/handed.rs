@@ -5,6 +5,7 @@
 //! there the way is followed from one to the next, up to one that has taken something in: a client of Go's net/http has a
 //! task that writes and one that reads for each connection, and handlers start tasks of their own.
 
+use crate::classify::syscall::{waits, Waits};
 use crate::task_wait::task_wait;
 use crate::timeline::gallop::{count_before, latest_before};
 use crate::timeline::{Off, Thread, ThreadId, Wake, Why, World};
@@ -79,8 +80,8 @@ pub fn woken_since_ns(thread: &Thread, off: &Off, wake: &Wake) -> u64 {
     before.next().map_or(0, |before| before.end_ns)
 }
 
-/// The last rest of a task before `at_ns` and since `since_ns`, if it had one in which it waited for anything but locks, time and what it
-/// began; `None`: it has had too many to tell.
+/// The last rest of a thread before `at_ns` and since `since_ns`, if it had one in which it waited for anything but locks, time and what
+/// it began; `None`: it has had too many to tell.
 pub fn rested_for_work(
     world: &World,
     id: ThreadId,
@@ -88,9 +89,34 @@ pub fn rested_for_work(
 ) -> Option<Option<&Off>> {
     let slept = latest_before(&world.thread(id).off, |off| off.start_ns < at_ns);
     let mut slept = slept.take_while(|off| off.end_ns > since_ns).take(MOST_SLEEPS);
+    let is_own = |off: &Off| match is_task(world, id) {
+        true => is_own(off),
+        false => is_lock_or_timer(world, id, off),
+    };
     let (mut count, is_rest) = (0, |off: &&Off| off.why != Why::Preempted && !is_own(off));
     let rest = slept.by_ref().inspect(|_| count += 1).find(is_rest);
     (rest.is_some() || count < MOST_SLEEPS).then_some(rest)
+}
+
+/// Whether what a thread or task waits for may be handed to it: of threads, by a futex that is not known for a lock.
+pub fn may_be_handed(world: &World, id: ThreadId, off: &Off) -> bool {
+    if is_task(world, id) {
+        return hands(off) && off.why != Why::Born;
+    }
+    let futex = off.call.is_some_and(|call| waits(call.nr, call.object) == Waits::Futex);
+    futex && matches!(off.why, Why::Slept { .. }) && !is_lock_or_timer(world, id, off)
+}
+
+/// Whether a thread waited for a lock that is known for one, or for time to pass.
+fn is_lock_or_timer(world: &World, id: ThreadId, off: &Off) -> bool {
+    let Some(call) = off.call else { return false };
+    let futexes = &world.process_of(id).futexes;
+    let lets_go = || off.wake.is_some_and(|wake| futexes.lets_go(&call, &wake));
+    match waits(call.nr, call.object) {
+        Waits::Timer => true,
+        Waits::Futex => call.lock().is_some() || futexes.is_interpreters(&call) || lets_go(),
+        _ => false,
+    }
 }
 
 /// Who woke a thread, alone, or made it for what it does then, when, and whether it was begun rather than woken.
@@ -192,7 +218,9 @@ pub fn handed_back(
     let woke = thread.woke.range(first..).take_while(move |(at_ns, _)| *at_ns < until_ns);
     let was_handed = move |at_ns: u64, wakee: ThreadId| {
         let slept = world.thread(wakee).off_before(at_ns.saturating_add(1));
-        wakee != reader && slept.is_some_and(|off| off.end_ns < at_ns || hands(off))
+        wakee != reader
+            && is_task(world, wakee)
+            && slept.is_some_and(|off| off.end_ns < at_ns || hands(off))
     };
     woke.filter(move |(at_ns, wakee)| was_handed(*at_ns, *wakee)).map(|(at_ns, id)| (*id, *at_ns))
 }

@@ -2,7 +2,7 @@
 //! worker with a queue. Such a task moves no messages. What it does is for whom it hands something next, since it last handed something
 //! to another request, or since this one gave it what it does; until then that waits for its turn.
 
-use crate::ownership::handed::{hands, is_task, rested_for_work, MOST_RIVALS};
+use crate::ownership::handed::{is_task, may_be_handed, rested_for_work, MOST_RIVALS};
 use crate::timeline::gallop::count_before;
 use crate::walk::*;
 
@@ -41,10 +41,8 @@ impl Walk<'_> {
     fn may_be_served_in_turn(&self, thread: ThreadId, off: &Off, worker: ThreadId) -> bool {
         let (t, by) = (self.world.thread(thread), self.world.thread(worker));
         self.applies(Rule::Turn)
-            && is_task(self.world, thread)
-            && is_task(self.world, worker)
-            && hands(off)
-            && off.why != Why::Born
+            && is_task(self.world, thread) == is_task(self.world, worker)
+            && may_be_handed(self.world, thread, off)
             && by.process == t.process
             && by.marks.list.is_empty()
             && !by.marks.serves()
@@ -61,7 +59,8 @@ impl Walk<'_> {
         let mut handed = woke.range(..until).rev().take(MOST_RIVALS);
         let is_anothers = |at_ns: u64, to: ThreadId| {
             let t = self.world.thread(to);
-            let slept = t.off_before(at_ns).filter(|of| of.end_ns >= at_ns && hands(of));
+            let slept = t.off_before(at_ns).filter(|of| of.end_ns >= at_ns);
+            let slept = slept.filter(|of| may_be_handed(self.world, to, of));
             let slept = slept.filter(|of| to != thread && of.start_ns <= off.start_ns);
             let question = slept.and_then(|of| self.world.works_for(to, of.start_ns));
             question.is_some_and(|(question, _)| !self.is_goals(&question))
@@ -74,7 +73,12 @@ impl Walk<'_> {
     /// Whether the worker has been woken by a task with a question, before the sleep, and has not rested since.
     fn was_handed_anothers(&self, thread: ThreadId, off: &Off, wake: Wake) -> bool {
         let rested = || rested_for_work(self.world, wake.waker, (0, wake.at_ns)).flatten();
-        let by = || rested().filter(|rest| hands(rest))?.wake.filter(|wake| wake.by_waker());
+        let by = || {
+            rested()
+                .filter(|rest| may_be_handed(self.world, wake.waker, rest))?
+                .wake
+                .filter(|wake| wake.by_waker())
+        };
         let by = by().filter(|by| by.at_ns < off.start_ns && by.waker != wake.waker);
         self.may_be_served_in_turn(thread, off, wake.waker)
             && by.is_some_and(|by| self.world.works_for(by.waker, by.at_ns).is_some())
