@@ -139,8 +139,14 @@ impl Machine {
             Job::Message(req) => {
                 let mut acts = vec![Act::Load(Step::For(vec![req]))];
                 acts.extend(self.work(req));
-                let hands_back = self.net.plan.design == Design::HandBack;
-                let then = if hands_back { Step::Done(req) } else { self.then_by_worker(req) };
+                let then = match self.net.plan.design {
+                    Design::HandBack => Step::Done(req),
+                    Design::Workers => {
+                        let conn = self.net.facts.reqs[req].conn;
+                        Step::SemaphorePost(self.net.done_by(conn))
+                    }
+                    _ => self.then_by_worker(req),
+                };
                 acts.push(Act::Load(then));
                 acts
             }

@@ -15,7 +15,7 @@ use rpcprobe::model::{check_conservation, Kind, Request, Segment, Segments};
 use super::facts::ReqNo;
 use super::net::Way;
 use super::programs::{simulate, Trace, Waits};
-use super::score::{Score, WITHOUT_TIMERS, WITH_ANSWERS, WITH_TIMERS};
+use super::score::{Score, WITHOUT_TIMERS, WITH_ANSWERS, WITH_TIMERS, WITH_WORKERS};
 use super::verdict::Judge;
 use crate::walk::laws::{cases, check_ledger_of, sums, thinned};
 use crate::walk::story::{table, Answers};
@@ -222,6 +222,12 @@ fn servers_that_ask_and_go_on_are_explained_as_they_were() {
     explained_as_they_were(Waits::Answers);
 }
 
+/// And of those whose requests wait in a worker's queue.
+#[test]
+fn servers_with_workers_are_explained_as_they_were() {
+    explained_as_they_were(Waits::Workers);
+}
+
 fn explained_as_they_were(waits: Waits) {
     let config = cases(1);
     let many = config.cases;
@@ -247,6 +253,7 @@ fn explained_as_they_were(waits: Waits) {
             Waits::Nothing => &WITHOUT_TIMERS,
             Waits::Timers => &WITH_TIMERS,
             Waits::Answers => &WITH_ANSWERS,
+            Waits::Workers => &WITH_WORKERS,
         });
     }
 }

@@ -32,6 +32,8 @@ pub enum Design {
     Connections,
     /// One thread reads and answers, others work in between.
     HandBack,
+    /// A thread for each connection reads and answers; others work in between, one after the other, and wake it.
+    Workers,
 }
 
 const DESIGNS: [Design; 8] = [
@@ -47,7 +49,7 @@ const DESIGNS: [Design; 8] = [
 
 impl Design {
     fn by_semaphore(self) -> bool {
-        matches!(self, Design::Pool | Design::Connections)
+        matches!(self, Design::Pool | Design::Connections | Design::Workers)
     }
 
     /// Tells a worker that there is something to take.
@@ -69,7 +71,7 @@ impl Design {
 
     fn has_workers(self) -> bool {
         use Design::*;
-        matches!(self, Pool | EventPool | Connections | HandBack)
+        matches!(self, Pool | EventPool | Connections | HandBack | Workers)
     }
 
     fn polls(self) -> bool {
@@ -85,10 +87,12 @@ pub enum Waits {
     Timers,
     /// Answers to what an event loop has asked another server; it goes on meanwhile.
     Answers,
+    /// Their turn in a worker's queue.
+    Workers,
 }
 
 impl Waits {
-    pub const ALL: [Waits; 3] = [Waits::Nothing, Waits::Timers, Waits::Answers];
+    pub const ALL: [Waits; 4] = [Waits::Nothing, Waits::Timers, Waits::Answers, Waits::Workers];
 }
 
 /// A simulated trace of a server under load: its events in order of time, and what really happened.
@@ -173,6 +177,7 @@ impl Machine {
                 plan.design = [Design::Loop, Design::Batch][self.tape.pick(2) as usize];
                 (plan.asks_behind, plan.goes_on) = (true, true);
             }
+            Waits::Workers => self.net.plan.design = Design::Workers,
         }
         let traced = [[true, true], [true, true], [false, true], [true, false]];
         let traced = traced[self.tape.pick(4) as usize];
@@ -249,7 +254,7 @@ impl Machine {
         let mut acts = self.chores();
         match self.tape.pick(4) {
             // Several connections at once, with a server that does not wait for the end of one.
-            3 if design.polls() || design == Design::Threads => {
+            3 if design.polls() || matches!(design, Design::Threads | Design::Workers) => {
                 acts.extend(self.rounds_at_once(way, rounds.max(2)));
             }
             // A second thread.
@@ -358,7 +363,7 @@ impl Machine {
             return Vec::new();
         }
         match design {
-            Design::Threads => vec![Act::Spawn(Machine::connection_thread(conn))],
+            Design::Threads | Design::Workers => vec![Act::Spawn(Machine::connection_thread(conn))],
             Design::Connections => vec![Act::Load(Step::HandConnection(conn))],
             _ => vec![Act::Load(Step::Receive { conn, end: SERVER, whole: true })],
         }
@@ -389,6 +394,18 @@ impl Machine {
                 let then = self.then_by_loop(req, Step::Hand(req));
                 acts.push(Act::Load(then));
                 acts
+            }
+            Design::Workers => {
+                let mut acts = self.computes();
+                let number = self.net.done_by(conn);
+                let steps = [
+                    Step::Hand(req),
+                    Step::For(vec![req]),
+                    Step::SemaphoreWait { number, is_lock: false },
+                    Step::Answer(req),
+                ];
+                acts.extend(steps.map(Act::Load));
+                acts.into_iter().chain(again).collect()
             }
             _ => serve.into_iter().chain(again).collect(),
         }

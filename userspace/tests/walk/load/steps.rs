@@ -6,7 +6,7 @@ use rpcprobe::engine::event::Object;
 use rpcprobe::model::Category;
 
 use super::facts::{LinkNo, Message, Req, ReqNo};
-use super::net::{category, on_socket, NetMoved, NetOp, NetUntil};
+use super::net::{category, on_socket, Net, NetMoved, NetOp, NetUntil};
 use super::programs::Design;
 use super::timers::Timers;
 use crate::walk::kernel::{Moved, Op, Stage, Sys, Until};
@@ -164,10 +164,21 @@ pub enum Lock {
 /// Work is handed on by this semaphore, or by this eventfd or condition variable; that one is a lock.
 pub const HANDED: usize = 1;
 pub const LOCK: usize = 0;
+/// And from this one on of connections: their requests are worked on.
+const FIRST_DONE: usize = 2;
 pub const HANDED_EVENT: usize = 0;
 pub const DONE_EVENT: usize = 1;
 /// Addresses of semaphores.
 const SEMAPHORES: u64 = 0x9000;
+
+impl Net {
+    /// The semaphore by which a connection's thread is told that a worker is done.
+    pub fn done_by(&mut self, conn: usize) -> usize {
+        let number = FIRST_DONE + conn;
+        self.semaphores.resize(self.semaphores.len().max(number + 1), 0);
+        number
+    }
+}
 
 /// The link that an end reads, and the one it writes.
 pub fn reads(conn: usize, end: usize) -> LinkNo {
@@ -351,7 +362,7 @@ impl Machine {
                 let wait = Op::Wait(until, Why::SemaphoreLock, Stage::Begin);
                 self.call(sys, vec![wait], Moved::Nothing(0))
             }
-            false => match self.wait_for_work(no, sys) {
+            false => match self.wait_for_work(no, sys, number) {
                 Some(ops) => ops,
                 None => return vec![self.run(2)],
             },

@@ -203,14 +203,14 @@ impl Machine {
     }
 
     /// A worker waits for work, and for what is due; `None`: it has some.
-    pub fn wait_for_work(&mut self, no: TaskNo, sys: Sys) -> Option<Vec<Op>> {
+    pub fn wait_for_work(&mut self, no: TaskNo, sys: Sys, number: usize) -> Option<Vec<Op>> {
         let timers = &self.net.plan.timers;
-        let next_ns = timers.next_ns().filter(|_| timers.by_workers);
+        let next_ns = timers.next_ns().filter(|_| timers.by_workers && number == HANDED);
         self.local(no).for_timer = next_ns.is_some_and(|ns| ns <= self.now_ns);
         if self.local(no).for_timer {
             return None;
         }
-        let until = NetUntil::Semaphore(HANDED);
+        let until = NetUntil::Semaphore(number);
         let moved = NetMoved::Waited(until);
         Some(self.timed_call(no, (sys, until, Why::Condition), next_ns, moved))
     }

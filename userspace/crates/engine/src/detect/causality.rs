@@ -412,7 +412,8 @@ enum By {
 /// or else another one that serves requests.
 fn back(world: &World, asking: &Asking, heard: &Heard) -> Option<Back> {
     let asker = (asking.thread, asking.asked_ns);
-    if !is_task(world, asking.thread) {
+    // A thread that answers itself asks for what it has taken in.
+    if !is_task(world, asking.thread) && world.thread(asking.thread).marks.serves() {
         return None;
     }
     let rivals = rivals(world, asker);

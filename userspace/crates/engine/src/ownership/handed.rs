@@ -6,6 +6,7 @@
 //! task that writes and one that reads for each connection, and handlers start tasks of their own.
 
 use crate::classify::syscall::{waits, Waits};
+use crate::ownership::marks::MarkKind;
 use crate::task_wait::task_wait;
 use crate::timeline::gallop::{count_before, latest_before};
 use crate::timeline::{Off, Thread, ThreadId, Wake, Why, World};
@@ -91,7 +92,7 @@ pub fn rested_for_work(
     let mut slept = slept.take_while(|off| off.end_ns > since_ns).take(MOST_SLEEPS);
     let is_own = |off: &Off| match is_task(world, id) {
         true => is_own(off),
-        false => is_lock_or_timer(world, id, off),
+        false => is_own_of_thread(world, id, off),
     };
     let (mut count, is_rest) = (0, |off: &&Off| off.why != Why::Preempted && !is_own(off));
     let rest = slept.by_ref().inspect(|_| count += 1).find(is_rest);
@@ -104,17 +105,23 @@ pub fn may_be_handed(world: &World, id: ThreadId, off: &Off) -> bool {
         return hands(off) && off.why != Why::Born;
     }
     let futex = off.call.is_some_and(|call| waits(call.nr, call.object) == Waits::Futex);
-    futex && matches!(off.why, Why::Slept { .. }) && !is_lock_or_timer(world, id, off)
+    futex && matches!(off.why, Why::Slept { .. }) && !is_own_of_thread(world, id, off)
 }
 
-/// Whether a thread waited for a lock that is known for one, or for time to pass.
-fn is_lock_or_timer(world: &World, id: ThreadId, off: &Off) -> bool {
+/// Whether a thread waited for a lock that is known for one, for time to pass, or in a read for the answer to what it had asked last.
+fn is_own_of_thread(world: &World, id: ThreadId, off: &Off) -> bool {
     let Some(call) = off.call else { return false };
     let futexes = &world.process_of(id).futexes;
+    let has_asked = || {
+        let marks = &world.thread(id).marks.list;
+        let last = count_before(marks, |mark| mark.exit_ns <= off.start_ns).checked_sub(1);
+        last.is_some_and(|last| matches!(marks[last].kind, MarkKind::Asks | MarkKind::Hears))
+    };
     let lets_go = || off.wake.is_some_and(|wake| futexes.lets_go(&call, &wake));
     match waits(call.nr, call.object) {
         Waits::Timer => true,
         Waits::Futex => call.lock().is_some() || futexes.is_interpreters(&call) || lets_go(),
+        Waits::Peer => has_asked(),
         _ => false,
     }
 }
@@ -204,7 +211,7 @@ pub fn handed_through(
     steps.skip(1).take(MOST_STEPS).map(|(id, _, at_ns, _)| (id, at_ns))
 }
 
-/// The tasks that one woke which had heard by then, before it heard anything else: those were given that. In order of time, and
+/// The tasks or threads that one woke which had heard by then, before it heard anything else: those were given that. In order of time, and
 /// when.
 pub fn handed_back(
     world: &World,
@@ -218,9 +225,11 @@ pub fn handed_back(
     let woke = thread.woke.range(first..).take_while(move |(at_ns, _)| *at_ns < until_ns);
     let was_handed = move |at_ns: u64, wakee: ThreadId| {
         let slept = world.thread(wakee).off_before(at_ns.saturating_add(1));
-        wakee != reader
-            && is_task(world, wakee)
-            && slept.is_some_and(|off| off.end_ns < at_ns || hands(off))
+        let waited = |off: &Off| match is_task(world, wakee) {
+            true => off.end_ns < at_ns || hands(off),
+            false => off.end_ns >= at_ns && may_be_handed(world, wakee, off),
+        };
+        wakee != reader && slept.is_some_and(waited)
     };
     woke.filter(move |(at_ns, wakee)| was_handed(*at_ns, *wakee)).map(|(at_ns, id)| (*id, *at_ns))
 }

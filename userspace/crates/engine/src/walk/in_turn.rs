@@ -22,7 +22,8 @@ impl Walk<'_> {
         }
     }
 
-    /// The same, if that was at work for others when the sleep began, and no way leads to the request through what it does.
+    /// The same where no way leads to the request through what the worker does: since it handed something to another request, or else was
+    /// told that there is work, by whomever.
     pub(super) fn served_at_once(
         &mut self,
         thread: ThreadId,
@@ -30,11 +31,10 @@ impl Walk<'_> {
         span: (u64, u64),
         depth: usize,
     ) -> Result<Option<Step>, NotYet> {
-        let is_at_work = self.handed_to_another(thread, off, wake).is_some()
-            || self.was_handed_anothers(thread, off, wake);
-        match is_at_work {
-            true => self.served_since(thread, (off, wake), off.start_ns, span, depth),
-            false => Ok(None),
+        let handed_ns = self.handed_to_another(thread, off, wake);
+        match handed_ns.or_else(|| self.told_of_work(thread, off, wake)) {
+            Some(ns) => self.served_since(thread, (off, wake), ns.max(off.start_ns), span, depth),
+            None => Ok(None),
         }
     }
 
@@ -44,8 +44,8 @@ impl Walk<'_> {
             && is_task(self.world, thread) == is_task(self.world, worker)
             && may_be_handed(self.world, thread, off)
             && by.process == t.process
-            && by.marks.list.is_empty()
             && !by.marks.serves()
+            && (by.marks.list.is_empty() || !is_task(self.world, worker))
     }
 
     /// When the worker last handed something to a task that waited for it with another's request as long as this one or longer. It has
@@ -70,18 +70,16 @@ impl Walk<'_> {
         rested.is_none().then_some(handed_ns)
     }
 
-    /// Whether the worker has been woken by a task with a question, before the sleep, and has not rested since.
-    fn was_handed_anothers(&self, thread: ThreadId, off: &Off, wake: Wake) -> bool {
-        let rested = || rested_for_work(self.world, wake.waker, (0, wake.at_ns)).flatten();
-        let by = || {
-            rested()
-                .filter(|rest| may_be_handed(self.world, wake.waker, rest))?
-                .wake
-                .filter(|wake| wake.by_waker())
-        };
-        let by = by().filter(|by| by.at_ns < off.start_ns && by.waker != wake.waker);
-        self.may_be_served_in_turn(thread, off, wake.waker)
-            && by.is_some_and(|by| self.world.works_for(by.waker, by.at_ns).is_some())
+    /// When a thread or task with a question last woke the worker. It has not rested since.
+    fn told_of_work(&self, thread: ThreadId, off: &Off, wake: Wake) -> Option<u64> {
+        if !self.may_be_served_in_turn(thread, off, wake.waker) {
+            return None;
+        }
+        let rest = rested_for_work(self.world, wake.waker, (0, wake.at_ns)).flatten()?;
+        let told = rest.wake.filter(|told| told.by_waker() && told.waker != wake.waker)?;
+        let of_work = may_be_handed(self.world, wake.waker, rest)
+            && self.world.works_for(told.waker, told.at_ns).is_some();
+        of_work.then_some(told.at_ns)
     }
 
     /// Emits the sleep of `thread`: from `turn_ns` on what the worker did, before that its turn.
