@@ -4,8 +4,8 @@
 
 use rpcprobe::engine::event::Object;
 use rpcprobe::engine::event::{TaskChange, TaskWait, TYPE_TCP};
-use rpcprobe::model::{Category, Evidence, Rule};
-use rpcprobe::records::WAKING_IN_SYSCALL;
+use rpcprobe::model::{Category, Certainty, Evidence, Rule};
+use rpcprobe::records::{WAKING_IN_SYSCALL, WAKING_SOFTIRQ};
 
 use super::connection::Connection;
 use super::story::*;
@@ -193,8 +193,8 @@ fn a_worker_that_several_woke_works_for_one_after_the_other() {
 }
 
 /// Threads 20 and 22 take in a question each, which comes from elsewhere, and wait until thread 21 has done what that asks for: it sleeps until 20
-/// wakes it, and does not rest until it has woken both. `for_b`: what 22 waits for.
-fn of_threads(for_b: Object) -> Story {
+/// wakes it, and does not rest until it has woken both. `for_b`: what 22 waits for. `asks`: it asks another server for each, and waits in a read.
+fn of_threads(for_b: Object, asks: bool) -> Story {
     let fronts = [1, 2].map(|number| Connection::numbered(number, TYPE_TCP));
     let mut s = Story::new();
     s.task(22, 20, "server");
@@ -210,6 +210,9 @@ fn of_threads(for_b: Object) -> Story {
     s.switch(105, 3, IDLE, 21, RUNNABLE);
     s.call(3, 21, FUTEX, (28, 107), 0);
     s.sleep_in(108, 1, (20, IDLE), (FUTEX, 106), for_a);
+    if asks {
+        asks_behind(&mut s, 0, 108);
+    }
     s.arrives(fronts[1].there, 4, 110);
     fronts[1].hears(&mut s, 2, 22, (0, 4), (112, 115));
     s.sleep_in(119, 2, (22, IDLE), (FUTEX, 117), for_b);
@@ -218,6 +221,9 @@ fn of_threads(for_b: Object) -> Story {
     s.switch(132, 1, IDLE, 20, RUNNABLE);
     s.call(1, 20, FUTEX, (106, 133), 0);
     fronts[0].answers(&mut s, 1, 20, (0, 4), (134, 137));
+    if asks {
+        asks_behind(&mut s, 4, 132);
+    }
     s.wake(145, 3, 21, 22, WAKING_IN_SYSCALL);
     s.call(3, 21, FUTEX, (144, 146), 1);
     s.switch(147, 2, IDLE, 22, RUNNABLE);
@@ -243,7 +249,7 @@ fn a_workers_thread_works_for_whom_it_wakes_next() {
         148-149 server user
         149-152 server kernel.tcp
     ";
-    assert_eq!(began(&of_threads(condition(0xa000)), 110), expected(answer));
+    assert_eq!(began(&of_threads(condition(0xa000), false), 110), expected(answer));
     // Who has a lock works for himself.
     let answer = answer.replace(
         "119-130 helper queue.app (user, kernel.futex)
@@ -252,5 +258,52 @@ fn a_workers_thread_works_for_whom_it_wakes_next() {
         144-145 helper kernel.futex",
         "119-145 server lock by helper/21",
     );
-    assert_eq!(began(&of_threads(mutex(0xa000)), 110), expected(&answer));
+    assert_eq!(began(&of_threads(mutex(0xa000), false), 110), expected(&answer));
+}
+
+/// The worker asks behind, and hears 8 later.
+fn asks_behind(s: &mut Story, from: u64, at_ns: u64) {
+    let behind = Connection::numbered(3, TYPE_TCP);
+    s.moved(3, 21, (SENDTO, behind.there, behind.back), (from, 4), (at_ns, at_ns + 1));
+    s.sleep_in(at_ns + 3, 3, (21, IDLE), (RECVFROM, at_ns + 2), behind.back);
+    s.arrives(behind.back, from + 4, at_ns + 6);
+    s.wake(at_ns + 7, 3, IDLE, 21, WAKING_SOFTIRQ);
+    s.switch(at_ns + 8, 3, IDLE, 21, RUNNABLE);
+    s.moved(3, 21, (RECVFROM, behind.back, behind.there), (from, 4), (at_ns + 2, at_ns + 9));
+}
+
+/// What it asks is for whom it hands on the answer.
+#[test]
+fn a_workers_thread_asks_for_whom_it_wakes_next() {
+    let s = of_threads(condition(0xa000), true);
+    let answer = "
+        110-112 server queue.socket (user)
+        112-115 server kernel.tcp
+        115-117 server user
+        117-119 server kernel.futex
+        119-130 helper queue.app (user, kernel.futex)
+        130-131 helper kernel.futex
+        131-132 helper user
+        132-133 helper kernel.tcp
+        133-138 helper idle.peer
+        138-139 helper queue.socket (asleep; handed over in memory, unseen)
+        139-140 helper runqueue.wakeup by idle
+        140-141 helper kernel.tcp
+        141-144 helper user
+        144-145 helper kernel.futex
+        145-147 server runqueue.wakeup by idle
+        147-148 server kernel.futex
+        148-149 server user
+        149-152 server kernel.tcp
+    ";
+    assert_eq!(began(&s, 110), expected(answer));
+    let requests = s.requests();
+    let parent_of = |asked_ns: u64| {
+        let (child, _) = requests.iter().find(|(row, _)| row.start_ns == asked_ns).expect("it");
+        let parent =
+            requests.iter().find(|(row, _)| Some(row.request_id) == child.parent_request_id);
+        (parent.map(|(row, _)| row.start_ns), child.parent_certainty)
+    };
+    assert_eq!(parent_of(108), (Some(95), Some(Certainty::Sure)));
+    assert_eq!(parent_of(132), (Some(110), Some(Certainty::Likely)));
 }
