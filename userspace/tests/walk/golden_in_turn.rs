@@ -259,6 +259,8 @@ fn a_workers_thread_works_for_whom_it_wakes_next() {
         "119-145 server lock by helper/21",
     );
     assert_eq!(began(&of_threads(mutex(0xa000), false), 110), expected(&answer));
+    // Who tells all that wait for it, has worked for none of them alone.
+    assert_eq!(began(&of_threads(condition(0x9000), false), 110), expected(&answer));
 }
 
 /// The worker asks behind, and hears 8 later.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/textproto"
 	"os"
 	"os/signal"
 	"runtime"
@@ -123,6 +124,8 @@ func main() {
 		os.WriteFile(os.Args[2], []byte(strings.Join(notes[:noted.Load()], "")), 0o644)
 		os.Exit(0)
 	}()
+	// What this builds when it is first used, the first requests would otherwise wait for, by a lock that no note tells of.
+	textproto.CanonicalMIMEHeaderKey("host")
 	go work()
 	http.HandleFunc("/w/", handle)
 	http.ListenAndServe("127.0.0.1:"+os.Args[1], nil)

@@ -3,6 +3,7 @@
 //! to another request, or since this one gave it what it does; until then that waits for its turn.
 
 use crate::ownership::handed::{is_task, may_be_handed, rested_for_work, MOST_RIVALS};
+use crate::timeline::futex_roles::condition;
 use crate::timeline::gallop::count_before;
 use crate::walk::*;
 
@@ -38,20 +39,42 @@ impl Walk<'_> {
         }
     }
 
-    fn may_be_served_in_turn(&self, thread: ThreadId, off: &Off, worker: ThreadId) -> bool {
-        let (t, by) = (self.world.thread(thread), self.world.thread(worker));
+    fn may_be_served_in_turn(&self, thread: ThreadId, off: &Off, wake: Wake) -> bool {
+        let (t, by) = (self.world.thread(thread), self.world.thread(wake.waker));
         self.applies(Rule::Turn)
-            && is_task(self.world, thread) == is_task(self.world, worker)
+            && is_task(self.world, thread) == is_task(self.world, wake.waker)
             && may_be_handed(self.world, thread, off)
             && by.process == t.process
             && !by.marks.serves()
-            && (by.marks.list.is_empty() || !is_task(self.world, worker))
+            && (by.marks.list.is_empty() || !is_task(self.world, wake.waker))
+            && !self.is_told_to_several((wake.waker, wake.at_ns), thread, off)
+    }
+
+    /// Whether the waker woke others just before or after that waited for the same futex: it told all of them something, as the
+    /// threads of a virtual machine that it had stopped, and worked for none alone.
+    fn is_told_to_several(
+        &self,
+        (waker, woken_ns): (ThreadId, u64),
+        woken: ThreadId,
+        off: &Off,
+    ) -> bool {
+        let awaited = |off: &Off| off.call.as_ref().and_then(condition);
+        let Some(futex) = awaited(off) else { return false };
+        let woke = &self.world.thread(waker).woke;
+        let before = count_before(woke, |(at_ns, _)| *at_ns < woken_ns);
+        let after = count_before(woke, |(at_ns, _)| *at_ns <= woken_ns);
+        let neighbors = [before.checked_sub(1), Some(after)];
+        neighbors.into_iter().flatten().filter_map(|at| woke.get(at)).any(|(at_ns, to)| {
+            let slept = self.world.thread(*to).off_before(*at_ns);
+            let waited = |of: &Off| of.end_ns >= *at_ns && awaited(of) == Some(futex);
+            *to != woken && slept.is_some_and(waited)
+        })
     }
 
     /// When the worker last handed something to a task that waited for it with another's request as long as this one or longer. It has
     /// not rested since.
     fn handed_to_another(&self, thread: ThreadId, off: &Off, wake: Wake) -> Option<u64> {
-        if !self.may_be_served_in_turn(thread, off, wake.waker) {
+        if !self.may_be_served_in_turn(thread, off, wake) {
             return None;
         }
         let woke = &self.world.thread(wake.waker).woke;
@@ -62,6 +85,7 @@ impl Walk<'_> {
             let slept = t.off_before(at_ns).filter(|of| of.end_ns >= at_ns);
             let slept = slept.filter(|of| may_be_handed(self.world, to, of));
             let slept = slept.filter(|of| to != thread && of.start_ns <= off.start_ns);
+            let slept = slept.filter(|of| !self.is_told_to_several((wake.waker, at_ns), to, of));
             let question = slept.and_then(|of| self.world.works_for(to, of.start_ns));
             question.is_some_and(|(question, _)| !self.is_goals(&question))
         };
@@ -72,7 +96,7 @@ impl Walk<'_> {
 
     /// When a thread or task with a question last woke the worker. It has not rested since.
     fn told_of_work(&self, thread: ThreadId, off: &Off, wake: Wake) -> Option<u64> {
-        if !self.may_be_served_in_turn(thread, off, wake.waker) {
+        if !self.may_be_served_in_turn(thread, off, wake) {
             return None;
         }
         let rest = rested_for_work(self.world, wake.waker, (0, wake.at_ns)).flatten()?;
