@@ -26,7 +26,9 @@ impl World {
                 let wakee = self.thread_of_tid(*wakee);
                 self.traced_wakings += u64::from(self.thread(waker).traced);
                 let wake = Wake { at_ns: ts_ns, waker, flags: *flags, block: *block };
-                let within = self.thread(waker).process == self.thread(wakee).process;
+                // Of threads that a task wakes, as the one that runs it next, the runtime decides.
+                let within = !is_task(self, waker)
+                    && self.thread(waker).process == self.thread(wakee).process;
                 if wake.by_waker() && (within || is_task(self, wakee)) {
                     self.threads[waker as usize].woke.push_back((ts_ns, wakee));
                 }

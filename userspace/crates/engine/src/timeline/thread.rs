@@ -153,7 +153,7 @@ pub struct Thread {
     pub marks: Marks,
     /// Of a task of a runtime's: when it was woken though it had been, and has not slept since, and by whom.
     pub woken_again: VecDeque<(u64, ThreadId)>,
-    /// When it woke others of its process, or tasks of a runtime's, and which.
+    /// When it woke tasks of a runtime's, and which; of a thread, others of its process, too.
     pub woke: VecDeque<(u64, ThreadId)>,
     /// Of a task of a runtime's: who made it, at its birth.
     pub made_by: Option<ThreadId>,

@@ -142,15 +142,19 @@ impl Walk<'_> {
         depth: usize,
     ) -> Result<bool, NotYet> {
         let (mark, astray) = (self.output.out.len(), self.attempts.astray);
+        let (through, expected) = (self.search.through.take(), self.search.expected.clone());
+        let (came_in, through_read) = (self.search.came_in, self.search.through_read);
         let (mut thread, mut at_ns) = (worker, to_ns);
-        while at_ns > from_ns {
-            if self.attempts.steps > self.settings.most_steps {
-                return Ok(false);
-            }
+        while at_ns > from_ns && self.attempts.steps <= self.settings.most_steps {
             match self.step(thread, at_ns, depth + 1)? {
                 Step::Go(t, ns) | Step::Joined(t, ns) => (thread, at_ns) = (t, ns),
-                Step::Nowhere | Step::NoLock => return Ok(false),
+                Step::Nowhere | Step::NoLock => break,
             }
+        }
+        (self.search.through, self.search.expected) = (through, expected);
+        (self.search.came_in, self.search.through_read) = (came_in, through_read);
+        if at_ns > from_ns {
+            return Ok(false);
         }
         // It is known for whom this was.
         self.attempts.astray = astray;
