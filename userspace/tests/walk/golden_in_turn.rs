@@ -306,6 +306,6 @@ fn a_workers_thread_asks_for_whom_it_wakes_next() {
             requests.iter().find(|(row, _)| Some(row.request_id) == child.parent_request_id);
         (parent.map(|(row, _)| row.start_ns), child.parent_certainty)
     };
-    assert_eq!(parent_of(108), (Some(95), Some(Certainty::Sure)));
-    assert_eq!(parent_of(132), (Some(110), Some(Certainty::Sure)));
+    assert_eq!(parent_of(108), (Some(95), Some(Certainty::Likely)));
+    assert_eq!(parent_of(132), (Some(110), Some(Certainty::Likely)));
 }

@@ -24,10 +24,12 @@ use crate::event::Object;
 use crate::ownership::adjacent::{
     given_after, given_next, moved_nothing_else, placed_before, taken_before, Adjacency, Given,
 };
-use crate::ownership::handed::{handed_back, handed_by_several, handed_through, is_task};
+use crate::ownership::handed::{
+    handed_back, handed_by_several, handed_through, is_task, rested_for_work,
+};
 use crate::ownership::in_order::Placed;
 use crate::ownership::marks::{Mark, MarkKind, Question};
-use crate::timeline::gallop::last_before;
+use crate::timeline::gallop::{count_before, last_before};
 use crate::timeline::{ProcessId, ThreadId, Transfer, World};
 pub(super) use evidence::{Asking, Heard, Judged};
 use evidence::{Begun, Evidence, Taken};
@@ -281,7 +283,15 @@ impl Causality {
         let is_question = begun.is_some_and(|begun| begun.is_question);
         let by_task = is_question && is_task(world, asking.thread);
         let begun = told;
+        // Whom a thread wakes next may have waited for something else that it has.
+        let may_err = !is_task(world, asking.thread)
+            && back.as_ref().is_some_and(|back| back.by == By::Nothing)
+            && begun.is_none();
         let judged = Evidence { begun, ended, only, own, did_nothing_else, by_task }.judged();
+        let judged = judged.map(|(asked, certainty)| match certainty {
+            Certainty::Sure if may_err => (asked, Certainty::Likely),
+            certainty => (asked, certainty),
+        });
         if let (Some((asked, _)), Some(known)) = (judged, self.asked_on(asking)) {
             known.of = Some(Taken::Known(asked));
         }
@@ -412,8 +422,7 @@ enum By {
 /// or else another one that serves requests.
 fn back(world: &World, asking: &Asking, heard: &Heard) -> Option<Back> {
     let asker = (asking.thread, asking.asked_ns);
-    // A thread that answers itself asks for what it has taken in.
-    if !is_task(world, asking.thread) && world.thread(asking.thread).marks.serves() {
+    if !is_task(world, asking.thread) && !works_for_others(world, asking, heard) {
         return None;
     }
     let rivals = rivals(world, asker);
@@ -443,6 +452,25 @@ fn back(world: &World, asking: &Asking, heard: &Heard) -> Option<Back> {
         let (id, woken_ns) = given().next().filter(|(id, _)| world.thread(*id).marks.serves())?;
         Some(Back { to: vec![(id, woken_ns)], woken_ns, by: By::Nothing })
     })
+}
+
+/// Whether a thread asked for what others had handed it, and heard one answer alone: it takes no questions in, and a thread that had has ended
+/// its last rest before it asked. One that answers itself asks for what it has taken in.
+fn works_for_others(world: &World, asking: &Asking, heard: &Heard) -> bool {
+    let marks = &world.thread(heard.thread).marks;
+    let last = count_before(&marks.list, |mark| mark.exit_ns < heard.exit_ns);
+    let mut at_once = marks.list.range(last..).take_while(|mark| mark.exit_ns == heard.exit_ns);
+    let messages = |mark: &Mark| {
+        let channel = world.channels.get(&mark.moved.object);
+        channel.map_or(1, |channel| channel.messages(mark.moved.from, mark.moved.to))
+    };
+    let alone = at_once.next().is_some_and(|mark| messages(mark) <= 1) && at_once.next().is_none();
+    let rest = rested_for_work(world, asking.thread, (0, asking.asked_ns)).flatten();
+    let told = rest.and_then(|rest| rest.wake).filter(|told| told.by_waker());
+    heard.thread == asking.thread
+        && !marks.serves()
+        && alone
+        && told.is_some_and(|told| world.works_for(told.waker, told.at_ns).is_some())
 }
 
 impl Back {

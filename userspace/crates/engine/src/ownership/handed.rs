@@ -108,7 +108,7 @@ pub fn may_be_handed(world: &World, id: ThreadId, off: &Off) -> bool {
     futex && matches!(off.why, Why::Slept { .. }) && !is_own_of_thread(world, id, off)
 }
 
-/// Whether a thread waited for a lock that is known for one, for time to pass, or in a read for the answer to what it had asked last.
+/// Whether a thread waited for a lock that is known for one, for time to pass, or in a read for an answer.
 fn is_own_of_thread(world: &World, id: ThreadId, off: &Off) -> bool {
     let Some(call) = off.call else { return false };
     let futexes = &world.process_of(id).futexes;
@@ -231,6 +231,7 @@ pub fn handed_back(
         };
         wakee != reader && slept.is_some_and(waited)
     };
+    let woke = woke.take(if is_task(world, reader) { usize::MAX } else { MOST_RIVALS });
     woke.filter(move |(at_ns, wakee)| was_handed(*at_ns, *wakee)).map(|(at_ns, id)| (*id, *at_ns))
 }
 

@@ -1,11 +1,18 @@
-//! Tasks that several requests hand work in memory, and that do one after the other without a rest: an actor with a channel, say, or a
-//! worker with a queue. Such a task moves no messages. What it does is for whom it hands something next, since it last handed something
+//! Tasks and threads that several requests hand work in memory, and that do one after the other without a rest: an actor with a channel, say,
+//! or a worker with a queue. Such a one takes no questions in and answers none. What it does is for whom it hands something next, since it last handed something
 //! to another request, or since this one gave it what it does; until then that waits for its turn.
 
 use crate::ownership::handed::{is_task, may_be_handed, rested_for_work, MOST_RIVALS};
+use crate::ownership::marks::{Mark, MarkKind};
 use crate::timeline::futex_roles::condition;
 use crate::timeline::gallop::count_before;
 use crate::walk::*;
+
+/// Limit of the steps over what a worker did for one request.
+const MOST_STEPS: usize = 16_384;
+
+/// Of the pieces of an answer that are looked at.
+const MOST_PIECES: usize = 64;
 
 impl Walk<'_> {
     /// The step over a sleep that such a task ended, if it had handed something to another request meanwhile.
@@ -46,7 +53,6 @@ impl Walk<'_> {
             && may_be_handed(self.world, thread, off)
             && by.process == t.process
             && !by.marks.serves()
-            && (by.marks.list.is_empty() || !is_task(self.world, wake.waker))
             && !self.is_told_to_several((wake.waker, wake.at_ns), thread, off)
     }
 
@@ -71,8 +77,8 @@ impl Walk<'_> {
         })
     }
 
-    /// When the worker last handed something to a task that waited for it with another's request as long as this one or longer. It has
-    /// not rested since.
+    /// When the worker last handed something to one that waited for it with another's request. It has not rested since, nor was it
+    /// this request that ended its last rest: then it began with this one.
     fn handed_to_another(&self, thread: ThreadId, off: &Off, wake: Wake) -> Option<u64> {
         if !self.may_be_served_in_turn(thread, off, wake) {
             return None;
@@ -84,25 +90,36 @@ impl Walk<'_> {
             let t = self.world.thread(to);
             let slept = t.off_before(at_ns).filter(|of| of.end_ns >= at_ns);
             let slept = slept.filter(|of| may_be_handed(self.world, to, of));
-            let slept = slept.filter(|of| to != thread && of.start_ns <= off.start_ns);
-            let slept = slept.filter(|of| !self.is_told_to_several((wake.waker, at_ns), to, of));
+            let slept = slept
+                .filter(|of| to != thread && !self.is_told_to_several((wake.waker, at_ns), to, of));
             let question = slept.and_then(|of| self.world.works_for(to, of.start_ns));
             question.is_some_and(|(question, _)| !self.is_goals(&question))
         };
         let (handed_ns, _) = *handed.find(|(at_ns, to)| is_anothers(*at_ns, *to))?;
         let rested = rested_for_work(self.world, wake.waker, (handed_ns, wake.at_ns))?;
-        rested.is_none().then_some(handed_ns)
+        let begun = || rested_for_work(self.world, wake.waker, (0, handed_ns)).flatten()?.wake;
+        let is_first =
+            || begun().is_some_and(|by| by.waker == thread && by.at_ns >= self.goal.start_ns);
+        let one_by_one = asks_one_by_one(self.world, wake.waker, (handed_ns, wake.at_ns));
+        (rested.is_none() && one_by_one && !is_first()).then_some(handed_ns)
     }
 
-    /// When a thread or task with a question last woke the worker. It has not rested since.
+    /// When a thread or task with a question last woke the worker, if that is this one's or has been woken by the worker since: what it asked
+    /// for is done. The worker has not rested since.
     fn told_of_work(&self, thread: ThreadId, off: &Off, wake: Wake) -> Option<u64> {
         if !self.may_be_served_in_turn(thread, off, wake) {
             return None;
         }
         let rest = rested_for_work(self.world, wake.waker, (0, wake.at_ns)).flatten()?;
         let told = rest.wake.filter(|told| told.by_waker() && told.waker != wake.waker)?;
+        let by = self.world.works_for(told.waker, told.at_ns);
+        let woke = &self.world.thread(wake.waker).woke;
+        let since = count_before(woke, |(at_ns, _)| *at_ns <= told.at_ns);
+        let woken = woke.range(since..).take_while(|(at_ns, _)| *at_ns < wake.at_ns);
+        let is_done = woken.take(MOST_RIVALS).any(|(_, to)| *to == told.waker);
         let of_work = may_be_handed(self.world, wake.waker, rest)
-            && self.world.works_for(told.waker, told.at_ns).is_some();
+            && by.is_some_and(|(question, _)| is_done || self.is_goals(&question))
+            && asks_one_by_one(self.world, wake.waker, (told.at_ns, wake.at_ns));
         of_work.then_some(told.at_ns)
     }
 
@@ -117,14 +134,18 @@ impl Walk<'_> {
     ) -> Result<Option<Step>, NotYet> {
         let begin_ns = off.start_ns.max(self.goal.start_ns);
         let turn_ns = turn_ns.max(begin_ns);
-        if turn_ns >= edge_ns {
-            return Ok(None); // woken before it slept
+        if turn_ns >= edge_ns || depth >= MAX_DEPTH {
+            return Ok(None); // woken before it slept, say
         }
         let (mark, rule) = (self.output.out.len(), self.output.rule);
+        let (shared, likely) = (self.output.shared, self.output.likely);
+        let by_marks = self.output.by_marks;
         self.awake(thread, edge_ns, woken_ns)?;
         self.output.rule = Rule::Turn;
         let is_done = self.worked_since(wake.waker, (turn_ns, edge_ns), depth)?;
         self.output.rule = rule;
+        (self.output.shared, self.output.likely) = (shared, likely);
+        self.output.by_marks = by_marks;
         if !is_done {
             self.output.out.truncate(mark);
             return Ok(None);
@@ -145,7 +166,8 @@ impl Walk<'_> {
         let (through, expected) = (self.search.through.take(), self.search.expected.clone());
         let (came_in, through_read) = (self.search.came_in, self.search.through_read);
         let (mut thread, mut at_ns) = (worker, to_ns);
-        while at_ns > from_ns && self.attempts.steps <= self.settings.most_steps {
+        let most_steps = self.settings.most_steps.min(self.attempts.steps + MOST_STEPS);
+        while at_ns > from_ns && self.attempts.steps <= most_steps {
             match self.step(thread, at_ns, depth + 1)? {
                 Step::Go(t, ns) | Step::Joined(t, ns) => (thread, at_ns) = (t, ns),
                 Step::Nowhere | Step::NoLock => break,
@@ -168,4 +190,25 @@ impl Walk<'_> {
         }
         Ok(true)
     }
+}
+
+/// Whether a worker, if it asks other servers at all, has one answer after the other: in that time it asked before it heard anything, and
+/// before that it had heard what it had asked last, alone. One that reads the answers to what others asked, or to several questions
+/// at once, works for none of them in turn. Of tasks that ask too little is known: several may share their connection.
+fn asks_one_by_one(world: &World, worker: ThreadId, (from_ns, to_ns): (u64, u64)) -> bool {
+    let marks = &world.thread(worker).marks.list;
+    let until = count_before(marks, |mark| mark.enter_ns < to_ns);
+    let first = count_before(marks, |mark| mark.enter_ns < from_ns).min(until);
+    if until == 0 || is_task(world, worker) {
+        return until == 0;
+    }
+    let begins = first == until || marks[first].kind == MarkKind::Asks;
+    let Some(heard) = first.checked_sub(1).map(|last| &marks[last]) else { return begins };
+    let channel = world.channels.get(&heard.moved.object);
+    let messages = channel.map_or(1, |of| of.messages(heard.moved.from, heard.moved.to));
+    let is_piece =
+        |mark: &&Mark| mark.kind == MarkKind::Hears && mark.moved.object == heard.moved.object;
+    let before = marks.range(..first).rev().take(MOST_PIECES).find(|mark| !is_piece(mark));
+    let asked = before.is_some_and(|mark| mark.kind == MarkKind::Asks);
+    begins && messages <= 1 && heard.kind == MarkKind::Hears && asked
 }
