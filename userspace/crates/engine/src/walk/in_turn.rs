@@ -1,6 +1,7 @@
-//! Tasks and threads that several requests hand work in memory, and that do one after the other without a rest: an actor with a channel, say,
-//! or a worker with a queue. Such a one takes no questions in and answers none. What it does is for whom it hands something next, since it last handed something
-//! to another request, or since this one gave it what it does; until then that waits for its turn.
+//! Tasks and threads that several requests hand work in memory, and that do one after the other without a rest: an actor with a channel,
+//! say, or a worker with a queue. Such a one takes no questions in and answers none. What it does is for whom it hands something
+//! next, since it last handed something to another request, or since this one gave it what it does; until then that waits for its
+//! turn.
 
 use crate::ownership::handed::{is_task, may_be_handed, rested_for_work, MOST_RIVALS};
 use crate::ownership::marks::{Mark, MarkKind};
@@ -15,7 +16,7 @@ const MOST_STEPS: usize = 16_384;
 const MOST_PIECES: usize = 64;
 
 impl Walk<'_> {
-    /// The step over a sleep that such a task ended, if it had handed something to another request meanwhile.
+    /// The step over a sleep that such a worker ended, if it had handed something to another request meanwhile.
     pub(super) fn served_after_another(
         &mut self,
         thread: ThreadId,
