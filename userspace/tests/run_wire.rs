@@ -106,8 +106,7 @@ fn datagrams_wait_in_a_devices_queue_too_also_a_routers() {
         // 1042 bytes take 8.3 ms: most of the time, unless the programs lose their CPUs.
         assert!(queued_ns > latency_ns / 2, "{who}: {queued_ns} of {latency_ns}: {rest:#?}");
         let on_the_way = time_in(Category::WireStack, &rest);
-        // Of one of the 16 its wait was not told in 4 of 11 runs: why is not known.
-        assert!(on_the_way < latency_ns / 8, "{who}: {on_the_way} of {latency_ns}");
+        assert!(on_the_way < latency_ns / 20, "{who}: {on_the_way} of {latency_ns}");
     }
 }
 
