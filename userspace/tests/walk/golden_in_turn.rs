@@ -19,6 +19,14 @@ const WORKER: u64 = 0xc0;
 const SERVING: (u32, u32) = (1, 20);
 const WORKING: (u32, u32) = (3, 21);
 
+/// How B's request ends.
+const WOKEN: &str = "
+        145-147 server runqueue.wakeup by server/20
+        147-149 server user
+        149-152 server kernel.tcp
+        152-154 other kernel.tcp
+";
+
 struct Server {
     s: Story,
     fronts: [Connection; 2],
@@ -86,6 +94,13 @@ impl Server {
         self.parks(to_b_ns + 20, WORKING, WORKER);
     }
 
+    /// What B's request, which began then, waits for until the worker wakes its task at 145, and that it is inferred whose work that is.
+    fn tells_of_b(&self, began_ns: u64, until_woken: &str) {
+        let answer = [until_woken, WOKEN].concat();
+        assert_eq!(began(&self.s, began_ns), expected(&answer));
+        self.is_inferred(began_ns);
+    }
+
     /// The worker's work is inferred to be that request's.
     fn is_inferred(&self, began_ns: u64) {
         let requests = self.s.requests();
@@ -115,13 +130,8 @@ fn a_worker_works_for_whom_it_hands_something_next() {
         117-119 server user
         119-130 server queue.app (user)
         130-145 server user
-        145-147 server runqueue.wakeup by server/20
-        147-149 server user
-        149-152 server kernel.tcp
-        152-154 other kernel.tcp
     ";
-    assert_eq!(began(&server.s, 110), expected(answer));
-    server.is_inferred(110);
+    server.tells_of_b(110, answer);
     // A's own is not its business.
     let answer = "
         95-98 client kernel.tcp
@@ -155,13 +165,8 @@ fn a_worker_that_does_not_rest_has_more_to_do() {
         91-93 server kernel.tcp
         93-110 server user
         110-145 server user
-        145-147 server runqueue.wakeup by server/20
-        147-149 server user
-        149-152 server kernel.tcp
-        152-154 other kernel.tcp
     ";
-    assert_eq!(began(&server.s, 86), expected(answer));
-    server.is_inferred(86);
+    server.tells_of_b(86, answer);
 }
 
 /// Both have woken it before it has a CPU.
@@ -183,13 +188,8 @@ fn a_worker_that_several_woke_works_for_one_after_the_other() {
         97-99 server user
         99-130 server queue.app (user, on the run queue)
         130-145 server user
-        145-147 server runqueue.wakeup by server/20
-        147-149 server user
-        149-152 server kernel.tcp
-        152-154 other kernel.tcp
     ";
-    assert_eq!(began(&server.s, 90), expected(answer));
-    server.is_inferred(90);
+    server.tells_of_b(90, answer);
 }
 
 /// Threads 20 and 22 take in a question each, which comes from elsewhere, and wait until thread 21 has done what that asks for: it sleeps until 20

@@ -460,11 +460,8 @@ fn works_for_others(world: &World, asking: &Asking, heard: &Heard) -> bool {
     let marks = &world.thread(heard.thread).marks;
     let last = count_before(&marks.list, |mark| mark.exit_ns < heard.exit_ns);
     let mut at_once = marks.list.range(last..).take_while(|mark| mark.exit_ns == heard.exit_ns);
-    let messages = |mark: &Mark| {
-        let channel = world.channels.get(&mark.moved.object);
-        channel.map_or(1, |channel| channel.messages(mark.moved.from, mark.moved.to))
-    };
-    let alone = at_once.next().is_some_and(|mark| messages(mark) <= 1) && at_once.next().is_none();
+    let alone = at_once.next().is_some_and(|mark| world.messages_of(mark) <= 1);
+    let alone = alone && at_once.next().is_none();
     let rest = rested_for_work(world, asking.thread, (0, asking.asked_ns)).flatten();
     let told = rest.and_then(|rest| rest.wake).filter(|told| told.by_waker());
     heard.thread == asking.thread

@@ -349,6 +349,12 @@ impl World {
         }
     }
 
+    /// Number of messages that a mark's call moved on its channel.
+    pub(crate) fn messages_of(&self, mark: &Mark) -> u32 {
+        let channel = self.channels.get(&mark.moved.object);
+        channel.map_or(1, |channel| channel.messages(mark.moved.from, mark.moved.to))
+    }
+
     /// How often a thread had asked what is ready, when it moved a message by a call that began or ended just then.
     pub(crate) fn polls_at(&self, id: ThreadId, at_ns: u64) -> Option<u64> {
         let marks = &self.thread(id).marks.list;

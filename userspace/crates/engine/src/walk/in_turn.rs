@@ -16,35 +16,21 @@ const MOST_STEPS: usize = 16_384;
 const MOST_PIECES: usize = 64;
 
 impl Walk<'_> {
-    /// The step over a sleep that such a worker ended, if it had handed something to another request meanwhile.
-    pub(super) fn served_after_another(
-        &mut self,
+    /// When the turn began of a thread or task whose sleep such a worker ended, if that had handed something to another request meanwhile.
+    pub(super) fn turn_after_another(
+        &self,
         thread: ThreadId,
-        (off, wake): (&Off, Wake),
-        span: (u64, u64),
-        depth: usize,
-    ) -> Result<Option<Step>, NotYet> {
-        let handed_ns = self.handed_to_another(thread, off, wake);
-        match handed_ns.filter(|ns| *ns > off.start_ns) {
-            Some(turn_ns) => self.served_since(thread, (off, wake), turn_ns, span, depth),
-            None => Ok(None),
-        }
+        off: &Off,
+        wake: Wake,
+    ) -> Option<u64> {
+        self.handed_to_another(thread, off, wake).filter(|ns| *ns > off.start_ns)
     }
 
-    /// The same where no way leads to the request through what the worker does: since it handed something to another request, or else was
-    /// told that there is work, by whomever.
-    pub(super) fn served_at_once(
-        &mut self,
-        thread: ThreadId,
-        (off, wake): (&Off, Wake),
-        span: (u64, u64),
-        depth: usize,
-    ) -> Result<Option<Step>, NotYet> {
+    /// The same where no way leads to the request through what the worker does: it was at work for others when the sleep began, or has
+    /// been told that there is work since.
+    pub(super) fn turn_at_once(&self, thread: ThreadId, off: &Off, wake: Wake) -> Option<u64> {
         let handed_ns = self.handed_to_another(thread, off, wake);
-        match handed_ns.or_else(|| self.told_of_work(thread, off, wake)) {
-            Some(ns) => self.served_since(thread, (off, wake), ns.max(off.start_ns), span, depth),
-            None => Ok(None),
-        }
+        handed_ns.or_else(|| self.told_of_work(thread, off, wake))
     }
 
     fn may_be_served_in_turn(&self, thread: ThreadId, off: &Off, wake: Wake) -> bool {
@@ -91,8 +77,8 @@ impl Walk<'_> {
             let t = self.world.thread(to);
             let slept = t.off_before(at_ns).filter(|of| of.end_ns >= at_ns);
             let slept = slept.filter(|of| may_be_handed(self.world, to, of));
-            let slept = slept
-                .filter(|of| to != thread && !self.is_told_to_several((wake.waker, at_ns), to, of));
+            let is_alone = |of: &&Off| !self.is_told_to_several((wake.waker, at_ns), to, of);
+            let slept = slept.filter(|of| to != thread && is_alone(of));
             let question = slept.and_then(|of| self.world.works_for(to, of.start_ns));
             question.is_some_and(|(question, _)| !self.is_goals(&question))
         };
@@ -124,20 +110,20 @@ impl Walk<'_> {
         of_work.then_some(told.at_ns)
     }
 
-    /// Emits the sleep of `thread`: from `turn_ns` on what the worker did, before that its turn.
-    fn served_since(
+    /// The step over the sleep of `thread`, if its turn began: emits what the worker did since then, and the wait for that.
+    pub(super) fn served_since(
         &mut self,
         thread: ThreadId,
         (off, wake): (&Off, Wake),
-        turn_ns: u64,
+        turn_ns: Option<u64>,
         (edge_ns, woken_ns): (u64, u64),
         depth: usize,
     ) -> Result<Option<Step>, NotYet> {
         let begin_ns = off.start_ns.max(self.goal.start_ns);
-        let turn_ns = turn_ns.max(begin_ns);
-        if turn_ns >= edge_ns || depth >= MAX_DEPTH {
-            return Ok(None); // woken before it slept, say
-        }
+        let turn_ns = turn_ns.map(|ns| ns.max(begin_ns));
+        // It may have been woken before it slept.
+        let turn_ns = turn_ns.filter(|ns| *ns < edge_ns && depth < MAX_DEPTH);
+        let Some(turn_ns) = turn_ns else { return Ok(None) };
         let (mark, rule) = (self.output.out.len(), self.output.rule);
         let (shared, likely) = (self.output.shared, self.output.likely);
         let by_marks = self.output.by_marks;
@@ -164,8 +150,7 @@ impl Walk<'_> {
         depth: usize,
     ) -> Result<bool, NotYet> {
         let (mark, astray) = (self.output.out.len(), self.attempts.astray);
-        let (through, expected) = (self.search.through.take(), self.search.expected.clone());
-        let (came_in, through_read) = (self.search.came_in, self.search.through_read);
+        let way = self.search.set_out();
         let (mut thread, mut at_ns) = (worker, to_ns);
         let most_steps = self.settings.most_steps.min(self.attempts.steps + MOST_STEPS);
         while at_ns > from_ns && self.attempts.steps <= most_steps {
@@ -174,8 +159,7 @@ impl Walk<'_> {
                 Step::Nowhere | Step::NoLock => break,
             }
         }
-        (self.search.through, self.search.expected) = (through, expected);
-        (self.search.came_in, self.search.through_read) = (came_in, through_read);
+        self.search.return_to(way);
         if at_ns > from_ns {
             return Ok(false);
         }
@@ -205,11 +189,9 @@ fn asks_one_by_one(world: &World, worker: ThreadId, (from_ns, to_ns): (u64, u64)
     }
     let begins = first == until || marks[first].kind == MarkKind::Asks;
     let Some(heard) = first.checked_sub(1).map(|last| &marks[last]) else { return begins };
-    let channel = world.channels.get(&heard.moved.object);
-    let messages = channel.map_or(1, |of| of.messages(heard.moved.from, heard.moved.to));
     let is_piece =
         |mark: &&Mark| mark.kind == MarkKind::Hears && mark.moved.object == heard.moved.object;
     let before = marks.range(..first).rev().take(MOST_PIECES).find(|mark| !is_piece(mark));
     let asked = before.is_some_and(|mark| mark.kind == MarkKind::Asks);
-    begins && messages <= 1 && heard.kind == MarkKind::Hears && asked
+    begins && world.messages_of(heard) <= 1 && heard.kind == MarkKind::Hears && asked
 }

@@ -82,13 +82,15 @@ impl<'w> Walk<'w> {
         }
         if wake.by_waker() && edge_ns > self.goal.start_ns {
             let span = (edge_ns, woken_ns);
-            if let Some(step) = self.served_after_another(thread, (off, wake), span, depth)? {
+            let turn_ns = self.turn_after_another(thread, off, wake);
+            if let Some(step) = self.served_since(thread, (off, wake), turn_ns, span, depth)? {
                 return Ok(step);
             }
             if let Some(step) = self.through_waker(thread, off, wake, span, depth)? {
                 return Ok(step);
             }
-            if let Some(step) = self.served_at_once(thread, (off, wake), span, depth)? {
+            let turn_ns = self.turn_at_once(thread, off, wake);
+            if let Some(step) = self.served_since(thread, (off, wake), turn_ns, span, depth)? {
                 return Ok(step);
             }
         }
@@ -275,11 +277,10 @@ impl<'w> Walk<'w> {
         depth: usize,
     ) -> Result<Option<(ThreadId, u64)>, NotYet> {
         let mark = self.output.out.len();
-        let (through, expected) = (self.search.through.take(), self.search.expected.clone());
-        let (came_in, through_read) = (self.search.came_in, self.search.through_read);
+        let way = self.search.set_out();
         let (mut thread, mut at_ns) = (waker, woken_ns);
         // Paths meet where a thread comes back on its CPU.
-        let mut visited = vec![(waker, woken_ns, through_read)];
+        let mut visited = vec![(waker, woken_ns, self.search.through_read)];
         let most_steps = self.settings.most_steps;
         while at_ns > self.goal.start_ns && self.attempts.steps <= most_steps && !self.is_astray() {
             if self.explores_too_much_of_life() {
@@ -301,8 +302,7 @@ impl<'w> Walk<'w> {
             }
         }
         self.output.out.truncate(mark);
-        (self.search.through, self.search.expected) = (through, expected);
-        (self.search.came_in, self.search.through_read) = (came_in, through_read);
+        self.search.return_to(way);
         self.search.dead_ends.extend(visited);
         Ok(None)
     }

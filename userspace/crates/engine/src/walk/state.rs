@@ -130,7 +130,31 @@ pub(super) struct Search {
     pub(super) knows_life: bool,
 }
 
+/// What is known of the reads on a way, put aside while another one is tried.
+pub(super) struct Way {
+    through: Option<(ThreadId, u64)>,
+    expected: FxHashMap<ThreadId, (Object, Transfer)>,
+    came_in: bool,
+    through_read: bool,
+}
+
 impl Search {
+    /// Sets out on another way, which is inside no read.
+    pub(super) fn set_out(&mut self) -> Way {
+        Way {
+            through: self.through.take(),
+            expected: self.expected.clone(),
+            came_in: self.came_in,
+            through_read: self.through_read,
+        }
+    }
+
+    /// Returns to that one.
+    pub(super) fn return_to(&mut self, way: Way) {
+        (self.through, self.expected) = (way.through, way.expected);
+        (self.came_in, self.through_read) = (way.came_in, way.through_read);
+    }
+
     fn begin(&mut self) {
         let sizes = [self.members.capacity(), self.dead_ends.capacity(), self.crossed.capacity()];
         if sizes.into_iter().any(|size| size > MOST_KEPT) {

@@ -210,7 +210,7 @@ impl Walk<'_> {
             false => last + 1 - begin,
         };
         let alone = |mark: &Mark, likely: bool| {
-            let (ours, count) = (self.of_goal(mark), self.messages(mark));
+            let (ours, count) = (self.of_goal(mark), self.world.messages_of(mark));
             Gap { ours, count, likely }
         };
         // What is done for one of several, nobody knows which, is inferred to be for this one.
@@ -255,7 +255,7 @@ impl Walk<'_> {
                 let given: Vec<&Mark> = same_call(marks, last + 1).collect();
                 let last_only = given.len() == 1 && gives.of == Some(before.moved);
                 if last_only && !self.answers_more(t, (begin, last)) {
-                    let count = self.messages(before);
+                    let count = self.world.messages_of(before);
                     let ours = ours || self.of_goal(before);
                     return Gap { ours, count, likely: count > 1 || !gives.sure };
                 }
@@ -300,14 +300,8 @@ impl Walk<'_> {
     /// How many messages the call of that mark moved, and whether one is of the request.
     fn one_call(&self, marks: &VecDeque<Mark>, first: usize) -> (u32, bool) {
         same_call(marks, first).fold((0, false), |(all, ours), mark| {
-            (self.messages(mark).saturating_add(all), ours || self.of_goal(mark))
+            (self.world.messages_of(mark).saturating_add(all), ours || self.of_goal(mark))
         })
-    }
-
-    /// Number of messages that a mark's call moved on its channel.
-    fn messages(&self, mark: &Mark) -> u32 {
-        let channel = self.world.channels.get(&mark.moved.object);
-        channel.map_or(1, |channel| channel.messages(mark.moved.from, mark.moved.to))
     }
 
     /// The last mark of the thread's before that is of the request.
