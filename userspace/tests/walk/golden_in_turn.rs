@@ -192,9 +192,39 @@ fn a_worker_that_several_woke_works_for_one_after_the_other() {
     server.tells_of_b(90, answer);
 }
 
+/// B wakes it, and A before it has a CPU: it begins with B's, though it hands A something first.
+#[test]
+fn a_worker_begins_with_whom_it_was_woken_by() {
+    let mut server = Server::new();
+    server.takes(1, (2, 30, B), 75);
+    server.wakes(83, SERVING, WORKER);
+    server.parks(84, SERVING, B);
+    server.takes(0, (0, 10, A), 90);
+    server.wakes(98, SERVING, WORKER);
+    server.parks(99, SERVING, A);
+    server.runs(105, WORKING, WORKER);
+    server.hands_back((130, 132), 145);
+    assert!(!by_turn(&server.s, 75));
+}
+
+/// Whether anything of that request's is told by the rule of turns.
+fn by_turn(s: &Story, began_ns: u64) -> bool {
+    let requests = s.requests();
+    let (_, segments) = requests.iter().find(|(row, _)| row.start_ns == began_ns).expect("it");
+    segments.iter().any(|segment| segment.rule == Some(Rule::Turn))
+}
+
+/// What the worker asks behind.
+#[derive(PartialEq)]
+enum Asks {
+    Nothing,
+    OneByOne,
+    Together,
+}
+
 /// Threads 20 and 22 take in a question each, which comes from elsewhere, and wait until thread 21 has done what that asks for: it sleeps until 20
-/// wakes it, and does not rest until it has woken both. `for_b`: what 22 waits for. `asks`: it asks another server for each, and waits in a read.
-fn of_threads(for_b: Object, asks: bool) -> Story {
+/// wakes it, and does not rest until it has woken both. `for_b`: what 22 waits for. `asks`: whether it asks another server for each, and waits in a read; or asks for both, before it hears anything.
+fn of_threads(for_b: Object, asks: Asks) -> Story {
     let fronts = [1, 2].map(|number| Connection::numbered(number, TYPE_TCP));
     let mut s = Story::new();
     s.task(22, 20, "server");
@@ -210,8 +240,10 @@ fn of_threads(for_b: Object, asks: bool) -> Story {
     s.switch(105, 3, IDLE, 21, RUNNABLE);
     s.call(3, 21, FUTEX, (28, 107), 0);
     s.sleep_in(108, 1, (20, IDLE), (FUTEX, 106), for_a);
-    if asks {
-        asks_behind(&mut s, 0, 108);
+    match asks {
+        Asks::Nothing => {}
+        Asks::OneByOne => asks_behind(&mut s, 0, 108),
+        Asks::Together => hears_both(&mut s),
     }
     s.arrives(fronts[1].there, 4, 110);
     fronts[1].hears(&mut s, 2, 22, (0, 4), (112, 115));
@@ -221,7 +253,7 @@ fn of_threads(for_b: Object, asks: bool) -> Story {
     s.switch(132, 1, IDLE, 20, RUNNABLE);
     s.call(1, 20, FUTEX, (106, 133), 0);
     fronts[0].answers(&mut s, 1, 20, (0, 4), (134, 137));
-    if asks {
+    if asks == Asks::OneByOne {
         asks_behind(&mut s, 4, 132);
     }
     s.wake(145, 3, 21, 22, WAKING_IN_SYSCALL);
@@ -249,7 +281,7 @@ fn a_workers_thread_works_for_whom_it_wakes_next() {
         148-149 server user
         149-152 server kernel.tcp
     ";
-    assert_eq!(began(&of_threads(condition(0xa000), false), 110), expected(answer));
+    assert_eq!(began(&of_threads(condition(0xa000), Asks::Nothing), 110), expected(answer));
     // Who has a lock works for himself.
     let answer = answer.replace(
         "119-130 helper queue.app (user, kernel.futex)
@@ -258,9 +290,9 @@ fn a_workers_thread_works_for_whom_it_wakes_next() {
         144-145 helper kernel.futex",
         "119-145 server lock by helper/21",
     );
-    assert_eq!(began(&of_threads(mutex(0xa000), false), 110), expected(&answer));
+    assert_eq!(began(&of_threads(mutex(0xa000), Asks::Nothing), 110), expected(&answer));
     // Who tells all that wait for it, has worked for none of them alone.
-    assert_eq!(began(&of_threads(condition(0x9000), false), 110), expected(&answer));
+    assert_eq!(began(&of_threads(condition(0x9000), Asks::Nothing), 110), expected(&answer));
 }
 
 /// The worker asks behind, and hears 8 later.
@@ -274,10 +306,29 @@ fn asks_behind(s: &mut Story, from: u64, at_ns: u64) {
     s.moved(3, 21, (RECVFROM, behind.back, behind.there), (from, 4), (at_ns + 2, at_ns + 9));
 }
 
+/// It asks on two connections, and has heard on both before it wakes anybody.
+fn hears_both(s: &mut Story) {
+    let behind = [3, 4].map(|number| Connection::numbered(number, TYPE_TCP));
+    for (behind, at_ns) in behind.iter().zip([108, 111]) {
+        s.moved(3, 21, (SENDTO, behind.there, behind.back), (0, 4), (at_ns, at_ns + 1));
+        s.arrives(behind.back, 4, at_ns + 8);
+    }
+    for (behind, at_ns) in behind.iter().zip([121, 124]) {
+        s.moved(3, 21, (RECVFROM, behind.back, behind.there), (0, 4), (at_ns, at_ns + 1));
+    }
+}
+
+/// Who has several questions open does not do one thing after the other.
+#[test]
+fn who_hears_several_answers_is_no_worker() {
+    assert!(!by_turn(&of_threads(condition(0xa000), Asks::Together), 110));
+    assert!(by_turn(&of_threads(condition(0xa000), Asks::OneByOne), 110));
+}
+
 /// What it asks is for whom it hands on the answer.
 #[test]
 fn a_workers_thread_asks_for_whom_it_wakes_next() {
-    let s = of_threads(condition(0xa000), true);
+    let s = of_threads(condition(0xa000), Asks::OneByOne);
     let answer = "
         110-112 server queue.socket (user)
         112-115 server kernel.tcp

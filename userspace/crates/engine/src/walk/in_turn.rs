@@ -12,8 +12,8 @@ use crate::walk::*;
 /// Limit of the steps over what a worker did for one request.
 const MOST_STEPS: usize = 16_384;
 
-/// Of the pieces of an answer that are looked at.
-const MOST_PIECES: usize = 64;
+/// Of the calls in which a worker asks and hears that are looked at.
+const MOST_ASKED: usize = 256;
 
 impl Walk<'_> {
     /// When the turn began of a thread or task whose sleep such a worker ended, if that had handed something to another request meanwhile.
@@ -177,21 +177,37 @@ impl Walk<'_> {
     }
 }
 
-/// Whether a worker, if it asks other servers at all, has one answer after the other: in that time it asked before it heard anything, and
-/// before that it had heard what it had asked last, alone. One that reads the answers to what others asked, or to several questions
-/// at once, works for none of them in turn. Of tasks that ask too little is known: several may share their connection.
+/// Whether a worker, if it asks other servers at all, has one answer after the other: in that time it asked before it heard anything, on one
+/// connection at a time, and before that it had heard what it had asked last. One that reads the answers to what others asked, or to
+/// several questions at once, works for none of them in turn. Of tasks that ask too little is known: several may share their
+/// connection.
 fn asks_one_by_one(world: &World, worker: ThreadId, (from_ns, to_ns): (u64, u64)) -> bool {
     let marks = &world.thread(worker).marks.list;
     let until = count_before(marks, |mark| mark.enter_ns < to_ns);
-    let first = count_before(marks, |mark| mark.enter_ns < from_ns).min(until);
     if until == 0 || is_task(world, worker) {
         return until == 0;
     }
-    let begins = first == until || marks[first].kind == MarkKind::Asks;
-    let Some(heard) = first.checked_sub(1).map(|last| &marks[last]) else { return begins };
-    let is_piece =
-        |mark: &&Mark| mark.kind == MarkKind::Hears && mark.moved.object == heard.moved.object;
-    let before = marks.range(..first).rev().take(MOST_PIECES).find(|mark| !is_piece(mark));
-    let asked = before.is_some_and(|mark| mark.kind == MarkKind::Asks);
-    begins && world.messages_of(heard) <= 1 && heard.kind == MarkKind::Hears && asked
+    let first = count_before(marks, |mark| mark.enter_ns < from_ns).min(until);
+    let mut later: Option<&Mark> = None;
+    for index in (0..until).rev().take(MOST_ASKED) {
+        let mark = &marks[index];
+        let is_same =
+            |later: &Mark| later.kind == mark.kind && later.moved.object == mark.moved.object;
+        let fits = match mark.kind {
+            MarkKind::Hears => {
+                let goes_on = |later: &Mark| later.kind == MarkKind::Asks || is_same(later);
+                index != first && world.messages_of(mark) <= 1 && later.is_none_or(goes_on)
+            }
+            MarkKind::Asks => match later {
+                Some(later) => later.kind == MarkKind::Hears || is_same(later),
+                None => index >= first,
+            },
+            MarkKind::Takes | MarkKind::Answers => false,
+        };
+        if !fits || mark.kind == MarkKind::Asks && (index == 0 || index < first) {
+            return fits;
+        }
+        later = Some(mark);
+    }
+    false
 }
