@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 """Tests of frpc and measure, as processes."""
 
+import fcntl
 import os
 import random
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
+import time
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -49,18 +53,32 @@ def to_postfix(expression):
     return " ".join(subtree())
 
 
+def stat(pid):
+    """The fields of /proc/PID/stat from the state on."""
+    with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+        return file.read().rpartition(")")[2].split()
+
+
 def children(pid):
     """The processes whose parent is pid."""
     found = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
-            with open(f"/proc/{name}/stat", encoding="ascii", errors="replace") as file:
-                fields = file.read().rpartition(")")[2].split()
+            parent = stat(name)[1]
         except OSError:
             continue
-        if int(fields[1]) == pid:
+        if int(parent) == pid:
             found.append(int(name))
     return found
+
+
+def wait_until_asleep(process):
+    """Wait until process has read all of its standard input, a pipe, and sleeps or has ended."""
+    while True:
+        [unread] = struct.unpack("i", fcntl.ioctl(process.stdin, termios.FIONREAD, bytes(4)))
+        if unread == 0 and stat(process.pid)[0] in "SZ":
+            return
+        time.sleep(0.001)
 
 
 class Case(unittest.TestCase):
@@ -515,14 +533,15 @@ class ProcessTest(Case):
                 self.assertEqual(b"no answer from the back end" in errors, last_input != b"")
 
     def test_back_end_killed_while_it_is_asked(self):
-        # Long enough for the kill to find the front end asleep, most of the time.
-        text = b"~ " * (LINE_LIMIT // 2 - 1) + b"1\n"
         for mode in BACK_END_MODES:
             process = self.start_mode(mode)
             self.exchange(process, b"+ 1 2")
             [back_end] = children(process.pid)
-            process.stdin.write(text * 50)
+            # Who is stopped cannot answer before the kill.
+            os.kill(back_end, signal.SIGSTOP)
+            process.stdin.write(b"+ 1 2\n")
             process.stdin.flush()
+            wait_until_asleep(process)
             os.kill(back_end, signal.SIGKILL)
             _, errors = process.communicate()
             self.assertEqual(process.returncode, 2)
