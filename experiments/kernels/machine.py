@@ -136,8 +136,6 @@ def kernel_files(series: str) -> Path:
     folder.mkdir(parents=True)
     processor = SERIES[series].processor.debian
     unpack([newest(SERIES[series].package, processor)], processor, folder)
-    release = release_of(folder)
-    tool("/usr/sbin/depmod", "-b", folder, release)
     (folder / "unpacked").touch()
     return folder
 
@@ -149,6 +147,8 @@ def release_of(folder: Path) -> str:
 
 def module_files(folder: Path, release: str) -> list[Path]:
     """In the order in which they must be loaded."""
+    if not (folder / "lib" / "modules" / release / "modules.dep").exists():
+        tool("/usr/sbin/depmod", "-b", folder, release)
     argv = ("/usr/sbin/modprobe", "-d", folder, "-S", release, "--show-depends", "-a", *MODULES)
     lines = tool(*argv).decode().splitlines()
     files = [Path(line.split()[1]) for line in lines if line.startswith("insmod ")]

@@ -13,7 +13,9 @@ pub enum TaskWaitSort {
     Channel,
     /// Its turn among those that wait for a lock, a semaphore, an event or a condition: which of these is not seen.
     Waiters,
-    /// For another task to receive, to be done, or to let go of something.
+    /// For another task to receive what it gives: there is no room for that in the channel.
+    Room,
+    /// For another task to be done, or to let go of something.
     Task,
     /// The garbage collector, or what else the runtime does for all. With a name: goroutines of the runtime that do that work
     /// wait so when there is none, and nothing else does.
@@ -24,7 +26,7 @@ pub enum TaskWaitSort {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskWait(u8);
 
-use TaskWaitSort::{Channel, Descriptor, Lock, Runtime, Task, Timer, Waiters};
+use TaskWaitSort::{Channel, Descriptor, Lock, Room, Runtime, Task, Timer, Waiters};
 
 /// By the words that Go has for them (`waitReasonStrings`, src/runtime/runtime2.go, Go 1.18 to 1.26). Captures have
 /// their places in this list, counted from 1: append only.
@@ -36,7 +38,7 @@ const WAITS: &[(&str, TaskWaitSort)] = &[
     ("sync.RWMutex.Lock", Lock),
     ("semacquire", Task),
     ("chan receive", Channel),
-    ("chan send", Task),
+    ("chan send", Room),
     ("chan receive (nil chan)", Task),
     ("chan send (nil chan)", Task),
     ("select", Channel),

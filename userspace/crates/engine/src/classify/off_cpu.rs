@@ -279,6 +279,10 @@ impl Wait<'_> {
             Waits::Timer => self.for_timer(detail),
             // Nobody woke it: FUTEX_WAIT with a timeout is a way to sleep.
             Waits::Futex if !by_waker && may_run_out(nr) => self.ran_out(detail),
+            Waits::Futex if is_for(nr, TaskWaitSort::Room) => {
+                let detail = format!("{detail}: there is no room");
+                inferred(self.by_its_waker(Category::QueueApp, detail))
+            }
             Waits::Futex => match off.call.and_then(|call| call.lock()) {
                 Some(lock) => {
                     // Of a lock in a runtime nothing tells which one it is.

@@ -197,6 +197,7 @@ pub fn waits(nr: u16, object: Option<Object>) -> Waits {
                 | TaskWaitSort::Runtime(_)
                 | TaskWaitSort::Channel
                 | TaskWaitSort::Waiters
+                | TaskWaitSort::Room
                 | TaskWaitSort::Task,
             ) => Waits::Futex,
             None => Waits::Other,

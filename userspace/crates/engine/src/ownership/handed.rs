@@ -251,9 +251,16 @@ pub fn hands(off: &Off) -> bool {
     }
 }
 
+/// Whether it is the wait of a task for room in a channel, to give another something.
+pub fn waits_for_room(off: &Off) -> bool {
+    let wait = off.call.and_then(|call| task_wait(call.nr));
+    matches!(off.why, Why::Slept { .. })
+        && wait.is_some_and(|wait| wait.sort() == TaskWaitSort::Room)
+}
+
 /// Whether it lies in what a task does anyway: a lock, time to pass, others that it waits for.
 fn is_own(off: &Off) -> bool {
     let sort = off.call.and_then(|call| task_wait(call.nr)).map(|wait| wait.sort());
-    use TaskWaitSort::{Lock, Task, Timer, Waiters};
-    matches!(sort, Some(Lock | Timer | Task | Waiters))
+    use TaskWaitSort::{Lock, Room, Task, Timer, Waiters};
+    matches!(sort, Some(Lock | Timer | Room | Task | Waiters))
 }

@@ -2,8 +2,12 @@
 //! say, or a worker with a queue. Such a one takes no questions in and answers none. What it does is for whom it hands something
 //! next, since it last handed something to another request, or since this one gave it what it does; until then that waits for its
 //! turn.
+//!
+//! One that waits for room in such a one's queue has its turn still to come when there is some.
 
-use crate::ownership::handed::{is_task, may_be_handed, rested_for_work, MOST_RIVALS};
+use crate::ownership::handed::{
+    is_task, may_be_handed, rested_for_work, waits_for_room, MOST_RIVALS,
+};
 use crate::ownership::marks::{Mark, MarkKind};
 use crate::timeline::futex_roles::condition;
 use crate::timeline::gallop::count_before;
@@ -23,21 +27,23 @@ impl Walk<'_> {
         off: &Off,
         wake: Wake,
     ) -> Option<u64> {
-        self.handed_to_another(thread, off, wake).filter(|ns| *ns > off.start_ns)
+        let handed_ns = self.handed_to_another(thread, off, wake);
+        handed_ns.map(|ns| turn_ns(ns, off, wake)).filter(|ns| *ns > off.start_ns)
     }
 
     /// The same where no way leads to the request through what the worker does: it was at work for others when the sleep began, or has
     /// been told that there is work since.
     pub(super) fn turn_at_once(&self, thread: ThreadId, off: &Off, wake: Wake) -> Option<u64> {
         let handed_ns = self.handed_to_another(thread, off, wake);
-        handed_ns.or_else(|| self.told_of_work(thread, off, wake))
+        let since_ns = handed_ns.or_else(|| self.told_of_work(thread, off, wake));
+        since_ns.map(|ns| turn_ns(ns, off, wake))
     }
 
     fn may_be_served_in_turn(&self, thread: ThreadId, off: &Off, wake: Wake) -> bool {
         let (t, by) = (self.world.thread(thread), self.world.thread(wake.waker));
         self.applies(Rule::Turn)
             && is_task(self.world, thread) == is_task(self.world, wake.waker)
-            && may_be_handed(self.world, thread, off)
+            && waits_for_worker(self.world, thread, off)
             && by.process == t.process
             && !by.marks.serves()
             && !self.is_told_to_several((wake.waker, wake.at_ns), thread, off)
@@ -76,7 +82,7 @@ impl Walk<'_> {
         let is_anothers = |at_ns: u64, to: ThreadId| {
             let t = self.world.thread(to);
             let slept = t.off_before(at_ns).filter(|of| of.end_ns >= at_ns);
-            let slept = slept.filter(|of| may_be_handed(self.world, to, of));
+            let slept = slept.filter(|of| waits_for_worker(self.world, to, of));
             let is_alone = |of: &&Off| !self.is_told_to_several((wake.waker, at_ns), to, of);
             let slept = slept.filter(|of| to != thread && is_alone(of));
             let question = slept.and_then(|of| self.world.works_for(to, of.start_ns));
@@ -122,7 +128,8 @@ impl Walk<'_> {
         let begin_ns = off.start_ns.max(self.goal.start_ns);
         let turn_ns = turn_ns.map(|ns| ns.max(begin_ns));
         // It may have been woken before it slept.
-        let turn_ns = turn_ns.filter(|ns| *ns < edge_ns && depth < MAX_DEPTH);
+        let begins = |ns: u64| ns < edge_ns || waits_for_room(off) && begin_ns < edge_ns;
+        let turn_ns = turn_ns.filter(|ns| begins(*ns) && depth < MAX_DEPTH);
         let Some(turn_ns) = turn_ns else { return Ok(None) };
         let (mark, rule) = (self.output.out.len(), self.output.rule);
         let (shared, likely) = (self.output.shared, self.output.likely);
@@ -175,6 +182,21 @@ impl Walk<'_> {
         }
         Ok(true)
     }
+}
+
+/// When the turn begins of one that a worker woke, which has done nothing for others since that time: at once, or when there is room for
+/// what it gives.
+fn turn_ns(since_ns: u64, off: &Off, wake: Wake) -> u64 {
+    if waits_for_room(off) {
+        wake.at_ns
+    } else {
+        since_ns
+    }
+}
+
+/// Whether a thread or task waits for what a worker may do next: to hand it something, or to take what it gives.
+fn waits_for_worker(world: &World, id: ThreadId, off: &Off) -> bool {
+    may_be_handed(world, id, off) || waits_for_room(off)
 }
 
 /// Whether a worker, if it asks other servers at all, has one answer after the other: in that time it asked before it heard anything, on one
