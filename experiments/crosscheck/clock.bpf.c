@@ -54,6 +54,14 @@ static __u64 unread_ns(const struct account *task, __u64 clock_ns, __u64 now_ns)
     return task && task->clock_when_woken_ns == clock_ns ? now_ns - task->woken_ns : 0;
 }
 
+/* Counts what `task` was charged since its last switch that was seen, if it did not have the CPU
+ * from there on. */
+static void count_unseen(struct account *of, __u64 charged_ns)
+{
+    if (of->last_charged_ns && !of->came_ns)
+        of->unseen_ns += charged_ns - of->last_charged_ns;
+}
+
 /* __schedule() (kernel/sched/core.c) has charged `prev` by then. */
 SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
@@ -61,6 +69,8 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
     __u64 now_ns = bpf_ktime_get_ns();
     struct account *left = account_of(prev), *came = account_of(next);
     __u64 not_read_ns = unread_ns(came, prev->se.cfs_rq->rq->clock, now_ns);
+    if (left)
+        count_unseen(left, prev->se.sum_exec_runtime);
     if (left && left->came_ns) {
         __u32 before = left->unread_before_ns ? NOT_READ_BEFORE : 0;
         struct stints *of = &left->kinds[before | (not_read_ns ? NOT_READ_AT_END : 0)];
@@ -71,7 +81,13 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
         of->unread_at_end_ns += not_read_ns;
         left->came_ns = 0;
     }
+    if (left)
+        left->last_charged_ns = prev->se.sum_exec_runtime;
     if (came) {
+        /* A switch away from it was not seen. */
+        came->came_ns = 0;
+        count_unseen(came, next->se.sum_exec_runtime);
+        came->last_charged_ns = next->se.sum_exec_runtime;
         came->unread_before_ns = not_read_ns;
         came->clock_when_woken_ns = 0;
         came->charged_before_ns = next->se.sum_exec_runtime;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* clock    Counts until its standard input ends; then prints a line for each thread: tid, pid, and
- * the sums of its kinds of stints. */
+/* clock    Counts until its standard input ends; then prints a line for each thread: tid, pid, what
+ * was charged of it unseen, and the sums of its kinds of stints. */
 #include <stdio.h>
 #include <unistd.h>
 
@@ -11,7 +11,7 @@
 
 static void tell(unsigned tid, const struct account *of)
 {
-    printf("%u %u", tid, of->pid);
+    printf("%u %u %llu", tid, of->pid, of->unseen_ns);
     for (unsigned kind = 0; kind < sizeof(of->kinds) / sizeof(*of->kinds); kind++) {
         const struct stints *s = &of->kinds[kind];
         printf(" %llu %llu %llu %llu %llu", s->count, s->charged_ns, s->hook_ns,

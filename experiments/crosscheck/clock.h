@@ -21,6 +21,10 @@ struct account {
     __u32 pid;
     __u32 pad;
     struct stints kinds[4];
+    /* Charged in stints of which a switch was not seen. */
+    __u64 unseen_ns;
+    /* When a switch of it was last seen, sum_exec_runtime; 0: never. */
+    __u64 last_charged_ns;
     /* Of the stint under way. */
     __u64 charged_before_ns, came_ns, unread_before_ns;
     /* Of the last wake-up. */
