@@ -101,12 +101,13 @@ __noinline int emit_unit(struct framer *f, u64 bytes, u32 what)
     return 0;
 }
 
-__noinline int emit_gap(u64 channel, u64 reverse, u64 offset, u64 what, u32 tid)
+__noinline int emit_gap(u64 channel, u64 reverse, u64 offset, u64 what, u64 now_ns)
 {
-    u64 now_ns = bpf_ktime_get_ns();
     emit (rec_gap, r, now_ns) {
-        r->hdr = (struct rec_hdr){
-            .ts_ns = now_ns, .tid = tid, .kind = REC_GAP, .flags = (u8)(what >> 32)};
+        r->hdr = (struct rec_hdr){.ts_ns = now_ns,
+                                  .tid = (u32)bpf_get_current_pid_tgid(),
+                                  .kind = REC_GAP,
+                                  .flags = (u8)(what >> 32)};
         r->channel = channel;
         r->reverse = reverse;
         r->offset = offset;
@@ -473,7 +474,7 @@ static __always_inline void take_away(struct framer *f)
             bytes->framed[former.side & 1] =
                 FRAMED(f->stream.protocol, f->stream.role) | FRAMED_BETWEEN;
         else
-            tell_gap(f, GAP_FORGOTTEN);
+            tell_gap(f, GAP_FORGOTTEN, bpf_ktime_get_ns());
     }
     f->channel = 0;
 }
@@ -595,7 +596,7 @@ static __always_inline bool close_gap(struct framer *f, u64 start)
     u64 gap = start - f->at.next;
     if (!start) { /* its channel was forgotten, and is counted anew: bpf/channels.h */
         if (f->stream.followed)
-            tell_gap(f, GAP_FORGOTTEN);
+            tell_gap(f, GAP_FORGOTTEN, f->call.now_ns);
         f->stream.followed = 0;
         f->stream.lost = 1;
         return true;
@@ -605,7 +606,7 @@ static __always_inline bool close_gap(struct framer *f, u64 start)
     if (f->at.skip < gap ||
         f->at.skip > MOST_GAP) { /* perhaps another connection of the same ends */
         if (f->stream.followed && f->at.skip <= MOST_GAP && gap < LEAST_APART)
-            tell_gap(f, GAP_UNSEEN);
+            tell_gap(f, GAP_UNSEEN, f->call.now_ns);
         f->stream.followed = 0;
         f->stream.lost = 1;
         f->trial.opened = 0;
@@ -756,7 +757,7 @@ static __always_inline void look_at(struct framer *f, const struct task_state *s
         return;
     }
     if (f->stream.followed)
-        tell_gap(f, f->stream.why);
+        tell_gap(f, f->stream.why, f->call.now_ns);
     f->at.next = t->end;
 }
 
@@ -814,9 +815,8 @@ __hidden __noinline void follow_frames(struct task_state *state, struct pt_regs 
         return;
     if (!acquire_framer(f)) {
         /* The next call finds the gap, but there may be none. */
-        count_refused(TABLE_FRAMERS);
         emit_gap(t->channel, t->reverse, t->end - t->bytes, gap_of(f, t->object_type, GAP_BUSY),
-                 sys->hdr.tid);
+                 sys->hdr.ts_ns);
         return;
     }
     if (f->channel != t->channel || f->stream.side != side) {

@@ -157,17 +157,17 @@ int emit_unit(struct framer *f, u64 bytes, u32 what);
 
 /* Tells that the framing of a stream is lost. `what`: the object's type, the protocol, why, and the
  * role. Global likewise. */
-int emit_gap(u64 channel, u64 reverse, u64 offset, u64 what, u32 tid);
+int emit_gap(u64 channel, u64 reverse, u64 offset, u64 what, u64 now_ns);
 
 static __always_inline u64 gap_of(struct framer *f, u16 object_type, u8 why)
 {
     return (u64)f->stream.role << 32 | (u32)why << 24 | (u32)f->stream.protocol << 16 | object_type;
 }
 
-static __always_inline void tell_gap(struct framer *f, u8 why)
+/* What is found in a call is told with its time, before the messages that come after. */
+static __always_inline void tell_gap(struct framer *f, u8 why, u64 now_ns)
 {
-    emit_gap(f->channel, f->call.reverse, f->at.next, gap_of(f, f->call.object_type, why),
-             f->call.tid);
+    emit_gap(f->channel, f->call.reverse, f->at.next, gap_of(f, f->call.object_type, why), now_ns);
     f->stream.followed = 0;
 }
 

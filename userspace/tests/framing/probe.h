@@ -124,6 +124,7 @@ static long bpf_probe_read_user(void *to, u32 bytes, const void *from)
 #define DROP(table, map, at) bpf_map_delete_elem(map, at)
 #define count_refused(table)
 #define bpf_ktime_get_ns() 0
+#define bpf_get_current_pid_tgid() 0
 
 /* Options. */
 static bool attaching, keep_methods = true;

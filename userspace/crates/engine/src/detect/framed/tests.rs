@@ -416,6 +416,29 @@ fn what_could_not_be_followed_is_no_answer() {
     }
 }
 
+/// A server's thread that is held up as it has written: its answer is told after the client's next question. That makes no two questions
+/// that were open at once; so after answers that nobody followed it is known that the client has one at a time.
+#[test]
+fn an_answer_told_late_leaves_no_doubt_of_how_many_are_open() {
+    let mut s = Story::new(Protocol::Resp);
+    for number in 0..10 {
+        batch(&mut s, number, 1, 1000 * (number + 1), &[]);
+    }
+    let told_late = |event: &&mut Event| matches!(&event.what, What::Unit(unit) if unit.channel == channel(ANSWERS) && unit.from == 40);
+    let late = s.events.iter_mut().find(told_late).expect("a unit");
+    late.ts_ns = 6020;
+    batch(&mut s, 10, 1, 12_000, &[(ANSWERS, 100)]);
+    gaps_for_losses(&mut s, ANSWERS, GapWhy::Busy);
+    batch(&mut s, 11, 1, 13_000, &[]);
+    batch(&mut s, 12, 3, 14_000, &[]);
+    for (start_ns, end_ns, reason) in windows(s) {
+        match start_ns {
+            12_000 => assert_eq!(reason, Some(Reason::NotFollowed { why: GapWhy::Busy })),
+            _ => assert_eq!((end_ns, reason), (start_ns + 515, None), "{start_ns}"),
+        }
+    }
+}
+
 /// What was asked before is answered; what was asked since, by whom is not known.
 #[test]
 fn questions_that_could_not_be_followed_leave_later_answers_in_doubt() {

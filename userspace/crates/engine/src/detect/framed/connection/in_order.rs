@@ -36,9 +36,24 @@ impl Connection {
         bytes.add(unit.from, unit.to);
         last.whole = self.protocol.read(unit, asks, &mut last.said);
         self.pair(world);
-        if asks && begins && self.order.asked(self.asks.len()) {
+        let is_counted = asks && begins && !self.has_untold_answers(world);
+        if is_counted && self.order.asked(self.asks.len()) {
             self.asks.iter_mut().for_each(|ask| ask.doubted = None);
         }
+    }
+
+    /// Whether bytes of answers have been moved of which it is not told yet what messages they are: who wrote them is held up at the
+    /// end of its call, say, while the client has read them and asks again. How many questions are open is not known then. What nobody
+    /// followed is not told any more.
+    fn has_untold_answers(&self, world: &World) -> bool {
+        let Some(answers) = self.client.map(|client| 1 - client) else { return true };
+        let Some(channel) = world.channels.get(&self.channels[answers]) else { return false };
+        let last = [channel.reads.back(), channel.writes.back()].into_iter().flatten();
+        if self.gaps[answers].is_some() {
+            return false;
+        }
+        let told = self.heard[answers].map_or(0, |(to, _)| to);
+        last.map(|last| last.to).max().is_some_and(|moved| moved > told)
     }
 
     /// Brings questions and answers together, oldest first.
