@@ -28,6 +28,18 @@ static __always_inline void await_arrivals(u64 channel, const struct endpoint *f
         name_endpoints(channel, from, to, OBJECT_TCP);
 }
 
+/* The answer to a connection's first question may have come before that was written to the end:
+ * then nobody awaited it. What lies in the socket now has come by now. */
+static __always_inline void tell_unread(u64 channel, struct tcp_sock *tcp)
+{
+    struct channel_bytes *counted = bpf_map_lookup_elem(&channels, &channel);
+    u32 sequence = tcp->rcv_nxt;
+    if (!counted || counted->has_writer || (s32)(sequence - tcp->copied_seq) <= 0)
+        return;
+    u64 last = counted->sent, now_ns = bpf_ktime_get_ns();
+    tell_arrival(channel, OBJECT_TCP, extend_sequence(&last, sequence), now_ns, now_ns);
+}
+
 /* Bytes of an untraced writer are in a Unix socket: up to which. */
 static __always_inline void tell_unix(u64 channel, struct channel_bytes *counted, u64 end,
                                       u64 arrived_ns, u64 now_ns)
@@ -87,6 +99,18 @@ static __always_inline struct channel_bytes *await_unix(u64 channel, struct unix
     return counted;
 }
 
+/* As tell_unread() does. */
+static __always_inline void tell_unread_unix(u64 channel, struct channel_bytes *counted,
+                                             struct sock *sk)
+{
+    if (!counted || counted->has_writer)
+        return;
+    s64 unread = unread_of_moving((u64)sk);
+    u64 now_ns = bpf_ktime_get_ns();
+    if (unread > 0)
+        tell_unix(channel, counted, unread, now_ns, now_ns);
+}
+
 /* Not inlined, nor are those for datagrams: what they need of the stack is then not there while the
  * thread is looked at. */
 static __noinline void stream_transferred(struct task_state *state, struct sock *sk, s32 bytes,
@@ -113,7 +137,7 @@ static __noinline void stream_transferred(struct task_state *state, struct sock 
         if (is_new) {
             name_unix(channel, is_write ? local : other, is_write ? other : local, OBJECT_UNIX);
             if (is_write)
-                await_unix(mine, other, local);
+                tell_unread_unix(mine, await_unix(mine, other, local), sk);
         }
         if (is_write && !counted->has_writer)
             counted->has_writer = 1;
@@ -157,6 +181,8 @@ static __noinline void stream_transferred(struct task_state *state, struct sock 
                        OBJECT_TCP);
         await_arrivals(is_write ? in : out, is_write ? &remote : &local,
                        is_write ? &local : &remote);
+        if (is_write)
+            tell_unread(in, tcp);
     }
     if (is_write && !counted->has_writer)
         counted->has_writer = 1;

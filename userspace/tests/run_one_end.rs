@@ -307,3 +307,59 @@ fn what_is_read_in_parts_has_arrived_in_writes() {
     // Its first byte came then, too, while the server slept; the others 110 ms later.
     assert!(is(third, [6, 110, 50, 0]), "{told:?}");
 }
+
+#[test]
+fn an_answer_that_comes_while_the_first_question_is_written_is_told() {
+    let listener = "socket.create_server(('127.0.0.1', 0))";
+    let client = "socket.create_connection(('127.0.0.1', int(sys.argv[1])))";
+    comes_early(listener, "listener.getsockname()[1]", client, Kind::Tcp);
+}
+
+#[test]
+fn an_answer_that_comes_while_the_first_question_is_written_is_told_over_unix_streams() {
+    let listener = "socket.socket(socket.AF_UNIX)\n\
+        name = f'early-{os.getpid()}'\n\
+        listener.bind('\\0' + name); listener.listen()";
+    let client = "socket.socket(socket.AF_UNIX); c.connect('\\0' + sys.argv[1])";
+    comes_early(listener, "name", client, Kind::Unix);
+}
+
+/// The answer comes before all of a connection's first question is written: it has been there since then, whatever the client did
+/// until it read it. `listener`, `port`, `client`: as above.
+fn comes_early(listener: &str, port: &str, client: &str, kind: Kind) {
+    let Some(_turn) = needs_kernel() else { return };
+    let serve = format!(
+        "import os, socket, time\n\
+        listener = {listener}\n\
+        print({port}, flush=True)\n\
+        c, _ = listener.accept()\n\
+        c.recv(1)\n\
+        c.sendall(b'ok')\n\
+        time.sleep(0.05)\n\
+        while c.recv(65536): pass\n"
+    );
+    // More than the buffers have room for.
+    let ask = format!(
+        "import socket, sys, time\n\
+        c = {client}\n\
+        assert c.send(bytes(64 << 20)) == 64 << 20\n\
+        time.sleep(0.05)\n\
+        assert c.recv(2) == b'ok'\n"
+    );
+    let parent = TempDir::new().expect("a temporary directory");
+    let mut server = Command::new(python());
+    server.args(["-c", &serve]);
+    let mut server = Talking::to(server);
+    let port = server.hear();
+    let output = run(parent.path(), &[], &[python(), "-c", &ask, &port]).output();
+    server.end();
+    let capture = Capture::in_directory(parent, output.expect("rpcprobe runs"));
+    let mut requests = capture.succeeded().checked();
+    requests.retain(|(request, _)| request.kind == kind);
+    let [(request, segments)] = &requests[..] else { panic!("{requests:?}") };
+    assert!(request.complete && request.request_bytes == Some(64 << 20), "{request:?}");
+    let is_unread = |detail: &String| detail == "bytes ready, not yet read";
+    let unread = segments.iter().filter(|of| of.detail.as_ref().is_some_and(is_unread));
+    let unread_ns: u64 = unread.map(|of| of.duration_ns).sum();
+    assert!(unread_ns >= 50_000_000, "{segments:?}");
+}
