@@ -1,6 +1,7 @@
 //! Small traces of where requests begin and end; answers derived by hand.
 
 use rpcprobe::engine::event::TYPE_TCP;
+use rpcprobe::engine::event::{Call, Rare, What};
 use rpcprobe::records::{WAKING_IN_SYSCALL, WAKING_SOFTIRQ};
 
 use super::connection::Connection;
@@ -92,4 +93,30 @@ fn a_request_that_the_end_cuts_leaves_whole_ones_their_work() {
         136-140 client kernel.tcp
     ";
     assert_eq!(s.only(), expected(answer));
+}
+
+/// The server moves bytes from pipe to pipe: one call reads the question and writes the answer, and ends after the client has the answer
+/// and has asked again.
+#[test]
+fn a_splice_that_ends_late_has_served_its_question() {
+    let mut s = Story::new();
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.switch(20, 1, IDLE, 20, RUNNABLE);
+    let mut exchange = |from: u64, asked_ns: u64, spliced_ns: (u64, u64)| {
+        s.write(0, 10, a(), (from, 4), (asked_ns, asked_ns + 5));
+        const SPLICE: u16 = 275;
+        let rare = Rare { more: Box::new([io(a(), 5, false, (from, 4))]), ..Rare::default() };
+        let call = Call {
+            io: Some(io(b(), 6, true, (from, 4))),
+            rare: Some(Box::new(rare)),
+            ..Call::new(SPLICE, spliced_ns, 4)
+        };
+        s.at(spliced_ns.1, 1, What::Call { tid: 20, call });
+        s.read(0, 10, b(), (from, 4), (asked_ns + 8, asked_ns + 15));
+    };
+    exchange(0, 100, (108, 113));
+    exchange(4, 130, (138, 170));
+    exchange(8, 150, (172, 180));
+    let begun: Vec<_> = s.requests().iter().map(|(row, _)| row.start_ns).collect();
+    assert_eq!(begun, [100, 130, 150]);
 }

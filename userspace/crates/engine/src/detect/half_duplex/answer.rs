@@ -29,7 +29,7 @@ pub(super) enum Answer {
     Found(Answered),
     /// Nobody traced read the message, or it is itself an answer.
     None,
-    /// A read's bytes have no known writer yet.
+    /// The message has no known reader yet, or a read's bytes no known writer.
     Open,
     /// The message was read, and nothing came back.
     Missing,
@@ -68,6 +68,8 @@ impl Turn {
     pub(super) fn answer(&self, world: &World, torn: bool, book: &Book) -> Answer {
         let Some((server, asked)) = self.reader(world) else {
             return match self.last_reader(world) {
+                // Who moves bytes from one pipe to the other tells of both when its call ends.
+                Some(_) if self.awaits_a_writer(world) => Answer::Open,
                 Some(_) => Answer::Missing,
                 None => self.untraced_answer(world),
             };
@@ -138,6 +140,14 @@ impl Turn {
             None if !uncovered.is_empty() => Answer::Open,
             None => Answer::Missing,
         }
+    }
+
+    /// Whether what has been read since is told of before its writer, who is known.
+    fn awaits_a_writer(&self, world: &World) -> bool {
+        self.reads.iter().any(|(object, read)| {
+            let last = world.channels.get(object).and_then(|channel| channel.writes.back());
+            last.is_some_and(|last| last.to < read.to)
+        })
     }
 
     /// Of an answer nobody saw written what was read first, if it surely was one.
