@@ -164,7 +164,7 @@ static __always_inline u64 gap_of(struct framer *f, u16 object_type, u8 why)
     return (u64)f->stream.role << 32 | (u32)why << 24 | (u32)f->stream.protocol << 16 | object_type;
 }
 
-/* What is found in a call is told with its time, before the messages that come after. */
+/* What is found in a call is told with the call's time, before the messages that come after. */
 static __always_inline void tell_gap(struct framer *f, u8 why, u64 now_ns)
 {
     emit_gap(f->channel, f->call.reverse, f->at.next, gap_of(f, f->call.object_type, why), now_ns);

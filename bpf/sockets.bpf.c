@@ -29,7 +29,7 @@ static __always_inline void await_arrivals(u64 channel, const struct endpoint *f
 }
 
 /* The answer to a connection's first question may have come before that was written to the end:
- * then nobody awaited it. What lies in the socket now has come by now. */
+ * then nobody awaited it. What lies unread in the socket now is told as if it had come just now. */
 static __always_inline void tell_unread(u64 channel, struct tcp_sock *tcp)
 {
     struct channel_bytes *counted = bpf_map_lookup_elem(&channels, &channel);
@@ -105,10 +105,10 @@ static __always_inline void tell_unread_unix(u64 channel, struct channel_bytes *
 {
     if (!counted || counted->has_writer)
         return;
+    u64 received = *(volatile u64 *)&counted->received, now_ns = bpf_ktime_get_ns();
     s64 unread = unread_of_moving((u64)sk);
-    u64 now_ns = bpf_ktime_get_ns();
-    if (unread > 0)
-        tell_unix(channel, counted, unread, now_ns, now_ns);
+    if (unread > 0 && (!received || counted->arrived))
+        tell_unix(channel, counted, received + unread, now_ns, now_ns);
 }
 
 /* Not inlined, nor are those for datagrams: what they need of the stack is then not there while the

@@ -109,20 +109,20 @@ def observe(name: str, connections: int, requests: int, folder: Path) -> Observe
     try:
         wait_for(load.port)
         pids = processes(server.pid)
+        before_ns = ran(server.pid)
         with attached(pids, folder):
-            attached_ns = ran(server.pid)
             clock = subprocess.Popen(
                 [CLOCK], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
             )
             if clock.stdout.readline() != "ready\n":
                 sys.exit("clock.py: clock did not start")
-            around_ns = since(attached_ns, server.pid)
+            around_ns = since(before_ns, server.pid)
             client = list(map(str, load.client(connections, requests)))
             subprocess.run(client, check=True, stdout=subprocess.DEVNULL)
             # What it does when its clients have gone is in the ledger, too.
             ran_until_quiet(server.pid)
-            said, _ = clock.communicate()
             counted_ns = ran(server.pid)
+            said, _ = clock.communicate()
         around_ns += since(counted_ns, server.pid)
     finally:
         server.terminate()

@@ -203,7 +203,7 @@ impl<'w> Walk<'w> {
         let questions = self.world.channels.get(&io.reverse?)?;
         let asked = last_before(&questions.writes, |write| write.enter_ns < at_ns)?;
         let sure = self.asks_for_it(asked)?.sure && mark.sure;
-        let within = asked.enter_ns >= self.goal.start_ns && asked.exit_ns <= at_ns;
+        let within = asked.enter_ns >= self.goal.start_ns;
         let asked = within.then_some((*asked, sure));
         asked.map(|asked| Arrived { object: io.object, from: io.offset, at_ns, asked: Some(asked) })
     }

@@ -8,7 +8,7 @@
 use crate::ownership::handed::{
     is_task, may_be_handed, rested_for_work, waits_for_room, MOST_RIVALS,
 };
-use crate::ownership::marks::{Mark, MarkKind};
+use crate::ownership::marks::{Mark, MarkKind, Question};
 use crate::timeline::futex_roles::condition;
 use crate::timeline::gallop::count_before;
 use crate::walk::*;
@@ -28,7 +28,7 @@ impl Walk<'_> {
         wake: Wake,
     ) -> Option<u64> {
         let handed_ns = self.handed_to_another(thread, off, wake);
-        handed_ns.map(|ns| turn_ns(ns, off, wake)).filter(|ns| *ns > off.start_ns)
+        handed_ns.filter(|ns| *ns > off.start_ns).map(|ns| turn_ns(ns, off, wake))
     }
 
     /// The same where no way leads to the request through what the worker does: it was at work for others when the sleep began, or has
@@ -43,7 +43,7 @@ impl Walk<'_> {
         let (t, by) = (self.world.thread(thread), self.world.thread(wake.waker));
         self.applies(Rule::Turn)
             && is_task(self.world, thread) == is_task(self.world, wake.waker)
-            && waits_for_worker(self.world, thread, off)
+            && (may_be_handed(self.world, thread, off) || waits_for_room(off))
             && by.process == t.process
             && !by.marks.serves()
             && !self.is_told_to_several((wake.waker, wake.at_ns), thread, off)
@@ -82,7 +82,7 @@ impl Walk<'_> {
         let is_anothers = |at_ns: u64, to: ThreadId| {
             let t = self.world.thread(to);
             let slept = t.off_before(at_ns).filter(|of| of.end_ns >= at_ns);
-            let slept = slept.filter(|of| waits_for_worker(self.world, to, of));
+            let slept = slept.filter(|of| may_be_handed(self.world, to, of));
             let is_alone = |of: &&Off| !self.is_told_to_several((wake.waker, at_ns), to, of);
             let slept = slept.filter(|of| to != thread && is_alone(of));
             let question = slept.and_then(|of| self.world.works_for(to, of.start_ns));
@@ -110,8 +110,10 @@ impl Walk<'_> {
         let since = count_before(woke, |(at_ns, _)| *at_ns <= told.at_ns);
         let woken = woke.range(since..).take_while(|(at_ns, _)| *at_ns < wake.at_ns);
         let is_done = woken.take(MOST_RIVALS).any(|(_, to)| *to == told.waker);
+        // Room that it waits for behind what it has given itself is no turn of others.
+        let is_own = |question: &Question| self.is_goals(question) && !waits_for_room(off);
         let of_work = may_be_handed(self.world, wake.waker, rest)
-            && by.is_some_and(|(question, _)| is_done || self.is_goals(&question))
+            && by.is_some_and(|(question, _)| is_done || is_own(&question))
             && asks_one_by_one(self.world, wake.waker, (told.at_ns, wake.at_ns));
         of_work.then_some(told.at_ns)
     }
@@ -130,6 +132,7 @@ impl Walk<'_> {
         // It may have been woken before it slept.
         let begins = |ns: u64| ns < edge_ns || waits_for_room(off) && begin_ns < edge_ns;
         let turn_ns = turn_ns.filter(|ns| begins(*ns) && depth < MAX_DEPTH);
+        let turn_ns = turn_ns.map(|ns| ns.min(edge_ns));
         let Some(turn_ns) = turn_ns else { return Ok(None) };
         let (mark, rule) = (self.output.out.len(), self.output.rule);
         let (shared, likely) = (self.output.shared, self.output.likely);
@@ -192,11 +195,6 @@ fn turn_ns(since_ns: u64, off: &Off, wake: Wake) -> u64 {
     } else {
         since_ns
     }
-}
-
-/// Whether a thread or task waits for what a worker may do next: to hand it something, or to take what it gives.
-fn waits_for_worker(world: &World, id: ThreadId, off: &Off) -> bool {
-    may_be_handed(world, id, off) || waits_for_room(off)
 }
 
 /// Whether a worker, if it asks other servers at all, has one answer after the other: in that time it asked before it heard anything, on one

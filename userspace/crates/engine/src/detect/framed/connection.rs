@@ -114,9 +114,6 @@ impl Connection {
         self.told[index] = unit.from + 1;
         if self.protocol.pairing() == Pairing::InOrder {
             let rested = self.rested(world);
-            if self.heard[index].is_some_and(|(to, _)| to == unit.from) {
-                self.gaps[index] = None; // nothing is missing before it
-            }
             let lost = world.losses.first(0, world.now_ns).is_some();
             let gap = self.gaps[index].take_if(|_| unit.after_gap);
             if unit.after_gap && !lost && gap.is_none() {

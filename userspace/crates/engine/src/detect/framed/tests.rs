@@ -424,9 +424,19 @@ fn an_answer_told_late_leaves_no_doubt_of_how_many_are_open() {
     for number in 0..10 {
         batch(&mut s, number, 1, 1000 * (number + 1), &[]);
     }
-    let told_late = |event: &&mut Event| matches!(&event.what, What::Unit(unit) if unit.channel == channel(ANSWERS) && unit.from == 40);
-    let late = s.events.iter_mut().find(told_late).expect("a unit");
-    late.ts_ns = 6020;
+    for event in &mut s.events {
+        match &mut event.what {
+            What::Unit(unit) if (unit.channel, unit.from) == (channel(ANSWERS), 40) => {
+                event.ts_ns = 6020;
+            }
+            What::Call { tid: SERVER, call }
+                if call.io.is_some_and(|io| io.is_write && io.offset == 40) =>
+            {
+                (call.exit_ns, event.ts_ns) = (6020, 6020);
+            }
+            _ => {}
+        }
+    }
     batch(&mut s, 10, 1, 12_000, &[(ANSWERS, 100)]);
     gaps_for_losses(&mut s, ANSWERS, GapWhy::Busy);
     batch(&mut s, 11, 1, 13_000, &[]);

@@ -42,18 +42,18 @@ impl Connection {
         }
     }
 
-    /// Whether bytes of answers have been moved of which it is not told yet what messages they are: who wrote them is held up at the
-    /// end of its call, say, while the client has read them and asks again. How many questions are open is not known then. What nobody
+    /// Whether bytes of answers have been read before their writer, who is traced, tells what messages they are: it is held up at the
+    /// end of its call, and the client asks again. How many questions are open is not known then. What nobody
     /// followed is not told any more.
     fn has_untold_answers(&self, world: &World) -> bool {
         let Some(answers) = self.client.map(|client| 1 - client) else { return true };
         let Some(channel) = world.channels.get(&self.channels[answers]) else { return false };
-        let last = [channel.reads.back(), channel.writes.back()].into_iter().flatten();
         if self.gaps[answers].is_some() {
             return false;
         }
         let told = self.heard[answers].map_or(0, |(to, _)| to);
-        last.map(|last| last.to).max().is_some_and(|moved| moved > told)
+        let (read, written) = (channel.reads.back(), channel.writes.back());
+        read.zip(written).is_some_and(|(read, written)| read.to > told.max(written.to))
     }
 
     /// Brings questions and answers together, oldest first.
