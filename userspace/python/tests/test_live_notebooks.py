@@ -21,7 +21,7 @@ sys.path.insert(0, str(ROOT / "userspace/tests/page"))
 browser = importlib.import_module("browser")
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.py"))
-SECONDS = 180
+SECONDS = 60
 # marimo's own elements have roots of their own.
 FIND = """
 window.found = (what, root = document) => [...root.querySelectorAll(what),

@@ -169,18 +169,18 @@ fn a_worker_that_does_not_rest_has_more_to_do() {
     server.tells_of_b(86, answer);
 }
 
-/// Its channel is full as B comes. It hands A what that waited for and takes what is next, so B's has room; that is B's turn, too.
-#[test]
-fn who_finds_no_room_in_a_workers_channel_waits_for_its_turn() {
+/// Its channel is full as B, which came at `began_ns`, puts something in at `full_ns`. It hands A what that waited for, and takes what is
+/// next at 120, so B's has room; that is B's turn, too.
+fn finds_no_room(began_ns: u64, full_ns: u64, a_done_ns: u64) {
     let mut server = Server::new();
-    server.takes(0, (0, 10, A), 75);
-    server.wakes(83, SERVING, WORKER);
-    server.parks(84, SERVING, A);
-    server.runs(85, WORKING, WORKER);
-    server.takes(1, (2, 30, B), 86);
-    server.s.parks(95, SERVING.0, SERVING.1, B, "chan send");
-    server.wakes(100, WORKING, A);
-    server.answers(0, (0, 10, A), 102);
+    server.takes(0, (0, 10, A), began_ns - 11);
+    server.wakes(began_ns - 3, SERVING, WORKER);
+    server.parks(began_ns - 2, SERVING, A);
+    server.runs(began_ns - 1, WORKING, WORKER);
+    server.takes(1, (2, 30, B), began_ns);
+    server.s.parks(full_ns, SERVING.0, SERVING.1, B, "chan send");
+    server.wakes(a_done_ns, WORKING, A);
+    server.answers(0, (0, 10, A), a_done_ns + 2);
     let wait = TaskWait::named("chan send");
     server.s.goroutine(120, WORKING.0, WORKING.1, B, TaskChange::Readied(wait));
     server.runs(122, SERVING, B);
@@ -188,49 +188,31 @@ fn who_finds_no_room_in_a_workers_channel_waits_for_its_turn() {
     server.wakes(145, WORKING, B);
     server.answers(1, (2, 30, B), 147);
     server.parks(165, WORKING, WORKER);
-    let answer = "
-        86-89 other kernel.tcp
-        89-91 server queue.socket (user, on the run queue)
-        91-93 server kernel.tcp
-        93-95 server user
-        95-120 server queue.app (user)
+    let [sent_ns, read_ns, has_ns] = [3, 5, 7].map(|ns| began_ns + ns);
+    let answer = format!(
+        "
+        {began_ns}-{sent_ns} other kernel.tcp
+        {sent_ns}-{read_ns} server queue.socket (user, on the run queue)
+        {read_ns}-{has_ns} server kernel.tcp
+        {has_ns}-{full_ns} server user
+        {full_ns}-120 server queue.app (user)
         120-122 server runqueue.wakeup by server/20
         122-124 server user
         124-145 server user
-    ";
-    server.tells_of_b(86, answer);
+    "
+    );
+    server.tells_of_b(began_ns, &answer);
 }
 
-/// It has handed A what that waited for before B finds no room; what it does until there is some is not for B.
+#[test]
+fn who_finds_no_room_in_a_workers_channel_waits_for_its_turn() {
+    finds_no_room(86, 95, 100);
+}
+
+/// A has got what it waited for before B finds no room; what the worker does until there is some is not for B.
 #[test]
 fn a_worker_in_whose_channel_there_is_no_room_works_for_others() {
-    let mut server = Server::new();
-    server.takes(0, (0, 10, A), 65);
-    server.wakes(73, SERVING, WORKER);
-    server.parks(74, SERVING, A);
-    server.runs(75, WORKING, WORKER);
-    server.takes(1, (2, 30, B), 76);
-    server.wakes(84, WORKING, A);
-    server.s.parks(85, SERVING.0, SERVING.1, B, "chan send");
-    server.answers(0, (0, 10, A), 86);
-    let wait = TaskWait::named("chan send");
-    server.s.goroutine(120, WORKING.0, WORKING.1, B, TaskChange::Readied(wait));
-    server.runs(122, SERVING, B);
-    server.parks(124, SERVING, B);
-    server.wakes(145, WORKING, B);
-    server.answers(1, (2, 30, B), 147);
-    server.parks(165, WORKING, WORKER);
-    let answer = "
-        76-79 other kernel.tcp
-        79-81 server queue.socket (user, on the run queue)
-        81-83 server kernel.tcp
-        83-85 server user
-        85-120 server queue.app (user)
-        120-122 server runqueue.wakeup by server/20
-        122-124 server user
-        124-145 server user
-    ";
-    server.tells_of_b(76, answer);
+    finds_no_room(76, 85, 84);
 }
 
 /// Both have woken it before it has a CPU.

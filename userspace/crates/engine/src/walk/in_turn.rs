@@ -128,11 +128,10 @@ impl Walk<'_> {
         depth: usize,
     ) -> Result<Option<Step>, NotYet> {
         let begin_ns = off.start_ns.max(self.goal.start_ns);
-        let turn_ns = turn_ns.map(|ns| ns.max(begin_ns));
+        let turn_ns = turn_ns.map(|ns| ns.min(edge_ns).max(begin_ns));
         // It may have been woken before it slept.
         let begins = |ns: u64| ns < edge_ns || waits_for_room(off) && begin_ns < edge_ns;
         let turn_ns = turn_ns.filter(|ns| begins(*ns) && depth < MAX_DEPTH);
-        let turn_ns = turn_ns.map(|ns| ns.min(edge_ns));
         let Some(turn_ns) = turn_ns else { return Ok(None) };
         let (mark, rule) = (self.output.out.len(), self.output.rule);
         let (shared, likely) = (self.output.shared, self.output.likely);
