@@ -28,16 +28,23 @@ static __always_inline void await_arrivals(u64 channel, const struct endpoint *f
         name_endpoints(channel, from, to, OBJECT_TCP);
 }
 
+/* Bytes of an untraced writer are in a TCP socket, up to that number; what has been read is
+ * numbered by who read. */
+static __always_inline void tell_tcp(u64 channel, const struct channel_bytes *counted, u32 sequence)
+{
+    u64 last = counted->sent, now_ns = bpf_ktime_get_ns();
+    if (!counted->has_writer)
+        tell_arrival(channel, OBJECT_TCP, extend_sequence(&last, sequence), now_ns, now_ns);
+}
+
 /* The answer to a connection's first question may have come before that was written to the end:
  * then nobody awaited it. What lies unread in the socket now is told as if it had come just now. */
 static __always_inline void tell_unread(u64 channel, struct tcp_sock *tcp)
 {
     struct channel_bytes *counted = bpf_map_lookup_elem(&channels, &channel);
     u32 sequence = tcp->rcv_nxt;
-    if (!counted || counted->has_writer || (s32)(sequence - tcp->copied_seq) <= 0)
-        return;
-    u64 last = counted->sent, now_ns = bpf_ktime_get_ns();
-    tell_arrival(channel, OBJECT_TCP, extend_sequence(&last, sequence), now_ns, now_ns);
+    if (counted && (s32)(sequence - tcp->copied_seq) > 0)
+        tell_tcp(channel, counted, sequence);
 }
 
 /* Bytes of an untraced writer are in a Unix socket: up to which. */
@@ -307,10 +314,7 @@ __hidden __noinline void bytes_arrived(struct sock *sk)
     u32 sequence = tcp->rcv_nxt;
     struct channel_bytes *counted = bpf_map_lookup_elem(&channels, &in);
     if (counted) {
-        /* What has been read is numbered by who read. */
-        u64 last = counted->sent, now_ns = bpf_ktime_get_ns();
-        if (!counted->has_writer)
-            tell_arrival(in, OBJECT_TCP, extend_sequence(&last, sequence), now_ns, now_ns);
+        tell_tcp(in, counted, sequence);
         return;
     }
     u64 key = (u64)sk;
