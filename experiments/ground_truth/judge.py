@@ -43,6 +43,13 @@ def meets(sample: Sample, check: Check) -> bool:
     return max(sample.log[check.truth], sample.attributed(check.categories)) > MEDIAN_NS
 
 
+def bias_ns(sample: Sample, check: Check) -> int:
+    """How much more was found than injected; of gaps, as much as was found may be the cause's."""
+    truth, found = sample.log[check.truth], sample.attributed(check.categories)
+    gaps = sample.log[check.gaps] if check.gaps else 0
+    return found - min(max(found, truth - gaps), truth)
+
+
 def judge_check(check: Check, samples: list[Sample], case: Case) -> dict:
     samples = known(samples, check)
     pairs = [(s.log[check.truth], s.attributed(check.categories)) for s in samples]
@@ -51,7 +58,7 @@ def judge_check(check: Check, samples: list[Sample], case: Case) -> dict:
         samples = [sample for sample in samples if meets(sample, check)]
     truths = [sample.log[check.truth] for sample in samples]
     founds = [sample.attributed(check.categories) for sample in samples]
-    biases = [found - truth for found, truth in zip(founds, truths, strict=True)]
+    biases = [bias_ns(sample, check) for sample in samples]
     errors = [abs(bias) for bias in biases]
     # Each against the bound of its own request, as no two are given the same amount.
     excess50, excess99 = (
