@@ -187,8 +187,8 @@ pub struct CaptureArgs {
     /// Print no report at the end, nor how far its making is
     #[arg(short, long, conflicts_with = "json")]
     pub quiet: bool,
-    /// Print the report as JSON: `attach` to standard output, `run` to standard error, since standard
-    /// output is the program's
+    /// Print the report as JSON. `attach` reports to standard output, `run` to standard error, since
+    /// standard output is the program's
     #[arg(long)]
     pub json: bool,
 }

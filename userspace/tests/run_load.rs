@@ -81,7 +81,7 @@ fn of_the_server_alone() {
     for connections in CONNECTIONS {
         let parent = TempDir::new().expect("a temporary directory");
         let mut attach = rpcprobe(["attach", "--port", &server.port, "-o"]);
-        attach.arg(parent.path().join(NAME)).stderr(Stdio::piped());
+        attach.arg(parent.path().join(NAME)).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut attach = attach.spawn().expect("rpcprobe starts");
         let mut stderr = BufReader::new(attach.stderr.take().expect("piped"));
         hear_attached(&mut stderr);

@@ -92,7 +92,7 @@ impl Pair {
         let mut server = Talking::to(server);
         let port = server.hear();
         let mut attach = rpcprobe(["attach", "--pid", &server.pid().to_string(), "-o"]);
-        attach.arg(parent.path().join(NAME)).stderr(Stdio::piped());
+        attach.arg(parent.path().join(NAME)).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut attach = attach.spawn().expect("rpcprobe starts");
         let mut stderr = BufReader::new(attach.stderr.take().expect("piped"));
         hear_attached(&mut stderr);

@@ -54,7 +54,8 @@ fn attached(words: &[&str], options: &[&str]) -> Capture {
     let mut server = Talking::to(command);
     let port = server.hear();
     let mut attach = rpcprobe(["attach", "--pid", &server.pid().to_string(), "-o"]);
-    attach.arg(parent.path().join(NAME)).args(options).stderr(Stdio::piped());
+    attach.arg(parent.path().join(NAME)).args(options);
+    attach.stdout(Stdio::null()).stderr(Stdio::piped());
     let mut attach = attach.spawn().expect("rpcprobe starts");
     let mut stderr = BufReader::new(attach.stderr.take().expect("piped"));
     hear_attached(&mut stderr);

@@ -47,10 +47,8 @@ pub fn attach(args: AttachArgs) -> Result<i32> {
         Ok(outcome) => {
             finish(&dir, outcome, capture.quiet)?;
             // No target needs standard output for itself.
-            match (capture.quiet, capture.json) {
-                (true, _) => {}
-                (_, true) => print_report(std::io::stdout(), &dir, true)?,
-                (_, false) => print_report(std::io::stderr(), &dir, false)?,
+            if !capture.quiet {
+                print_report(std::io::stdout(), &dir, capture.json)?;
             }
             Ok(0)
         }

@@ -39,6 +39,13 @@ impl Batch {
         let single = marks.range(begin..end).all(|mark| mark.moved.object == object);
         Batch { begin, end, single }
     }
+
+    /// Whether questions are among it.
+    fn has_questions(&self, marks: &VecDeque<Mark>) -> bool {
+        let (first, last) = (&marks[self.begin], &marks[self.end - 1]);
+        let others = last.turns - first.turns + u64::from(first.kind != MarkKind::Takes);
+        others < (self.end - self.begin) as u64
+    }
 }
 
 /// What is told by the order.
@@ -155,9 +162,13 @@ pub(super) fn seems_for<'world>(
     batch: &Batch,
     at_ns: u64,
 ) -> Option<&'world Mark> {
+    let marks = &world.thread(id).marks.list;
+    if !batch.has_questions(marks) {
+        return None; // a client's: looked at for each of its questions
+    }
     let round = Round::of(world, id, batch, at_ns)?;
     let at = round.takes.get(round.asks.len())?;
-    world.thread(id).marks.list.get(*at)
+    marks.get(*at)
 }
 
 /// The same, by all that was given out after the batch.
