@@ -85,8 +85,7 @@ static uint64_t disturbed_ns(const uint64_t *batch_ns, unsigned batches)
 /* By the thread's CPU clock: to touch a page that is there takes next to nothing. */
 static void faults(struct kit_request *request)
 {
-    unsigned batches =
-        (unsigned)vary(request->seq, PAGES_MOST / 4, PAGES_MOST) / BATCH_PAGES;
+    unsigned batches = (unsigned)vary(request->seq, PAGES_MOST / 4, PAGES_MOST) / BATCH_PAGES;
     uint64_t batch_ns[BATCHES_MOST];
     volatile char *page = pages;
     struct usage before = usage_before();

@@ -1,16 +1,17 @@
 //! The first requests of a capture: to threads that had been waiting, and with bytes on their way.
 
+use std::collections::HashMap;
 use std::fs;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use rpcprobe::model::Category;
+use rpcprobe::model::{Category, Kind, Segment};
 use tempfile::TempDir;
 
 use crate::common::capture::{Capture, NAME};
 use crate::common::process::{hear_attached, kill, line};
 use crate::common::{needs_kernel, rpcprobe};
-use crate::{by_pid, whole, Group};
+use crate::{by_pid, whole, Group, Requests};
 
 /// A script at work with its children; it does something when it is told to.
 struct Script(Group);

@@ -6,8 +6,8 @@ use std::process::Stdio;
 use tempfile::TempDir;
 
 use crate::common::capture::{Capture, NAME};
-use crate::common::process::{kill, until};
 use crate::common::needs_kernel;
+use crate::common::process::{kill, until};
 use crate::{attach, by_pid, compare, for_half_a_second, whole, Load};
 
 /// What /proc says of a process, but for what changes by itself.

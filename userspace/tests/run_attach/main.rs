@@ -9,17 +9,13 @@ mod selection;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
-use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use common::capture::{check_numbers, Capture, NAME};
-use common::process::{hear_attached, kill, line, until};
-use common::{
-    as_nobody, assert_refused, directory_of_nobody, echo, frpc, needs_kernel, peer, python,
-    rpcprobe, said, text,
-};
+use common::process::{kill, until};
+use common::{echo, frpc, needs_kernel, peer, python, rpcprobe, said, text};
 use rpcprobe::capture::manifest::Manifest;
 use rpcprobe::model::{Category, Kind, Reason, Request, Segment};
 use tempfile::TempDir;

@@ -338,7 +338,6 @@ impl Machine {
         acts.extend([Act::Join, Act::Exit]);
         acts
     }
-
 }
 
 pub fn plain(nr: u16, category: Category) -> Sys {
