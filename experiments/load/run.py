@@ -16,12 +16,14 @@ the server's only. Of each:
   B/event      bytes of the segments' table for each record of events.bin
   us/event     CPU time to attribute the events again, and the most memory that took: the least of up to five times, as long as they take
                ten seconds together (other work on the machine only adds)
+  instr/event  instructions to attribute the events again (--instructions, under valgrind): unlike CPU time the same in each run,
+               whoever else is at work and however long memory takes
   mean         latency, beside what the load generator measured
 
 Needs root, redis-server with redis-tools for redis and pipeline (16 commands in one write), h2load
 (nghttp2-client) for http (to nginx), pool (to pool_server.py), grpc (10 streams on each connection, to targets/greeter)
 and streams (1,000 on each). Usage: run.py [--connections 1,50,...] [--requests N] [--ends both,client,server] [--keep DIR]
-[LOAD ...]; rpcprobe from $RPCPROBE or PATH. Exit status: 0 if every request was found and none of the work was booked twice, else 1.
+[--instructions] [LOAD ...]; rpcprobe from $RPCPROBE or PATH. Exit status: 0 if every request was found and none of the work was booked twice, else 1.
 """
 
 import argparse
@@ -361,7 +363,23 @@ def attribute_again(out):
     return min(seconds), max(peak_bytes)
 
 
-def row(name, ends, connections, requests, keep):
+def instructions(out):
+    """Instructions of all threads to attribute the capture again."""
+    counter = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]
+    done = subprocess.run(
+        words([*counter, RPCPROBE, "attribute", "-q", out]),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=MOST_SECONDS,
+    )
+    counted = re.search(r"Collected : (\d+)", done.stderr)
+    if done.returncode != 0 or not counted:
+        raise RuntimeError(f"valgrind ended with {done.returncode}: {done.stderr.strip()[-300:]}")
+    return int(counted[1])
+
+
+def row(name, ends, connections, requests, keep, count):
     with tempfile.TemporaryDirectory() as directory:
         load = LOADS[name](directory)
         out = (keep or Path(directory)) / f"{name}-{ends}-{connections}"
@@ -396,6 +414,7 @@ def row(name, ends, connections, requests, keep):
             "shared": (shared_ns or 0) / max(ran_ns or 0, 1),
             "event_bytes": size / max(events, 1),
             "event_us": seconds / max(events, 1) * 1e6,
+            "event_instructions": instructions(out) / max(events, 1) if count else None,
             "peak_mb": peak_bytes / 1e6,
             "mean_us": (mean_ns or 0) / 1000,
             "made_us": made.mean_us,
@@ -408,11 +427,16 @@ HEADER = (
 )
 
 
+COUNTED = f"{'instr/event':>13}"
+
+
 def shown(of):
+    counted = of["event_instructions"]
     return (
         f"{of['load']:8} {of['traced']:7}{of['connections']:>6}{of['found']:>9}{of['made']:>9}{of['lost']:>7}"
         f"{of['segments']:>10.1f}{of['segments_p50']:>5.0f}{of['segments_p99']:>5.0f}{of['twice']:>9.2%}{of['shared']:>8.0%}{of['ledger'] or '-':>8}{of['unplaced'] or '-':>9}{of['event_bytes']:>9.1f}{of['event_us']:>10.2f}"
         f"{of['peak_mb']:>6.0f} MB{of['mean_us']:>7.0f} us{of['made_us']:>9.0f} us"
+        + (f"{counted:>13.0f}" if counted else "")
     )
 
 
@@ -445,6 +469,7 @@ def main():
     parser.add_argument("--requests", type=int, default=30000)
     parser.add_argument("--ends", type=lambda text: text.split(","), default=list(ENDS))
     parser.add_argument("--keep", type=Path, help="where to keep the captures")
+    parser.add_argument("--instructions", action="store_true", help="count them, too")
     parser.add_argument("--json", action="store_true", help="print one JSON object a row")
     options = parser.parse_args()
     for name in options.loads:
@@ -452,6 +477,8 @@ def main():
             parser.error(f"no load {name}: {', '.join(LOADS)}")
     if os.geteuid() != 0:
         sys.exit("run.py needs root")
+    if options.instructions and not shutil.which("valgrind"):
+        sys.exit("run.py: --instructions needs valgrind")
     if not shutil.which(RPCPROBE):
         sys.exit(f"{RPCPROBE} is not there: make build")
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -459,14 +486,15 @@ def main():
     if options.keep:
         options.keep.mkdir(parents=True, exist_ok=True)
     if not options.json:
-        print(HEADER)
+        print(HEADER + (COUNTED if options.instructions else ""))
     good = True
     for name in options.loads or LOADS:
         for ends in options.ends:
             for connections in options.connections:
                 try:
                     requests = max(options.requests, connections)
-                    of = row(name, ends, connections, requests, options.keep)
+                    count = options.instructions
+                    of = row(name, ends, connections, requests, options.keep, count)
                 except (RuntimeError, OSError, subprocess.TimeoutExpired, duckdb.Error) as error:
                     good = False
                     print(f"{name:6} {ends:7}{connections:>6}  {error}", flush=True)
