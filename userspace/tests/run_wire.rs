@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use common::capture::{run, time_in, Capture};
 use common::process::Talking;
 use common::{needs_kernel, peer, text};
-use rpcprobe::model::{Category, Kind};
+use rpcprobe::model::{Category, Evidence, Kind};
 
 /// A client sends 1 MB over a link of 20 Mbit/s, whose queue lets 16 kB pass at once; says how many
 /// bytes passed in all.
@@ -105,7 +105,10 @@ fn datagrams_wait_in_a_devices_queue_too_also_a_routers() {
         let queued_ns: u64 = queued.map(|segment| segment.duration_ns).sum();
         // 1042 bytes take 8.3 ms: most of the time, unless the programs lose their CPUs.
         assert!(queued_ns > latency_ns / 2, "{who}: {queued_ns} of {latency_ns}: {rest:#?}");
-        let on_the_way = time_in(Category::WireStack, &rest);
+        // Some kernels lose the record of a packet at a device: of its time it must be said that it is not measured.
+        let measured: Vec<_> =
+            rest.into_iter().filter(|segment| segment.evidence == Evidence::Measured).collect();
+        let on_the_way = time_in(Category::WireStack, &measured);
         assert!(on_the_way < latency_ns / 20, "{who}: {on_the_way} of {latency_ns}");
     }
 }

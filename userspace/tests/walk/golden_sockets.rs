@@ -4,7 +4,7 @@
 use rpcprobe::engine::classify::syscall::SOFTIRQ_NET_RX;
 use rpcprobe::engine::event::{Packet, What, TYPE_TCP, TYPE_UDP, TYPE_UNIX};
 use rpcprobe::engine::send_limit::SendLimit;
-use rpcprobe::model::{Request, Segment};
+use rpcprobe::model::{Category, Evidence, Request, Segment};
 use rpcprobe::records::{WAKING_HARDIRQ, WAKING_IN_SYSCALL, WAKING_SOFTIRQ};
 
 use super::connection::Connection;
@@ -421,6 +421,41 @@ fn datagrams_of_two_clients_moved_by_one_call_each_way() {
         149-153 other kernel.udp
     ";
     assert_eq!(of(30), expected(answer));
+}
+
+/// Two packets to a server behind a router. The first is seen at both devices; of the second some kernels lose the record at the
+/// router's: that it was in the receive stack since is not measured.
+#[test]
+fn a_packet_that_passed_a_device_unseen_is_not_told_to_be_in_the_receive_stack() {
+    let mut s = Story::new();
+    let c = Connection::new(TYPE_TCP);
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.switch(20, 1, IDLE, 20, RUNNABLE);
+    s.sleep_in(45, 1, (20, IDLE), (RECVFROM, 40), c.sockets[1]);
+    c.asks(&mut s, 10, (0, 8), (100, 112));
+    s.sleep_in(116, 0, (10, IDLE), (RECVFROM, 115), c.sockets[0]);
+    let mut passes = |from, [queued_ns, sent_ns, received_ns]: [u64; 3], forwarded| {
+        let first = Packet::new((from, from + 4), (queued_ns, sent_ns));
+        let device = 1 + u32::from(forwarded);
+        let packet = Packet { received_ns: Some(received_ns), forwarded, device, ..first };
+        s.at(received_ns, 0, What::Packet { object: c.there, packet });
+    };
+    passes(0, [102, 103, 104], false);
+    passes(0, [104, 105, 106], true);
+    passes(4, [108, 109, 113], false);
+    s.wake(140, 1, IDLE, 20, WAKING_SOFTIRQ);
+    s.switch(142, 1, IDLE, 20, RUNNABLE);
+    c.hears(&mut s, 1, 20, (0, 8), (40, 146));
+    s.wake(155, 1, 20, 10, WAKING_SOFTIRQ | WAKING_IN_SYSCALL);
+    c.answers(&mut s, 1, 20, (0, 4), (150, 160));
+    s.switch(158, 0, IDLE, 10, RUNNABLE);
+    c.gets(&mut s, 10, (0, 4), (115, 162));
+    let requests = s.requests();
+    let told: Vec<_> = requests[0].1.iter().filter(|s| s.category == Category::WireStack).collect();
+    let [stack] = told[..] else { panic!("{told:#?}") };
+    assert_eq!((stack.start_ns, stack.duration_ns), (113, 27), "{stack:?}");
+    assert_eq!(stack.evidence, Evidence::Modelled);
+    assert_eq!(stack.detail.as_deref(), Some("passes a device, unseen"));
 }
 
 /// A request of eight bytes, written in `[100, 112)`, in two packets: when each was queued, sent and

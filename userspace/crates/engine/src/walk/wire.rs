@@ -5,6 +5,7 @@ use crate::walk::*;
 
 const HANDED: &str = "TCP hands the device the next packet";
 const LOST: &str = "taken for lost: TCP sends it again after this";
+const UNSEEN: &str = "passes a device, unseen";
 const PACED: &str = "the device is still busy with the packet before";
 
 /// Limit of the packets of one connection that are searched as being under way at once.
@@ -25,6 +26,16 @@ enum Place {
     Link,
     /// Anywhere else.
     Elsewhere,
+}
+
+impl Place {
+    /// Where a packet is that no device has yet is inferred from when the next one came.
+    fn evidence(self) -> Evidence {
+        match self {
+            Place::Paced | Place::Handed => Evidence::Modelled,
+            Place::Queued | Place::Forwarded | Place::Link | Place::Elsewhere => Evidence::Measured,
+        }
+    }
 }
 
 /// What was on between two packets of a message that kept a link busy, where the second came to the
@@ -108,25 +119,32 @@ impl Walk<'_> {
             let unsent_from = write.to.saturating_sub(write.unsent.bytes());
             write.unsent.reason().filter(|_| unsent_from <= last)
         });
-        let under_way = held.unwrap_or("sent, not yet delivered");
-        let stack = if received_ns < to_ns { "receive stack" } else { under_way };
-        self.wire_piece(thread, (received_ns, to_ns), Category::WireStack, stack, Place::Elsewhere);
+        let (under_way, stack, elsewhere) = match self.passed_unseen(object, last, awaited, to_ns) {
+            true => (UNSEEN, UNSEEN, Evidence::Modelled),
+            false => {
+                let under_way = held.unwrap_or("sent, not yet delivered");
+                let stack = if received_ns < to_ns { "receive stack" } else { under_way };
+                (under_way, stack, Evidence::Measured)
+            }
+        };
+        self.wire_piece(thread, (received_ns, to_ns), Category::WireStack, stack, elsewhere);
         for (start_ns, end_ns, place) in self.places(object, from_ns, received_ns) {
-            let (category, detail) = match place {
-                Place::Queued => (Category::WireQdisc, "queued at the sender's device"),
-                Place::Forwarded => (Category::WireQdisc, "queued at a router's device"),
-                Place::Paced => (Category::WireQdisc, PACED),
-                Place::Handed => (Category::WireStack, HANDED),
+            let told = place.evidence();
+            let (category, detail, evidence) = match place {
+                Place::Queued => (Category::WireQdisc, "queued at the sender's device", told),
+                Place::Forwarded => (Category::WireQdisc, "queued at a router's device", told),
+                Place::Paced => (Category::WireQdisc, PACED, told),
+                Place::Handed => (Category::WireStack, HANDED, told),
                 Place::Link if again_ns.is_some_and(|ns| ns <= start_ns) => {
-                    (Category::WireLink, "under way, sent again")
+                    (Category::WireLink, "under way, sent again", told)
                 }
-                Place::Link => (Category::WireLink, "under way"),
+                Place::Link => (Category::WireLink, "under way", told),
                 Place::Elsewhere if again_ns.is_some_and(|ns| end_ns <= ns) => {
-                    (Category::WireStack, LOST)
+                    (Category::WireStack, LOST, told)
                 }
-                Place::Elsewhere => (Category::WireStack, under_way),
+                Place::Elsewhere => (Category::WireStack, under_way, elsewhere),
             };
-            self.wire_piece(thread, (start_ns, end_ns), category, detail, place);
+            self.wire_piece(thread, (start_ns, end_ns), category, detail, evidence);
         }
     }
 
@@ -171,7 +189,7 @@ impl Walk<'_> {
                 Place::Link => (Category::WireLink, "socket buffer full, under way"),
                 Place::Elsewhere => (Category::QueueSocket, "socket buffer full"),
             };
-            self.wire_piece(thread, (start_ns, end_ns), category, detail, place);
+            self.wire_piece(thread, (start_ns, end_ns), category, detail, place.evidence());
         }
         true
     }
@@ -193,6 +211,23 @@ impl Walk<'_> {
     /// The last of them.
     fn packet_with(&self, object: Object, byte: u64, until_ns: u64) -> Option<Packet> {
         self.packets_with(object, byte, until_ns).next().copied()
+    }
+
+    /// Whether the packet with that byte passed a device where it was not seen (some kernels lose such records): the
+    /// packet before it was last received from another one.
+    fn passed_unseen(
+        &self,
+        object: Object,
+        byte: u64,
+        awaited: Option<Packet>,
+        until_ns: u64,
+    ) -> bool {
+        let Some(channel) = self.world.channels.get(&object) else { return false };
+        let mut packets = channel.packets.iter().rev();
+        let before = packets.find(|packet| packet.end <= byte && packet.queued_ns <= until_ns);
+        before.is_some_and(|before| {
+            before.received_ns.is_some() && awaited.is_none_or(|it| it.device != before.device)
+        })
     }
 
     /// When the byte was received, if that is known.
@@ -223,13 +258,8 @@ impl Walk<'_> {
         (start_ns, end_ns): (u64, u64),
         category: Category,
         detail: &str,
-        place: Place,
+        evidence: Evidence,
     ) {
-        // Where a packet is that no device has yet is inferred from when the next one came.
-        let evidence = match place {
-            Place::Paced | Place::Handed => Evidence::Modelled,
-            Place::Queued | Place::Forwarded | Place::Link | Place::Elsewhere => Evidence::Measured,
-        };
         let detail = Some(self.output.names.texts.add(detail));
         self.emit(thread, start_ns, end_ns, category, detail, None, None, None, evidence);
     }
