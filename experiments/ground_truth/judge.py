@@ -43,11 +43,11 @@ def meets(sample: Sample, check: Check) -> bool:
     return max(sample.log[check.truth], sample.attributed(check.categories)) > MEDIAN_NS
 
 
-def bias_ns(sample: Sample, check: Check) -> int:
-    """How much more was found than injected; of gaps, as much as was found may be the cause's."""
+def apart_ns(sample: Sample, check: Check) -> int:
+    """Error of a request: of gaps, as much as was found may be the cause's."""
     truth, found = sample.log[check.truth], sample.attributed(check.categories)
     gaps = sample.log[check.gaps] if check.gaps else 0
-    return found - min(max(found, truth - gaps), truth)
+    return abs(found - min(max(found, truth - gaps), truth))
 
 
 def judge_check(check: Check, samples: list[Sample], case: Case) -> dict:
@@ -58,12 +58,14 @@ def judge_check(check: Check, samples: list[Sample], case: Case) -> dict:
         samples = [sample for sample in samples if meets(sample, check)]
     truths = [sample.log[check.truth] for sample in samples]
     founds = [sample.attributed(check.categories) for sample in samples]
-    biases = [bias_ns(sample, check) for sample in samples]
+    biases = [found - truth for found, truth in zip(founds, truths, strict=True)]
+    # At the median nothing is to be disturbed: gaps are no excuse there.
     errors = [abs(bias) for bias in biases]
+    apart = [apart_ns(sample, check) for sample in samples]
     # Each against the bound of its own request, as no two are given the same amount.
     excess50, excess99 = (
-        [error / max(share * truth, ns) for error, truth in zip(errors, truths, strict=True)]
-        for share, ns in (case.median, case.p99)
+        [error / max(share * truth, ns) for error, truth in zip(of, truths, strict=True)]
+        for of, (share, ns) in ((errors, case.median), (apart, case.p99))
     )
     worst = max(range(len(samples)), key=lambda i: excess99[i], default=0)
     result = {
@@ -81,9 +83,9 @@ def judge_check(check: Check, samples: list[Sample], case: Case) -> dict:
         "p99_ok": quantile(excess99, 0.99) <= 1,
         "correlation_ok": not case.correlate or together >= MIN_CORRELATION,
     }
-    for name, q in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
-        result[f"error_{name}_ns"] = quantile(errors, q)
-        shares = [error / truth for error, truth in zip(errors, truths, strict=True) if truth]
+    for name, q, of in (("p50", 0.5, errors), ("p90", 0.9, apart), ("p99", 0.99, apart)):
+        result[f"error_{name}_ns"] = quantile(of, q)
+        shares = [error / truth for error, truth in zip(of, truths, strict=True) if truth]
         result[f"error_{name}_share"] = quantile(shares, q)
     if samples:
         result["worst"] = {

@@ -40,7 +40,7 @@ impl Batch {
         Batch { begin, end, single }
     }
 
-    /// Whether questions are among it.
+    /// Whether questions are among it, by the thread's running count of marks that are none.
     fn has_questions(&self, marks: &VecDeque<Mark>) -> bool {
         let (first, last) = (&marks[self.begin], &marks[self.end - 1]);
         let others = last.turns - first.turns + u64::from(first.kind != MarkKind::Takes);
@@ -164,7 +164,7 @@ pub(super) fn seems_for<'world>(
 ) -> Option<&'world Mark> {
     let marks = &world.thread(id).marks.list;
     if !batch.has_questions(marks) {
-        return None; // a client's: looked at for each of its questions
+        return None; // as of every client, which may have hundreds of answers in a batch
     }
     let round = Round::of(world, id, batch, at_ns)?;
     let at = round.takes.get(round.asks.len())?;

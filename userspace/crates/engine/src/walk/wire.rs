@@ -1,6 +1,7 @@
 //! Rule `wire`: splits the way of bytes through the network into device queue, link and receive stack.
 
 use crate::event::Packet;
+use crate::timeline::NEVER;
 use crate::walk::*;
 
 const HANDED: &str = "TCP hands the device the next packet";
@@ -26,16 +27,8 @@ enum Place {
     Link,
     /// Anywhere else.
     Elsewhere,
-}
-
-impl Place {
-    /// Where a packet is that no device has yet is inferred from when the next one came.
-    fn evidence(self) -> Evidence {
-        match self {
-            Place::Paced | Place::Handed => Evidence::Modelled,
-            Place::Queued | Place::Forwarded | Place::Link | Place::Elsewhere => Evidence::Measured,
-        }
-    }
+    /// The same, or at a device that did not tell: see [`Walk::passed_unseen`].
+    Unseen,
 }
 
 /// What was on between two packets of a message that kept a link busy, where the second came to the
@@ -119,32 +112,29 @@ impl Walk<'_> {
             let unsent_from = write.to.saturating_sub(write.unsent.bytes());
             write.unsent.reason().filter(|_| unsent_from <= last)
         });
-        let (under_way, stack, elsewhere) = match self.passed_unseen(object, last, awaited, to_ns) {
-            true => (UNSEEN, UNSEEN, Evidence::Modelled),
-            false => {
-                let under_way = held.unwrap_or("sent, not yet delivered");
-                let stack = if received_ns < to_ns { "receive stack" } else { under_way };
-                (under_way, stack, Evidence::Measured)
-            }
+        let under_way = held.unwrap_or("sent, not yet delivered");
+        let (elsewhere, stack) = match self.passed_unseen(object, last, to_ns) {
+            true => (Place::Unseen, UNSEEN),
+            false if received_ns < to_ns => (Place::Elsewhere, "receive stack"),
+            false => (Place::Elsewhere, under_way),
         };
         self.wire_piece(thread, (received_ns, to_ns), Category::WireStack, stack, elsewhere);
         for (start_ns, end_ns, place) in self.places(object, from_ns, received_ns) {
-            let told = place.evidence();
-            let (category, detail, evidence) = match place {
-                Place::Queued => (Category::WireQdisc, "queued at the sender's device", told),
-                Place::Forwarded => (Category::WireQdisc, "queued at a router's device", told),
-                Place::Paced => (Category::WireQdisc, PACED, told),
-                Place::Handed => (Category::WireStack, HANDED, told),
-                Place::Link if again_ns.is_some_and(|ns| ns <= start_ns) => {
-                    (Category::WireLink, "under way, sent again", told)
-                }
-                Place::Link => (Category::WireLink, "under way", told),
-                Place::Elsewhere if again_ns.is_some_and(|ns| end_ns <= ns) => {
-                    (Category::WireStack, LOST, told)
-                }
-                Place::Elsewhere => (Category::WireStack, under_way, elsewhere),
+            let is_again = |at_ns: u64| again_ns.is_some_and(|ns| ns <= at_ns);
+            let is_lost = again_ns.is_some_and(|ns| end_ns <= ns);
+            let place = if place == Place::Elsewhere && !is_lost { elsewhere } else { place };
+            let (category, detail) = match place {
+                Place::Queued => (Category::WireQdisc, "queued at the sender's device"),
+                Place::Forwarded => (Category::WireQdisc, "queued at a router's device"),
+                Place::Paced => (Category::WireQdisc, PACED),
+                Place::Handed => (Category::WireStack, HANDED),
+                Place::Link if is_again(start_ns) => (Category::WireLink, "under way, sent again"),
+                Place::Link => (Category::WireLink, "under way"),
+                Place::Elsewhere if is_lost => (Category::WireStack, LOST),
+                Place::Elsewhere => (Category::WireStack, under_way),
+                Place::Unseen => (Category::WireStack, UNSEEN),
             };
-            self.wire_piece(thread, (start_ns, end_ns), category, detail, evidence);
+            self.wire_piece(thread, (start_ns, end_ns), category, detail, place);
         }
     }
 
@@ -187,9 +177,9 @@ impl Walk<'_> {
                 Place::Paced => (Category::WireQdisc, PACED),
                 Place::Handed => (Category::WireStack, HANDED),
                 Place::Link => (Category::WireLink, "socket buffer full, under way"),
-                Place::Elsewhere => (Category::QueueSocket, "socket buffer full"),
+                Place::Elsewhere | Place::Unseen => (Category::QueueSocket, "socket buffer full"),
             };
-            self.wire_piece(thread, (start_ns, end_ns), category, detail, place.evidence());
+            self.wire_piece(thread, (start_ns, end_ns), category, detail, place);
         }
         true
     }
@@ -214,19 +204,13 @@ impl Walk<'_> {
     }
 
     /// Whether the packet with that byte passed a device where it was not seen (some kernels lose such records): the
-    /// packet before it was last received from another one.
-    fn passed_unseen(
-        &self,
-        object: Object,
-        byte: u64,
-        awaited: Option<Packet>,
-        until_ns: u64,
-    ) -> bool {
+    /// packet before it was last received from a device of which no record has that byte.
+    fn passed_unseen(&self, object: Object, byte: u64, until_ns: u64) -> bool {
         let Some(channel) = self.world.channels.get(&object) else { return false };
         let mut packets = channel.packets.iter().rev();
         let before = packets.find(|packet| packet.end <= byte && packet.queued_ns <= until_ns);
-        before.is_some_and(|before| {
-            before.received_ns.is_some() && awaited.is_none_or(|it| it.device != before.device)
+        before.filter(|before| before.received_ns.is_some()).is_some_and(|before| {
+            !self.packets_with(object, byte, NEVER).any(|packet| packet.device == before.device)
         })
     }
 
@@ -258,8 +242,13 @@ impl Walk<'_> {
         (start_ns, end_ns): (u64, u64),
         category: Category,
         detail: &str,
-        evidence: Evidence,
+        place: Place,
     ) {
+        // Where a packet is that no device has, or that was not seen where it was, is inferred from others.
+        let evidence = match place {
+            Place::Paced | Place::Handed | Place::Unseen => Evidence::Modelled,
+            Place::Queued | Place::Forwarded | Place::Link | Place::Elsewhere => Evidence::Measured,
+        };
         let detail = Some(self.output.names.texts.add(detail));
         self.emit(thread, start_ns, end_ns, category, detail, None, None, None, evidence);
     }
