@@ -62,6 +62,17 @@ fn a_storm_of_programs_has_a_request_for_each() {
     has_complete(&crowd(&["execs", "1000", "/bin/true"], "1000"), Kind::Exec, 1000);
 }
 
+/// In a PID namespace their parent knows them by other numbers than the kernel's hooks.
+#[test]
+fn programs_in_a_pid_namespace_are_waited_for() {
+    let Some(_turn) = needs_kernel() else { return };
+    let (_directory, crowd) = peer_in_c("crowd.c");
+    let command = ["unshare", "--pid", "--fork", &crowd, "execs", "20", "/bin/true"];
+    let capture = Capture::of(&[], &command, Stdio::null()).succeeded();
+    assert_eq!(text(&capture.output.stdout).trim(), "20");
+    has_complete(&capture, Kind::Exec, 21); // and the one that unshare made
+}
+
 /// Who has the number of a dead traced process is not traced for that, and the other way round.
 #[test]
 fn processes_of_one_number_are_told_apart() {

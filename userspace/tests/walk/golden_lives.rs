@@ -111,3 +111,38 @@ fn the_long_life_of_the_target_leads_through_its_threads() {
     engine.expect_target(30);
     check_life(&explain_with(engine, &events), Kind::Process);
 }
+
+/// A program (30) whose parent knows it by that number, and which another process has made itself the namesake of before
+/// the parent's wait returned.
+fn waited_for(number: u32, by_another_too: bool) -> Answers {
+    let mut s = Story::new();
+    s.switch(10, 0, IDLE, 10, RUNNABLE);
+    s.switch(15, 2, IDLE, 40, RUNNABLE);
+    s.switch(20, 1, 90, IDLE, ASLEEP);
+    s.fork(103, 0, 10, 30, 100);
+    s.wake(106, 0, 10, 30, WAKING_NEW | WAKING_IN_SYSCALL);
+    s.switch(109, 1, IDLE, 30, RUNNABLE);
+    s.call(1, 30, CLONE, (103, 111), 0);
+    s.call(0, 10, CLONE, (100, 112), i64::from(number));
+    s.exec(120, 1, 30, "true");
+    s.call(1, 30, EXECVE, (114, 123), 0);
+    s.exit(150, 1, 30, 148);
+    s.switch_in(154, 1, 30, IDLE, DEAD, (EXIT_GROUP, 148), None);
+    if by_another_too {
+        let comm = "rival".into();
+        let (parent, child, child_tgid) = (40, 30, 30);
+        s.at(158, 2, What::Fork { parent, child, child_tgid, flags: 0, enter_ns: 0, comm });
+    }
+    s.call(0, 10, WAIT4, (155, 160), i64::from(number));
+    s.requests()
+}
+
+#[test]
+fn a_child_is_known_by_the_number_that_its_parent_was_told() {
+    let plain = waited_for(30, false);
+    assert_eq!(plain.len(), 1);
+    assert!(plain[0].0.complete);
+    for other in [waited_for(30, true), waited_for(2, false), waited_for(2, true)] {
+        assert_eq!(other, plain);
+    }
+}

@@ -240,6 +240,14 @@ pub fn waits(nr: u16, object: Option<Object>) -> Waits {
     }
 }
 
+/// Whether the call makes a process or a thread.
+pub fn makes_thread(nr: u16) -> bool {
+    const NR_FORK: u16 = 57;
+    const NR_VFORK: u16 = 58;
+    const NR_CLONE3: u16 = 435;
+    matches!(nr, NR_CLONE | NR_FORK | NR_VFORK | NR_CLONE3)
+}
+
 /// write, writev, pwrite64, pwritev, pwritev2, sendto, sendmsg, sendmmsg, sendfile
 pub fn is_write(nr: u16) -> bool {
     matches!(nr, 1 | 18 | 20 | 40 | 44 | 46 | 296 | 307 | 328)

@@ -1,7 +1,7 @@
 //! Detects `exec` requests, from a fork whose child ran a program to the wait that collected the child, and
 //! the `process` request, the life of the target itself.
 
-use crate::classify::syscall::{NR_EXECVE, NR_EXECVEAT, NR_WAIT4};
+use crate::classify::syscall::{makes_thread, NR_EXECVE, NR_EXECVEAT, NR_WAIT4};
 use crate::detect::book::Book;
 use crate::detect::causality::Heard;
 use crate::detect::found::{end_of, Found, MadeFor};
@@ -37,12 +37,16 @@ impl Detect for Exec {
                 if world.processes[child as usize].traced && enter_ns != 0 =>
             {
                 let asking = book.causality.asks(world, (parent, enter_ns), None, None);
-                book.causality.programs.forked(child, Child::new(parent, enter_ns, asking));
+                let born = Child::new(parent, enter_ns, asking);
+                book.causality.programs.forked(world, child, born);
             }
             Seen::Executed { process } => book.causality.programs.executed(process),
             Seen::Called { thread, call, .. } if !call.unfinished => {
                 if (call.nr == NR_EXECVE || call.nr == NR_EXECVEAT) && call.ret == 0 {
                     self.root.get_or_insert((thread, call.enter_ns));
+                }
+                if makes_thread(call.nr) {
+                    book.causality.programs.numbered(world, thread, call);
                 }
                 if call.reaped || (call.nr == NR_WAIT4 && call.ret > 0) {
                     reap(world, thread, call, book);
@@ -77,11 +81,10 @@ impl Detect for Exec {
 #[inline(never)] // most calls are none
 fn reap(world: &World, thread: ThreadId, call: &Call, book: &mut Book) {
     let Ok(pid) = u32::try_from(call.ret) else { return };
-    let Some(process) = world.process_of_tgid(pid) else { return };
     let by = world.thread(thread).process;
     let causality = &mut book.causality;
-    let reaped = causality.programs.reap(world, process, by, call.exit_ns, &mut causality.ids);
-    let Some((child, id)) = reaped else { return };
+    let reaped = causality.programs.reap((by, pid), call.exit_ns, &mut causality.ids);
+    let Some((process, child, id)) = reaped else { return };
     let request = Request {
         request_id: id,
         complete: true,

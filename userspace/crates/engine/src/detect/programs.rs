@@ -6,6 +6,7 @@ use crate::detect::causality::Asking;
 use crate::detect::ids::{Ids, Parent};
 use crate::detect::lifecycle::Patience;
 use crate::detect::Recent;
+use crate::event::Call;
 use crate::timeline::retention::Held;
 use crate::timeline::{ProcessId, ThreadId, World};
 
@@ -38,13 +39,33 @@ struct Reaped {
 #[derive(Debug, Default)]
 pub(super) struct Programs {
     children: FxHashMap<ProcessId, Child>,
+    /// Which of a process's children has a number, as the process knows it. Another process may have the number by the
+    /// time a wait for the child returns, and in a PID namespace the kernel has another for the child.
+    by_number: FxHashMap<(ProcessId, u32), ProcessId>,
+    /// Whom a thread is making.
+    being_made: FxHashMap<ThreadId, ProcessId>,
     /// Those that were found, as long as requests are open that may name them.
     reaped: FxHashMap<ProcessId, Reaped>,
 }
 
 impl Programs {
-    pub(super) fn forked(&mut self, process: ProcessId, child: Child) {
+    pub(super) fn forked(&mut self, world: &World, process: ProcessId, child: Child) {
         self.children.insert(process, child);
+        self.by_number.insert(number(world, process, &child), process);
+        self.being_made.insert(child.parent, process);
+    }
+
+    /// The call that made a child told the thread which number it has.
+    pub(super) fn numbered(&mut self, world: &World, by: ThreadId, call: &Call) {
+        let Some(process) = self.being_made.remove(&by) else { return };
+        let (Some(child), Ok(told)) = (self.children.get(&process), u32::try_from(call.ret)) else {
+            return;
+        };
+        let (parent, of_the_kernel) = number(world, process, child);
+        if child.start_ns == call.enter_ns && told != of_the_kernel && told != 0 {
+            self.by_number.remove(&(parent, of_the_kernel));
+            self.by_number.insert((parent, told), process);
+        }
     }
 
     /// The process runs a program of its own.
@@ -61,28 +82,19 @@ impl Programs {
         }
     }
 
-    /// The process was waited for, by one of its parent's threads: what it was, with its request's id, if it ran a
-    /// program.
+    /// The child of that number was waited for by a thread of its parent's: which it is, what it was and its request's
+    /// id, if it ran a program.
     pub(super) fn reap(
         &mut self,
-        world: &World,
-        process: ProcessId,
-        by: ProcessId,
+        (parent, pid): (ProcessId, u32),
         end_ns: u64,
         ids: &mut Ids,
-    ) -> Option<(Child, u64)> {
-        let child = *self.children.get(&process)?;
-        if world.thread(child.parent).process != by {
-            return None;
-        }
-        if !child.runs_program {
-            self.children.remove(&process);
-            return None;
-        }
-        let id = self.id(process, ids)?;
-        self.children.remove(&process);
+    ) -> Option<(ProcessId, Child, u64)> {
+        let process = self.by_number.remove(&(parent, pid))?;
+        let child = self.children.remove(&process).filter(|child| child.runs_program)?;
+        let id = child.request_id.unwrap_or_else(|| ids.ahead());
         self.reaped.insert(process, Reaped { id, start_ns: child.start_ns, end_ns });
-        Some((child, id))
+        Some((process, child, id))
     }
 
     /// Those that run programs and were never waited for, in order of their begin.
@@ -96,6 +108,8 @@ impl Programs {
     /// No more will be heard of any.
     pub(super) fn end(&mut self) {
         self.children.clear();
+        self.by_number.clear();
+        self.being_made.clear();
     }
 
     /// The nearest process, this one or an ancestor, whose own exec request is open.
@@ -160,6 +174,11 @@ impl Programs {
     }
 }
 
+/// Who made a child, and the kernel's number of it.
+fn number(world: &World, process: ProcessId, child: &Child) -> (ProcessId, u32) {
+    (world.thread(child.parent).process, world.processes[process as usize].tgid)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -168,7 +187,7 @@ mod tests {
     fn a_worker_that_has_served_is_no_program_in_the_making() {
         let recent = Recent { now_ns: 200, busy_ns: 0 };
         let mut programs = Programs::default();
-        programs.forked(7, Child::new(1, 100, None));
+        programs.children.insert(7, Child::new(1, 100, None));
         assert_eq!(programs.horizon_ns(recent), Some(100));
         programs.served(7);
         assert_eq!(programs.horizon_ns(recent), None);

@@ -177,15 +177,11 @@ fn phase_of(nr: u16) -> Option<&'static str> {
     match nr {
         syscall::NR_EXIT | syscall::NR_EXIT_GROUP => Some("exit"),
         syscall::NR_EXECVE | syscall::NR_EXECVEAT => Some("exec"),
-        syscall::NR_CLONE | NR_FORK | NR_VFORK | NR_CLONE3 => Some("fork"),
+        nr if syscall::makes_thread(nr) => Some("fork"),
         syscall::NR_WAIT4 | syscall::NR_WAITID => Some("wait"),
         _ => None,
     }
 }
-
-const NR_FORK: u16 = 57;
-const NR_VFORK: u16 = 58;
-const NR_CLONE3: u16 = 435;
 
 impl World {
     pub fn new(cpus: u32, start_ns: u64) -> World {
