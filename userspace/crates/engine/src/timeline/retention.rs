@@ -136,9 +136,7 @@ impl World {
     /// not closed, the ones that have rested longest, if too many are remembered. Who asks on a connection, and its name,
     /// are known from its begin alone: both its channels stay as long as one is used.
     fn resting(&self, rested_ns: u64) -> Vec<Object> {
-        let used_ns = |channel: &Channel| {
-            channel.used_ns().max(self.other_way(channel).map_or(0, Channel::used_ns))
-        };
+        let other_used_ns = |channel: &Channel| self.other_way(channel).map_or(0, Channel::used_ns);
         // Nobody closes a flow of datagrams, and of what was never used nothing but its name is known.
         let is_over = |object: &Object, channel: &Channel| {
             let is_unused = channel.reverse.is_none() && channel.role.is_none();
@@ -153,7 +151,10 @@ impl World {
         let mut open = Vec::new();
         let mut resting = Vec::new();
         for (object, channel) in connections {
-            let used_ns = used_ns(channel);
+            if channel.used_ns() >= rested_ns {
+                continue;
+            }
+            let used_ns = channel.used_ns().max(other_used_ns(channel));
             match is_over(object, channel) {
                 _ if used_ns >= rested_ns => {}
                 true => resting.push(*object),
@@ -171,6 +172,32 @@ impl World {
         resting
     }
 
+    /// Channels both of whose ends were used only by processes that are not among those that stay. A dead end of a pipe still
+    /// tells who was there, as long as the other end lives.
+    fn deserted<'a>(&'a self, stay: &'a FxHashSet<ProcessId>) -> impl Iterator<Item = Object> + 'a {
+        let stays = |thread: ThreadId| stay.contains(&self.threads[thread as usize].process);
+        let lives = move |channel: &Channel| {
+            let both = std::iter::once(channel).chain(self.other_way(channel));
+            let mut ends = both.flat_map(|c| c.writes.iter().chain(&c.reads)).peekable();
+            // A name comes just before what it names.
+            ends.peek().is_none() || ends.any(|end| stays(end.thread))
+        };
+        let deserted = self.channels.iter().filter(move |(_, channel)| !lives(channel));
+        deserted.map(|(object, _)| *object)
+    }
+
+    /// Threads that opened, wrote to or read from a channel that is kept.
+    fn users_of_channels(&self) -> impl Iterator<Item = ThreadId> + '_ {
+        self.channels.values().flat_map(|channel| {
+            let openings = channel.connected.iter().chain(&channel.accepted);
+            let ends = channel.writes.iter().chain(&channel.reads).map(|end| end.thread);
+            // Nearly always the thread is that of the one before.
+            let mut last = None;
+            let ends = ends.filter(move |thread| last.replace(*thread) != Some(*thread));
+            openings.map(|opening| opening.thread).chain(ends)
+        })
+    }
+
     /// Drops threads and processes that ended before `horizon_ns`, and the pipes only they used.
     fn drop_the_dead(&mut self, horizon_ns: u64, held: Held) {
         let Held { mut threads, mut processes, channels } = held;
@@ -182,37 +209,27 @@ impl World {
                 processes.insert(thread.process);
             }
         }
-        // A dead end of a pipe still tells who was there, as long as the other end lives.
-        let lives = |channel: &Channel| {
-            let both = std::iter::once(channel).chain(self.other_way(channel));
-            let mut ends = both.flat_map(|c| c.writes.iter().chain(&c.reads)).peekable();
-            // A name comes just before what it names.
-            ends.peek().is_none()
-                || ends.any(|end| processes.contains(&self.threads[end.thread as usize].process))
-        };
-        let dead = self.channels.iter().filter(|(_, channel)| !lives(channel));
-        let mut gone: FxHashSet<Object> = dead.map(|(object, _)| *object).collect();
         let rested_ns = horizon_ns.saturating_sub(CONNECTION_RESTS_NS);
-        gone.extend(self.resting(rested_ns));
-        let is_held = |object: &Object| channels.contains(object);
-        self.channels.retain(|object, channel| {
-            is_held(object)
-                || channel.reverse.as_ref().is_some_and(is_held)
-                || !gone.contains(object)
-        });
+        let mut gone: FxHashSet<Object> = self.resting(rested_ns).into_iter().collect();
+        if !self.processes.iter().all(|(id, _)| processes.contains(&(id as ProcessId))) {
+            gone.extend(self.deserted(&processes));
+        }
+        if !gone.is_empty() {
+            let is_held = |object: &Object| channels.contains(object);
+            self.channels.retain(|object, channel| {
+                is_held(object)
+                    || channel.reverse.as_ref().is_some_and(is_held)
+                    || !gone.contains(object)
+            });
+        }
         self.datagram_roles.forget(&self.channels);
         self.sockets.retain(|_, object| self.channels.contains_key(object));
         for openings in [&mut self.connected, &mut self.accepted] {
             openings.retain(|_, opening| opening.exit_ns >= rested_ns);
             threads.extend(openings.values().map(|opening| opening.thread));
         }
-        for channel in self.channels.values() {
-            let openings = channel.connected.iter().chain(&channel.accepted);
-            threads.extend(openings.map(|opening| opening.thread));
-            let ends = channel.writes.iter().chain(&channel.reads).map(|end| end.thread);
-            // Nearly always the thread is that of the one before.
-            let mut last = None;
-            threads.extend(ends.filter(|thread| last.replace(*thread) != Some(*thread)));
+        if !self.threads.iter().all(|(id, _)| threads.contains(&(id as ThreadId))) {
+            threads.extend(self.users_of_channels());
         }
         processes.extend(threads.iter().map(|&id| self.threads[id as usize].process));
         for &id in &processes {
