@@ -1,35 +1,35 @@
-//! Calibrated times of what no hook can bracket: the edges of system calls and page faults, and copying.
+//! Calibrated durations that no hook can bracket: the entry and return of system calls and page faults, and copying.
 
 use crate::classify::on_cpu;
 use crate::event::{Call, Io};
 use crate::timeline::Thread;
 
-/// Calibrated figures behind what is modelled.
+/// Calibrated figures from which modelled durations are computed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rates {
     pub copy_ns_per_byte: f64,
-    /// Of a call that moves a byte and neither sleeps nor wakes anybody.
+    /// Duration of a call that moves one byte and neither sleeps nor wakes another thread.
     pub transfer_ns: u64,
-    /// The same two for stream sockets.
+    /// The same two figures for stream sockets.
     pub socket_copy_ns_per_byte: f64,
     pub socket_transfer_ns: u64,
-    /// Of a page fault, outside its recorded begin and end.
+    /// Time of a page fault outside its recorded begin and end.
     pub fault_outside_ns: u64,
-    /// What a fault of that calibration took in between.
+    /// Time between the recorded begin and end of a fault in that calibration.
     pub fault_inside_ns: u64,
-    /// Of a system call, outside its recorded entry and exit.
+    /// Time of a system call outside its recorded entry and exit.
     pub call_outside_ns: u64,
 }
 
 impl Rates {
-    /// The part of a call in which it copied its payload, as far as that was not seen, as modelled; see
-    /// [`on_cpu::modelled_copy`].
+    /// The modelled interval of a call in which it copied those bytes of its payload that were not seen to be copied;
+    /// see [`on_cpu::modelled_copy`].
     pub fn copied(&self, thread: &Thread, call: &Call) -> Option<(u64, u64)> {
         if call.rare.is_none() && !call.io.as_ref().is_some_and(Io::is_transfer) {
             return None; // it moved nothing
         }
         let (ns_per_byte, fixed_ns, may_keep_cpu) = match call.io.map(|io| io.object) {
-            // Its call also runs the stack, on loopback that of the other end, too.
+            // Such a call also runs the network stack, and on loopback the other end's, too.
             Some(object) if object.is_network() => (self.socket_copy_ns_per_byte, 0, false),
             Some(object) if object.is_socket() => {
                 (self.socket_copy_ns_per_byte, self.socket_transfer_ns, true)
@@ -44,9 +44,10 @@ impl Rates {
         on_cpu::modelled_copy(call, seen_bytes, ns_per_byte, fixed_ns, kept_cpu)
     }
 
-    /// Time outside the recorded begin and end of a fault that took `inside_ns` between them. A slower one than in
-    /// calibration tells of a slower machine (the other thread of its core at work, say), also around it: measured,
-    /// up to a third. One that took a multiple was of another kind.
+    /// Time outside the recorded begin and end of a fault that took `inside_ns` between them. If the fault was slower
+    /// than in calibration, the machine was slower (for instance because the other hardware thread of the core was
+    /// busy). Then the time outside is longer as well: measured, by up to a third. A fault that took several times as
+    /// long was of another kind.
     pub(super) fn outside_fault_ns(&self, inside_ns: u64) -> u64 {
         let usual_ns = self.fault_outside_ns;
         match self.fault_inside_ns {

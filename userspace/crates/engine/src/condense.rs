@@ -1,25 +1,25 @@
 //! Keeps requests to few segments: short pieces that lie scattered over a stretch of time are added up.
 //!
-//! A stretch is told by category instead of in order: each category's pieces become one segment, of their exact sum,
-//! in the order in which the categories first appear. So the segments still tile the request, and its sums by
-//! category, side, thread, phase, rule and evidence are what they were; only where in the stretch each piece lay is
-//! not told. No stretch is longer than a hundredth of the request. docs/design.md, "Few segments".
+//! A stretch is reported by category instead of in order: each category's pieces become one segment, of their exact
+//! sum, in the order in which the categories first appear. So the segments still tile the request, and its sums by
+//! category, side, thread, phase, rule and evidence are unchanged. Only the positions of the pieces in the stretch are
+//! lost. No stretch is longer than a hundredth of the request. docs/design.md, "Few segments".
 
 use rpcprobe_model::{Segments, TextId, Texts, Told, ADDED_UP};
 
-/// A request of no more segments has its own work told piece by piece. (The first, and longest, request of a single
-/// client of `targets/frpc` has 65 segments.)
+/// A request of at most this many segments has its own work reported piece by piece. (The first, and longest, request
+/// of a single client of `targets/frpc` has 65 segments.)
 const MOST: usize = 100;
-/// A program's life of no more segments is told piece by piece. (Of 900 runs of an evaluator of expressions the longest
-/// has 660.)
+/// A program's life of at most this many segments is reported piece by piece. (Of 900 runs of an evaluator of
+/// expressions the longest has 660.)
 const MOST_OF_A_LIFE: usize = 1000;
-/// Parts of a request of which one is the most that a stretch takes.
+/// A stretch is at most one of this many equal parts of a request.
 const PARTS: u64 = 100;
-/// A stretch is told by category only if that leaves one in so many of its segments.
+/// A stretch is reported by category only if that divides the number of its segments by at least this.
 const GAIN: usize = 2;
 
-/// Adds up the crumbs of a request that is no program's life: what a thread did on a CPU, without a pause. Work for
-/// several requests is told in each of them, so pieces of it are added up in short requests, too.
+/// Adds up the crumbs of a request that is no program's life: short pieces of what a thread did on a CPU without a
+/// pause. Work for several requests is reported in each of them, so its pieces are added up in short requests, too.
 pub fn condense(segments: Segments, latency_ns: u64) -> Segments {
     let is_long = segments.list.len() > MOST;
     if !is_long && segments.list.iter().all(|segment| segment.shared == 1) {
@@ -36,7 +36,7 @@ pub fn condense(segments: Segments, latency_ns: u64) -> Segments {
     add_up(segments, is_crumb, goes_on)
 }
 
-/// Adds up the crumbs of a program's life, of whatever thread, waits among them: the requests in it have them piece by
+/// Adds up the crumbs of a program's life, of any thread and also waits. The requests in the life have them piece by
 /// piece.
 pub fn condense_life(segments: Segments, latency_ns: u64) -> Segments {
     if segments.list.len() <= MOST_OF_A_LIFE {
@@ -48,7 +48,7 @@ pub fn condense_life(segments: Segments, latency_ns: u64) -> Segments {
     add_up(segments, is_crumb, goes_on)
 }
 
-/// Adds up stretches of crumbs; `goes_on`: whether a crumb lies in the stretch that begins with another.
+/// Adds up stretches of crumbs; `goes_on`: whether the second crumb belongs to the stretch that begins with the first.
 fn add_up(
     Segments { list: segments, mut texts }: Segments,
     is_crumb: impl Fn(&Told) -> bool,
@@ -57,7 +57,7 @@ fn add_up(
     let mut few = Vec::with_capacity(segments.len() / GAIN);
     let mut stretch: Vec<Told> = Vec::new();
     for segment in segments {
-        // A stack is shown with the segment that it was taken in.
+        // A segment with a stack stays as it is: the stack is shown with the segment in which it was taken.
         let crumb = segment.stack.is_none() && is_crumb(&segment);
         let follows = stretch.last().zip(stretch.first()).is_some_and(|(last, first)| {
             last.end_ns() == segment.start_ns && goes_on(first, &segment)
@@ -104,12 +104,12 @@ fn alike(a: &Told, b: &Told) -> bool {
         && (!a.category.is_on_cpu() || a.cause == b.cause)
 }
 
-/// Pieces of a stretch, by index, that are one segment.
+/// Pieces of a stretch, by index, that become one segment.
 struct Sum {
     pieces: Vec<usize>,
 }
 
-/// Names listed in `detail`.
+/// Maximal number of names in `detail`.
 const NAMED: usize = 3;
 
 impl Sum {
@@ -137,7 +137,7 @@ impl Sum {
     }
 }
 
-/// What the pieces were, most first: `mprotect, mmap, ...`.
+/// The details of the pieces, longest first: `mprotect, mmap, ...`.
 fn details<'s>(pieces: impl Iterator<Item = &'s Told>, texts: &Texts) -> Option<String> {
     let mut sums: Vec<(TextId, u64)> = Vec::new();
     for piece in pieces {

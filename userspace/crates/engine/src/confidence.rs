@@ -5,9 +5,9 @@ use crate::timeline::{Channel, World};
 use crate::walk::Goal;
 use rpcprobe_model::{Certainty, Kind, Reason, Request};
 
-/// Of a request that was found so.
+/// The certainty of a detected request.
 pub fn of(world: &World, goal: &Goal, request: &Request) -> Certainty {
-    // Which end asks is not known.
+    // It is not known which end asks.
     if matches!(request.reason, Some(Reason::AskerUnknown | Reason::WordOlder)) {
         return Certainty::Guessed;
     }
@@ -32,14 +32,14 @@ fn role_is_known(world: &World, goal: &Goal) -> bool {
     channels.any(|channel| channel.role.is_some())
 }
 
-/// Whether what is known of a flow of datagrams leaves open, or contradicts itself in, which end is the server's.
+/// Whether the evidence for the server's end of a flow of datagrams is missing or contradictory.
 fn role_is_doubtful(world: &World, goal: &Goal) -> bool {
     let mut channels = goal.messages.iter().filter_map(|m| world.channels.get(&m.object));
     channels.any(|channel| channel.role_is_doubtful)
 }
 
-/// Whether a process answered that neither read the question nor was forked since by the one that did: nothing shows that it
-/// was handed that question.
+/// Whether the process that answered neither read the question nor was forked since then by the process that read it.
+/// Then nothing shows that it was handed the question.
 fn is_anothers_answer(world: &World, goal: &Goal) -> bool {
     let (Some(answerer), Some(server)) = (goal.answerer, goal.server_process) else { return false };
     let read = || {

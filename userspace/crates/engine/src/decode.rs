@@ -14,14 +14,14 @@ use code::{code, frames, path};
 use rpcprobe_record::*;
 use task::task_change;
 
-/// Most a time or a pipe's offset can be: two of them add up without overflow, and each fits the
-/// INT64 of the tables.
+/// The greatest possible time or pipe offset: two of them add up without overflow, and each fits the INT64 of the
+/// tables.
 const MOST: u64 = i64::MAX as u64;
 
 /// Decodes one record. `Ok(None)`: a kind this version does not know.
 ///
 /// # Errors
-/// The record is shorter than its kind, or says what cannot be.
+/// The record is too short for its kind, or holds an impossible value.
 pub fn decode(cpu: u32, record: &[u8]) -> Result<Option<Event>> {
     let (hdr, _) = read::<RecHdr>(record).context("a record without header")?;
     if hdr.ts_ns > MOST {
@@ -424,7 +424,7 @@ fn unit(hdr: &RecHdr, r: &RecUnit) -> Result<Option<Unit>> {
     if r.offset >= MOST {
         bail!("a unit at the impossible offset {}", r.offset);
     }
-    // What a program claims of its message's length may be anything.
+    // A program may state any length for its message.
     let to = r.offset.saturating_add(r.bytes).clamp(r.offset + 1, MOST);
     let Some(protocol) = Protocol::of_number(r.protocol) else { return Ok(None) };
     Ok(Some(Unit {
@@ -448,7 +448,7 @@ fn unit(hdr: &RecHdr, r: &RecUnit) -> Result<Option<Unit>> {
     }))
 }
 
-/// A channel of a connection. Whatever a record claims, it is a socket's.
+/// A channel of a connection. Its type is a socket's, whatever the record says.
 fn connection(number: u64, object_type: u16) -> Object {
     Object { dev: 0, ino: number, type_bits: object_type & 0xff00 | TYPE_SOCKET }
 }

@@ -1,28 +1,29 @@
 //! Bounds the steps that are spent on requests that were cut off.
 //!
-//! Of a request whose answer is known the walk skips most of what its threads did for others. Of one whose answer is not known,
-//! because its record was lost or the capture had ended, it goes back through all of that, up to the request's end; and where
-//! records are lost, or a capture ends under load, thousands of requests are cut off at once, over the same time. So for
-//! all of these together there are two steps for each event, and some for each of them in any case. What these do not explain is
-//! `unattributed`, and told so. (A program's life encloses the others. There are few of these, and they have what they need.)
+//! If a request's answer is known, the walk skips most of what the request's threads did for others. If the answer is
+//! not known, because its record was lost or the capture had ended, the walk goes back through all of that work. Where
+//! records are lost, or a capture ends under load, thousands of requests are cut off at once, over the same time. So
+//! all of these together get two steps for each event, and each of them gets some steps in any case. What these steps
+//! do not explain is reported as `unattributed`. (A program's life encloses other requests. There are few lives, so
+//! only `MOST_STEPS` bounds them.)
 
 use rpcprobe_model::Request;
 
-/// Steps for each event, and for each request in any case. Walks of one client, one request after the other, take 0.9 steps an
-/// event (docs/evidence.md).
+/// Steps for each event, and the least for each request. Walks of one client, one request after the other, take 0.9
+/// steps an event (docs/evidence.md).
 const STEPS_AN_EVENT: usize = 2;
 const LEAST_STEPS: usize = 64;
 /// Steps spent on any request before the rest is given up.
 const MOST_STEPS: usize = 4_000_000;
 
-/// What is left to spend.
+/// The steps that are left to spend.
 #[derive(Debug, Default)]
 pub(crate) struct Effort {
     steps: usize,
 }
 
 impl Effort {
-    /// An event came.
+    /// Adds the steps that an event earns.
     pub(crate) fn earn(&mut self) {
         self.steps = self.steps.saturating_add(STEPS_AN_EVENT);
     }
@@ -35,7 +36,7 @@ impl Effort {
         }
     }
 
-    /// It took so many.
+    /// Subtracts the steps that a request's walk took.
     pub(crate) fn spend(&mut self, request: &Request, steps: usize) {
         if is_bounded(request) {
             self.steps = self.steps.saturating_sub(steps);
@@ -43,7 +44,7 @@ impl Effort {
     }
 }
 
-/// Whether it was cut off, and does not enclose others.
+/// Whether the request was cut off and encloses no others.
 fn is_bounded(request: &Request) -> bool {
     !request.complete && !request.kind.is_life()
 }

@@ -1,6 +1,6 @@
-//! Totals of what each end of a request moved for it by system calls: bytes, and the CPU time of those calls,
-//! including calls that are not on the request's critical path (a server that reads while the bytes come in
-//! has done most of them before the last ones come).
+//! Totals of what each end of a request moved for it by system calls: bytes, and the CPU time of those calls. Calls
+//! that are not on the request's critical path are included (a server that reads while the bytes come in has made most
+//! of its reads before the last bytes come).
 
 use crate::calibration::Rates;
 use crate::event::Call;
@@ -9,7 +9,7 @@ use crate::timeline::{Channel, Thread, Transfer, World};
 use crate::walk::Goal;
 use rpcprobe_model::{Moved, Samples};
 
-/// The client's and the server's part; `None`: no message is known that it moved.
+/// The client's and the server's totals; `None`: no transfer of this end is known.
 pub fn moved(world: &World, goal: &Goal, rates: &Rates) -> [Option<Moved>; 2] {
     let mut sums = [None::<Moved>; 2];
     let Some(asked) = goal.messages.first().map(|message| message.object) else { return sums };
@@ -33,7 +33,8 @@ pub fn moved(world: &World, goal: &Goal, rates: &Rates) -> [Option<Moved>; 2] {
     sums
 }
 
-/// The part of a transfer that so many of its bytes have: of calls that moved others, too, by their number.
+/// The share of a transfer's cost that belongs to `bytes` of its bytes. If the call moved other bytes, too, its cost is
+/// divided in proportion to bytes.
 fn part_of(world: &World, transfer: &Transfer, bytes: u64, rates: &Rates) -> Moved {
     let thread = world.thread(transfer.thread);
     let call = thread.call_before(transfer.enter_ns.saturating_add(1));
@@ -42,7 +43,7 @@ fn part_of(world: &World, transfer: &Transfer, bytes: u64, rates: &Rates) -> Mov
     };
     let all = call.transfers().map(|io| io.bytes).fold(0, u64::saturating_add);
     let cpu_ns = cpu_ns(thread, call);
-    // What interrupts and faults took lies within it.
+    // The modelled interval includes what interrupts and faults took.
     let modelled_ns = rates.copied(thread, call).map_or(0, |(from_ns, to_ns)| to_ns - from_ns);
     let seen_ns = thread.functions.copied_ns(call.enter_ns, call.exit_ns);
     let copied = modelled_ns.saturating_add(seen_ns);
@@ -53,7 +54,7 @@ fn part_of(world: &World, transfer: &Transfer, bytes: u64, rates: &Rates) -> Mov
         let part = u128::from(ns) * u128::from(bytes) / u128::from(all.max(bytes).max(1));
         part as u64 // at most ns
     };
-    // A sample is of one request: that of most bytes.
+    // A sample counts for one request only: the request with most of the bytes.
     let samples = match bytes >= all / 2 {
         true => world.stacks.copying(transfer.thread, call.enter_ns, call.exit_ns),
         false => Samples::default(),
@@ -67,7 +68,7 @@ fn part_of(world: &World, transfer: &Transfer, bytes: u64, rates: &Rates) -> Mov
     }
 }
 
-/// How long the thread was on a CPU in the call, for itself: without interrupts and page faults.
+/// CPU time of the thread in the call, without interrupts and page faults.
 fn cpu_ns(thread: &Thread, call: &Call) -> u64 {
     let (from_ns, to_ns) = (call.enter_ns, call.exit_ns);
     let within =
@@ -79,7 +80,7 @@ fn cpu_ns(thread: &Thread, call: &Call) -> u64 {
         away_ns += within(off.start_ns, off.end_ns);
     }
     for list in [&thread.hardirqs, &thread.softirqs, &thread.faults] {
-        // Nearly always none was as late.
+        // The usual case: all were over before.
         if list.back().is_none_or(|last| last.end_ns <= from_ns) {
             continue;
         }

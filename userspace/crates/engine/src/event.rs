@@ -54,7 +54,8 @@ impl OpenCall {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Io {
     pub object: Object,
-    /// Of a [`TYPE_SHARED_WORD`] the value it was expected to have, and a write is a wake-up.
+    /// The descriptor. For a [`TYPE_SHARED_WORD`] the value that the word was expected to have; a write is then a
+    /// wake-up.
     pub fd: i32,
     pub is_write: bool,
     /// For channels: the number of the first byte moved.
@@ -62,11 +63,11 @@ pub struct Io {
     pub bytes: u64,
     /// For connections: the channel of the other direction.
     pub reverse: Option<Object>,
-    /// A datagram without payload: what it moved is its one byte of the channel.
+    /// A datagram without payload: `bytes` is the one byte that it takes of its channel.
     pub empty: bool,
     /// For connections: the inode of the socket; 0: not known.
     pub socket: u32,
-    /// Of a write to a TCP connection.
+    /// For a write to a TCP connection: what the kernel had not sent when the call ended.
     pub unsent: SendLimit,
 }
 
@@ -77,14 +78,15 @@ impl Io {
     }
 }
 
-/// What is told of few calls.
+/// What only few calls have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rare {
-    /// What it moved before its `io`: several datagrams, or the other side of a splice.
+    /// What the call moved before its `io`: several datagrams, or the other side of a splice.
     pub more: Box<[Io]>,
-    /// It accepted the connection whose socket is its `io`'s object, which came to be then (0: not known).
+    /// The call accepted a connection that was established at this time (0: not known). Its socket is the object of
+    /// `io`.
     pub accepted_of_ns: Option<u64>,
-    /// What it opened.
+    /// The file that the call opened.
     pub opened: Option<FileId>,
 }
 
@@ -99,20 +101,20 @@ pub struct Call {
     pub unfinished: bool,
     /// `ret` is the pid a waitid() collected.
     pub reaped: bool,
-    /// It waits for readiness, and no longer than for a given time.
+    /// The call waits for readiness, with a timeout.
     pub has_timeout: bool,
-    /// It waits for a futex, and for no longer than some 5 ms: so long threads of CPython wait for the interpreter's lock before
-    /// they ask whoever has it to let go.
+    /// The call waits for a futex for some 5 ms at most. Threads of CPython wait this long for the interpreter's lock
+    /// before they ask its holder to release it.
     pub has_switch_interval: bool,
     pub io: Option<Io>,
-    /// What few calls have.
+    /// What only few calls have.
     pub rare: Option<Box<Rare>>,
-    /// What it named or, of `io`'s object, the name by which that was opened, if known.
+    /// The path that the call named, or the path by which `io`'s object was opened, if known.
     pub path: Option<Arc<str>>,
 }
 
 impl Call {
-    /// A call from `enter_ns` to `exit_ns` of which nothing more is known.
+    /// A call from `enter_ns` to `exit_ns` with nothing else known.
     pub fn new(nr: u16, (enter_ns, exit_ns): (u64, u64), ret: i64) -> Call {
         Call {
             nr,
@@ -144,17 +146,17 @@ impl Call {
         self.rare.as_ref().and_then(|rare| rare.opened)
     }
 
-    /// To add something that few calls have.
+    /// For adding what only few calls have.
     pub fn rare_mut(&mut self) -> &mut Rare {
         self.rare.get_or_insert_default()
     }
 
-    /// Whether it can have read anything.
+    /// Whether the call can have read anything.
     pub fn may_read(&self) -> bool {
         self.rare.is_some() || self.io.as_ref().is_some_and(|io| !io.is_write)
     }
 
-    /// What it moved through channels, in order.
+    /// What the call moved through channels, in order.
     pub fn transfers(&self) -> impl DoubleEndedIterator<Item = &Io> + Clone {
         let all = self.more().iter().chain(&self.io);
         all.filter(|io| io.is_transfer() && !self.unfinished)
@@ -171,22 +173,22 @@ pub enum What {
     Switch {
         prev: u32,
         next: u32,
-        /// For the CPU, `next`, by the scheduler's account.
+        /// How long `next` waited for the CPU, by the scheduler's account.
         waited_ns: Option<u32>,
         state: u16,
         preempt: bool,
         iowait: bool,
         call: Option<OpenCall>,
     },
-    /// `block`: number of the block request whose completion caused it, or 0.
+    /// `block`: number of the block request whose completion caused the wake-up, or 0.
     Waking {
         waker: u32,
         wakee: u32,
         flags: u8,
         block: u32,
     },
-    /// A task of a runtime's that had been woken, and has not slept since, was woken once more: it was handed something by
-    /// each.
+    /// A runtime's task that had been woken, and has not slept since, was woken once more. Each waker handed it
+    /// something.
     WokenAgain {
         waker: u32,
         wakee: u32,
@@ -214,19 +216,20 @@ pub enum What {
         tid: u32,
         call: Call,
     },
-    /// What a call moved besides what its own record, still to come, tells.
+    /// A transfer of a call that is not in the call's own record, which is still to come.
     Transfer {
         tid: u32,
         io: Io,
     },
-    /// Bytes up to `end` of a channel are in the socket of who reads it, since `arrived_ns`, and nobody traced
-    /// has written them.
+    /// Bytes up to `end` of a channel have been in its reader's socket since `arrived_ns`, and no traced thread has
+    /// written them.
     Arrival {
         object: Object,
         end: u64,
         arrived_ns: u64,
     },
-    /// A packet of a traced sender was given to its device's driver, or came out of another here.
+    /// A packet of a traced sender was given to its device's driver, or was received from another device on this
+    /// machine.
     Packet {
         object: Object,
         packet: Packet,
@@ -264,14 +267,14 @@ pub enum What {
     Throttle {
         tid: u32,
     },
-    /// A thread has run through a function that is hooked itself; see [`Function`] for its number.
+    /// A thread has run through a function that is hooked directly; [`Function`] says what `number` is.
     Function {
         tid: u32,
         enter_ns: u64,
         function: Function,
         number: u64,
     },
-    /// A kernel worker has done what a traced thread had queued.
+    /// A kernel worker has done work that a traced thread had queued.
     Work {
         tid: u32,
         queuer: u32,
@@ -279,7 +282,8 @@ pub enum What {
         started_ns: u64,
     },
     Channel(Box<Named>),
-    /// A thread that runs already is traced from now on. It sleeps, in that state, maybe in a call.
+    /// A thread that already ran is traced from now on. `asleep`: the state in which it sleeps, if it does; `call`: the
+    /// call that it is in, if any.
     Marked {
         tid: u32,
         tgid: u32,
@@ -291,7 +295,7 @@ pub enum What {
         file: FileId,
         path: Arc<str>,
     },
-    /// Who asks on channels that are older than the capture.
+    /// Which end asks, on channels that are older than the capture.
     Role {
         asked: Option<Object>,
         answer: Option<Object>,
@@ -301,7 +305,7 @@ pub enum What {
         tid: u32,
         kernel: Box<[u64]>,
     },
-    /// Where the CPU clock found a thread.
+    /// A sample: the stacks of a thread that the CPU clock interrupted.
     Sample {
         tid: u32,
         interrupted_ns: u64,
@@ -309,15 +313,15 @@ pub enum What {
         user: Box<[u64]>,
     },
     Mapping(Box<Mapping>),
-    /// The hypervisor took that much of a thread's time on its CPU, in `[since_ns, until_ns)`.
+    /// The hypervisor took `taken_ns` of a thread's time on its CPU, in `[since_ns, until_ns)`.
     Steal {
         tid: u32,
         since_ns: u64,
         until_ns: u64,
         taken_ns: u64,
     },
-    /// A thread had got its CPU unseen, at `arrived_ns` (0: not known); the last switch seen there,
-    /// at `since_ns`, had given it to `last`.
+    /// A thread had got its CPU by a switch that was not seen, at `arrived_ns` (0: not known). The last switch seen on
+    /// that CPU, at `since_ns`, had given it to `last`.
     UnseenSwitch {
         tid: u32,
         last: u32,
@@ -333,22 +337,24 @@ pub enum What {
     },
     /// A frame or a message's head inside a byte stream.
     Unit(Box<Unit>),
-    /// Where messages begin on a channel is not known any more.
+    /// It is no longer known where messages begin on a channel.
     Gap {
         channel: Object,
         why: GapWhy,
     },
-    /// What a unit's message calls, or how its request ended.
+    /// The method that a unit's message calls, or how its request ended.
     Method(Box<Method>),
-    /// What a thread did with a task of a runtime's. [`crate::runtime_tasks`] makes of it what a kernel tells of threads.
+    /// What a thread did with a runtime's task. [`crate::runtime_tasks`] translates it to what the kernel reports of
+    /// threads.
     RuntimeTask {
         tid: u32,
         tgid: u32,
-        /// Tells it from others of the process that live; 0: the one that the thread runs.
+        /// Distinguishes the task from the other live tasks of the process; 0: the task that the thread runs.
         address: u64,
         change: TaskChange,
     },
-    /// What a task's wait that began then was for, which had not been known: as if that were the call's number.
+    /// The reason for a task's wait that began at `since_ns`, which was not known before; `nr` stands for it like a
+    /// call's number.
     Waited {
         tid: u32,
         since_ns: u64,
@@ -356,14 +362,14 @@ pub enum What {
     },
 }
 
-/// What people call a connection's direction.
+/// The readable name of a connection's direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
     pub object: Object,
     pub name: Box<str>,
-    /// Of the network: from where to where it leads.
+    /// On the network: the addresses of its source and destination.
     pub ends: Option<[SocketAddr; 2]>,
-    /// It is of another connection than the last between those ends, and its bytes have later numbers.
+    /// The connection is a new one between the ends of an earlier one, and its bytes have later numbers.
     pub is_anew: bool,
 }
 
@@ -391,9 +397,9 @@ pub struct Module {
     pub identity: Box<str>,
 }
 
-/// A packet with bytes `[from, end)` of a channel on its way from one device to the next: when the first got it,
-/// began to send it, and when it was received, if that was on this machine. There are as many as it passes
-/// devices that send it.
+/// A packet with bytes `[from, end)` of a channel on its way from one device to the next: when the first device got it
+/// and began to send it, and when it was received, if that was on this machine. A packet has one of these for each
+/// device that sends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
     pub from: u64,
@@ -403,21 +409,21 @@ pub struct Packet {
     pub received_ns: Option<u64>,
     /// The bytes had been sent before.
     pub again: bool,
-    /// A router on this machine handed it on.
+    /// A router on this machine forwarded it.
     pub forwarded: bool,
-    /// Tells the devices apart that hand it on.
+    /// Distinguishes the devices that forward it.
     pub device: u32,
 }
 
 impl Packet {
-    /// Bytes `[from, end)`, sent for the first time, of whose receipt nothing is known.
+    /// Bytes `[from, end)`, sent for the first time; their receipt is not known.
     pub fn new((from, end): (u64, u64), (queued_ns, sent_ns): (u64, u64)) -> Packet {
         let (received_ns, again, forwarded, device) = (None, false, false, 1);
         Packet { from, end, queued_ns, sent_ns, received_ns, again, forwarded, device }
     }
 }
 
-/// A block request, told at its completion.
+/// A block request, reported at its completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
     pub number: u32,
@@ -430,7 +436,7 @@ pub struct Block {
     pub dev: u32,
     /// REQ_OP_*, include/linux/blk_types.h
     pub op: u16,
-    /// Who was current at its issue.
+    /// The thread that was current when the request was issued.
     pub tid: u32,
 }
 

@@ -1,8 +1,8 @@
-//! Requests of kinds that are given only where there are no others: turns on standard input and output, and the
-//! target's life. They are explained as they are found and held until the capture is over. What is held is bounded:
-//! when it is too much, the turns are what requests are, those that were held are given, and from then on each as it
-//! is found. Should others come after that, attribution has to begin anew without turns ([`FallbackGiven`]), so no
-//! capture ever has both, and none has less than it should.
+//! Requests of kinds that are reported only where there are no others: turns on standard input and output, and the
+//! target's life. They are explained when they are found and held until the capture is over. The number held is
+//! bounded. If it is exceeded, turns are the capture's requests: the held ones are handed out, and from then on each
+//! turn as it is found. If requests of other kinds come after that, attribution has to begin anew without turns
+//! ([`FallbackGiven`]). So no capture ever has both, and none has fewer requests than it should.
 
 use std::fmt;
 
@@ -10,11 +10,11 @@ use crate::ownership::claims::Claimant;
 use crate::walk::Worker;
 use rpcprobe_model::{Request, Segments};
 
-/// Most turns held, and segments of them.
+/// Limits of the turns that are held, and of their segments.
 pub(crate) const MOST_HELD: usize = 10_000;
 pub(crate) const MOST_HELD_SEGMENTS: usize = 1 << 18;
 
-/// An explained request of a kind that is given only where there are no others.
+/// An explained request of a kind that is reported only where there are no others.
 pub(crate) struct HeldBack {
     pub(crate) request: Request,
     pub(crate) segments: Segments,
@@ -27,9 +27,9 @@ pub(crate) struct Fallback {
     pub(crate) held: Vec<HeldBack>,
     pub(crate) segments: usize,
     pub(crate) most: (usize, usize),
-    /// They are given as they are found.
+    /// They are handed out as they are found.
     given: bool,
-    /// There are others.
+    /// There are requests of other kinds.
     refused: bool,
 }
 
@@ -41,7 +41,7 @@ impl Default for Fallback {
 }
 
 impl Fallback {
-    /// Holds one more. True: what is held is to be given.
+    /// Holds one more request. True: what is held is to be handed out.
     pub(crate) fn hold(&mut self, more: HeldBack) -> bool {
         self.segments += more.segments.list.len();
         self.held.push(more);
@@ -49,12 +49,12 @@ impl Fallback {
         self.given
     }
 
-    /// Whether any is held: what those have worked for is not known to the ledger yet.
+    /// Whether any is held. The work of held requests is not in the ledger yet.
     pub(crate) fn holds_any(&self) -> bool {
         !self.held.is_empty()
     }
 
-    /// All that is held, in order, to be given.
+    /// Takes all that is held, in order, to be handed out.
     pub(crate) fn take(&mut self) -> Vec<HeldBack> {
         let mut held = std::mem::take(&mut self.held);
         self.segments = 0;
@@ -64,15 +64,15 @@ impl Fallback {
         held
     }
 
-    /// Whether none is given, because there are others.
+    /// Whether none is handed out, because there are requests of other kinds.
     pub(crate) fn is_refused(&self) -> bool {
         self.refused
     }
 
-    /// There are others, so none is given.
+    /// There are requests of other kinds, so none of these is handed out.
     ///
     /// # Errors
-    /// Some were.
+    /// Some were handed out before.
     pub(crate) fn refuse(&mut self) -> Result<(), FallbackGiven> {
         if self.given {
             return Err(FallbackGiven);
@@ -82,8 +82,8 @@ impl Fallback {
     }
 }
 
-/// Turns were given as requests, and then others came: begin anew with an engine that leaves turns out
-/// ([`crate::Engine::leave_out_fallback`]).
+/// Turns were handed out as requests, and then requests of other kinds came. Attribution has to begin anew with an
+/// engine that leaves turns out ([`crate::Engine::leave_out_fallback`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FallbackGiven;
 

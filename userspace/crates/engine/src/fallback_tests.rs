@@ -1,4 +1,4 @@
-//! Turns on standard input and output: held up to a bound, then given, and never beside other requests.
+//! Turns on standard input and output: held up to a bound, then handed out, and never beside other requests.
 
 use crate::event::{Call, Io, Object, What, TYPE_FIFO};
 use crate::send_limit::SendLimit;
@@ -10,7 +10,7 @@ const INPUT: u64 = 1;
 const OUTPUT: u64 = 2;
 const MOST: usize = 10;
 
-/// A program that reads and writes, and what was found of it.
+/// A program that reads and writes, and the requests found.
 struct Program {
     engine: Engine,
     given: Vec<(Kind, u64)>,
@@ -68,7 +68,7 @@ impl Program {
         self.push(at_ns + 5, What::Call { tid, call })
     }
 
-    /// Turn of that number; it is found with the next.
+    /// The turn of that number; it is found when the next begins.
     fn turn(&mut self, number: u64) {
         let at_ns = 1_000 + 100 * number;
         self.moves(10, (INPUT, 0), false, at_ns).unwrap();
@@ -103,7 +103,7 @@ fn turns_are_held_up_to_a_bound_and_then_given_as_they_come() {
     assert_eq!(program.given, turns(0..40));
 }
 
-/// However few turns: those of many segments take as much.
+/// Few turns with many segments take as much memory.
 #[test]
 fn segments_that_are_held_are_bounded_too() {
     let mut program = Program::new((1_000_000, 20));

@@ -1,28 +1,28 @@
-//! Functions of the kernel that are hooked themselves: see `--direct-hooks`.
+//! Kernel functions that are hooked directly: see `--direct-hooks`.
 
-/// Functions of the kernel that are hooked themselves, on request.
+/// A kernel function that is hooked directly, on request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Function {
-    /// Between user memory and the kernel's; its number is that of the bytes.
+    /// A copy between user memory and kernel memory; the event's number is that of the bytes.
     Copy,
     Wait(KernelWait),
-    /// What a call does below the layers that all files have in common.
+    /// What a call does below the layers that all files share.
     Transport(Transport),
 }
 
-/// What a function waits for that sleeps for one thing only.
+/// What a function that sleeps for one thing only waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KernelWait {
-    /// Until a transaction is on the disk; its number is the transaction's.
+    /// Until a transaction is on the disk; the event's number is the transaction's.
     Commit,
-    /// Until a journal lets a change in: a transaction that is being closed, or no room.
+    /// Until a journal admits a change: a transaction is being closed, or there is no room.
     Handle,
-    /// Until another call lets go of a socket.
+    /// Until another call releases a socket.
     Socket,
 }
 
 impl KernelWait {
-    /// What Linux calls the function.
+    /// The function's name in Linux.
     pub fn name(self) -> &'static str {
         match self {
             KernelWait::Commit => "jbd2_log_wait_commit",
@@ -42,7 +42,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// What Linux calls its function, whatever it was called on the kernel of a capture.
+    /// The function's name in Linux, whatever it was called on the kernel of a capture.
     pub fn name(self) -> &'static str {
         match self {
             Transport::Open => "do_sys_openat2",

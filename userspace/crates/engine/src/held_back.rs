@@ -1,6 +1,6 @@
-//! How long the kernel held an answer back after its server had written it, where only the server is traced:
-//! Nagle's algorithm, a full window. The request has ended by then, and its walk needs no more; it is handed out
-//! when the last byte of the answer has left, or when that will not be known.
+//! How long the kernel held an answer back after its server had written it, where only the server is traced (Nagle's
+//! algorithm, a full window). The request has ended by then, and its walk needs nothing more. The request is handed out
+//! when the last byte of the answer has left, or when it is clear that this will not be known.
 
 use std::collections::VecDeque;
 
@@ -13,11 +13,11 @@ use crate::timeline::{Channel, World};
 use crate::walk::Goal;
 use rpcprobe_model::{Request, Segments};
 
-/// Most packets of a connection, sent since the write began, that are searched for the byte.
+/// Limit of the packets of a connection, sent since the write began, that are searched for the byte.
 const MOST_PACKETS: usize = 4096;
-/// How long it is awaited: a receiver that has had no room for that long may never have.
+/// How long the byte is awaited: a receiver that has had no room for that long may never have.
 const LONGEST_NS: u64 = 60_000_000_000;
-/// Most segments of the requests that wait: those that would be more are handed out at once.
+/// Limit of the segments of waiting requests. A request that would exceed it is handed out at once.
 const MOST_SEGMENTS: usize = 1 << 18;
 
 /// A request with its segments.
@@ -26,22 +26,22 @@ pub type Explained = (Request, Segments);
 /// When the last byte of an answer left its server's socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
-    /// The question does not arise (the client is traced, it is not TCP), or nothing tells.
+    /// The question does not arise (the client is traced, or it is not TCP), or nothing shows it.
     Unknown,
     /// By the end of the write.
     AtOnce,
-    /// It was held back then.
+    /// The byte was held back at the end of the write.
     Held {
         channel: Object,
-        /// Its number.
+        /// The byte's number.
         byte: u64,
         limit: SendLimit,
-        /// When it left, if that is known by now.
+        /// When the byte left, if that is known by now.
         left_ns: Option<u64>,
     },
 }
 
-/// What is known of a request's answer.
+/// When the last byte of a request's answer left, as far as is known.
 pub fn of(world: &World, goal: &Goal) -> Left {
     if goal.server_process != Some(goal.client_process) {
         return Left::Unknown;
@@ -70,7 +70,7 @@ fn has(packet: &Packet, byte: u64) -> bool {
     packet.from <= byte && byte < packet.end
 }
 
-/// Tells of it in the request, and in the cause of its last segment. `left_ns`: `None` if it is not known.
+/// Reports the delay in the request, and in the cause of its last segment. `left_ns`: `None` if it is not known.
 fn tell((request, segments): &mut Explained, limit: SendLimit, left_ns: Option<u64>) {
     let end_ns = request.start_ns.saturating_add(request.latency_ns);
     request.held_back_ns = left_ns.map(|left_ns| left_ns.saturating_sub(end_ns));
@@ -79,7 +79,7 @@ fn tell((request, segments): &mut Explained, limit: SendLimit, left_ns: Option<u
     }
     request.held_back_by = limit.by();
     let (Some(last), Some(why)) = (segments.list.last_mut(), limit.reason()) else { return };
-    // Eight digits of the number are told.
+    // A record holds eight binary digits of the number.
     let at_least = if limit.bytes() < 256 { "" } else { "at least " };
     let mut told = format!("{at_least}{} B of the answer {why}", limit.bytes());
     if let Some(ns) = request.held_back_ns {
@@ -88,14 +88,14 @@ fn tell((request, segments): &mut Explained, limit: SendLimit, left_ns: Option<u
     last.cause = Some(segments.texts.extend(last.cause, &told));
 }
 
-/// One whose answer has not left.
+/// A request whose answer has not left.
 struct Waiting {
     explained: Explained,
     byte: u64,
     limit: SendLimit,
 }
 
-/// Requests that are explained, but for when their answers leave.
+/// Requests that are explained except for when their answers leave.
 #[derive(Default)]
 pub struct Unsent {
     /// By the channel of the answers, in order of explanation.
@@ -104,7 +104,7 @@ pub struct Unsent {
 }
 
 impl Unsent {
-    /// Takes an explained request, and gives it back if nothing more will be known of it.
+    /// Takes an explained request, and returns it if nothing more will be known of it.
     pub fn take(&mut self, mut explained: Explained, left: Left) -> Option<Explained> {
         match left {
             Left::Unknown => {}
@@ -113,7 +113,7 @@ impl Unsent {
                 tell(&mut explained, limit, Some(left_ns));
             }
             Left::Held { channel, byte, limit, left_ns: None } => {
-                // A request without segments has its part of the room, too.
+                // A request without segments takes room, too.
                 let segments = explained.1.list.len() + 1;
                 if self.segments + segments <= MOST_SEGMENTS {
                     self.segments += segments;
@@ -127,7 +127,7 @@ impl Unsent {
         Some(explained)
     }
 
-    /// A packet has left: the requests whose answers went with it, or went before it, unseen.
+    /// A packet has left. Takes out the requests whose answers left with it, or before it unseen.
     pub fn left(&mut self, channel: Object, packet: &Packet) -> Vec<Explained> {
         let Some(of_channel) = self.by_channel.get_mut(&channel) else { return Vec::new() };
         let gone = of_channel.iter().take_while(|waiting| waiting.byte < packet.end).count();
@@ -144,12 +144,12 @@ impl Unsent {
         left
     }
 
-    /// Those that have waited too long, in the order in which they ended.
+    /// Takes out the requests that have waited too long, in the order in which they ended.
     pub fn given_up(&mut self, now_ns: u64) -> Vec<Explained> {
         self.without(|ended_ns| ended_ns.saturating_add(LONGEST_NS) < now_ns)
     }
 
-    /// All: nothing more will be known.
+    /// Takes out all requests: nothing more will be known.
     pub fn all(&mut self) -> Vec<Explained> {
         self.without(|_| true)
     }

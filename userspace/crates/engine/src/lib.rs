@@ -50,21 +50,21 @@ use timeline::{Channel, ThreadId, World};
 use told_again::ToldAgain;
 use walk::{Asking, Astray, Buffers, Children, Goal, NotYet, Settings, Walked};
 
-/// Events between two rounds of forgetting, at least: twice as many as there are threads and channels to look through, so that
-/// an event costs the same however many there are.
+/// Events between two rounds of forgetting, at least. If there are many threads and channels to look through, there are
+/// four events for each of these, so that an event costs the same however many there are.
 const FORGET_EVERY: u64 = 1 << 14;
-/// History kept whatever the open requests: a write under way may turn out to begin one. So long, or, where
-/// more happens, so many events.
+/// History kept regardless of the open requests, because a write under way may turn out to begin a request: this long
+/// or, at high event rates, this many events.
 const KEEP_NS: u64 = 1_000_000_000;
 const KEEP_EVENTS: u64 = 1 << 16;
-/// So many while what began before may still turn out to be a request: bytes that nobody has read, a forked child that has
-/// not run a program.
+/// Events kept while something older may still turn out to begin a request: bytes that nobody has read, a forked child
+/// that has not run a program.
 const KEEP_BEGINS_EVENTS: u64 = 1 << 18;
 
-/// Most events kept for a request that stays open: what runs for hours must not take all memory.
+/// Limit of the events kept for a request that stays open: a request that runs for hours must not take all memory.
 const MOST_HISTORY_EVENTS: u64 = 1 << 23;
-/// What an event takes while it is kept, with the segments of a request that is as long as the capture (a program's life
-/// around 180,000 of redis-benchmark's: 1 KB); and of the memory there is, what that may come to.
+/// Memory that a kept event takes, with the segments of a request that is as long as the capture (1 KB for a program's
+/// life around 180,000 requests of redis-benchmark); and the part of the available memory that kept events may take.
 const EVENT_BYTES: u64 = 1000;
 const HISTORY_PART: u64 = 4;
 
@@ -87,21 +87,21 @@ pub struct Engine {
     children: Children,
     buffers: Buffers,
     ledger: Ledger,
-    /// Those that were closed and not taken yet.
+    /// Accounts that were closed and not taken yet.
     accounts: Vec<Account>,
     settings: Settings,
     effort: Effort,
     events: u64,
-    /// Of forgetting: after so many events.
+    /// The next round of forgetting comes after this many events.
     next_round: u64,
     most_history_events: u64,
-    /// How many events there had been, and when, at each round of forgetting that still counts.
+    /// The number of events, and the time, at each round of forgetting that still counts.
     rounds: VecDeque<(u64, u64)>,
-    /// What was before had to be forgotten although requests were open.
+    /// History before this time had to be forgotten although requests were open.
     given_up_ns: u64,
-    /// Requests that began before are not seen whole.
+    /// Requests that began before this time were not seen whole.
     attached_ns: u64,
-    /// Turns on stdin and stdout already explained, held until it is known that nothing better comes.
+    /// Turns on stdin and stdout already explained, held until it is known that there are no other requests.
     fallback: Fallback,
 }
 
@@ -137,34 +137,34 @@ impl Engine {
         self.detector.look_for(wanted);
     }
 
-    /// Tells the target's pid beforehand: it was released when the capture began.
+    /// Sets the target's pid beforehand. The target was released when the capture began.
     pub fn expect_target(&mut self, pid: u32) {
         let released_ns = self.world.start_ns;
         self.detector.expect_target(KnownTarget { pid, released_ns });
     }
 
-    /// The target ran already, and from then on all of it is known: requests that began before are
-    /// incomplete, those that also ended before are left out.
+    /// The target already ran, and everything is known from `attached_ns` on. Requests that began before are
+    /// incomplete; those that also ended before are left out.
     pub fn attached_at(&mut self, attached_ns: u64) {
         self.attached_ns = attached_ns;
         self.world.attached_at(attached_ns);
         self.detector.attached_at(attached_ns);
     }
 
-    /// Attributes as if the engine did not have this rule, so that one can see what the rule is worth. What it would
-    /// have decided the other rules decide. `end`, `run-queue`, `charge` and `lost` are what remains without
-    /// any rule: leaving them out changes nothing.
+    /// Attributes without this rule, to show what the rule is worth. The other rules decide what it would have decided.
+    /// `end`, `run-queue`, `charge` and `lost` are what remains without any rule: leaving them out changes nothing.
     pub fn leave_out(&mut self, rule: Rule) {
         self.settings.without = Some(rule);
         self.claims.left_out = rule == Rule::Claimed;
     }
 
-    /// Tells every request piece by piece, however many pieces it has.
+    /// Reports every request piece by piece, however many pieces it has.
     pub fn tell_every_piece(&mut self) {
         self.settings.every_piece = true;
     }
 
-    /// Walks each request's way by itself, whatever is known of those of others: it must not make a difference.
+    /// Walks each request's path by itself, without results from other requests' walks: this must not make a
+    /// difference.
     pub fn walk_alone(&mut self) {
         self.settings.alone = true;
     }
@@ -175,13 +175,13 @@ impl Engine {
         self.detector.leave_out_fallback();
     }
 
-    /// Keeps no more events for any request than fit into their part of so much memory.
+    /// Keeps no more events for any request than fit into the part of `bytes` that they may take.
     pub fn limit_memory(&mut self, bytes: u64) {
         let events = bytes / HISTORY_PART / EVENT_BYTES;
         self.limit_history(events.clamp(KEEP_EVENTS, MOST_HISTORY_EVENTS));
     }
 
-    /// Keeps no more events than that for any request.
+    /// Keeps at most `events` events for any request.
     pub fn limit_history(&mut self, events: u64) {
         self.most_history_events = events;
     }
@@ -227,7 +227,8 @@ impl Engine {
         self.events += 1;
         if self.events >= self.next_round {
             self.forget();
-            // All that is kept is looked through: with 10,000 connections of a Redis client that is 8 % of the time.
+            // A round looks through all that is kept: with 10,000 connections of a Redis client this takes 8 % of the
+            // time.
             self.next_round = self.events + FORGET_EVERY.max(4 * self.world.kept());
             for (request, segments) in self.unsent.given_up(self.world.now_ns) {
                 sink(request, segments)?;
@@ -267,12 +268,12 @@ impl Engine {
         Ok(())
     }
 
-    /// Parents of those requests of which nothing else has told, after [`Engine::finish`]: by the times of all.
+    /// Parents of requests without other evidence, inferred from the times of all requests; after [`Engine::finish`].
     pub fn assigned(&mut self) -> Vec<Assigned> {
         self.detector.assigned()
     }
 
-    /// The accounts of threads that are gone, closed since this was last asked.
+    /// The accounts of threads that are gone, closed since the last call.
     pub fn take_accounts(&mut self) -> Vec<Account> {
         std::mem::take(&mut self.accounts)
     }
@@ -282,8 +283,8 @@ impl Engine {
         sink: &mut impl FnMut(Request, Segments) -> Result<()>,
     ) -> Result<()> {
         let mut found = self.detector.take_found(&self.world);
-        // The one that is answered first claims its threads' work first. What the capture's end cuts is found with the last
-        // turns, and claims what those leave.
+        // The request that is answered first claims its threads' work first. Requests that the capture's end cuts are
+        // found with the last turns, and claim what those leave.
         let cut = |found: &Found| self.settings.no_more_records && !found.request.complete;
         found.sort_by_key(|found| (cut(found), found.goal.end_ns));
         for found in &found {
@@ -293,7 +294,7 @@ impl Engine {
             }
         }
         for found in found {
-            // Of what began before the capture, who asks may not have been known.
+            // If the request began before the capture, it may not have been known which end asks.
             if found.goal.start_ns >= self.attached_ns {
                 let answer = found.goal.messages.iter().skip(1);
                 answer.for_each(|message| self.world.answers_on(message.object));
@@ -355,7 +356,7 @@ impl Engine {
         }
     }
 
-    /// Explains requests of kinds that are given only where there are no others.
+    /// Explains requests of kinds that are reported only where there are no others.
     fn explain_fallback(
         &mut self,
         sink: &mut impl FnMut(Request, Segments) -> Result<()>,
@@ -368,7 +369,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Once there are others, they are not given.
+    /// Drops these requests once there are requests of other kinds.
     fn refuse_fallback(&mut self) -> Result<(), FallbackGiven> {
         if !self.fallback.is_refused() && self.detector.has_primary() {
             self.fallback.refuse()?;
@@ -377,7 +378,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives all of them that are held.
+    /// Hands out all of these that are held.
     fn give_fallback(
         &mut self,
         sink: &mut impl FnMut(Request, Segments) -> Result<()>,
@@ -403,7 +404,7 @@ impl Engine {
         request
     }
 
-    /// Marks a request over a channel whose bytes are counted anew since then or before.
+    /// Marks a request over a channel whose bytes were counted anew before the request's end.
     fn judge_channels(&self, request: &mut Request, goal: &Goal) {
         let end_ns = request.start_ns + request.latency_ns;
         let forgotten = |channel: &Channel| channel.forgotten_ns.is_some_and(|ns| ns <= end_ns);

@@ -9,8 +9,8 @@ pub const TYPE_DIRECTORY: u16 = 4;
 pub const TYPE_BLOCK: u16 = 6;
 pub const TYPE_FILE: u16 = 8;
 pub const TYPE_SOCKET: u16 = 12;
-/// Stream sockets by what they speak. As a channel (see [`Object::is_channel`]) `dev` is 0 and `ino`
-/// a number of one direction of the connection; else they are the socket's inode.
+/// Stream sockets by family. In a channel (see [`Object::is_channel`]) `dev` is 0 and `ino` is the number of one
+/// direction of the connection; otherwise both identify the socket's inode.
 pub const TYPE_UNIX: u16 = TYPE_SOCKET | 1 << 8;
 pub const TYPE_TCP: u16 = TYPE_SOCKET | 2 << 8;
 /// Sockets for datagrams; of Unix sockets also those for sequenced packets. Every datagram takes at
@@ -21,8 +21,8 @@ pub const TYPE_UNIX_DGRAM: u16 = TYPE_SOCKET | 4 << 8;
 pub const TYPE_EVENTFD: u16 = 1 << 8;
 /// A futex: `ino` is its address, `dev` the operation; see [`OpenCall::lock`].
 pub const TYPE_FUTEX: u16 = 15;
-/// A futex in memory that processes share: `dev` and the upper half of `ino` are those of the memory's
-/// file, the lower half is where in it.
+/// A futex in memory that processes share: `dev` and the upper half of `ino` identify the memory's file, the lower half
+/// of `ino` is the position in the file.
 pub const TYPE_SHARED_WORD: u16 = TYPE_FUTEX | 1 << 8;
 
 /// A kernel object behind a descriptor.
@@ -46,12 +46,12 @@ impl Object {
         self.type_bits & 0xff == TYPE_SOCKET
     }
 
-    /// Whether it is a socket for a stream of bytes, not one of its directions.
+    /// Whether it is a stream socket, and not one direction of its connection.
     pub fn is_stream(&self) -> bool {
         matches!(self.type_bits, TYPE_TCP | TYPE_UNIX) && !self.is_channel()
     }
 
-    /// Which file it is, if it is what programs open by a name.
+    /// The file, if programs open objects of this type by name.
     pub fn file(&self) -> Option<FileId> {
         matches!(self.type_bits, TYPE_FILE | TYPE_CHAR | TYPE_DIRECTORY | TYPE_BLOCK)
             .then_some(FileId { dev: self.dev, ino: self.ino })
@@ -61,17 +61,17 @@ impl Object {
         matches!(self.type_bits, TYPE_UDP | TYPE_UNIX_DGRAM)
     }
 
-    /// Whether it is an inode without a name: a signalfd, a timerfd, or another that carries no bytes of anybody.
+    /// Whether it is an inode without a name that carries no thread's bytes: a signalfd, a timerfd and the like.
     pub fn only_counts(&self) -> bool {
         self.type_bits == 0
     }
 
-    /// Whether bytes take their way through the network stack.
+    /// Whether bytes pass through the network stack.
     pub fn is_network(&self) -> bool {
         matches!(self.type_bits, TYPE_TCP | TYPE_UDP)
     }
 
-    /// Adds what it is called, as [`Display`](std::fmt::Display) has it, to a text: most segments name one.
+    /// Appends the object's name, as [`Display`](std::fmt::Display) has it, to a text: most segments name an object.
     pub fn push_name(&self, text: &mut String) {
         match self.kind() {
             Some(kind) => {
@@ -86,7 +86,7 @@ impl Object {
         }
     }
 
-    /// What it is, if it is called by that and its number.
+    /// The word for the object's type, if its name consists of that and its number.
     fn kind(&self) -> Option<&'static str> {
         Some(match self.type_bits {
             TYPE_FUTEX | TYPE_SHARED_WORD => return None,
@@ -128,7 +128,7 @@ impl std::fmt::Display for Object {
     }
 }
 
-/// Adds a number in decimal digits: without the machinery of formatting, for texts made again and again.
+/// Appends a number in decimal digits, without the formatting machinery, for texts that are made often.
 pub fn push_number(text: &mut String, number: u64) {
     let mut digits = [0; 20];
     let mut first = digits.len();

@@ -1,5 +1,5 @@
-//! The processor that a capture was taken on, as far as its events differ from those of another: system calls have
-//! other numbers. The engine knows those of x86-64.
+//! The processor that a capture was taken on, as far as its events differ from those of other processors: system calls
+//! have other numbers. The engine knows the numbers of x86-64.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,8 @@ use syscalls::{aarch64, x86_64};
 
 use crate::event::{Event, What};
 
-/// From here on new calls have the same number on every processor (include/uapi/asm-generic/unistd.h, since Linux 5.2).
+/// From this number on, new calls have the same number on every processor (include/uapi/asm-generic/unistd.h, since
+/// Linux 5.2).
 const FIRST_COMMON: u16 = 424;
 /// A number that no call has.
 const NONE: u16 = u16::MAX;
@@ -15,18 +16,18 @@ const NONE: u16 = u16::MAX;
 /// A processor's numbers of system calls.
 #[derive(Clone, Debug, Default)]
 pub struct Processor {
-    /// By that processor's number, the one that x86-64 has; empty: they are the same.
+    /// By the processor's number of a call, the number that x86-64 has; empty: they are the same.
     numbers: Vec<u16>,
 }
 
 impl Processor {
-    /// Of that name, which is that of Rust's targets.
+    /// The processor with this name, which is a name of Rust's targets.
     pub fn named(machine: &str) -> Processor {
         let numbers = if machine == "aarch64" { of_arm64() } else { Vec::new() };
         Processor { numbers }
     }
 
-    /// Gives the system call that the event tells of the number that x86-64 has for it.
+    /// Replaces the number of the event's system call with the number that x86-64 has for it.
     pub fn renumber(&self, event: &mut Event) {
         if self.numbers.is_empty() {
             return;
@@ -47,7 +48,7 @@ fn of_arm64() -> Vec<u16> {
         .filter_map(|nr| Some((x86_64::Sysno::new(usize::from(nr))?.name(), nr)))
         .collect();
     let number = |nr: u16| {
-        // As the kernel's table for arm64 calls it, x86-64's being "newfstatat".
+        // The kernel's table for arm64 has this name; the table for x86-64 has "newfstatat".
         let name = match aarch64::Sysno::new(usize::from(nr))?.name() {
             "fstatat" => "newfstatat",
             name => name,

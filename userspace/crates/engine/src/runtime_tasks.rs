@@ -1,18 +1,19 @@
-//! Tasks of runtimes as threads. Go's runtime, tokio, asyncio and Node run tasks on threads as they like, so that a thread's time line
-//! tells little of who waits for what. Where the changes of their states were captured (`--tasks`), each task becomes a
-//! thread of its process, and what the threads do while they run one is told of that one; what is left of them is the
-//! runtime's scheduler. The rest of the engine sees threads that sleep, wake each other and have CPUs:
+//! Presents tasks of runtimes as threads. Go's runtime, tokio, asyncio and Node run tasks on threads as they like, so a
+//! thread's time line says little about which task waits for what. Where the changes of tasks' states were captured
+//! (`--tasks`), each task becomes a thread of its process. What a thread does while it runs a task is presented as done
+//! by that task. The remaining time of the threads is the runtime's scheduler. The rest of the engine sees threads that
+//! sleep, wake each other and have CPUs:
 //!
-//! | the runtime | as told |
+//! | the runtime | what the engine sees |
 //! |---|---|
 //! | runs a task on a thread | the thread loses its CPU to the task, whose wait ends |
-//! | parks it | it goes to sleep, in a call of the name that the runtime has for the wait; the thread has its CPU again |
-//! | readies it | a wake-up: by the task or the thread that did; by an interrupt, if the scheduler did, which only passes on that a descriptor is ready or a timer is due |
+//! | parks it | it goes to sleep, in a call with the runtime's name for the wait; the thread has its CPU again |
+//! | readies it | a wake-up by the task or thread that did so; by an interrupt, if the scheduler did, which only passes on that a descriptor is ready or a timer is due |
 //! | makes it, ends it | a thread is born, exits |
 //!
-//! asyncio and tokio do not say what a task waits for as it parks (`TaskWait::AWAIT`): what ends the wait tells. One that is readied
-//! before it has parked is woken as it parks. A timer's callback is no task of asyncio's: whoever it wakes has waited for time to pass,
-//! until the loop found the timer due.
+//! asyncio and tokio do not say what a task waits for when it parks (`TaskWait::AWAIT`); the event that ends the wait
+//! shows it. A task that is readied before it has parked is woken when it parks. In asyncio, a timer's callback is no
+//! task: a task that it wakes has waited for time to pass, until the loop found the timer due.
 
 mod at;
 mod doers;
@@ -40,33 +41,34 @@ const EXIT_DEAD: u16 = 0x10;
 /// include/uapi/asm-generic/errno.h
 const ETIMEDOUT: i64 = 110;
 
-/// Which tasks there are, and which thread runs which.
+/// The tasks that live, and the threads that run them.
 #[derive(Debug, Default)]
 pub struct RuntimeTasks {
-    /// By process and by what tells them apart in it.
+    /// By process and by what distinguishes tasks in it.
     living: FxHashMap<(u32, u64), Task>,
-    /// Threads that run one: which, of those, and its number.
+    /// For each thread that runs a task: that task and its number.
     running: FxHashMap<u32, ((u32, u64), u32)>,
-    /// How many live in a process: most have none.
+    /// The number of live tasks in a process; most processes have none.
     by_process: FxHashMap<u32, usize>,
     /// Processes whose tasks are goroutines.
     of_go: FxHashSet<u32>,
-    /// Those of which nothing but that they were made is known: by whom, and when.
+    /// Tasks known only from their making: which thread or task made them, and when.
     made_by: FxHashMap<(u32, u64), (u32, u64)>,
-    /// Timers that are due and since when, by what tells their callbacks apart; threads that run such a one.
+    /// Timers that are due, and since when, by what distinguishes their callbacks; and the threads that run timers'
+    /// callbacks, with the time since which those were due.
     due: FxHashMap<(u32, u64), u64>,
     in_timers: FxHashMap<u32, u64>,
-    /// When threads that run Node's event loop have last learned what is ready.
+    /// When each thread that runs Node's event loop last learned what is ready.
     looked_ns: FxHashMap<u32, u64>,
-    /// Timers of Node's in the order in which they were made, of which those that have not run may have been given up.
+    /// Node's timers in the order in which they were made. Timers among them that have not run may have been given up.
     timers: VecDeque<(u32, u64)>,
     held: Held,
     made: u32,
 }
 
 impl RuntimeTasks {
-    /// Adds to `events` what the rest of the engine is to be told in place of `event`, or of those before. To be followed by
-    /// [`RuntimeTasks::finish`].
+    /// Adds to `events` what the rest of the engine gets in place of `event`, or of events before it.
+    /// [`RuntimeTasks::finish`] must be called after the last event.
     pub fn take(&mut self, event: Event, events: &mut Vec<Event>) {
         let (living, made_by) = (&self.living, &self.made_by);
         let is_known = |who| living.contains_key(&who) || made_by.contains_key(&who);
@@ -76,7 +78,7 @@ impl RuntimeTasks {
         }
     }
 
-    /// There are no more.
+    /// There are no more events.
     pub fn finish(&mut self, events: &mut Vec<Event>) {
         self.held.give_up();
         self.tell_known(events);
@@ -140,13 +142,13 @@ impl RuntimeTasks {
         self.living.contains_key(&who) || self.made_by.contains_key(&who)
     }
 
-    /// Who does what that thread does.
+    /// The number of the task that the thread runs, or else of the thread.
     fn doer(&self, tid: u32) -> u32 {
         self.running.get(&tid).map_or(tid, |(_, number)| *number)
     }
 
     fn born(&mut self, who: (u32, u64), by: u32, mut at: At<'_>) {
-        // Its end was not told, nor that its thread left it.
+        // A former task of this address: its end was not reported, nor that its thread left it.
         if let Some(on) = self.living.get(&who).and_then(|former| former.on) {
             self.left(who, on, EXIT_DEAD, None, &mut at);
         }
@@ -162,7 +164,7 @@ impl RuntimeTasks {
         *self.by_process.entry(who.0).or_default() += 1;
     }
 
-    /// The former of that address is over.
+    /// A task was made. A former task of its address is over.
     fn made(&mut self, who: (u32, u64), by: u32, mut at: At<'_>) {
         if let Some(on) = self.living.get(&who).and_then(|former| former.on) {
             self.left(who, on, EXIT_DEAD, None, &mut at);
@@ -173,7 +175,8 @@ impl RuntimeTasks {
         self.made_timer(who);
     }
 
-    /// One that is older than the capture; asleep, as far as is known. Or that has been made since.
+    /// The task of that address. If it is not known yet, it was made before (and is born now), or it is older than the
+    /// capture; then it is asleep, as far as is known.
     fn found(&mut self, who: (u32, u64), at: &mut At<'_>) -> &mut Task {
         if let Some((parent, made_ns)) = self.made_by.remove(&who) {
             let number = next(&mut self.made)();
@@ -202,7 +205,7 @@ impl RuntimeTasks {
         let due_ns = self.in_timers.get(&by).copied();
         let told = told.map(|wait| if due_ns.is_some() { TaskWait::TIMER } else { wait });
         let task = self.found(who, &mut at);
-        // From when its timer was due, it waited for its turn, as the callback did.
+        // From when the timer was due, the task waited for its turn, as the callback did.
         if let (Some(due_ns), Some(park)) = (due_ns, task.parked) {
             at.ts_ns = due_ns.max(park.since_ns);
         }
@@ -220,12 +223,12 @@ impl RuntimeTasks {
         }
     }
 
-    /// A step of asyncio's.
+    /// A step of asyncio's loop.
     fn steps(&mut self, who: (u32, u64), tid: u32, mut at: At<'_>) {
         self.in_timers.remove(&tid);
         if let Some(&(running, _)) = self.running.get(&tid) {
             if running == who && !self.due.contains_key(&who) {
-                // It takes two steps in a row: it did not wait.
+                // The task takes two steps in a row: it did not wait.
                 self.living.entry(who).and_modify(|task| task.early = None);
                 return;
             }
@@ -257,7 +260,8 @@ impl RuntimeTasks {
     fn runs(&mut self, who: (u32, u64), tid: u32, mut at: At<'_>) {
         match self.running.get(&tid) {
             Some((running, _)) if *running == who => return,
-            // It left it in a way that is not told, for one that goes on with what it did (as coroutines do).
+            // The thread left the task in a way that is not reported, for a task that continues its work (as coroutines
+            // do).
             Some(&(left, _)) => self.left(left, tid, TASK_RUNNING, None, &mut at),
             None => {}
         }
@@ -268,7 +272,7 @@ impl RuntimeTasks {
         let by_hand = parked.filter(|park| park.wait == Some(TaskWait::AWAIT));
         task.waited_since_ns = by_hand.map(|park| park.since_ns);
         if let Some(before) = task.on.replace(tid) {
-            self.running.remove(&before); // that it was left there was not told
+            self.running.remove(&before); // its leaving that thread was not reported
         }
         self.running.insert(tid, (who, number));
         at.switch(tid, number, (TASK_RUNNING, None));
@@ -304,7 +308,7 @@ impl RuntimeTasks {
             task.parked = None; // it lets others go first
             return self.leaves(who, tid, TASK_RUNNING, None, at);
         }
-        // Others have their program's name.
+        // Other tasks have their program's name.
         if let Some(TaskWaitSort::Runtime(Some(name))) = wait.map(TaskWait::sort) {
             if !std::mem::replace(&mut task.is_of_runtime, true) {
                 at.tell(What::Rename { tid: number, comm: name.into() });
@@ -318,7 +322,7 @@ impl RuntimeTasks {
         }
     }
 
-    /// The thread leaves it, if it ran it.
+    /// The thread leaves the task, if it ran it.
     fn leaves(
         &mut self,
         who: (u32, u64),
@@ -409,11 +413,11 @@ impl RuntimeTasks {
     }
 }
 
-/// Numbers one more.
+/// Gives the next task its number.
 fn next(made: &mut u32) -> impl FnOnce() -> u32 + '_ {
     || {
         let number = FIRST_RUNTIME_TASK + *made;
-        // There are 2^31 of them: more than a capture can hold records of.
+        // There are 2^31 of them, more than a capture can hold records of.
         *made = (*made + 1) & (FIRST_RUNTIME_TASK - 1);
         number
     }

@@ -4,8 +4,8 @@ use crate::event::{Object, TYPE_FUTEX};
 const PROCESS: u32 = 7;
 const FIRST: u32 = FIRST_RUNTIME_TASK;
 
-/// What is told of these, in one word each: the goroutine at `address` is changed by a thread of the process, one nanosecond after
-/// the other.
+/// What is reported of these changes, in a few words each. A thread of the process changes the goroutine at `address`,
+/// one nanosecond after the other.
 fn told(changes: &[(u32, u64, TaskChange)]) -> Vec<String> {
     let mut tasks = RuntimeTasks::default();
     let mut events = Vec::new();
@@ -128,7 +128,7 @@ fn one_that_is_older_than_the_capture_is_found_when_it_is_heard_of() {
         "10 g0 was asleep",
         "11 g1 is there",
         "11 g1 was asleep",
-        // For what it waits is not known: a timer, as far as that goes.
+        // The reason for its wait is not known: it counts as a timer.
         "11 20 wakes g1 4",
         "12 20->g0 0",
         "12 g0 was in sleep since 10: 0",
@@ -136,7 +136,7 @@ fn one_that_is_older_than_the_capture_is_found_when_it_is_heard_of() {
     assert_eq!(told(&changes), expected);
 }
 
-/// As coroutines are.
+/// Coroutines are left this way.
 #[test]
 fn one_that_is_left_untold_is_left_when_another_runs() {
     let changes =
@@ -153,7 +153,7 @@ fn an_address_is_used_again() {
     let expected =
         ["10 20 makes g0", "10 20 wakes g0 1", "11 g0 ends", "11 20 makes g1", "11 20 wakes g1 1"];
     assert_eq!(told(&changes), expected);
-    // Also if that it was left was not told.
+    // Also if it was not reported that its thread left it.
     let changes = [(20, 0xa, Runs), (21, 0xa, Born), (20, 0xa, Runs), (20, 0xa, Ends)];
     let switches: Vec<_> = told(&changes).into_iter().filter(|told| told.contains("->")).collect();
     assert_eq!(switches, ["10 20->g0 0", "11 g0->20 16", "12 20->g1 0", "13 g1->20 16"]);
@@ -163,7 +163,7 @@ fn an_address_is_used_again() {
 fn goroutines_of_the_runtime_have_names() {
     let changes = [(20, 0xa, Runs), (20, 0xa, parks("GC worker (idle)")), (20, 0xb, Runs)];
     assert!(told(&changes).contains(&"11 g0 is Go GC worker".into()), "{:?}", told(&changes));
-    // It looks what is ready when it lets all go on.
+    // It looks which descriptors are ready when it lets all goroutines go on.
     let collector = |wait: &str| {
         let changes = [
             (20, 0xa, Runs),
@@ -179,7 +179,7 @@ fn goroutines_of_the_runtime_have_names() {
     assert_eq!(collector("wait for GC cycle"), "15 g0 wakes g1 0");
 }
 
-/// What threads do, goroutines do that they run, and no others.
+/// What a thread does is done by the goroutine that it runs, and by no other.
 #[test]
 fn what_a_thread_does_is_its_goroutines() {
     let mut tasks = RuntimeTasks::default();
@@ -200,7 +200,7 @@ fn what_a_thread_does_is_its_goroutines() {
     });
     assert_eq!(tids, [FIRST, 21]);
     assert_eq!(in_words(&events[2]), "13 g0 wakes 21 0");
-    // It ends with its process.
+    // The goroutine ends with its process.
     events.clear();
     let exit = What::Exit { tid: PROCESS, tgid: PROCESS, code: 0, traced: true };
     tasks.take(at(14, exit), &mut events);
@@ -208,7 +208,8 @@ fn what_a_thread_does_is_its_goroutines() {
     assert_eq!(words, ["14 g0->20 1", "14 g0 ends", "14 7 ends"]);
 }
 
-/// That such a wait is the runtime's is known of what it runs, and of no other program's tasks.
+/// Such a wait is known to be the runtime's only on a thread that runs a goroutine, and not with the tasks of other
+/// runtimes.
 #[test]
 fn gos_runtime_has_locks_of_its_own() {
     let told = |word: &str, expected: i32| {
@@ -235,7 +236,7 @@ fn gos_runtime_has_locks_of_its_own() {
     assert_eq!(told("await", semaphore), ["16 g0->0 1 in ?", "16 21->0 1 in ?"]);
 }
 
-/// A task of asyncio's is handed its first step, waits for a timer and goes on; its loop rests by epoll.
+/// A task of asyncio is handed its first step, waits for a timer and goes on; its loop rests in epoll.
 #[test]
 fn a_context_steps_and_a_timer_is_no_task() {
     let rests = TaskChange::Parks(Some(TaskWait::AWAIT));
@@ -274,7 +275,7 @@ fn a_context_steps_and_a_timer_is_no_task() {
     assert_eq!(told(&changes), expected);
 }
 
-/// Its context had been made for a callback that waits for a descriptor.
+/// The context was made for a callback that waits for a descriptor.
 #[test]
 fn what_a_callback_waited_for_is_known_from_when_it_was_made() {
     let ready = Readied(TaskWait::named("await (a descriptor)"));
@@ -291,7 +292,8 @@ fn what_a_callback_waited_for_is_known_from_when_it_was_made() {
     assert_eq!(told(&changes), expected);
 }
 
-/// A task of tokio's is woken on another thread before it has parked: as it parks, then. One that wakes itself lets others go first.
+/// A task of tokio is woken by another thread before it has parked: it is then woken when it parks. A task that wakes
+/// itself lets others go first.
 #[test]
 fn a_task_that_is_readied_as_it_runs_is_woken_as_it_parks() {
     let by_hand = Readied(Some(TaskWait::AWAIT));
@@ -319,7 +321,8 @@ fn a_task_that_is_readied_as_it_runs_is_woken_as_it_parks() {
     assert_eq!(told(&changes), expected);
 }
 
-/// Of a semaphore it waits if it had looked at one last and whoever woke it let go of one; or it says so afterwards, once.
+/// A task waits for a semaphore if it had looked at one last and its waker released one, or if that is reported
+/// afterwards, once.
 #[test]
 fn what_is_let_go_of_is_a_wait_for_others() {
     let waiters = TaskWait::named("await (a lock, semaphore, event or condition)");
@@ -351,7 +354,7 @@ fn what_is_let_go_of_is_a_wait_for_others() {
     assert_eq!(told(&changes), expected);
 }
 
-/// A timer of the same wait is due, too, before the task runs: that did not end it.
+/// A timer of the same wait is also due before the task runs. It did not end the wait.
 #[test]
 fn what_comes_after_a_wake_up_did_not_end_the_wait() {
     let timer = Readied(Some(TaskWait::TIMER));
@@ -374,7 +377,7 @@ fn what_comes_after_a_wake_up_did_not_end_the_wait() {
     assert_eq!(told(&changes), expected);
 }
 
-/// It was called off after it was due, and its context's address is another task's.
+/// The timer was cancelled after it was due, and its context's address now belongs to another task.
 #[test]
 fn a_timer_that_never_ran_is_no_tasks() {
     let changes =
@@ -395,7 +398,8 @@ const RESTS: TaskChange = TaskChange::Parks(Some(TaskWait::AWAIT));
 const STREAM: TaskChange = StepsAfter(TaskWait::READY);
 const TIMER: TaskChange = StepsAfter(TaskWait::TIMER);
 
-/// A stream sets two timers, which run one after the other: each since the thread may have come to it. One that was never set is none.
+/// A stream sets two timers, which run one after the other, each from when the thread may have come to it. A timer that
+/// was never set does not count.
 #[test]
 fn timers_of_node_run_from_where_their_callbacks_began() {
     let changes = [
@@ -479,7 +483,7 @@ fn what_is_held_back_is_told_in_order() {
     assert_eq!(throttled(&events)[3..], [(18, 1), (19, number(31))]);
 }
 
-/// Those that a program gives up are not told of: of many only the latest are remembered.
+/// It is not reported which timers a program gives up. Of many, only the latest are remembered.
 #[test]
 fn timers_that_never_run_are_forgotten() {
     let mut tasks = RuntimeTasks::default();

@@ -2,8 +2,8 @@
 
 use rpcprobe_model::HeldBy;
 
-/// What kept the kernel from sending all bytes at the end of the call that gave it them, and how many those were: as
-/// `HELD()` in bpf/records.h puts it.
+/// What kept the kernel from sending all bytes by the end of the call that wrote them, and how many bytes remained,
+/// encoded as by `HELD()` in bpf/records.h.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendLimit(u16);
 
@@ -16,17 +16,17 @@ impl SendLimit {
         self.0
     }
 
-    /// Whether anything kept bytes.
+    /// Whether any bytes were held back.
     pub fn is_some(self) -> bool {
         self.0 & 7 != 0
     }
 
-    /// At least so many had not been sent.
+    /// At least this many bytes had not been sent.
     pub fn bytes(self) -> u64 {
         u64::from(self.0 >> 8) << (self.0 >> 3 & 31)
     }
 
-    /// What kept such bytes; `None`: there are none, or a record says what this program does not know.
+    /// What held the bytes back; `None`: nothing did, or a record gives a reason that this program does not know.
     pub fn by(self) -> Option<HeldBy> {
         match self.0 & 7 {
             1 => Some(HeldBy::Window),
@@ -38,7 +38,7 @@ impl SendLimit {
         }
     }
 
-    /// The same in words.
+    /// What held the bytes back, in words.
     pub fn reason(self) -> Option<&'static str> {
         Some(match self.by()? {
             HeldBy::Window => "not sent: the receiver's window is full",
@@ -64,9 +64,9 @@ mod tests {
         };
         assert_eq!(told(SendLimit::default().record()), (None, 0));
         assert_eq!(told(3 | 10 << 8), (Some(HeldBy::Nagle), 10));
-        // 300,000 bytes rounded down to eight digits.
+        // 300,000 bytes rounded down to eight binary digits.
         assert_eq!(told(1 | 11 << 3 | 146 << 8), (Some(HeldBy::Window), 299_008));
-        // Whatever a record says.
+        // Any record can be read.
         assert_eq!(told(u16::MAX), (None, 255 << 31));
     }
 }

@@ -1,4 +1,5 @@
-//! From a found request to the segments that it has beside the others: its walk, claims, and few segments.
+//! From a found request to the segments that it has beside other requests: its walk, its claims, and the reduction to
+//! few segments.
 
 use crate::condense::{condense, condense_life};
 use crate::detect::Found;
@@ -10,7 +11,7 @@ use crate::Engine;
 use rpcprobe_model::{Category, Segments, Told};
 
 impl Engine {
-    /// Walks a request's way; `with_others`: its begin may be known from another request.
+    /// Walks a request's path; `with_others`: its begin may be known from another request.
     pub(crate) fn walked(&mut self, found: &Found, with_others: bool) -> Result<Walked, NotYet> {
         if found.goal.end_ns <= found.goal.start_ns {
             return Ok(Walked::default());
@@ -32,8 +33,8 @@ impl Engine {
         Ok(walked)
     }
 
-    /// What is told of a request that was walked. (If its begin is another request's, and does not hold for it, it is walked
-    /// again.)
+    /// The segments of a request that was walked. (If its begin is another request's, and does not hold for this
+    /// request, this request is walked again.)
     pub(crate) fn settled(&mut self, found: &Found, walked: Walked) -> Result<Segments, NotYet> {
         let claimant = found.claimant();
         let segments = match walked.begin {
@@ -57,14 +58,14 @@ impl Engine {
         };
         let segments = self.few(&claimant, segments);
         let of = (&found.goal, found.request.complete);
-        // A way that leads through what was asked for it is no other's.
+        // A path that leads through what was asked for this request is no other request's.
         let kept_by = self.claims.kept_by().filter(|_| !self.world.has_asked(&found.goal));
         self.told_again.keep(of, &segments, kept_by);
         Ok(segments)
     }
 
-    /// The segments of a request whose begin is known, and is not among those of the walk; `None`: that does not hold for this
-    /// request.
+    /// The segments of a request whose begin is known from another request and not among the segments of the walk;
+    /// `None`: that begin does not hold for this request.
     fn after_known(
         &mut self,
         claimant: Claimant,
@@ -82,7 +83,8 @@ impl Engine {
         Some(self.asking.tell(known, segments))
     }
 
-    /// The segments without work that is another request's own. Of their workers, the first so many are of its begin.
+    /// The segments without work that is another request's own. `workers`: the segments' workers, and how many of them,
+    /// from the first on, belong to the request's begin.
     pub(crate) fn claimed(
         &mut self,
         claimant: Claimant,
@@ -97,7 +99,7 @@ impl Engine {
             };
             match segment.category {
                 category if category.is_on_cpu() => Shows::Work,
-                // Of work that is told by category it is not known where in it the thread had no CPU.
+                // In work that is reported by category, it is not known where the thread had no CPU.
                 Category::RunqueuePreempted if segment.shared > 1 => Shows::Work,
                 Category::WireStack if asleep().is_none() => Shows::Work,
                 Category::Sleep | Category::IdlePeer if asleep().is_some_and(is_rest) => {
@@ -116,7 +118,7 @@ impl Engine {
         segments
     }
 
-    /// Few segments of a request that has many.
+    /// Reduces the segments of a request that has many.
     pub(crate) fn few(&self, claimant: &Claimant, segments: Segments) -> Segments {
         let latency_ns = claimant.end_ns.saturating_sub(claimant.start_ns);
         match claimant.encloses {

@@ -19,18 +19,18 @@ use rpcprobe_record::{KERNEL_FRAMES, USER_FRAMES};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Frame {
     Kernel(u64),
-    /// Offset in a file, by its number in [`Stacks::modules`].
+    /// Offset in a file; `module` is the file's number in [`Stacks::modules`].
     User {
         module: u32,
         offset: u64,
     },
     /// An address outside of all known code.
     Unknown(u64),
-    /// Here frames were left out: there were more than a record holds.
+    /// Frames were left out here: there were more than a record holds.
     Cut,
 }
 
-/// Innermost first; the program's after the kernel's.
+/// Innermost first; the program's frames after the kernel's.
 pub type Stack = Rc<[Frame]>;
 
 /// All stacks an open request may need, and what is needed to read them.
@@ -41,7 +41,7 @@ pub struct Stacks {
     spaces: HashMap<ProcessId, Rc<AddressSpace>>,
     /// By thread: time of the switch, stack.
     sleeps: HashMap<ThreadId, VecDeque<(u64, Stack)>>,
-    /// By thread: what the clock interrupted when, stack.
+    /// By thread: time of the interruption, stack.
     samples: HashMap<ThreadId, VecDeque<(u64, Stack)>>,
     /// Names of the capture's addresses.
     pub symbols: Rc<Symbols>,
@@ -68,7 +68,7 @@ impl Shown {
 }
 
 impl Stacks {
-    /// Whether the capture has any.
+    /// Whether the capture has any stacks.
     pub fn any(&self) -> bool {
         !self.sleeps.is_empty() || !self.samples.is_empty()
     }
@@ -89,7 +89,7 @@ impl Stacks {
         }
     }
 
-    /// Addresses as frames. A caller's address is where it goes on: the call lies before it.
+    /// Turns addresses into frames. A caller's address is its return address: the call lies before it.
     pub fn frames(&self, process: Option<ProcessId>, kernel: &[u64], user: &[u64]) -> Stack {
         let space = process.and_then(|process| self.spaces.get(&process));
         let at = |index: usize, address: u64| address.wrapping_sub(u64::from(index > 0));
@@ -107,7 +107,7 @@ impl Stacks {
             };
             frames.push(frame);
             if index > 0 && matches!(frame, Frame::Unknown(_)) {
-                // The frame pointers led out of all code: what they led to from there is nothing.
+                // The frame pointers led out of all code. What follows is meaningless.
                 return frames.into();
             }
         }
@@ -168,7 +168,7 @@ impl Stacks {
         }
     }
 
-    /// Keeps what is of these threads and processes.
+    /// Keeps only what belongs to these threads and processes.
     pub(super) fn retain(
         &mut self,
         thread: impl Fn(ThreadId) -> bool,
@@ -195,7 +195,7 @@ impl Stacks {
         }))
     }
 
-    /// Whether a sample of the thread was taken by the interrupt that began then.
+    /// Whether a sample of the thread was taken by the interrupt that began at `start_ns`.
     pub fn sampled_by_interrupt_at(&self, thread: ThreadId, start_ns: u64) -> bool {
         let samples = self.samples.get(&thread);
         samples.is_some_and(|samples| samples.binary_search_by_key(&start_ns, |s| s.0).is_ok())
@@ -228,14 +228,14 @@ impl Stacks {
         end_ns: u64,
     ) -> impl Iterator<Item = &(u64, Stack)> {
         let samples = self.samples.get(&thread);
-        // What ran was interrupted at an instant: it ran just before.
+        // A sample shows what ran just before its time.
         let first = samples.map_or(0, |s| s.partition_point(|(at_ns, _)| *at_ns <= start_ns));
         let range = samples.into_iter().flat_map(move |samples| samples.range(first..));
         range.take_while(move |(at_ns, _)| *at_ns <= end_ns)
     }
 
-    /// Most frequent stack of the samples in `[start_ns, end_ns)`: its example, how many are like
-    /// it, how many there are. Alike are those with the same functions, whatever the lines.
+    /// The most frequent stack of the samples in `[start_ns, end_ns)`: an example, how many stacks are like it, and how
+    /// many there are. Stacks with the same functions are alike, whatever the lines.
     fn most_frequent(
         &self,
         thread: ThreadId,
@@ -249,7 +249,7 @@ impl Stacks {
             let functions = stack.iter().flat_map(|frame| self.functions(*frame)).collect();
             groups.entry(functions).or_insert((index, 0)).1 += 1;
         }
-        // Of equals the one that came first.
+        // Of equally frequent stacks, the one that came first.
         let (first, same) =
             groups.into_values().max_by_key(|&(first, same)| (same, Reverse(first)))?;
         Some((found[first], same, found.len() as u64))
@@ -284,7 +284,7 @@ enum Function<'s> {
     Nameless(Frame),
 }
 
-/// Records of different CPUs may swap places by a little.
+/// Records of different CPUs may be slightly out of order.
 fn insert(list: &mut VecDeque<(u64, Stack)>, at_ns: u64, stack: Stack) {
     let index = list.partition_point(|(other_ns, _)| *other_ns <= at_ns);
     list.insert(index, (at_ns, stack));

@@ -25,7 +25,7 @@ pub struct Place<'m> {
     pub address: u64,
 }
 
-/// The functions at each place, innermost first: inlined ones, then the one they are inlined in.
+/// The functions at each place, innermost first: inlined functions, then the function that they are inlined in.
 #[derive(Debug, Default, PartialEq)]
 pub struct Symbols {
     kernel: HashMap<u64, Vec<Line>>,
@@ -65,8 +65,8 @@ impl Symbols {
     }
 }
 
-/// The scheduler's and the tracing's own functions, which stand at the top of every sleep's stack and
-/// say nothing of it.
+/// The scheduler's and the tracing's own functions, which are at the top of every sleep's stack and say nothing about
+/// the sleep.
 pub fn is_way_to_sleep(function: &str) -> bool {
     const NAMES: [&str; 10] = [
         "__schedule",
@@ -104,9 +104,9 @@ fn lock(function: &str) -> Option<&'static str> {
 /// Why a thread sleeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SleptFor {
-    /// The lock and who wants it, or the function that called the scheduler and its caller.
+    /// The lock and the function that wants it, or the function that called the scheduler and its caller.
     pub text: String,
-    /// It is a lock of the kernel's.
+    /// It is a kernel lock.
     pub is_lock: bool,
 }
 

@@ -1,9 +1,9 @@
-//! Waits of runtimes' tasks, told as if they were system calls: to the engine a task that parks is a thread that sleeps
-//! in a call.
+//! Waits of runtimes' tasks, presented as system calls: to the engine, a task that parks is a thread that sleeps in a
+//! call.
 
 use rpcprobe_record::TaskWait;
 
-/// Of these numbers, which no call has, the first is of a wait of which nothing is known.
+/// The numbers of waits; no system call has them. The first stands for a wait with no known reason.
 const FIRST: u16 = 0xfe00;
 const LAST: u16 = 0xfeff;
 
@@ -12,12 +12,12 @@ pub fn nr_of(wait: Option<TaskWait>) -> u16 {
     FIRST + wait.map_or(0, |wait| u16::from(wait.number()))
 }
 
-/// Whether it is not a call's number, but that of a wait.
+/// Whether the number is that of a task's wait, and not of a call.
 pub fn is_task_wait(nr: u16) -> bool {
     (FIRST..=LAST).contains(&nr)
 }
 
-/// What a task waits for that is asleep in the call of that number.
+/// The wait that a number stands for.
 pub fn task_wait(nr: u16) -> Option<TaskWait> {
     TaskWait::numbered(nr.checked_sub(FIRST)?)
 }

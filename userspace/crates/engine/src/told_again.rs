@@ -1,12 +1,12 @@
-//! Requests that were asked by the same calls and answered by the same calls, as many streams of a connection are: what
-//! was told of one is told again of the next.
+//! Requests that were asked by the same calls and answered by the same calls, as many streams of a connection are: the
+//! result of one request is reused for the next.
 
 use crate::ownership::claims::{Claimant, Claims};
 use crate::timeline::World;
 use crate::walk::{alike, Goal};
 use rpcprobe_model::Segments;
 
-/// What was told of the last request, as long as it holds: until something is added to the world or claimed.
+/// The result of the last request, as long as it holds: until something is added to the world or claimed.
 #[derive(Default)]
 pub(crate) struct ToldAgain(Option<Told>);
 
@@ -14,12 +14,12 @@ struct Told {
     goal: Goal,
     complete: bool,
     segments: Segments,
-    /// The requests that kept it from work that its walk had come to.
+    /// The requests that kept this one from work that its walk had come to.
     kept_by: Vec<u64>,
 }
 
 impl ToldAgain {
-    /// The world has changed.
+    /// Forgets the result: the world has changed.
     #[inline]
     pub fn forget(&mut self) {
         if self.0.is_some() {
@@ -27,8 +27,8 @@ impl ToldAgain {
         }
     }
 
-    /// Takes what was told of a request. `kept_by`: the requests whose work its way led to, if it has claimed nothing
-    /// for itself; otherwise the next finds more claimed than this one did.
+    /// Keeps the result of a request. `kept_by`: the requests whose work its path led to, if this request has claimed
+    /// nothing for itself; otherwise the next request finds more claimed than this one did.
     pub fn keep(
         &mut self,
         (goal, complete): (&Goal, bool),
@@ -41,8 +41,8 @@ impl ToldAgain {
         });
     }
 
-    /// What is to be told of another request, if all of its messages were moved by the same calls, and the same work is
-    /// others'.
+    /// The segments of another request, if all of its messages were moved by the same calls, and the same work belongs
+    /// to other requests.
     pub fn of(
         &self,
         world: &World,

@@ -75,10 +75,10 @@ const UNSERVED: &str = "received, not yet served";
 /// `detail` of a `queue.app` segment inside a thread that has the request and others.
 const OTHERS_TURN: &str = "received, others are served";
 
-/// `cause` of what a thread did that got the request from another one, nobody saw when.
+/// `cause` of the work of a thread that got the request from another thread at an unseen time.
 pub const HANDED_UNSEEN: &str = "handed over in memory, unseen";
 
-/// `phase` of what lies between the end of the read and the thread it was read for.
+/// `phase` of the time between the end of the read and the thread that it was read for.
 pub const HAND_OVER: &str = "hand-over";
 
 /// `detail` of what is not explained.
@@ -87,24 +87,27 @@ pub const TOO_MANY_STEPS: &str = "too many steps to explain";
 /// Limit of nested hand-offs that are followed; beyond it a wait is charged as one wait.
 const MAX_DEPTH: usize = 64;
 
-/// Limit of the hand-overs in a row, to threads that were awake, that are followed back to a thread of the request; and of the calls
-/// of each, between what it was handed and what it handed on.
+/// Limit of the hand-overs in a row, to threads that were awake, that are followed back to a thread of the request; and
+/// of each such thread's calls between what it was handed and what it handed on.
 const MOST_HANDED_ON: usize = 8;
 const MOST_CALLS_BETWEEN: usize = 8;
 
 /// Limit of the threads of a process that are checked for having run while another thread served other requests.
 const MOST_THREADS: usize = 64;
 
-/// Steps of the first pass, with the lock rules on, through what other threads did, or the same for other requests. With more, it
-/// is taken as one that found no way. With 10 requests in flight on gRPC's threads, 999 in 1,000 of the passes that do find one
-/// need 153 at most; with 500 in flight and more the number grows with them (docs/evidence.md).
+/// Limit of the steps of the first pass, with the lock rules on, through what other threads did, or what was done for
+/// other requests. A pass with more steps is taken as one that found no path. With 10 requests in flight on gRPC's
+/// threads, 999 in 1,000 of the passes that find a path need 153 at most; with 500 in flight and more, the number grows
+/// with them (docs/evidence.md).
 const MOST_STEPS_ASTRAY: usize = 256;
 
-/// The same of each later pass, where the read is known from which the request may have been handed on in memory. One that goes
-/// further is taken as one that found no way, or, if it goes back to that read, looks into no more wake-ups (docs/evidence.md).
+/// The same limit for each later pass, where the read is known from which the request may have been handed on in
+/// memory. A pass that goes further is taken as one that found no path or, if it goes back to that read, explores no
+/// more wake-ups (docs/evidence.md).
 const MOST_STEPS_ASTRAY_AGAIN: usize = 4096;
 
-/// Steps through wakers of a program's life before its threads are taken to work for it (docs/evidence.md).
+/// Limit of the steps through wakers of a program's life. Beyond it, the program's threads are taken to work for it
+/// (docs/evidence.md).
 const MOST_STEPS_OF_LIFE: usize = 1 << 19;
 
 /// The walk of one request.
@@ -117,11 +120,11 @@ struct Walk<'w> {
     first_read: Option<Transfer>,
     moves: Moves<'w>,
     made: Made<'w>,
-    /// What it says.
+    /// Its result.
     output: &'w mut Output,
     /// What it knows on its way back.
     search: &'w mut Search,
-    /// What it learnt from ways that led nowhere; and what other walks have.
+    /// What it learnt from paths that led nowhere; and what other walks learnt.
     attempts: Attempts,
     trail: Trail,
     astray: &'w mut Astray,
@@ -133,7 +136,7 @@ struct Walk<'w> {
 enum Step {
     /// Same walk, new state.
     Go(ThreadId, u64),
-    /// Crossed into a thread that already works for the request (or over one of its messages).
+    /// Crossed into a thread that already works for the request, or over one of the request's messages.
     Joined(ThreadId, u64),
     /// The path of the waker being explored belongs to other requests.
     Nowhere,
@@ -141,11 +144,11 @@ enum Step {
     NoLock,
 }
 
-/// The segments of a request. `asking`: what is known of how others were asked, if that may be used; `of`: requests that were
-/// made for others, and this one's number; `buffers`: of the walk before.
+/// The segments of a request. `asking`: what is known of how other requests were asked, if that may be used; `of`:
+/// requests that were made for others, and this request's number; `buffers`: those of the walk before.
 ///
 /// # Errors
-/// [`NotYet`]: try again when that thread has been heard of.
+/// [`NotYet`]: try again when a record of that thread has come.
 pub fn walk(
     world: &World,
     goal: &Goal,
@@ -162,7 +165,7 @@ pub fn walk(
     Ok(Walked { segments, workers, steps, begin })
 }
 
-/// Whether two neighbours differ in nothing but time.
+/// Whether two neighbouring segments differ only in time.
 pub(super) fn joins(a: &Told, b: &Told) -> bool {
     a.tid == b.tid
         && a.category == b.category
@@ -211,13 +214,13 @@ impl<'w> Walk<'w> {
     }
 }
 
-/// Whether a sleep can be the wait for a message: those can be interrupted, unlike the waits for pages
-/// that reading it may bring.
+/// Whether a sleep can be the wait for a message. Such a sleep can be interrupted, unlike the waits for pages that
+/// reading the message may cause.
 fn waits_for_bytes(off: &Off) -> bool {
     matches!(off.why, Why::Slept { uninterruptible: false, .. })
 }
 
-/// What it is called when bytes wait in a channel.
+/// The category of the time in which bytes wait in a channel.
 fn queue_category(object: Object) -> Category {
     match object.type_bits {
         TYPE_FIFO => Category::QueuePipe,

@@ -27,7 +27,7 @@ pub struct Part {
     pub from_ns: u64,
     pub to_ns: u64,
     pub category: Category,
-    /// The category is told by circumstances, not by what was waited for.
+    /// The category is inferred from circumstances, not from what was waited for.
     pub is_inferred: bool,
     pub detail: String,
     pub cause: Option<String>,
@@ -42,7 +42,7 @@ const LCB_F_PERCPU: u16 = 16;
 const LCB_F_MUTEX: u16 = 32;
 
 /// Explains the sleep `off` of `thread`, clipped to `[from_ns, to_ns)`, in order of time.
-/// `unexplained`: why nothing is known of its end.
+/// `unexplained`: why nothing is known of the sleep's end.
 pub fn explain(
     world: &World,
     thread: ThreadId,
@@ -59,7 +59,7 @@ pub fn explain(
         let detail = format!("{reason} (in {})", wait.name);
         return wait.whole(Category::Unattributed, detail, None, None);
     }
-    // Only the kernel's own waits: of the others the system call tells more.
+    // The stack is used only for uninterruptible sleeps. For the others, the system call says more.
     let uninterruptible = matches!(off.why, Why::Slept { uninterruptible: true, .. });
     let reason = uninterruptible.then(|| world.stacks.reason(thread, off)).flatten();
     let lock = reason.as_ref().filter(|reason| reason.is_lock).map(|lock| &*lock.text);
@@ -80,7 +80,7 @@ struct Wait<'w> {
     to_ns: u64,
     /// Where it slept.
     name: String,
-    /// The thread that ended it, if it did so itself.
+    /// The thread that ended the sleep, if it caused the wake-up itself.
     waker: Option<ThreadId>,
     by_waker: bool,
 }
@@ -97,7 +97,7 @@ impl Wait<'_> {
         vec![Part { from_ns, to_ns, category, is_inferred: false, detail, cause, by }]
     }
 
-    /// A lock, or something like it, ended by the waker: nothing says that it is one.
+    /// A wait that its waker ended and that may be for a lock. Nothing proves that it is.
     fn perhaps_a_lock(&self, detail: String) -> Vec<Part> {
         let mut parts = inferred(self.by_its_waker(Category::Lock, detail));
         let futexes = &self.world.process_of(self.thread).futexes;
@@ -110,7 +110,7 @@ impl Wait<'_> {
         parts
     }
 
-    /// The same, ended by the waker.
+    /// The whole wait as one part; its `cause` is what the waker did meanwhile.
     fn by_its_waker(&self, category: Category, detail: String) -> Vec<Part> {
         let cause = self.waker.map(|waker| activity(self.world, waker, self.from_ns, self.to_ns));
         self.whole(category, detail, cause, self.waker)
@@ -123,7 +123,7 @@ impl Wait<'_> {
         }
     }
 
-    /// For a lock of the kernel's, which the stack may name, or because it dirtied too many pages.
+    /// A wait for a kernel lock (which the stack may name), a wait in a hooked function, or a pause for dirtying pages.
     fn held_up(&self, named: Option<&str>) -> Option<Vec<Part>> {
         let Wait { world, thread, off, ref name, .. } = *self;
         if let Some(lock) = kernel_lock(world, thread, off) {
@@ -140,7 +140,7 @@ impl Wait<'_> {
         throttled(world, thread, off).then(|| self.whole(Category::Writeback, detail, None, None))
     }
 
-    /// In a function that sleeps for one thing only, and is hooked itself.
+    /// A wait in a directly hooked function that sleeps for one thing only.
     fn in_function(&self) -> Option<Vec<Part>> {
         let Wait { world, thread, off, from_ns, to_ns, ref name, waker, .. } = *self;
         let run = waited_in(world, thread, off)?;
@@ -174,7 +174,7 @@ impl Wait<'_> {
         Some(self.whole(Category::Journal, detail, cause, waker))
     }
 
-    /// The block request whose completion ended it.
+    /// The block request whose completion ended the sleep.
     fn block(&self) -> Option<&Block> {
         self.world.blocks.get(&self.off.wake?.block)
     }
@@ -188,7 +188,7 @@ impl Wait<'_> {
         Some(self.block_parts(Category::BlockIo, self.block()?, &self.name))
     }
 
-    /// For a journal, a device, or a write-back.
+    /// A wait for a journal, a device or writeback.
     fn uninterruptible(&self, reason: Option<&str>) -> Option<Vec<Part>> {
         let Wait { world, off, from_ns, to_ns, ref name, waker, .. } = *self;
         if let Some(waker) = waker.filter(|waker| world.journals.contains_key(waker)) {
@@ -200,7 +200,7 @@ impl Wait<'_> {
             return Some(self.for_block(block));
         }
         if waker.is_some_and(|waker| is_jbd2(world, waker, to_ns)) {
-            // Its phases are not traced on this kernel.
+            // The journal's phases are not traced on this kernel.
             return Some(self.by_its_waker(Category::Journal, self.inside(reason)));
         }
         let syncs = off.call.is_some_and(|call| syscall::waits_for_writeback(call.nr));
@@ -212,7 +212,7 @@ impl Wait<'_> {
         iowait.then(|| self.whole(Category::BlockIo, detail, None, waker))
     }
 
-    /// For a block request, or for the commit that made it.
+    /// A wait for a block request, or for the commit that submitted it.
     fn for_block(&self, block: &Block) -> Vec<Part> {
         let Wait { world, thread, off, from_ns, to_ns, ref name, .. } = *self;
         let own = off.call.is_none_or(|call| syscall::waits_for_own_data(call.nr));
@@ -226,7 +226,7 @@ impl Wait<'_> {
         });
         match journal.filter(|_| !own) {
             Some((&journal, _)) => {
-                // It wants a buffer that a commit is writing to the log.
+                // The thread waits for a buffer that a commit is writing to the log.
                 let commit = commit(world, journal, from_ns, to_ns);
                 let cause = format!("{}; woken by the {block}", commit.cause);
                 let detail = format!("{commit}, in {name}");
@@ -236,7 +236,7 @@ impl Wait<'_> {
         }
     }
 
-    /// Nobody saw what ended it.
+    /// A wait whose wake-up was not seen.
     fn not_seen(&self) -> Option<Vec<Part>> {
         let Wait { world, thread, off, ref name, .. } = *self;
         off.wake.filter(|wake| wake.is_unseen())?;
@@ -248,7 +248,7 @@ impl Wait<'_> {
         (!by_timer).then(|| self.whole(Category::Unattributed, detail, None, None))
     }
 
-    /// Its time was over. That is a way to sleep, unless it only looked whether it may go on.
+    /// A wait that ended by its timeout. It is a sleep, unless the thread only checked whether it may go on.
     fn ran_out(&self, detail: String) -> Vec<Part> {
         match series::woken_later(self.world, self.thread, self.off) {
             Some(last) => {
@@ -260,7 +260,7 @@ impl Wait<'_> {
         }
     }
 
-    /// By what its system call waits for.
+    /// Classifies the wait by what its system call waits for.
     fn in_call(&self, reason: Option<&str>) -> Vec<Part> {
         let Wait { world, thread, off, ref name, waker, by_waker, .. } = *self;
         let nothing_shows = || match reason {
@@ -277,7 +277,7 @@ impl Wait<'_> {
         }
         match syscall::waits(nr, object) {
             Waits::Timer => self.for_timer(detail),
-            // Nobody woke it: FUTEX_WAIT with a timeout is a way to sleep.
+            // No task woke it: FUTEX_WAIT with a timeout was used as a sleep.
             Waits::Futex if !by_waker && may_run_out(nr) => self.ran_out(detail),
             Waits::Futex if is_for(nr, TaskWaitSort::Room) => {
                 let detail = format!("{detail}: there is no room");
@@ -285,14 +285,14 @@ impl Wait<'_> {
             }
             Waits::Futex => match off.call.and_then(|call| call.lock()) {
                 Some(lock) => {
-                    // Of a lock in a runtime nothing tells which one it is.
+                    // For a lock inside a runtime, nothing shows which lock it is.
                     let object = object.map_or(String::new(), |object| format!(" {object}"));
                     self.by_its_waker(Category::Lock, format!("{lock}{object}"))
                 }
                 None => self.perhaps_a_lock(detail),
             },
             Waits::Readiness if !by_waker => match became_ready(world, thread, off) {
-                // A packet, seen by whoever the interrupt hit.
+                // A packet's interrupt woke it, in the context of whichever task was running.
                 Some(ready) if ready.object.is_socket() => {
                     let detail =
                         format!("{detail} until {} was ready", peer_or_object(world, ready));
@@ -302,7 +302,7 @@ impl Wait<'_> {
                     self.whole(Category::IdlePeer, detail, None, None)
                 }
                 _ if self.was_interrupted() => self.taken_up_again(detail),
-                // Woken by no task, and it reads what only counts: a timer's descriptor, as it seems.
+                // No task woke it, and it next reads an object that only counts: probably a timer's descriptor.
                 Some(ready) if ready.object.only_counts() && !ready.is_write => {
                     inferred(self.whole(Category::Sleep, detail, None, None))
                 }
@@ -350,12 +350,13 @@ impl Wait<'_> {
     }
 }
 
-/// Whether it is the wait of a runtime's task, of that sort: a descriptor's readiness, say, is what ends such a one, and no timer.
+/// Whether the call is a task's wait of that sort. A wait of sort `Descriptor`, for instance, ends by a descriptor's
+/// readiness, not by a timer.
 fn is_for(nr: u16, sort: TaskWaitSort) -> bool {
     task_wait(nr).is_some_and(|wait| wait.sort() == sort)
 }
 
-/// Whether time can end it: of the waits in memory of a runtime's tasks only those for something to come by a channel.
+/// Whether a timeout can end the wait. Of tasks' waits in memory, only those on a channel can time out.
 fn may_run_out(nr: u16) -> bool {
     !is_task_wait(nr) || is_for(nr, TaskWaitSort::Channel)
 }
@@ -369,7 +370,7 @@ fn waits_for_timer(call: &OpenCall) -> bool {
     syscall::waits(call.nr, call.object) == Waits::Timer
 }
 
-/// Whether the call in which it slept came back because its time was over.
+/// Whether the call in which the thread slept returned because its timeout expired.
 pub(crate) fn timed_out(world: &World, thread: ThreadId, off: &Off) -> bool {
     let Some(open) = off.call else { return false };
     let InCall::Closed(call) = on_cpu::call_at(world.thread(thread), off.end_ns) else {
@@ -383,8 +384,8 @@ pub(crate) fn timed_out(world: &World, thread: ThreadId, off: &Off) -> bool {
     }
 }
 
-/// What a poll(), select() or epoll_wait() that ended with something ready had waited for: what the
-/// thread read, wrote or accepted on next.
+/// The transfer that a poll(), select() or epoll_wait() waited for, if it returned with something ready: the thread's
+/// next read, write or accept.
 fn became_ready<'w>(world: &'w World, thread: ThreadId, off: &Off) -> Option<&'w Io> {
     let t = world.thread(thread);
     let InCall::Closed(polled) = on_cpu::call_at(t, off.end_ns) else { return None };
@@ -396,7 +397,7 @@ fn became_ready<'w>(world: &'w World, thread: ThreadId, off: &Off) -> Option<&'w
     t.calls.range(next..).find_map(|call| call.io.as_ref())
 }
 
-/// What the call moved in which it slept.
+/// The transfer of the call in which the thread slept.
 fn transfer<'w>(world: &'w World, thread: ThreadId, off: &Off) -> Option<&'w Io> {
     match on_cpu::call_at(world.thread(thread), off.end_ns) {
         InCall::Closed(call) => call.io.as_ref(),
@@ -404,7 +405,7 @@ fn transfer<'w>(world: &'w World, thread: ThreadId, off: &Off) -> Option<&'w Io>
     }
 }
 
-/// The address of who is at the other end of the network connection.
+/// The address of the other end of the network connection.
 fn peer(world: &World, io: &Io) -> Option<SocketAddr> {
     let [from, to] = world.channels.get(&io.object)?.ends?;
     Some(if io.is_write { to } else { from })
@@ -429,7 +430,7 @@ fn place(world: &World, thread: ThreadId, off: &Off) -> String {
     }
 }
 
-/// The function, hooked itself, that sleeps for one thing only, and in which the sleep lies.
+/// The directly hooked function in which the sleep lies and which sleeps for one thing only.
 pub(crate) fn waited_in<'w>(
     world: &'w World,
     thread: ThreadId,
@@ -438,7 +439,7 @@ pub(crate) fn waited_in<'w>(
     world.thread(thread).functions.wait_around(off)
 }
 
-/// The kernel lock the sleep was for: it lies within a contention.
+/// The kernel lock that the sleep was for: the sleep lies within a recorded contention.
 pub(crate) fn kernel_lock(world: &World, thread: ThreadId, off: &Off) -> Option<&'static str> {
     let contentions = &world.thread(thread).contentions;
     let span = last_before(contentions, |span| span.start_ns <= off.start_ns)?;
@@ -455,14 +456,14 @@ pub(crate) fn kernel_lock(world: &World, thread: ThreadId, off: &Off) -> Option<
     })
 }
 
-/// Whether the thread was told to pause since it last ran before this sleep.
+/// Whether the sleep is a pause for dirtying pages that the thread was told to make since it last came to a CPU.
 pub(crate) fn throttled(world: &World, thread: ThreadId, off: &Off) -> bool {
     let t = world.thread(thread);
     let told = last_before(&t.throttles, |at_ns| *at_ns <= off.start_ns);
     let Some(&told_ns) = told else { return false };
     let former = t.off_before(off.start_ns).map_or(0, |former| former.end_ns);
-    // The pause itself: for a given time, counted as a wait for a device (io_schedule_timeout()). Some
-    // are told and not made.
+    // The pause itself sleeps for a given time and counts as a wait for a device (io_schedule_timeout()). Some pauses
+    // are announced and not made.
     let paused = matches!(off.why, Why::Slept { uninterruptible: true, iowait: true });
     told_ns >= former && paused && off.wake.is_none_or(|wake| wake.by_interrupt())
 }

@@ -18,7 +18,7 @@ pub enum Level<'w> {
         nr: u16,
         object: Option<Object>,
     },
-    /// Copies between user memory and the kernel's, in this call if its record is there.
+    /// A copy between user memory and kernel memory, in this call if its record is there.
     Copy(Option<&'w Call>),
     Fault(Span),
     Softirq(Span),
@@ -33,7 +33,7 @@ pub enum Level<'w> {
 pub struct Piece<'w> {
     pub start_ns: u64,
     pub level: Level<'w>,
-    /// How many of the thread's calls began before its end, where that was looked for.
+    /// How many of the thread's calls began before the piece's end, where they were counted.
     begun: Option<usize>,
 }
 
@@ -43,7 +43,7 @@ impl<'w> Piece<'w> {
         Piece { start_ns, level: Level::Call(call), begun: None }
     }
 
-    /// Whether the last call that began before the piece was over when it began.
+    /// Whether the last call that began before the piece ended exactly where the piece begins.
     pub fn follows_call(&self, thread: &Thread) -> bool {
         let last = match self.begun {
             Some(begun) => {
@@ -68,7 +68,7 @@ pub enum InCall<'w> {
         enter_ns: u64,
         object: Option<Object>,
     },
-    /// Its state just before `at_ns` is told by a record still to come.
+    /// A record still to come shows the state just before `at_ns`.
     NotYetKnown {
         since_ns: u64,
     },
@@ -79,7 +79,7 @@ pub fn call_at(thread: &Thread, at_ns: u64) -> InCall<'_> {
     call_after(thread, thread.call_before(at_ns), at_ns)
 }
 
-/// The same, given the last call that began before.
+/// As [`call_at`], given the last call that began before `at_ns`.
 fn call_after<'w>(thread: &'w Thread, last: Option<&'w Call>, at_ns: u64) -> InCall<'w> {
     if let Some(call) = last {
         if call.exit_ns >= at_ns {
@@ -104,7 +104,7 @@ fn call_after<'w>(thread: &'w Thread, last: Option<&'w Call>, at_ns: u64) -> InC
     InCall::No { since_ns }
 }
 
-/// Whether the thread was, just before `at_ns`, in a system call on a socket of the network.
+/// Whether the thread was, just before `at_ns`, in a system call on a network socket.
 pub fn in_network_call(thread: &Thread, at_ns: u64) -> bool {
     let object = match call_at(thread, at_ns) {
         InCall::Closed(call) => call.io.map(|io| io.object),
@@ -114,8 +114,8 @@ pub fn in_network_call(thread: &Thread, at_ns: u64) -> bool {
     object.is_some_and(|object| object.is_network())
 }
 
-/// The last piece before `at_ns`, not reaching back past `floor_ns`; the thread must have been on a
-/// CPU throughout. `None`: the record that tells is still to come (unless `no_more_records`).
+/// The last piece before `at_ns`, not reaching back past `floor_ns`; the thread must have been on a CPU throughout.
+/// `None`: the record that decides is still to come (unless `no_more_records`).
 pub fn piece_before(
     thread: &Thread,
     at_ns: u64,
@@ -129,7 +129,7 @@ pub fn piece_before(
         (&thread.softirqs, Level::Softirq),
         (&thread.faults, Level::Fault),
     ] {
-        // Nearly always the last one was over before.
+        // The usual case: the last span was over before.
         if spans
             .back()
             .is_none_or(|last| last.end_ns <= floor_ns.min(at_ns - 1) && last.start_ns < at_ns)
@@ -165,7 +165,7 @@ pub fn piece_before(
         InCall::NotYetKnown { since_ns } if no_more_records => (since_ns, Level::Unknown),
         InCall::NotYetKnown { .. } => return None,
     };
-    // Before the first that is known of the thread's calls there is nothing to divide it.
+    // Before the thread's first known call, no record divides user from kernel time.
     let (since_ns, level) = match since_ns < at_ns {
         true => (since_ns, level),
         false => (0, Level::Unknown),
@@ -235,16 +235,15 @@ pub fn name_into(text: &mut String, nr: u16, object: Option<&Object>, path: Opti
     }
 }
 
-/// From here on the copying is what a transfer takes, and a call tells of itself how long it was.
+/// From this modelled duration on, copying is most of a transfer, so the call's own duration is the better measure.
 const LONG_COPY_NS: u64 = 10_000;
 
-/// Part of a call in which its payload is copied, as modelled: a write copies when it begins, a
-/// read just before it ends. `None` when it moved nothing through a channel, or nothing but what was
-/// seen to be copied.
+/// The part of a call in which its payload is copied, as modelled: a write copies when it begins, a read just before it
+/// ends. `None` if the call moved nothing through a channel, or only bytes that were seen to be copied.
 ///
-/// The time is bytes x rate. Where that is long and the call kept its CPU, it is all of the call but
-/// what one takes that moves a byte (`fixed_ns`): caches and the memory the kernel must find make the
-/// rates of two transfers differ several times.
+/// The duration is bytes x rate. If that is long and the call kept its CPU, the duration is instead that of the call
+/// minus that of a call which moves one byte (`fixed_ns`). The reason: caches, and the memory that the kernel must
+/// find, make the rates of two transfers differ several times.
 pub fn modelled_copy(
     call: &Call,
     seen_bytes: u64,

@@ -18,7 +18,7 @@ pub struct Part {
 }
 
 /// The parts of a piece that ends at `end_ns`, latest first; the last is entry and return. Some may be empty.
-/// `wire`: whether packets that the thread receives in its own call are the wire's.
+/// `wire`: whether packets that the thread receives in its own call count as `wire.stack`.
 pub fn parts(
     thread: &Thread,
     piece: &Piece<'_>,
@@ -28,14 +28,14 @@ pub fn parts(
 ) -> [Part; 4] {
     let mut of_piece = category(&piece.level);
     if let Level::Softirq(span) = piece.level {
-        // Its own packet, on its way to the socket's other end.
+        // The thread's own packet, on its way to the socket's other end.
         if wire && span.number == SOFTIRQ_NET_RX && in_network_call(thread, span.end_ns) {
             of_piece = Category::WireStack;
         }
     }
     let mut outside = None;
     if let Level::User | Level::Call(_) = piece.level {
-        // Entry and return cannot be bracketed: they count from the end on.
+        // No record brackets entry and return. They are counted from the recorded end of the call or fault on.
         let fault = last_before(&thread.faults, |span| span.start_ns < piece.start_ns);
         let ended = fault.filter(|fault| fault.end_ns == piece.start_ns);
         if let Some(fault) = ended {

@@ -1,8 +1,9 @@
-//! What threads of language runtimes are for, where their names tell.
+//! Roles of language runtimes' threads, where their names show them.
 
-/// How names begin, and what such threads do. Names are cut to 15 letters (TASK_COMM_LEN). HotSpot sets its threads' (G1's, the
-/// parallel collector's, Shenandoah's and ZGC's), V8 those of its platform, libuv and tokio those of their pools. Go's threads
-/// and the collector's among them have the program's name: of those nothing is known, but of goroutines that are followed.
+/// Beginnings of thread names, and what such threads do. Names are cut to 15 letters (TASK_COMM_LEN). HotSpot names its
+/// threads (also those of G1, the parallel collector, Shenandoah and ZGC), V8 those of its platform, libuv and tokio
+/// those of their pools. Go's threads, also those of its collector, have the program's name; only goroutines that are
+/// followed have known roles.
 const ROLES: [(&str, &str); 20] = [
     ("Go GC", "collection"),
     ("GC Thread#", "collection"),
@@ -26,7 +27,7 @@ const ROLES: [(&str, &str); 20] = [
     ("tokio-rt-worker", "scheduler's worker"),
 ];
 
-/// The name of a thread with what it is for, where that is known: `GC Thread#1 (collection)`.
+/// The name of a thread with its role, if the role is known: `GC Thread#1 (collection)`.
 pub fn with_role(comm: &str) -> String {
     match ROLES.iter().find(|(begin, _)| comm.starts_with(begin)) {
         Some((_, role)) => format!("{comm} ({role})"),

@@ -274,7 +274,7 @@ pub fn sends_signal(nr: u16) -> bool {
     )
 }
 
-/// Calls that hand over pages instead of copying what is in them.
+/// Calls that hand over pages instead of copying their contents.
 pub fn moves_pages(nr: u16) -> bool {
     use syscalls::x86_64::Sysno as S;
     const CALLS: [u16; 4] =
@@ -297,7 +297,7 @@ pub fn waits_for_writeback(nr: u16) -> bool {
     )
 }
 
-/// Calls that wait, not in an uninterruptible sleep, for accesses to files that were handed over before.
+/// Calls that wait, in an interruptible sleep, for file accesses that were submitted before.
 pub fn waits_for_asynchronous_io(nr: u16) -> bool {
     use syscalls::x86_64::Sysno as S;
     let calls = [S::io_getevents, S::io_pgetevents, S::io_uring_enter];

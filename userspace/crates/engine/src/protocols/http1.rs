@@ -1,6 +1,6 @@
-//! HTTP/1 (RFC 9112). A message is its head and its body in units (`bpf/http1.h`): of a question's head the first number
-//! is the first four letters of the method, of an answer's the status, and the second the bytes of the head. The
-//! method's name comes in a record of its own.
+//! HTTP/1 (RFC 9112). A message is its head and its body in units (`bpf/http1.h`). The first number of a question's
+//! head is the first four letters of the method; that of an answer's head is the status. The second number is the
+//! length of the head in bytes. The method's name comes in a record of its own.
 
 use super::{ended, End, Pairing, Said, Speaks, Unit};
 use rpcprobe_model::Kind;

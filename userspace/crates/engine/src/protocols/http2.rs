@@ -1,5 +1,5 @@
-//! HTTP/2 (RFC 9113), and gRPC in it. A unit is a frame, with its type and flags (`bpf/http2.h`). Paths and statuses come
-//! out of header blocks, in records of their own.
+//! HTTP/2 (RFC 9113), and gRPC in it. A unit is a frame, with its type and flags (`bpf/http2.h`). Paths and statuses
+//! are decoded from header blocks, and come in records of their own.
 
 use super::{End, Id, Method, Pairing, Place, Said, Speaks, Unit};
 use rpcprobe_model::Kind;
@@ -41,7 +41,8 @@ impl Speaks for Http2 {
     fn place(&self, unit: &Unit, asks: bool) -> Place {
         match unit.kind {
             GOAWAY if !asks => Place::Refuses { above: unit.numbers[0] },
-            // Clients' streams have odd numbers. The server's, pushed, answer no question of their own.
+            // Clients' streams have odd numbers. Streams that the server pushes have even numbers and answer no
+            // question of their own.
             _ if unit.id.is_multiple_of(2) => Place::None,
             HEADERS => Place::Begins,
             _ => Place::Continues,
@@ -64,7 +65,7 @@ impl Speaks for Http2 {
     }
 
     fn read_result(&self, method: &Method, said: &mut Said) {
-        // 100 and the like come before the answer's own.
+        // Interim statuses (100 and the like) come before the answer's own.
         let status = method.status.filter(|status| *status >= 200);
         said.status = status.or(said.status);
         said.result = method.result.or(said.result);

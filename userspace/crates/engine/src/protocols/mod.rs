@@ -1,6 +1,7 @@
-//! What the engine knows of each protocol, one file a protocol, and the table of them. The kernel side finds where
-//! messages begin and end; here stands what they mean: which question an answer is to, which end asks, how it ended
-//! and what it called. How exchanges are kept and timed is the same for all (`detect/framed`).
+//! What the engine knows of each protocol, one file a protocol, and the table of protocols. The kernel side finds where
+//! messages begin and end. The files here say what the messages mean: which question an answer is to, which end asks,
+//! how an exchange ended and what it called. How exchanges are kept and timed is the same for all protocols
+//! (`detect/framed`).
 
 mod http1;
 mod http2;
@@ -16,7 +17,7 @@ pub use unit::{Method, Unit};
 /// The table: a line a protocol.
 macro_rules! protocols {
     ($($name:ident = $speaks:path),+ $(,)?) => {
-        /// What a byte stream speaks.
+        /// The protocol of a byte stream.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Protocol {
             $($name),+
@@ -25,7 +26,7 @@ macro_rules! protocols {
         const ALL: &[Protocol] = &[$(Protocol::$name),+];
 
         impl Protocol {
-            /// What there is to know of it.
+            /// The protocol's implementation.
             fn facts(self) -> &'static dyn Speaks {
                 match self {
                     $(Protocol::$name => &$speaks),+
@@ -44,28 +45,28 @@ protocols! {
 
 /// How answers are paired with questions.
 ///
-/// An answer of many messages that lasts until the server says so takes no way of its own: its units up to the one with
-/// `UNIT_LAST` are one answer, in either.
+/// An answer of many messages that lasts until the server says so needs no pairing of its own. With either pairing, its
+/// units up to the one with `UNIT_LAST` are one answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pairing {
-    /// By a number in both, which is told of the request as that.
+    /// By a number in both, which is reported as this kind of number.
     ById(Id),
     /// The nth answer is to the nth question.
     InOrder,
 }
 
-/// What the number of an exchange is.
+/// What the number of an exchange means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Id {
     Stream,
-    /// Of a question that may be sent again.
+    /// The number of a question that may be sent again.
     Xid,
 }
 
-/// What a unit is to the exchanges of its connection.
+/// How a unit relates to the exchanges of its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Part of none, or of none that is followed.
+    /// Part of no exchange, or of an exchange that is not followed.
     None,
     /// A question or an answer may begin with it.
     Begins,
@@ -77,41 +78,41 @@ pub(crate) enum Place {
     Refuses { above: u32 },
 }
 
-/// How an exchange ended, as its protocol tells.
+/// How an exchange ended, according to its protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Answered,
     /// Its answer ends with the connection.
     UntilClose,
-    /// One end gave it up, with that error code.
+    /// One end gave the exchange up, with this error code.
     Reset {
         by_client: bool,
         code: u32,
     },
-    /// The server goes away, and has not looked at it.
+    /// The server goes away, and has not looked at the exchange.
     Refused,
 }
 
 /// What a protocol's messages say of an exchange.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Said {
-    /// What is called.
+    /// The method that is called.
     pub(crate) method: Option<String>,
-    /// The protocol's own.
+    /// The protocol's own status.
     pub(crate) status: Option<i32>,
-    /// Of what is spoken inside it, if that has one: goes before.
+    /// The status of the protocol that is spoken inside it, if that has one. It takes precedence over `status`.
     pub(crate) result: Option<i32>,
-    /// A frame has ended the answer, but for more of its headers.
+    /// A frame has ended the answer, except for more of the frame's headers.
     ending: bool,
-    /// The answer has no body, whatever it claims.
+    /// The answer has no body, whatever its head says.
     pub(crate) head_only: bool,
     /// Bytes of the answer's head.
     pub(crate) head_bytes: u64,
 }
 
-/// A protocol. What most have in common is given.
+/// A protocol. The default methods are what most protocols have in common.
 trait Speaks: Sync {
-    /// What its requests are called.
+    /// The kind of its requests.
     fn kind(&self) -> Kind;
 
     /// `PROTOCOL_*` of records.
@@ -119,7 +120,7 @@ trait Speaks: Sync {
 
     fn pairing(&self) -> Pairing;
 
-    /// A complete exchange shows by itself that the protocol is this one.
+    /// Whether a complete exchange shows by itself that the protocol is this one.
     fn proves_itself(&self) -> bool {
         false
     }
@@ -129,7 +130,7 @@ trait Speaks: Sync {
         matches!(unit.kind, UNIT_REQUEST | UNIT_RESPONSE)
     }
 
-    /// Whether who sent the unit is the client; `None`: it does not tell.
+    /// Whether the client sent the unit; `None`: the unit does not show it.
     fn sent_by_client(&self, unit: &Unit) -> Option<bool> {
         match unit.kind {
             UNIT_REQUEST => Some(true),
@@ -138,7 +139,7 @@ trait Speaks: Sync {
         }
     }
 
-    /// What the unit is; `asks`: sent by the client.
+    /// The unit's place; `asks`: the client sent it.
     fn place(&self, unit: &Unit, asks: bool) -> Place {
         match unit.kind {
             UNIT_ASIDE => Place::None,
@@ -148,25 +149,25 @@ trait Speaks: Sync {
         }
     }
 
-    /// Whether a [`Method`] tells later what the unit's message calls or how it ended.
+    /// Whether a later [`Method`] says what the unit's message calls or how it ended.
     fn is_named(&self, unit: &Unit) -> bool {
         unit.named
     }
 
-    /// Takes from a unit what it says; how the message ended, if with this unit.
+    /// Notes what a unit says. Returns how the message ended, if it ended with this unit.
     fn read(&self, unit: &Unit, asks: bool, said: &mut Said) -> Option<End>;
 
-    /// Takes from what was told of an answer later how it ended.
+    /// Notes how an answer ended, as a later record says.
     fn read_result(&self, _method: &Method, _said: &mut Said) {}
 }
 
 impl Protocol {
-    /// That of a record.
+    /// The protocol with that number in records.
     pub(crate) fn of_number(number: u8) -> Option<Protocol> {
         ALL.iter().copied().find(|protocol| protocol.number() == number)
     }
 
-    /// That whose requests are of the kind.
+    /// The protocol whose requests are of the kind.
     pub(crate) fn of_kind(kind: Kind) -> Option<Protocol> {
         ALL.iter().copied().find(|protocol| protocol.kind() == kind)
     }
@@ -176,7 +177,7 @@ impl Protocol {
         self.facts().number()
     }
 
-    /// What its requests are called.
+    /// The kind of its requests.
     pub fn kind(self) -> Kind {
         self.facts().kind()
     }
@@ -205,7 +206,7 @@ impl Protocol {
         self.facts().read(unit, asks, said)
     }
 
-    /// Takes what was told of a message later: what it calls, or how it ended.
+    /// Notes what a later record says of a message: what it calls, or how it ended.
     pub(crate) fn read_method(self, method: &Method, asks: bool, said: &mut Said) {
         if asks {
             let path = method.path.as_deref().filter(|path| !path.is_empty());
@@ -229,7 +230,7 @@ fn ended(unit: &Unit) -> Option<End> {
 mod tests {
     use super::*;
 
-    /// Whoever adds a protocol may not take a number or a kind that is another's.
+    /// No two protocols may have the same number or the same kind.
     #[test]
     fn records_and_kinds_lead_to_one_protocol_each() {
         for &protocol in ALL {

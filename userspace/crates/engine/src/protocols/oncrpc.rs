@@ -1,5 +1,5 @@
-//! ONC RPC (RFC 5531). A unit is a fragment of a record, or a datagram (`bpf/oncrpc.h`): of a call the numbers are
-//! program, version and procedure, of a reply the first is the status, if known.
+//! ONC RPC (RFC 5531). A unit is a fragment of a record, or a datagram (`bpf/oncrpc.h`). The numbers of a call are its
+//! program, version and procedure. The first number of a reply is the status, if known.
 
 use super::{End, Id, Pairing, Place, Said, Speaks, Unit};
 use rpcprobe_model::Kind;
@@ -25,7 +25,7 @@ impl Speaks for OncRpc {
         true
     }
 
-    /// Calls the other way (NFS has them) are not followed.
+    /// Calls in the other direction (NFS has them) are not followed.
     fn place(&self, unit: &Unit, asks: bool) -> Place {
         match unit.kind {
             UNIT_MORE => Place::More,
@@ -35,7 +35,7 @@ impl Speaks for OncRpc {
         }
     }
 
-    /// A call has its name in its numbers.
+    /// A call's numbers are its name.
     fn is_named(&self, _unit: &Unit) -> bool {
         false
     }

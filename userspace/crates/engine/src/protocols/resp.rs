@@ -1,5 +1,5 @@
-//! RESP, which Redis speaks. A value is one unit; what a server sends unasked is aside (`bpf/resp.h`). A command's name
-//! comes in a record of its own. The status is 1 of an error, and else 0.
+//! RESP, the protocol of Redis. A value is one unit; what a server sends unasked is aside (`bpf/resp.h`). A command's
+//! name comes in a record of its own. The status is 1 for an error, and 0 otherwise.
 
 use super::{ended, End, Pairing, Said, Speaks, Unit};
 use rpcprobe_model::Kind;

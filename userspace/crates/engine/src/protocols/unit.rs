@@ -1,4 +1,4 @@
-//! What the kernel side tells of a message, whatever its protocol.
+//! What the kernel side reports of a message, whatever its protocol.
 
 use super::Protocol;
 use crate::object::Object;
@@ -13,15 +13,15 @@ pub struct Unit {
     pub protocol: Protocol,
     /// Stream or XID.
     pub id: u32,
-    /// `UNIT_*`, or of HTTP/2 that of the frame.
+    /// `UNIT_*`, or in HTTP/2 the type of the frame.
     pub kind: u8,
-    /// Likewise.
+    /// `UNIT_*`, or in HTTP/2 the flags of the frame.
     pub flags: u8,
-    /// Bytes before it could not be followed.
+    /// The bytes before it could not be followed.
     pub after_gap: bool,
     /// A [`Method`] of the same offset follows.
     pub named: bool,
-    /// Whether the channel is known to be the client's, or known not to be.
+    /// Whether the channel is the client's; `None`: not known.
     pub from_client: Option<bool>,
     pub numbers: [u32; 3],
     pub status_known: bool,
@@ -34,7 +34,7 @@ impl Unit {
     }
 }
 
-/// What a unit's message calls, or how it ended, told after the unit.
+/// What a unit's message calls, or how it ended; reported after the unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Method {
     pub channel: Object,
@@ -42,7 +42,7 @@ pub struct Method {
     pub offset: u64,
     /// Stream.
     pub id: u32,
-    /// Whether a request says so, or a response; `None`: neither is known.
+    /// Whether this is said of a request (true) or of a response; `None`: not known.
     pub asks: Option<bool>,
     pub path: Option<Box<str>>,
     /// `:status`

@@ -1,9 +1,9 @@
-//! Where the events go that are told of tasks.
+//! Collects the events that are reported of tasks.
 
 use super::TASK_RUNNING;
 use crate::event::{Event, OpenCall, What};
 
-/// Where what is told goes, and when and where it happened.
+/// Where reported events go, and the time and CPU at which they happened.
 pub(super) struct At<'e> {
     pub(super) ts_ns: u64,
     pub(super) cpu: u32,

@@ -1,4 +1,4 @@
-//! Who does what a thread does: the task that it runs.
+//! Assigns what a thread does to the task that it runs.
 
 use rpcprobe_record::TaskWait;
 
@@ -7,7 +7,7 @@ use crate::runtime_tasks::RuntimeTasks;
 use crate::task_wait;
 
 impl RuntimeTasks {
-    /// What threads do that run tasks, those do.
+    /// Replaces each thread that runs a task with that task.
     pub(super) fn of_tasks(&self, what: &mut What) {
         let running = |tid: &mut u32| *tid = self.doer(*tid);
         match what {
@@ -42,7 +42,7 @@ impl RuntimeTasks {
             | What::Steal { tid, .. }
             | What::Migrate { tid, .. } => running(tid),
             What::Block(block) => running(&mut block.tid),
-            // Of threads themselves, of what was before, or of nobody.
+            // These concern threads themselves, what was before, or no thread.
             What::Lost { .. }
             | What::Exec(_)
             | What::Exit { .. }
@@ -70,8 +70,9 @@ impl RuntimeTasks {
     }
 }
 
-/// Whether a thread waits as Go's runtime does for its own locks: by a semaphore that each thread has, which is -1 meanwhile
-/// (`semasleep()`, src/runtime/lock_futex.go; since Go 1.24 for nothing but `lock2()`, src/runtime/lock_spinbit.go).
+/// Whether a thread waits as Go's runtime does for its own locks: on a semaphore that each thread has, whose value is
+/// -1 meanwhile (`semasleep()`, src/runtime/lock_futex.go; since Go 1.24 used by `lock2()` only,
+/// src/runtime/lock_spinbit.go).
 fn waits_as_gos_runtime(call: &OpenCall) -> bool {
     const FUTEX_WAIT: u32 = 0;
     let futex = call.object.filter(|object| object.type_bits == TYPE_FUTEX);

@@ -1,5 +1,5 @@
-//! What a thread that runs Node's timers does is told once it is known which timer it runs: that shows when the timer's callback has
-//! returned. Until then this and all that happens meanwhile is held back.
+//! Holds back events while a thread runs Node's timers. Which timer the thread runs is known only when the timer's
+//! callback has returned. Until then, what the thread does and everything that happens meanwhile is held back.
 
 use std::collections::VecDeque;
 
@@ -7,28 +7,30 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::event::{Event, TaskChange, TaskWait, What};
 
-/// A callback that takes longer than so many events is not waited for.
+/// A callback that takes longer than this many events is not waited for.
 const MOST_HELD: usize = 1 << 16;
 
-/// Events in order.
+/// The events that are held back, in order.
 #[derive(Debug, Default)]
 pub struct Held {
     events: VecDeque<Event>,
-    /// How many were before these.
+    /// The number of events before these.
     before: u64,
-    /// Where in all of them each thread came to a timer that is not known yet.
+    /// For each thread that runs a timer not known yet: where, counted over all events, the thread came to it.
     open: FxHashMap<u32, u64>,
-    /// Tasks that were made in these.
+    /// Tasks that were made in these events.
     made: FxHashSet<(u32, u64)>,
 }
 
 impl Held {
-    /// The event, if nothing is held back. `is_known`: whether a task of that process and address is known from before.
+    /// Returns the event, if nothing is held back. `is_known`: whether a task of that process and address is known from
+    /// before.
     pub fn take(&mut self, event: Event, is_known: impl Fn((u32, u64)) -> bool) -> Option<Event> {
         let mut comes_to = None;
         match &event.what {
             What::RuntimeTask { tid, tgid, address, change } => match change {
-                // Its callback has returned: it has run since the thread came to it. Of one that was not made, another has been given up.
+                // The timer's callback has returned; it has run since the thread came to the timer. If no timer of this
+                // number was made, another timer has been given up.
                 TaskChange::StepsAfter(TaskWait::TIMER) => {
                     let who = (*tgid, *address);
                     let is_made = self.made.contains(&who) || is_known(who);
@@ -64,18 +66,18 @@ impl Held {
         None
     }
 
-    /// Where the thread came to the timer that it runs.
+    /// The event at which the thread came to the timer that it runs.
     fn since(&mut self, tid: u32) -> Option<&mut Event> {
         let number = self.open.remove(&tid)?;
         self.events.get_mut(usize::try_from(number - self.before).ok()?)
     }
 
-    /// It does something else, without having run one.
+    /// The thread does something else, without having run a timer.
     fn goes_on(&mut self, tid: u32) {
         self.open.remove(&tid);
     }
 
-    /// What is known by now.
+    /// The next event that need not be held back any longer.
     pub fn next(&mut self) -> Option<Event> {
         if self.open.values().any(|number| *number == self.before) {
             return None;
@@ -88,13 +90,13 @@ impl Held {
         Some(event)
     }
 
-    /// Which timers those are that are not known yet will not be known.
+    /// Timers that are not known yet will not become known.
     pub fn give_up(&mut self) {
         self.open.clear();
     }
 }
 
-/// The place of the timer to which a thread comes, which tells nothing as long as that is not known.
+/// A placeholder for the timer to which a thread comes. It says nothing as long as the timer is not known.
 fn came_to_timer(event: &Event) -> Event {
     let mut came = event.clone();
     if let What::RuntimeTask { change, .. } = &mut came.what {

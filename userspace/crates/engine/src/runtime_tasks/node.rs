@@ -1,13 +1,15 @@
-//! Node's event loop: streams and timers as tasks. The loop tells of each stream that it was ready as it takes it, and that it runs the
-//! timers that are due; a timer itself tells that it has run its callback, and goes on with what waited for that.
+//! Node's event loop: streams and timers as tasks. The loop reports that a stream was ready when it takes the stream,
+//! and that it runs the timers that are due. A timer is reported when it has run its callback; then the loop goes on
+//! with what waited for the timer.
 
 use super::{At, RuntimeTasks};
 use crate::classify::syscall::{waits, Waits};
 use crate::event::{Call, TaskWait};
 
-/// Timers have addresses from here on (`TIMER` of `bpf/node.bpf.c`).
+/// The first address of timers (`TIMER` of `bpf/node.bpf.c`).
 const FIRST_TIMER: u64 = 1 << 63;
-/// As many that have not run are remembered. Which of them the program has given up is not told.
+/// Limit of the timers that are remembered while they have not run. It is not reported which of them the program has
+/// given up.
 const MOST_TIMERS: usize = 1 << 16;
 
 impl RuntimeTasks {
@@ -24,7 +26,7 @@ impl RuntimeTasks {
         }
     }
 
-    /// When a loop has last learned what is ready.
+    /// Notes when a loop has learned what is ready.
     pub(super) fn looked(&mut self, tid: u32, call: &Call, ts_ns: u64) {
         if waits(call.nr, None) == Waits::Readiness {
             if let Some(looked_ns) = self.looked_ns.get_mut(&tid) {
@@ -33,7 +35,7 @@ impl RuntimeTasks {
         }
     }
 
-    /// The loop runs timers that are due. Which, is told as they have run.
+    /// The loop runs timers that are due. Each timer is reported when it has run.
     pub(super) fn timers(&mut self, tid: u32, at: At<'_>) {
         let now_ns = at.ts_ns;
         self.looked_ns.entry(tid).or_default();
@@ -41,7 +43,7 @@ impl RuntimeTasks {
         self.in_timers.insert(tid, now_ns);
     }
 
-    /// A stream that is ready, or a timer that has run its callback.
+    /// The step of a stream that is ready, or of a timer that has run its callback.
     pub(super) fn steps_after(
         &mut self,
         who: (u32, u64),
@@ -51,7 +53,7 @@ impl RuntimeTasks {
     ) {
         let looked_ns = *self.looked_ns.entry(tid).or_default();
         let due_ns = match wait {
-            // Of one that was not made a timer, another has been given up.
+            // If no timer of this number was made, another timer has been given up.
             TaskWait::TIMER if !self.is_known(who) => return,
             TaskWait::TIMER => self.in_timers.get(&tid).copied(),
             _ => {

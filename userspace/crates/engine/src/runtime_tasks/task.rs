@@ -1,4 +1,4 @@
-//! A task: where it is, and what it is told when others ready it.
+//! A task: its state, and what is reported when others ready it.
 
 use rpcprobe_record::{WAKING_HARDIRQ, WAKING_SOFTIRQ};
 
@@ -6,12 +6,12 @@ use crate::event::{TaskWait, TaskWaitSort, What};
 use crate::runtime_tasks::at::At;
 use crate::task_wait;
 
-/// Where a task waits.
+/// A task's wait.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Park {
     pub(super) wait: Option<TaskWait>,
     pub(super) since_ns: u64,
-    /// A timer ended it.
+    /// A timer ended the wait.
     pub(super) ran_out: bool,
 }
 
@@ -22,13 +22,13 @@ pub(super) struct Task {
     pub(super) on: Option<u32>,
     pub(super) parked: Option<Park>,
     pub(super) is_of_runtime: bool,
-    /// It was readied while it ran: by whom, and what it is going to wait for.
+    /// The task was readied while it ran: by which thread or task, and what it is going to wait for.
     pub(super) early: Option<(u32, TaskWait)>,
     /// It has been readied since it parked.
     pub(super) is_readied: bool,
-    /// When the wait began after which it runs, if another task ended that and it has not said what it was for.
+    /// When its last wait began, if another task ended that wait and its reason is not known.
     pub(super) waited_since_ns: Option<u64>,
-    /// It is over when it waits again.
+    /// The task is over when it waits again.
     pub(super) runs_once: bool,
 }
 
@@ -39,23 +39,23 @@ impl Task {
         Task { number, on, parked, is_of_runtime, early, is_readied, waited_since_ns, runs_once }
     }
 
-    /// It runs, and is going to find that ready.
+    /// The task runs, and its next wait will find this ready.
     pub(super) fn readied_early(&mut self, waker: u32, wait: TaskWait, at: At<'_>) {
         self.early.get_or_insert((waker, wait));
         self.handed_more(waker, wait, at);
     }
 
-    /// It is ready, or runs: what it is handed now it may go on with all the same.
+    /// The task is ready, or runs. It may also go on with what it is handed now.
     fn handed_more(&self, waker: u32, wait: TaskWait, mut at: At<'_>) {
         if wait.sort() == TaskWaitSort::Channel && waker != self.number {
             at.tell(What::WokenAgain { waker, wakee: self.number });
         }
     }
 
-    /// It is asleep, and had waited for that.
+    /// The task is asleep, and had waited for this.
     pub(super) fn woken(&mut self, waker: u32, wait: TaskWait, mut at: At<'_>) {
         if std::mem::replace(&mut self.is_readied, true) {
-            return self.handed_more(waker, wait, at); // that did not end its wait
+            return self.handed_more(waker, wait, at); // this did not end its wait
         }
         let flags = match wait.sort() {
             TaskWaitSort::Timer => WAKING_HARDIRQ,
@@ -63,10 +63,10 @@ impl Task {
             _ => 0,
         };
         if flags == 0 && self.parked.is_some_and(|park| park.wait.is_none()) {
-            self.parked = None; // it begins
+            self.parked = None; // the task begins
         }
         if let Some(park) = &mut self.parked {
-            // Whoever lets go of a semaphore may wake others by other means, too.
+            // A task that releases a semaphore may wake others by other means, too.
             let is_other = wait.sort() == TaskWaitSort::Waiters && park.wait != Some(wait);
             let wait = if is_other { TaskWait::AWAIT } else { wait };
             if park.wait.replace(wait) != Some(wait) {
@@ -78,10 +78,11 @@ impl Task {
     }
 }
 
-/// How a goroutine is woken: of which sort its wait is, and whether a goroutine did it that is the runtime's.
+/// Flags of a goroutine's wake-up: by the sort of its wait, and by whether the waker is a goroutine, and one of the
+/// runtime's.
 pub(super) fn waking_of_goroutine(sort: Option<TaskWaitSort>, by_runtime: Option<bool>) -> u8 {
     match (sort, by_runtime) {
-        // The collector looks what is ready when it lets all go on.
+        // The collector looks which descriptors are ready when it lets all goroutines go on.
         (Some(TaskWaitSort::Descriptor), None | Some(true)) => WAKING_SOFTIRQ,
         (_, Some(_)) => 0,
         (Some(TaskWaitSort::Timer | TaskWaitSort::Channel) | None, None) => WAKING_HARDIRQ,

@@ -38,7 +38,7 @@ impl AddressSpace {
         self.0.insert(start, new);
     }
 
-    /// The file there, and where in it.
+    /// The file at an address, and the offset in it.
     pub fn find(&self, address: u64) -> Option<(u32, u64)> {
         let (start, extent) = self.0.range(..=address).next_back()?;
         let offset = extent.file_offset.wrapping_add(address - start);

@@ -26,7 +26,8 @@ impl World {
                 let wakee = self.thread_of_tid(*wakee);
                 self.traced_wakings += u64::from(self.thread(waker).traced);
                 let wake = Wake { at_ns: ts_ns, waker, flags: *flags, block: *block };
-                // Of threads that a task wakes, as the one that runs it next, the runtime decides.
+                // A task's wake-up of a thread, such as the thread that runs the task next, is the runtime's decision
+                // and is not noted.
                 let within = !is_task(self, waker)
                     && self.thread(waker).process == self.thread(wakee).process;
                 if wake.by_waker() && (within || is_task(self, wakee)) {
@@ -168,7 +169,7 @@ impl World {
             What::Channel(named) => {
                 let Named { object, name, ends, is_anew } = named.as_ref();
                 let channel = self.channels.entry(*object).or_default();
-                // It is named when it is new to the kernel side, or another connection is.
+                // A channel is named when it is new to the kernel side, or when a new connection takes it over.
                 if channel.name.replace(name.as_ref().into()).is_some() && !is_anew {
                     self.channels_forgotten += 1;
                     channel.begin_anew(*object, ts_ns);
@@ -205,7 +206,7 @@ impl World {
                 if unit.begins_message() {
                     let from = unit.from.saturating_add(self.base(unit.channel));
                     let heads = &mut self.channels.entry(unit.channel).or_default().heads;
-                    // Told by who wrote and by who read.
+                    // Both the writer and the reader report a head.
                     if heads.back().is_none_or(|last| *last < from) {
                         heads.push_back(from);
                     }
@@ -223,7 +224,7 @@ impl World {
                 self.retell_wait(id, *since_ns, *nr);
                 None
             }
-            // Of a thread nobody has heard of, no segment will want them.
+            // No segment needs the stacks of an unknown thread.
             What::Stack { tid, kernel } => {
                 if let Some(id) = self.thread_by_tid(*tid) {
                     self.stacks.slept(id, ts_ns, kernel);
@@ -288,7 +289,7 @@ impl World {
                 if waits && off.wake.is_none_or(|w| w.at_ns < off.start_ns) {
                     off.wake = Some(wake);
                 } else {
-                    // It may have come back unseen, and be about to sleep again.
+                    // The thread may have come back unseen, and be about to sleep again.
                     thread.early_wake = Some(wake);
                 }
             }
@@ -296,13 +297,13 @@ impl World {
         }
     }
 
-    /// A thread, or a process, came to be.
+    /// A thread or a process was created.
     fn forked(&mut self, event: &Event) -> Option<ThreadId> {
         let ts_ns = event.ts_ns;
         let What::Fork { parent, child, child_tgid, flags, comm, .. } = &event.what else {
             return None;
         };
-        // What made a task may be over, and forgotten: it is no thread that has not been seen yet.
+        // The maker of a task may have ended and been forgotten: it is no thread that has not been seen yet.
         let is_task = *child >= FIRST_RUNTIME_TASK;
         let parent = match is_task {
             true => self.thread_by_tid(*parent),
@@ -413,7 +414,7 @@ impl World {
         }
         if call.unfinished && call.nr == syscall::NR_EXIT_GROUP {
             let process = &mut self.processes[thread.process as usize];
-            // The others end inside whatever they were doing; the earliest call did it.
+            // The other threads end inside whatever they were doing; the earliest call ended them.
             let this = (call.enter_ns, id);
             let former = process.group_exit.get_or_insert(this);
             *former = (*former).min(this);
@@ -424,7 +425,7 @@ impl World {
         thread.calls.push_back(call);
     }
 
-    /// What a runtime's task waits for may be known only when it has waited.
+    /// Corrects what a runtime's task waited for, which may be known only after the wait.
     fn retell_wait(&mut self, id: ThreadId, since_ns: u64, nr: u16) {
         let thread = &mut self.threads[id as usize];
         let off = thread.off.back_mut();

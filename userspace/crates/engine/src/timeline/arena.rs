@@ -5,7 +5,7 @@
 
 use std::ops::{Index, IndexMut};
 
-/// Arena kept together: memory is given back by the page.
+/// Number of items that are kept together: memory is freed by the page.
 const PAGE: usize = 64;
 
 /// A growing list whose items can be dropped one by one.
@@ -24,7 +24,7 @@ impl<T: Default> Arena<T> {
         self.next
     }
 
-    /// Whether an item is left.
+    /// Whether an item has not been dropped.
     pub fn has(&self, number: usize) -> bool {
         let page = self.pages.get(number / PAGE);
         page.and_then(|items| items.get(number % PAGE)).is_some_and(Option::is_some)
@@ -39,7 +39,7 @@ impl<T: Default> Arena<T> {
         self.next += 1;
     }
 
-    /// All that are left, with their numbers.
+    /// All items that are left, with their numbers.
     pub fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
         let slots = |page: usize| move |at: usize| page * PAGE + at;
         self.pages.iter().enumerate().flat_map(move |(page, items)| {
@@ -51,12 +51,12 @@ impl<T: Default> Arena<T> {
         })
     }
 
-    /// All that are left.
+    /// All items that are left.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.pages.iter_mut().flatten().flatten()
     }
 
-    /// Drops those for which `keep` says no.
+    /// Drops the items for which `keep` returns false.
     pub fn retain(&mut self, mut keep: impl FnMut(usize, &T) -> bool) {
         for (page, items) in self.pages.iter_mut().enumerate() {
             for (at, slot) in items.iter_mut().enumerate() {
@@ -91,7 +91,7 @@ impl<T> Index<usize> for Arena<T> {
 }
 
 impl<T: Default> IndexMut<usize> for Arena<T> {
-    /// The item; one that was dropped begins anew.
+    /// The item; an item that was dropped is created anew.
     #[inline]
     fn index_mut(&mut self, number: usize) -> &mut T {
         self.slot(number).get_or_insert_default()

@@ -44,7 +44,7 @@ pub struct Opening {
     pub exit_ns: u64,
     /// The call returned before the connection was established.
     pub pending: bool,
-    /// For an accepted connection: when it came to be, if that is known.
+    /// For an accepted connection: when it was established, if that is known.
     pub established_ns: Option<u64>,
 }
 
@@ -57,8 +57,8 @@ pub struct Taken {
 }
 
 impl Taken {
-    /// The question to which an answer belongs that began to be written then: while a call still writes it the next question
-    /// may come, and be read by another thread.
+    /// The question of an answer whose write began at `enter_ns`. While a call still writes the answer, the next
+    /// question may come and be read by another thread.
     pub fn by(&self, enter_ns: u64) -> Question {
         match self.before {
             Some(before) if self.exit_ns > enter_ns => before,
@@ -69,19 +69,20 @@ impl Taken {
 
 #[derive(Debug, Default)]
 pub struct Channel {
-    /// In order of offset (of exit, which is the same but for writers that race).
+    /// In order of offset (of exit, which is the same unless writers race).
     pub writes: VecDeque<Transfer>,
     pub reads: VecDeque<Transfer>,
     pub first_write_ns: Option<u64>,
-    /// The earliest that it can have been written to: before that, if records may have been lost.
+    /// The earliest time at which it can have been written to: before the first write seen, if records may have been
+    /// lost.
     pub maybe_written_ns: Option<u64>,
-    /// Whether somebody traced has written and read, be it in a call still under way.
+    /// Whether a traced thread has written and read, also in a call still in progress.
     pub is_written: bool,
     pub is_read: bool,
-    /// What its messages are, if that is known other than by who writes first.
+    /// What its messages are, if that is known other than by which end writes first.
     pub role: Option<Carries>,
-    /// Of a flow of datagrams that may be older than the capture: what was seen of its begin, and whether it is doubtful who
-    /// asks ([`crate::timeline::datagram_roles`]).
+    /// For a flow of datagrams that may be older than the capture: what was seen of its begin, and whether it is
+    /// doubtful which end asks ([`crate::timeline::datagram_roles`]).
     pub(super) flow: Option<FlowBegin>,
     pub role_is_doubtful: bool,
     /// The channel carries answers, as detection has reported ([`World::answers_on`]).
@@ -90,7 +91,7 @@ pub struct Channel {
     pub name: Option<Arc<str>>,
     /// When it was named, which is just before it is first used.
     pub(super) named_ns: u64,
-    /// Of the network: from where to where it leads.
+    /// On the network: the addresses of its source and destination.
     pub ends: Option<[SocketAddr; 2]>,
     /// The other direction of its connection, once anything was moved on it.
     pub(crate) reverse: Option<Object>,
@@ -103,15 +104,16 @@ pub struct Channel {
     pub arrivals: VecDeque<(u64, u64)>,
     /// Where messages begin, if its framing is known.
     pub heads: VecDeque<u64>,
-    /// The kernel side had forgotten it by then, and counts its bytes anew: what lay in it is at one end only.
+    /// When the kernel side had forgotten the channel and begun to count its bytes anew: bytes that lay in it were seen
+    /// at one end only.
     pub forgotten_ns: Option<u64>,
-    /// What its bytes are numbered from since, and the end of all so far.
+    /// What its bytes are numbered from since then, and the end of all bytes so far.
     pub(super) base: u64,
     pub(super) end: u64,
-    /// Whether its first byte has been written, and read: bytes that are counted begin once.
+    /// Whether its first byte has been read, and written: counted bytes begin once.
     begun: [bool; 2],
-    /// Where questions come on it: the last that was read; for the sake of which question the last was asked,
-    /// and whether that is sure; what was asked for the sake of those.
+    /// If questions come on it: the last one that was read; the question for which the last one was asked, and whether
+    /// that is sure; and what was asked for such questions.
     pub taken: Option<Taken>,
     pub asked_for: Option<(Question, bool)>,
     pub sakes: VecDeque<Sake>,
@@ -123,7 +125,7 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// Whether it leads from or to that port of the network.
+    /// Whether one of its ends has that port.
     pub fn has_port(&self, port: u16) -> bool {
         self.ends.is_some_and(|ends| ends.iter().any(|end| end.port() == port))
     }
@@ -136,7 +138,7 @@ impl Channel {
         moved_ns.chain(arrived_ns).fold(self.named_ns, u64::max)
     }
 
-    /// It is counted from its first byte on again, but for TCP's own numbers.
+    /// Its bytes are counted from the first one on again, except on TCP, which has its own numbers.
     pub(super) fn begin_anew(&mut self, object: Object, now_ns: u64) {
         if object.type_bits == TYPE_TCP {
             return;
@@ -146,13 +148,13 @@ impl Channel {
         self.base = self.end;
     }
 
-    /// Pipes have no names: there it shows by their first byte.
+    /// Whether a pipe is counted from its first byte on. Pipes have no names, so that byte shows it.
     pub(super) fn begins_again(&mut self, io: &Io) -> bool {
         let first = io.object.type_bits == TYPE_FIFO && io.offset == 0 && io.bytes > 0;
         first && std::mem::replace(&mut self.begun[usize::from(io.is_write)], true)
     }
 
-    /// A question has been read.
+    /// Notes that a question has been read.
     pub(crate) fn take(&mut self, question: Question, exit_ns: u64) {
         let before = self.taken.map(|taken| taken.last);
         self.taken = Some(Taken { last: question, exit_ns, before });
@@ -162,7 +164,7 @@ impl Channel {
         *(if is_write { &mut self.is_written } else { &mut self.is_read }) = true;
     }
 
-    /// Number of messages of which bytes `[from, to)` hold all or a part; 1 where the framing is not known.
+    /// Number of messages that lie wholly or partly in bytes `[from, to)`; 1 if the framing is not known.
     pub fn messages(&self, from: u64, to: u64) -> u32 {
         let begun = count_before(&self.heads, |head| *head <= from);
         let more = count_before(&self.heads, |head| *head < to).saturating_sub(begun);
@@ -176,7 +178,7 @@ impl Channel {
         }
         let first = count_before(&self.arrivals, |(end, _)| *end <= byte);
         let (_, at_ns) = *self.arrivals.get(first)?;
-        // What was read before that had come before: only the arrival of what is behind it was told.
+        // If the byte was read before that, it had come before: only the arrival of bytes behind it was reported.
         let read = Channel::find(&self.reads, byte);
         read.is_none_or(|read| at_ns <= read.exit_ns).then_some(at_ns)
     }
@@ -199,11 +201,11 @@ impl Channel {
         to: u64,
     ) -> impl Iterator<Item = &Transfer> {
         let first = Channel::first_after(list, from);
-        // Few: looked up one by one they cost less than a range of the list does to set up.
+        // There are few: looking them up one by one costs less than setting up a range of the list.
         (first..).map_while(move |at| list.get(at).filter(|t| from < to && t.from < to))
     }
 
-    /// Where the first transfer in `list` is that moved anything from byte `at` on.
+    /// The index of the first transfer in `list` that moved anything from byte `at` on.
     fn first_after(list: &VecDeque<Transfer>, at: u64) -> usize {
         count_before(list, |t| t.to <= at)
     }

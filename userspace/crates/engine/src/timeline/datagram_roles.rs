@@ -1,17 +1,18 @@
-//! Who asks on a flow of datagrams that may be older than the capture (`attach`).
+//! Decides which end asks on a flow of datagrams that may be older than the capture (`attach`).
 //!
-//! The first datagram seen of such a flow may be the answer to a question from before. What tells the roles instead, in the
-//! order in which it counts:
+//! The first datagram seen of such a flow may be the answer to an earlier question. The roles are decided by these
+//! criteria, in this order:
 //!
 //! 1. *Begin*: a socket that was connected in the capture sends the first datagram of its flow. Its end asks.
-//! 2. *Ports*: services have well-known ports, and clients have those that the kernel gives out. The port of the lower
+//! 2. *Ports*: services have well-known ports, and clients have ports that the kernel gives out. The port of the lower
 //!    [`PortClass`] is asked.
-//! 3. *Peers*: an end that exchanges datagrams with several ports is asked, if the other end has one port only to speak to. This shows
-//!    as more flows are seen, and corrects what was assumed of those before.
-//! 4. *Rest*: a flow that is first seen long after the `attach` had no question open then. Who sends first asks.
+//! 3. *Peers*: an end that exchanges datagrams with several ports is asked, if the other end does not. This shows when
+//!    more flows are seen, and corrects what was assumed of earlier ones.
+//! 4. *Rest*: a flow that is first seen long after the `attach` had no question open then. The end that sends first
+//!    asks.
 //!
-//! Where ports and peers contradict each other, the ports count, and where nothing tells, the first datagram; either way the roles
-//! are doubtful ([`Channel::role_is_doubtful`]).
+//! If ports and peers contradict each other, the ports count. If no criterion applies, the first datagram counts. In
+//! both cases the roles are doubtful ([`Channel::role_is_doubtful`]).
 
 use std::net::SocketAddr;
 
@@ -20,14 +21,14 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::event::{Io, Object, TYPE_UDP};
 use crate::timeline::{Channel, World};
 
-/// A question that was open at the `attach` is answered by then, or never. Assumed, as for `Patience::Record`.
+/// A question that was open at the `attach` is answered within this time, or never. Assumed, as for `Patience::Record`.
 const ANSWERED_WITHIN_NS: u64 = 2_000_000_000;
 
-/// The first port that Linux gives out by itself (/proc/sys/net/ipv4/ip_local_port_range as it is set by default). On a machine
-/// where that range begins lower, ports below it are of one class, and tell nothing.
+/// The first port that Linux gives out by itself (/proc/sys/net/ipv4/ip_local_port_range as it is set by default). On a
+/// machine where that range begins lower, its ports below this one look like registered ports and show nothing.
 const FIRST_EPHEMERAL: u16 = 32_768;
 
-/// Flows of an end that has one peer's port only, remembered for the time when it has several.
+/// Limit of the flows that are remembered for an end with one peer's port, in case it gets several.
 const MOST_FLOWS: usize = 64;
 
 /// What a port is used for by convention.
@@ -48,23 +49,23 @@ impl PortClass {
     }
 }
 
-/// What is seen of the begin of a flow of datagrams.
+/// What was seen of the begin of a flow of datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlowBegin {
     /// Its first datagram.
     Seen,
-    /// Its first datagram after a rest in which all that was asked before must have been answered.
+    /// Its first datagram after a rest in which all earlier questions must have been answered.
     Rested,
     Unseen,
 }
 
-/// With which ports an end of flows exchanges datagrams.
+/// The ports with which an end of flows exchanges datagrams.
 #[derive(Debug)]
 struct Peers {
     /// The first of them.
     port: u16,
     several: bool,
-    /// Its flows, while it is that one only: the channel by which it is reached.
+    /// Its flows, while it has one port only: the channels that lead to this end.
     flows: Vec<Object>,
 }
 
@@ -78,7 +79,8 @@ pub(super) struct DatagramRoles {
 }
 
 impl DatagramRoles {
-    /// Notes that one end of a flow exchanges datagrams with that port; hands out its flows of before if it is the second one.
+    /// Notes that one end of a flow exchanges datagrams with that port. If it is the second port, returns the end's
+    /// earlier flows.
     fn meet(&mut self, end: SocketAddr, port: u16, reached_by: Object) -> Vec<Object> {
         let new = || Peers { port, several: false, flows: Vec::new() };
         let peers = self.peers.entry(end).or_insert_with(new);
@@ -99,7 +101,7 @@ impl DatagramRoles {
         self.peers.get(end).is_some_and(|peers| peers.several)
     }
 
-    /// Whether the end that a channel leads to is asked, and whether that is doubtful; `None`: nothing tells.
+    /// Whether the end that a channel leads to is asked, and whether that is doubtful; `None`: nothing shows it.
     fn asked_there(&self, [from, to]: &[SocketAddr; 2]) -> Option<(bool, bool)> {
         let lower = |a, b| (a != b).then_some(a < b);
         let ports = lower(PortClass::of(to.port()), PortClass::of(from.port()));
@@ -111,7 +113,7 @@ impl DatagramRoles {
         }
     }
 
-    /// Forgets ends of which no flow is remembered.
+    /// Forgets ends without a remembered flow.
     pub(super) fn forget(&mut self, channels: &FxHashMap<Object, Channel>) {
         if self.peers.is_empty() {
             return;
@@ -126,24 +128,24 @@ impl DatagramRoles {
 }
 
 impl World {
-    /// The programs ran before that: flows of datagrams may be older.
+    /// The programs ran before `attached_ns`: flows of datagrams may be older.
     pub fn attached_at(&mut self, attached_ns: u64) {
         self.datagram_roles.attached_ns = Some(attached_ns);
     }
 
-    /// A socket for datagrams is connected.
+    /// Notes that a socket for datagrams is connected.
     pub(super) fn datagrams_connected(&mut self, socket: u64) {
         if self.datagram_roles.attached_ns.is_some() {
             self.datagram_roles.connected.insert(socket);
         }
     }
 
-    /// It is closed; its number may be another's.
+    /// Notes that such a socket is closed. Its number may be reused.
     pub(super) fn datagrams_closed(&mut self, socket: u64) {
         self.datagram_roles.connected.remove(&socket);
     }
 
-    /// The first datagram that one end moves in one direction of a flow, as far as is remembered.
+    /// Notes the first datagram that one end moves in one direction of a flow, as far as is remembered.
     pub(super) fn note_flow(&mut self, io: &Io, begun_ns: u64) {
         let Some(attached_ns) = self.datagram_roles.attached_ns else { return };
         let Some(reverse) = io.reverse else { return };
@@ -171,7 +173,7 @@ impl World {
         }
     }
 
-    /// Tells who asks on a flow by all that is known by now; `object`: one of its channels.
+    /// Decides which end asks on a flow, by all that is known by now; `object`: one of its channels.
     fn judge_flow(&mut self, object: Object) {
         let Some(channel) = self.channels.get(&object) else { return };
         let (Some(reverse), Some(begin)) = (channel.reverse, channel.flow) else { return };
@@ -233,7 +235,7 @@ mod tests {
         roles.meet(end(40_000), 50_000, flow(4));
         roles.meet(end(40_000), 50_001, flow(5));
         assert_eq!(told(&roles, 40_000, 50_000), None);
-        // A client of several services: its port says what it is, and that there are several contradicts it.
+        // A client of several services: its port shows a client, and its several peers contradict that.
         assert_eq!(told(&roles, 40_000, SERVICE), Some((true, true)));
     }
 }

@@ -1,4 +1,4 @@
-//! Functions of the kernel that are hooked themselves, on request (`--direct-hooks`): when a thread ran through them.
+//! Kernel functions that are hooked directly, on request (`--direct-hooks`): when a thread ran through them.
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ pub struct Run<T> {
     pub number: u64,
 }
 
-/// Those of a thread. It is in one of each sort at a time.
+/// The runs of a thread, which is in one function of each sort at a time.
 #[derive(Debug, Default)]
 pub struct Functions {
     copies: VecDeque<Run<()>>,
@@ -49,7 +49,7 @@ impl Functions {
         copies.map(|copy| copy.end_ns - copy.start_ns).fold(0, u64::saturating_add)
     }
 
-    /// What was copied in `[from_ns, to_ns]`: a number of bytes.
+    /// The number of bytes that were copied in `[from_ns, to_ns]`.
     pub fn copied_bytes(&self, from_ns: u64, to_ns: u64) -> u64 {
         if self.copies.is_empty() {
             return 0;
@@ -75,7 +75,7 @@ impl Functions {
         (last.end_ns >= at_ns).then_some(last.what)
     }
 
-    /// The function that sleeps for one thing only, in which the thread was off its CPU.
+    /// The run, of a function that sleeps for one thing only, in which the thread was off its CPU.
     pub fn wait_around(&self, off: &Off) -> Option<&Run<KernelWait>> {
         let last = last_before(&self.waits, |run| run.start_ns <= off.start_ns)?;
         (last.end_ns >= off.end_ns).then_some(last)

@@ -1,10 +1,10 @@
-//! Infers which futexes are locks, where the waits for them do not say so. Threads wait alike for a POSIX
-//! semaphore that is a lock (as Python's are) and for one by which other threads hand them work.
+//! Infers which futexes are locks, where the waits for them do not say so. Threads wait in the same way for a POSIX
+//! semaphore that is a lock (as Python's are) and for a semaphore by which other threads hand them work.
 //!
-//! A lock is released by a thread that held it. So a waker that has itself waited for the same semaphore is
-//! taken for its holder, and a thread that only posts is not. Of two holders, the first releases the lock
-//! before the second gets it: while a third thread sleeps for the lock all along, nobody else can wake a
-//! waiter. If others do, it is no lock: threads take work from a queue, for instance, and add to it.
+//! A lock is released by a thread that held it. So a waker that has itself waited for the same semaphore is taken for
+//! its holder, and a thread that only posts is not. Of two holders, the first releases the lock before the second gets
+//! it: while a third thread sleeps for the lock all along, only the last holder can wake a waiter. If other threads
+//! wake one, the semaphore is no lock: for instance, threads take work from a queue and add to it.
 //!
 //! Threads that wait for one another on a condition variable look like users of a lock, with one difference:
 //! glibc's condition variables have two words, side by side, used in turns (pthread_cond_wait.c,
@@ -15,9 +15,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::event::{OpenCall, TYPE_FUTEX};
 use crate::timeline::{ThreadId, Wake};
 
-/// Futexes known of a process: beyond that, all is learned anew.
+/// Limit of the futexes known of a process: beyond it, all are learned anew.
 const MOST_FUTEXES: usize = 4096;
-/// Threads known of a futex, likewise.
+/// Limit of the threads known of a futex, likewise.
 const MOST_HOLDERS: usize = 4096;
 
 /// How a futex was used so far.
@@ -27,12 +27,12 @@ struct Use {
     had: FxHashMap<ThreadId, u64>,
     /// The thread that came back from a wait last, and when.
     holder: Option<(ThreadId, u64)>,
-    /// Wake-ups while a third thread slept: by the last that came back; by others.
+    /// Wake-ups while a third thread slept: by the thread that came back last; by others.
     by_holder: u32,
     by_others: u32,
 }
 
-/// Who has waited for a condition for no longer than CPython's switch interval at a time.
+/// The threads that have waited for a condition for at most CPython's switch interval at a time.
 #[derive(Debug, Default)]
 struct Asking {
     threads: FxHashSet<ThreadId>,
@@ -48,20 +48,20 @@ pub struct Futexes {
     asking: FxHashMap<u64, Asking>,
 }
 
-/// The address of the futex that a call waits for, if its use has to be found out.
+/// The address of the futex that a call waits for, if its use has to be inferred.
 fn unclear(call: &OpenCall) -> Option<u64> {
     let object = call.object.filter(|object| object.type_bits == TYPE_FUTEX)?;
     call.lock().is_none().then_some(object.ino)
 }
 
-/// What a call waits for whose futex is [`unclear`]: the two words of a condition variable are one.
+/// What a call waits for, if its futex is [`unclear`]. The two words of a condition variable count as one.
 pub fn condition(call: &OpenCall) -> Option<u64> {
     unclear(call).map(|address| address & !7)
 }
 
 impl Futexes {
-    /// Whether a thread that waited for the same was woken by another one so far: its time being over may not be all
-    /// that is waited for.
+    /// Whether another thread has ended a wait for the same condition so far. Then a wait that times out may be for
+    /// more than its time.
     pub fn is_woken(&self, call: &OpenCall) -> bool {
         let woken = |address: u64| self.by_address.contains_key(&address);
         condition(call).is_some_and(|first| woken(first) || woken(first | 4))
@@ -74,9 +74,10 @@ impl Futexes {
         !self.asking.is_empty() && condition(call).is_some_and(asking)
     }
 
-    /// A thread came back from `call`, in which it slept until `wake` and would not have waited for longer than CPython's switch
-    /// interval. Whoever has an interpreter's lock has mostly waited for it: so it is one as soon as a thread that waited so
-    /// ends the wait of another one. (Who waits so for work, as a queue's readers may, is woken by others.)
+    /// A thread came back from `call`, in which it slept until `wake` and would have slept for at most CPython's switch
+    /// interval. A thread that holds an interpreter's lock has mostly waited for it. So the condition is such a lock as
+    /// soon as a thread that waited this way ends the wait of another one. (A thread that waits this way for work, as a
+    /// queue's readers may, is woken by other threads.)
     pub fn note_asked(&mut self, thread: ThreadId, call: &OpenCall, wake: Option<&Wake>) {
         let Some(first) = condition(call) else { return };
         if self.asking.len() >= MOST_FUTEXES && !self.asking.contains_key(&first) {
@@ -119,7 +120,7 @@ impl Futexes {
         known.had.entry(thread).or_insert(end_ns);
     }
 
-    /// Whether a wake-up from a sleep in `call` released a lock, as far as it is known.
+    /// Whether a wake-up from a sleep in `call` released a lock, as far as is known.
     pub fn lets_go(&self, call: &OpenCall, wake: &Wake) -> bool {
         let Some(address) = unclear(call) else { return false };
         let Some(known) = self.by_address.get(&address) else { return false };
@@ -147,7 +148,8 @@ mod tests {
         Wake { at_ns, waker, flags: 0, block: 0 }
     }
 
-    /// Sleeps in order of their ends: who, from when, woken by whom and when; a CPU comes 5 ns later.
+    /// Sleeps in order of their ends: which thread, from when, woken by which thread and when. The thread gets a CPU 5
+    /// ns later.
     fn slept(address: u64, sleeps: &[(ThreadId, u64, ThreadId, u64)]) -> Futexes {
         let mut futexes = Futexes::default();
         for &(thread, start_ns, waker, at_ns) in sleeps {
@@ -160,7 +162,7 @@ mod tests {
     fn two_threads_that_take_turns_have_a_lock() {
         let futexes = slept(0x10, &[(1, 10, 2, 20), (2, 30, 1, 40), (1, 50, 2, 60)]);
         let lets_go = |waker, at_ns| futexes.lets_go(&wait(0x10), &woken(waker, at_ns));
-        // Who had not waited before may as well have handed something over.
+        // A waker that had not waited before may as well have handed something over.
         assert!(!lets_go(2, 20) && lets_go(1, 40) && lets_go(2, 60) && !lets_go(3, 70));
         assert!(!futexes.lets_go(&wait(0x18), &woken(2, 60)));
     }
@@ -171,7 +173,7 @@ mod tests {
         assert!(!futexes.lets_go(&wait(0x10), &woken(9, 50)));
     }
 
-    /// 1, 2 and 3 take work and add to it, while others of them wait.
+    /// Threads 1, 2 and 3 take work and add to it, while others of them wait.
     #[test]
     fn where_another_wakes_the_third_it_is_no_lock() {
         let sleeps = [(1, 10, 9, 20), (2, 10, 1, 40), (3, 10, 1, 60), (1, 70, 3, 80)];

@@ -3,8 +3,8 @@
 use std::collections::{vec_deque, VecDeque};
 use std::iter::Rev;
 
-/// How many items at the front of `list` satisfy `is_before`, as
-/// [`partition_point`](VecDeque::partition_point) says it; quicker the closer that is to the end.
+/// How many items at the front of `list` satisfy `is_before`, as [`partition_point`](VecDeque::partition_point) counts
+/// them; faster the closer that point is to the end.
 #[inline]
 pub fn count_before<T>(list: &VecDeque<T>, is_before: impl Fn(&T) -> bool) -> usize {
     match list.back() {
@@ -13,9 +13,9 @@ pub fn count_before<T>(list: &VecDeque<T>, is_before: impl Fn(&T) -> bool) -> us
     }
 }
 
-/// The same, if it is not all of them.
+/// As [`count_before`], if not all items satisfy `is_before`.
 fn count_before_last<T>(list: &VecDeque<T>, is_before: impl Fn(&T) -> bool) -> usize {
-    // Most often it is all but the last.
+    // Most often all but the last satisfy it.
     let all_but_last = list.len().saturating_sub(1);
     if all_but_last.checked_sub(1).and_then(|at| list.get(at)).is_none_or(&is_before) {
         return all_but_last;
@@ -38,7 +38,7 @@ pub fn last_before<T>(list: &VecDeque<T>, is_before: impl Fn(&T) -> bool) -> Opt
     }
 }
 
-/// The same of a slice.
+/// As [`count_before`], of a slice.
 pub fn count_in<T>(list: &[T], is_before: impl Fn(&T) -> bool) -> usize {
     let (mut high, mut step) = (list.len(), 1);
     let mut low = loop {

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, VecDeque};
 
 use rpcprobe_model::Loss;
 
-/// Losses of each CPU in order of time. There may be hundreds a second for hours, and every request
-/// is held against them.
+/// Losses of each CPU in order of time. There may be hundreds a second for hours, and every request is checked against
+/// them.
 #[derive(Debug, Default)]
 pub struct Losses {
-    /// Of one CPU they do not overlap, so their ends are in order, too.
+    /// The losses of one CPU do not overlap, so their ends are in order, too.
     of_cpus: BTreeMap<u32, VecDeque<Loss>>,
-    /// The last end of those forgotten.
+    /// The last end of the losses that were forgotten.
     forgotten_ns: Option<u64>,
 }
 
@@ -25,7 +25,7 @@ impl From<Vec<Loss>> for Losses {
 }
 
 impl Losses {
-    /// Adds a loss, unless it is known: records tell again what the manifest has told beforehand.
+    /// Adds a loss, unless it is known: records repeat what the manifest has said beforehand.
     pub fn add(&mut self, mut loss: Loss) {
         loss.last_ns = loss.last_ns.max(loss.first_ns);
         let list = self.of_cpus.entry(loss.cpu).or_default();
@@ -49,20 +49,20 @@ impl Losses {
         })
     }
 
-    /// Records lost from then to then, both included; a loss counts as a whole.
+    /// Records lost in `[from_ns, to_ns]`; a loss counts as a whole.
     pub fn count(&self, from_ns: u64, to_ns: u64) -> u64 {
         let counts = self.overlapping(from_ns, to_ns).map(|loss| loss.count);
         counts.fold(0, u64::saturating_add)
     }
 
-    /// When, from then to then, the first record may have been lost.
+    /// When, in `[from_ns, to_ns]`, the first record may have been lost.
     pub fn first(&self, from_ns: u64, to_ns: u64) -> Option<u64> {
         let forgotten = self.forgotten_ns.filter(|last_ns| *last_ns >= from_ns).map(|_| from_ns);
         let known = self.overlapping(from_ns, to_ns).map(|loss| loss.first_ns.max(from_ns)).min();
         forgotten.or(known)
     }
 
-    /// Forgets those that ended before.
+    /// Forgets losses that ended before `horizon_ns`.
     pub fn forget_before(&mut self, horizon_ns: u64) {
         for list in self.of_cpus.values_mut() {
             while let Some(loss) = list.front().filter(|loss| loss.last_ns < horizon_ns) {

@@ -53,10 +53,10 @@ pub const IDLE: ThreadId = 0;
 /// "Not yet": the end of a span that is still open.
 pub const NEVER: u64 = u64::MAX;
 
-/// Transfers of one call that are kept: most that recvmmsg() moves, and one.
+/// Limit of the transfers of one call that are kept: the most that recvmmsg() moves, and one.
 const MOST_TRANSFERS: usize = 1025;
 
-/// Arrivals on a channel that wait for their reader: more than a socket's buffer holds of full packets.
+/// Limit of the arrivals on a channel that wait for their reader: more full packets than a socket's buffer holds.
 const MOST_ARRIVALS: usize = 4096;
 
 /// A thread's last context switch comes soon after its exit, if its record is not lost.
@@ -78,21 +78,22 @@ pub struct Process {
     pub tgid: u32,
     pub parent: Option<ProcessId>,
     pub programs: VecDeque<Program>,
-    /// When its main thread exited, and with what status any did last.
+    /// When its main thread exited, and the status of the thread that exited last.
     pub exited_ns: Option<u64>,
     pub exit_code: Option<i32>,
     /// The thread that exited last.
     pub last_exited: Option<ThreadId>,
-    /// Who ended all its threads by exit_group(), and when.
+    /// When exit_group() ended all its threads, and which thread called it.
     pub group_exit: Option<(u64, ThreadId)>,
     pub traced: bool,
     /// The thread whose tid is the tgid.
     pub leader: ThreadId,
-    /// All of them, in the order in which they were seen.
+    /// All its threads, in the order in which they were seen.
     pub threads: Vec<ThreadId>,
     /// How its threads use their futexes.
     pub futexes: Futexes,
-    /// A thread that takes questions in has answered one that another had taken in: its threads take work from each other.
+    /// A thread that takes questions in has answered a question that another thread had taken in: its threads take work
+    /// from each other.
     pub shares_work: bool,
     /// One of its threads has moved bytes of a connection.
     pub has_connections: bool,
@@ -103,7 +104,7 @@ pub struct Process {
 pub struct Journal {
     /// major << 20 | minor
     pub dev: u32,
-    /// From when, which transaction, which phase (`enum journal_phase`).
+    /// For each phase: from when, which transaction, which phase (`enum journal_phase`).
     pub phases: VecDeque<(u64, u32, u16)>,
 }
 
@@ -120,33 +121,33 @@ pub struct World {
     pub processes: Arena<Process>,
     pub(crate) by_tid: FxHashMap<u32, ThreadId>,
     pub(crate) by_tgid: FxHashMap<u32, ProcessId>,
-    /// Who ran on each CPU: from when, who.
+    /// The threads that ran on each CPU: from when, which.
     pub cpus: Vec<VecDeque<(u64, ThreadId)>>,
     pub channels: FxHashMap<Object, Channel>,
     /// The names by which files were opened last.
     files: FxHashMap<FileId, Arc<str>>,
-    /// Connections opened and accepted that nothing has been sent or read on yet, by socket.
+    /// Connections that were opened and accepted, and on which nothing has been sent or read yet, by socket.
     pub(crate) connected: FxHashMap<u64, Opening>,
     pub(crate) accepted: FxHashMap<u64, Opening>,
     /// A channel of the connection that each socket is an end of.
     sockets: FxHashMap<u64, Object>,
     datagram_roles: DatagramRoles,
-    /// Known beforehand, or told of so far.
+    /// Losses known beforehand, or reported so far.
     pub losses: Losses,
-    /// Switches of all threads are recorded, so a gap in a CPU's chain is a missed one.
+    /// Switches of all threads are recorded, so a gap in a CPU's chain is a missed switch.
     pub whole_machine: bool,
-    /// Context switches from and to traced threads (of one to another: two), and wake-ups by them.
+    /// Context switches from and to traced threads (from one to another counts as two), and wake-ups by them.
     pub traced_switches: u64,
     pub traced_wakings: u64,
     /// Context switches that left no record; see `check_switch_chain`.
     pub missed_switches: u64,
-    /// How often the framing of a stream was lost, by why.
+    /// How often the framing of a stream was lost, by reason.
     pub framing_lost: BTreeMap<GapWhy, u64>,
     /// Channels that the kernel side had forgotten when they were used again.
     pub channels_forgotten: u64,
-    /// Those that left none either, but are known from the scheduler's own account.
+    /// Context switches that left no record but are known from the scheduler's own account.
     pub restored_switches: u64,
-    /// Wake-ups of traced threads, likewise.
+    /// Wake-ups of traced threads that are known in this way.
     pub restored_wakes: u64,
     /// Time that the hypervisor took from traced threads at unknown instants.
     pub steal_unplaced_ns: u64,
@@ -154,7 +155,7 @@ pub struct World {
     pub blocks: FxHashMap<u32, Block>,
     /// Commits of each journal, by its thread.
     pub journals: FxHashMap<ThreadId, Journal>,
-    /// Where threads slept and ran, if that was captured.
+    /// The stacks with which threads slept and ran, if captured.
     pub stacks: Stacks,
     /// What threads did, added up.
     pub sums: Sums,
@@ -172,7 +173,7 @@ const EXIT_DEAD_OR_ZOMBIE: u16 = 0x10 | 0x20 | 0x80;
 /// Limit of the file names that are kept; beyond it all of them are forgotten.
 const MOST_FILES: usize = 1 << 16;
 
-/// The part of a process's life that a call is, if it is one.
+/// The phase of a process's life that a call is, if it is one.
 fn phase_of(nr: u16) -> Option<&'static str> {
     match nr {
         syscall::NR_EXIT | syscall::NR_EXIT_GROUP => Some("exit"),
@@ -234,7 +235,7 @@ impl World {
         &self.processes[self.thread(id).process as usize]
     }
 
-    /// The present owner of a tid; made up when it was never announced (its record was lost).
+    /// The present owner of a tid. If the owner was never announced (its record was lost), it is added.
     pub fn thread_of_tid(&mut self, tid: u32) -> ThreadId {
         if let Some(&id) = self.by_tid.get(&tid) {
             return id;
@@ -253,7 +254,7 @@ impl World {
         owners.min_by_key(|(_, thread)| thread.born_ns).map(|(id, _)| id as ThreadId)
     }
 
-    /// Entry of the oldest call some traced thread sleeps in that may be sending.
+    /// Entry of the oldest call in which a traced thread sleeps and that may be sending.
     pub fn oldest_write_under_way_ns(&self) -> u64 {
         // write, pwrite64, writev, sendfile, sendto, sendmsg, pwritev, sendmmsg, pwritev2
         // splice, tee, vmsplice; connect, with which a request may begin
@@ -266,14 +267,14 @@ impl World {
             .unwrap_or(NEVER)
     }
 
-    /// Takes note that answers to requests were found on a channel: the one thing that detection tells.
+    /// Notes that answers to requests were found on a channel. Detection reports nothing else to the time lines.
     pub fn answers_on(&mut self, channel: Object) {
         if let Some(channel) = self.channels.get_mut(&channel) {
             channel.answers = true;
         }
     }
 
-    /// Whether a process descends from that one by forks since then.
+    /// Returns whether `process` descends from `from` by forks since `since_ns`.
     pub fn is_forked_since(&self, mut process: ProcessId, from: ProcessId, since_ns: u64) -> bool {
         while let Some(parent) = self.forked_by(process, since_ns) {
             if parent == from {
@@ -284,7 +285,7 @@ impl World {
         false
     }
 
-    /// The parent of a process, if that was forked since then.
+    /// The parent of a process, if the process was forked since `since_ns`.
     pub fn forked_by(&self, process: ProcessId, since_ns: u64) -> Option<ProcessId> {
         let Process { parent, leader, .. } = self.processes[process as usize];
         parent.filter(|_| self.thread(leader).born_ns >= since_ns)
@@ -336,7 +337,7 @@ impl World {
         id
     }
 
-    /// Whoever had the tid so far is dead.
+    /// Gives a tid to a thread. Its former owner is dead.
     fn give_tid(&mut self, tid: u32, id: ThreadId) {
         if let Some(former) = self.by_tid.insert(tid, id).filter(|former| *former != id) {
             let former = &mut self.threads[former as usize];

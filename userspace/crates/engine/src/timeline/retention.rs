@@ -16,7 +16,7 @@ pub struct Held {
     pub channels: FxHashSet<Object>,
 }
 
-/// Drops items from the front, oldest first, but for the last `keep`; whether there were any.
+/// Drops items from the front, oldest first, except the last `keep`. Returns whether any were dropped.
 pub(super) fn trim<T>(list: &mut VecDeque<T>, keep: usize, gone: impl Fn(&T) -> bool) -> bool {
     let before = list.len();
     while list.len() > keep && list.front().is_some_and(&gone) {
@@ -26,7 +26,7 @@ pub(super) fn trim<T>(list: &mut VecDeque<T>, keep: usize, gone: impl Fn(&T) -> 
     list.len() < before
 }
 
-/// Drops items that another has followed by then: what holds from an instant on.
+/// Drops the first item as long as the next one is `gone`: for lists in which an item holds until the next one.
 fn trim_followed<T>(list: &mut VecDeque<T>, gone: impl Fn(&T) -> bool) {
     while list.get(1).is_some_and(&gone) {
         list.pop_front();
@@ -41,20 +41,20 @@ fn give_back<T>(list: &mut VecDeque<T>) {
     }
 }
 
-/// Times at which a thread asked what is ready that are kept in any case: those before its last steps
-/// ([`rpcprobe_assign::Turn`]).
+/// Limit of a thread's polls that are kept in any case: those before its last steps ([`rpcprobe_assign::Turn`]).
 const POLLS_KEPT: usize = 2 * rpcprobe_assign::TURNS;
 
-/// A connection without any transfer for so long rests: once closed, it is forgotten.
+/// A connection without any transfer for this long is at rest: once closed, it is forgotten.
 const CONNECTION_RESTS_NS: u64 = 60_000_000_000;
 
-/// Channels of resting connections that are remembered, though they may have been closed unseen: as
-/// many as the kernel side remembers on the smallest machine (`channels` in docs/limits.md), which names what it has
-/// forgotten anew. Each takes about a kilobyte.
+/// Limit of the channels of resting connections that are remembered, though they may have been closed unseen. The
+/// kernel side remembers as many on the smallest machine (`channels` in docs/limits.md), and names those anew that it
+/// has forgotten. Each takes about a kilobyte.
 const MOST_RESTING: usize = 32_768;
 
 impl World {
-    /// When the earliest bytes arrived that were read after `horizon_ns`, or are not read yet on a connection that is used.
+    /// The arrival time of the earliest bytes that were read after `horizon_ns`, or that are unread on a connection in
+    /// use.
     pub fn oldest_arrival_ns(&self, horizon_ns: u64) -> u64 {
         let rested_ns = horizon_ns.saturating_sub(CONNECTION_RESTS_NS);
         let oldest = |channel: &Channel| {
@@ -73,7 +73,7 @@ impl World {
         (self.threads.iter().count() + self.channels.len()) as u64
     }
 
-    /// Forgets what no walk that begins at or after `horizon_ns` can reach, but for what is `held`.
+    /// Forgets what no walk that begins at or after `horizon_ns` can reach, except what is `held`.
     pub fn forget_before(&mut self, horizon_ns: u64, held: Held) {
         for thread in self.threads.iter_mut() {
             let mut trimmed = trim(&mut thread.off, 1, |off| off.end_ns < horizon_ns);
@@ -119,7 +119,7 @@ impl World {
             let kept = channel.writes.front().into_iter().chain(channel.reads.front());
             let kept = kept.map(|moved| moved.from).min().unwrap_or(0);
             trim_followed(&mut channel.heads, |head| *head <= kept);
-            // What has arrived waits for its reader, however long.
+            // Arrivals wait for their reader, however long.
             let read = channel.reads.front().map_or(0, |read| read.from);
             trim(&mut channel.arrivals, 0, |(end, _)| *end <= read);
         }
@@ -127,22 +127,23 @@ impl World {
         self.drop_the_dead(horizon_ns, held);
     }
 
-    /// The other direction of its connection.
+    /// The other direction of the channel's connection.
     fn other_way(&self, channel: &Channel) -> Option<&Channel> {
         channel.reverse.and_then(|reverse| self.channels.get(&reverse))
     }
 
-    /// Channels of connections that are over, as far as is known: closed, and at rest since before `rested_ns`; of those that are
-    /// not closed, the ones that have rested longest, if too many are remembered. Who asks on a connection, and its name,
-    /// are known from its begin alone: both its channels stay as long as one is used.
+    /// Channels of connections that are over, as far as is known: closed, and at rest since before `rested_ns`. If too
+    /// many connections are remembered that are not closed, the ones that have rested longest count as over, too. Only
+    /// a connection's begin shows which end asks, and its name, so both its channels stay as long as one of them is
+    /// used.
     fn resting(&self, rested_ns: u64) -> Vec<Object> {
         let other_used_ns = |channel: &Channel| self.other_way(channel).map_or(0, Channel::used_ns);
-        // Nobody closes a flow of datagrams, and of what was never used nothing but its name is known.
+        // No call closes a flow of datagrams. Of a channel that was never used, only the name is known.
         let is_over = |object: &Object, channel: &Channel| {
             let is_unused = channel.reverse.is_none() && channel.role.is_none();
             channel.closed || object.is_datagram() || is_unused
         };
-        // Of what is older than the capture there are as many as there were.
+        // The number of connections that are older than the capture does not grow.
         let was_told = |channel: &Channel| {
             let mut both = std::iter::once(channel).chain(self.other_way(channel));
             channel.role.is_some() && both.all(|c| c.connected.is_none() && c.accepted.is_none())
@@ -172,14 +173,14 @@ impl World {
         resting
     }
 
-    /// Channels both of whose ends were used only by processes that are not among those that stay. A dead end of a pipe still
-    /// tells who was there, as long as the other end lives.
+    /// Channels whose ends were both used only by processes that do not stay. A pipe's dead end still shows who used
+    /// it, as long as the other end lives.
     fn deserted<'a>(&'a self, stay: &'a FxHashSet<ProcessId>) -> impl Iterator<Item = Object> + 'a {
         let stays = |thread: ThreadId| stay.contains(&self.threads[thread as usize].process);
         let lives = move |channel: &Channel| {
             let both = std::iter::once(channel).chain(self.other_way(channel));
             let mut ends = both.flat_map(|c| c.writes.iter().chain(&c.reads)).peekable();
-            // A name comes just before what it names.
+            // A channel is named just before it is first used.
             ends.peek().is_none() || ends.any(|end| stays(end.thread))
         };
         let deserted = self.channels.iter().filter(move |(_, channel)| !lives(channel));
@@ -191,14 +192,14 @@ impl World {
         self.channels.values().flat_map(|channel| {
             let openings = channel.connected.iter().chain(&channel.accepted);
             let ends = channel.writes.iter().chain(&channel.reads).map(|end| end.thread);
-            // Nearly always the thread is that of the one before.
+            // The thread is nearly always that of the transfer before.
             let mut last = None;
             let ends = ends.filter(move |thread| last.replace(*thread) != Some(*thread));
             openings.map(|opening| opening.thread).chain(ends)
         })
     }
 
-    /// Drops threads and processes that ended before `horizon_ns`, and the pipes only they used.
+    /// Drops threads and processes that ended before `horizon_ns`, and the channels that only they used.
     fn drop_the_dead(&mut self, horizon_ns: u64, held: Held) {
         let Held { mut threads, mut processes, channels } = held;
         threads.insert(IDLE);
@@ -254,8 +255,8 @@ impl World {
         self.stacks.retain(|id| threads.contains(&id), |id| processes.contains(&id));
     }
 
-    /// Whose parent goes has its nearest ancestor that stays for a parent, if there is one: the
-    /// line to the process it came from is not cut.
+    /// A process whose parent goes gets its nearest ancestor that stays as parent, if there is one, so that its line of
+    /// descent is not cut.
     fn adopt_orphans(&mut self, stay: &FxHashSet<ProcessId>) {
         for &id in stay {
             let mut parent = self.processes[id as usize].parent;

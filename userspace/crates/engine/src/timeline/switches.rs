@@ -9,8 +9,9 @@ use crate::timeline::*;
 const MOST_STRETCHES: usize = 1000;
 
 impl World {
-    /// A CPU that was taken makes no records, and comes back with the interrupts that had to wait: the time
-    /// goes to the end of a stretch without any, if only one is long enough and it fills most of that.
+    /// Places stolen time. A CPU that was taken makes no records, and comes back with the interrupts that had to wait.
+    /// So the time goes to the end of a stretch without records, if only one stretch is long enough and the time fills
+    /// most of it.
     pub(super) fn steal(&mut self, cpu: u32, tid: u32, window: (u64, u64), taken_ns: u64) {
         let id = self.thread_of_tid(tid);
         let stretch = self.only_stretch(cpu, id, window, taken_ns);
@@ -27,8 +28,8 @@ impl World {
         }
     }
 
-    /// Where on a CPU so much time can have been taken, if that is in one place: since the last look
-    /// at the begin of the window or, as the kernel had looked a little before its hook, just before that.
+    /// The stretch on a CPU in which that much time can have been taken, if there is only one. It lies in the window,
+    /// which begins at the last look, or just before the window, because the kernel looks a little before its hook.
     fn only_stretch(
         &self,
         cpu: u32,
@@ -80,12 +81,12 @@ impl World {
         }
     }
 
-    /// A call began while the CPU was thought to be taken: it was taken at other times.
+    /// If a call began while the CPU was thought to be taken, the CPU was taken at other times.
     pub(super) fn call_began(&mut self, id: ThreadId, enter_ns: u64) {
         let steals = &mut self.threads[id as usize].steals;
         let last = steals.iter().rev().take_while(|span| span.end_ns > enter_ns);
         let within = last.filter(|span| span.start_ns < enter_ns).count();
-        // They do not overlap: at most one.
+        // The spans do not overlap, so at most one contains the call's begin.
         if within > 0 {
             let at = count_before(steals, |span| span.start_ns < enter_ns) - 1;
             if let Some(span) = steals.remove(at) {
@@ -94,9 +95,9 @@ impl World {
         }
     }
 
-    /// Who leaves a CPU must be who came on it last. Where another does, a switch was missed (no
-    /// record and no loss told: kernels were seen that trace nothing while certain threads run):
-    /// since the last one nobody knows when the thread came back.
+    /// The thread that leaves a CPU must be the thread that came on it last. If it is another one, a switch was missed,
+    /// without a record or a reported loss (kernels were seen that trace nothing while certain threads run). Since the
+    /// last switch, it is not known when the thread came back.
     pub(super) fn check_switch_chain(&mut self, cpu: u32, prev: ThreadId, ts_ns: u64) {
         if !self.whole_machine {
             return;
@@ -119,8 +120,8 @@ impl World {
         });
     }
 
-    /// A switch that left no record, from what the scheduler noted of it. Of a traced thread that left
-    /// the CPU in it nothing is known until it comes back.
+    /// Adds a switch that left no record, from what the scheduler noted of it. If a traced thread left the CPU in that
+    /// switch, nothing is known of the thread until it comes back.
     pub(super) fn restore_switch(
         &mut self,
         cpu: u32,
@@ -156,8 +157,8 @@ impl World {
         }
     }
 
-    /// A thread that is about to get its CPU, after it has waited for one so long: when it was woken,
-    /// if that left no record.
+    /// Adds the wake-up, if it left no record, of a thread that is about to get its CPU after it has waited that long
+    /// for one.
     pub(super) fn restore_wake(&mut self, id: ThreadId, back_ns: u64, waited_ns: Option<u32>) {
         let Some(waited_ns) = waited_ns else { return };
         let Some(off) = self.threads[id as usize].off.back_mut() else { return };
@@ -188,7 +189,7 @@ impl World {
         // An early wake-up belongs to this sleep only if it came in the same system call.
         let begun_ns = call.map_or(ts_ns.saturating_sub(100_000), |call| call.enter_ns);
         let wake = early.filter(|wake| matches!(why, Why::Slept { .. }) && wake.at_ns >= begun_ns);
-        // When it came back was lost: as far as is known, only now.
+        // The record of when the thread came back was lost. As far as is known, it came back only now.
         if let Some(off) = thread.off.back_mut().filter(|off| off.end_ns == NEVER) {
             off.end_ns = ts_ns;
         }
@@ -204,7 +205,7 @@ impl World {
         settled && thread.traced
     }
 
-    /// A thread that fell asleep before it was traced; whether that is news.
+    /// Notes a thread that fell asleep before it was traced. Returns whether this is news.
     pub(super) fn found_asleep(
         &mut self,
         id: ThreadId,
@@ -216,7 +217,7 @@ impl World {
         let uninterruptible = state & TASK_UNINTERRUPTIBLE != 0;
         let why = Why::Slept { uninterruptible, iowait: false };
         match thread.off.back_mut() {
-            // Its switch-out was seen, by a hook that did not know it yet.
+            // Its switch-out was seen by a hook that did not know the thread yet.
             Some(off) if off.end_ns == NEVER => {
                 if off.call.is_none() {
                     off.call = call;
@@ -251,7 +252,7 @@ impl World {
                 }
             }
             Some(_) => {} // its switch-out was lost
-            // What it did before, it did on a CPU.
+            // What the thread did before, it did on a CPU.
             None => thread.off.push_back(Off {
                 start_ns: thread.known_from_ns.max(thread.settled_ns).min(ts_ns),
                 end_ns: ts_ns,

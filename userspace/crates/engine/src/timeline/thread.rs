@@ -15,27 +15,27 @@ pub enum Why {
         iowait: bool,
     },
     Dead,
-    /// Existed before the capture, first seen when it came on a CPU.
+    /// Not known: before the thread was first seen on a CPU, or around a switch that was missed.
     Unseen,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wake {
     pub at_ns: u64,
-    /// Who was current at the wake-up.
+    /// The thread that was current at the wake-up.
     pub waker: ThreadId,
     pub flags: u8,
-    /// The block request whose completion caused it; 0: none.
+    /// The block request whose completion caused the wake-up; 0: none.
     pub block: u32,
 }
 
-/// Flag of a wake-up that left no record; the kernel side has none such.
+/// Flag of a wake-up that left no record; the kernel side never sets it.
 pub(super) const WAKING_UNSEEN: u8 = 1 << 7;
 
 impl Wake {
-    /// Whether the waker itself caused it: a task, or a softirq run inside its own system call, which
-    /// does not complete a block request (softirqs run whatever is pending, kernel/softirq.c). Otherwise
-    /// the waker is whoever the interrupt happened to hit.
+    /// Whether the waker itself caused the wake-up: a task, or a softirq run inside its own system call that does not
+    /// complete a block request (softirqs run whatever is pending, kernel/softirq.c). Otherwise the waker is whichever
+    /// thread the interrupt happened to hit.
     pub fn by_waker(&self) -> bool {
         if self.flags & (WAKING_HARDIRQ | WAKING_NMI | WAKING_UNSEEN) != 0 {
             return false;
@@ -44,8 +44,7 @@ impl Wake {
         self.flags & WAKING_SOFTIRQ == 0 || own_softirq
     }
 
-    /// Whether an interrupt caused it that no block request did, such as a timer's; or it is not known
-    /// what did.
+    /// Whether an interrupt caused the wake-up, such as a timer's, and no block request did; or the cause is not known.
     pub fn by_interrupt(&self) -> bool {
         let interrupts = WAKING_HARDIRQ | WAKING_SOFTIRQ | WAKING_UNSEEN;
         self.block == 0 && self.flags & interrupts != 0
@@ -113,7 +112,7 @@ pub struct Thread {
     pub traced: bool,
     pub kthread: bool,
     pub born_ns: u64,
-    /// Fate: time of `sched_process_exit`.
+    /// Time of `sched_process_exit`.
     pub exited_ns: Option<u64>,
     /// The instant after which nothing more happens to the thread.
     pub gone_ns: u64,
@@ -126,11 +125,11 @@ pub struct Thread {
     pub steals: VecDeque<Span>,
     /// Waits for kernel locks; `number` holds LCB_F_* flags.
     pub contentions: VecDeque<Span>,
-    /// What it did, as a kernel worker, for traced threads.
+    /// Work that it did, as a kernel worker, for traced threads.
     pub works: VecDeque<Work>,
-    /// Between run queues, while it was runnable.
+    /// Its moves between run queues while it was runnable.
     pub moves: VecDeque<Move>,
-    /// Functions that are hooked themselves.
+    /// Its runs through functions that are hooked directly.
     pub functions: Functions,
     /// When it was told to pause for dirtying too many pages.
     pub throttles: VecDeque<u64>,
@@ -138,11 +137,11 @@ pub struct Thread {
     pub checkpoints: VecDeque<u64>,
     /// The call it was in when it last left the CPU, until the call's own record comes.
     pub open_call: Option<OpenCall>,
-    /// What it moved in that call so far.
+    /// What it has moved in that call so far.
     pub(super) moved: Vec<Io>,
     /// A wake-up that found the thread still on its CPU.
     pub(super) early_wake: Option<Wake>,
-    /// When the last call ended that is a phase of its own ([`Thread::phase_at`]).
+    /// When the last call that is a phase of its own ended ([`Thread::phase_at`]).
     pub(super) phases_until_ns: u64,
     /// Until when it is known whether the thread was in a system call.
     pub settled_ns: u64,
@@ -151,24 +150,25 @@ pub struct Thread {
     pub on_cpu: Option<u32>,
     /// Calls that moved messages.
     pub marks: Marks,
-    /// Of a task of a runtime's: when it was woken though it had been, and has not slept since, and by whom.
+    /// For a runtime's task: when it was woken once more after a wake-up, without a sleep in between, and by which
+    /// thread.
     pub woken_again: VecDeque<(u64, ThreadId)>,
-    /// When it woke tasks of a runtime's, and which; of a thread, others of its process, too.
+    /// When it woke runtimes' tasks, and which. For a thread that is no task, also other threads of its process.
     pub woke: VecDeque<(u64, ThreadId)>,
-    /// Of a task of a runtime's: who made it, at its birth.
+    /// For a runtime's task: the thread or task that made it.
     pub made_by: Option<ThreadId>,
     /// Number of its rests (sleeps until something was ready).
     pub rests: u64,
-    /// How often it has asked what is ready.
+    /// Number of its polls (calls that ask what is ready).
     pub polls: u64,
-    /// The calls by which it did, the last of them and those that are not forgotten: begin and end.
+    /// Begin and end of its polls: the last ones, and those that are not forgotten.
     pub polled: VecDeque<(u64, u64)>,
     /// CPUs by time, to say where a segment ran: from when, which.
     pub cpus: VecDeque<(u64, u32)>,
 }
 
 impl Thread {
-    /// Whether it made a call since then that is a phase of its own ([`Thread::phase_at`]).
+    /// Whether a call that is a phase of its own ended after `ns` ([`Thread::phase_at`]).
     pub fn had_phase_since(&self, ns: u64) -> bool {
         self.phases_until_ns > ns
     }
@@ -183,7 +183,7 @@ impl Thread {
             || [&self.faults, &self.softirqs, &self.hardirqs, &self.steals].into_iter().any(did)
     }
 
-    /// Part of its process's life the thread was in at that time, by what it ran.
+    /// The phase of its process's life that the thread was in at that time, by what it ran.
     pub fn phase_at(&self, process: &Process, at_ns: u64) -> Option<&'static str> {
         if self.kthread {
             return None;
@@ -225,7 +225,7 @@ impl Thread {
         last_before(&self.cpus, |(from_ns, _)| *from_ns <= at_ns).map(|(_, cpu)| *cpu)
     }
 
-    /// Whether it made room in a full journal in the call.
+    /// Whether it made room in a full journal during the call.
     pub fn made_room_in(&self, open: &OpenCall) -> bool {
         let before = count_before(&self.checkpoints, |at_ns| *at_ns < open.enter_ns);
         let begun = count_before(&self.calls, |call| call.enter_ns < open.enter_ns);
@@ -248,7 +248,7 @@ impl Thread {
         last_before(&self.off, |off| off.start_ns < at_ns)
     }
 
-    /// Whether whoever made it did not wake it then.
+    /// Whether the thread was not woken when it was made.
     pub fn was_made_asleep(&self) -> bool {
         let born = self.off.front().filter(|off| off.why == Why::Born);
         born.and_then(|off| off.wake).is_some_and(|wake| wake.at_ns > self.born_ns)

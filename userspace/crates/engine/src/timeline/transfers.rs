@@ -4,7 +4,7 @@
 use crate::timeline::*;
 
 impl World {
-    /// `path`: what it has just been opened by.
+    /// Notes the path by which a file has just been opened.
     pub(super) fn name_file(&mut self, file: FileId, path: Arc<str>) {
         if self.files.len() >= MOST_FILES {
             self.files.clear();
@@ -49,8 +49,8 @@ impl World {
         self.channels.get(self.sockets.get(&socket)?)
     }
 
-    /// A process closes its descriptor of a socket: the end of the connection, if it was the last to move anything there. Another
-    /// may have passed it on before, as one that forks does.
+    /// A process closes its descriptor of a socket. This ends the connection if the process was the last to move
+    /// anything on it. A process that was not may have passed the connection on, as a server that forks does.
     fn close(&mut self, thread: ThreadId, socket: u64) {
         let Some(&object) = self.sockets.get(&socket) else { return };
         let process = self.thread(thread).process;
@@ -71,7 +71,7 @@ impl World {
         }
     }
 
-    /// Bytes of channels that are counted anew come after all that came before.
+    /// Numbers bytes that are counted anew so that they come after all earlier bytes of their channel.
     pub(super) fn renumber(&mut self, call: &mut Call) {
         let exit_ns = call.exit_ns;
         let more = call.rare.iter_mut().flat_map(|rare| &mut rare.more);
@@ -90,7 +90,7 @@ impl World {
         }
     }
 
-    /// What the bytes of a channel are numbered from, since they were last counted anew.
+    /// The number from which a channel's bytes are counted, since they were last counted anew.
     pub fn base(&self, channel: Object) -> u64 {
         match self.channels_forgotten {
             0 => 0,
@@ -101,7 +101,7 @@ impl World {
     pub(super) fn record_transfers(&mut self, thread: ThreadId, call: &Call) {
         for io in call.transfers() {
             let transfer = Transfer::new(thread, call, io);
-            // A splice first had to get what it writes.
+            // A splice first had to read what it writes.
             let gets = io.is_write && call.transfers().any(|io| !io.is_write);
             let begun_ns = if gets { call.exit_ns } else { call.enter_ns };
             let is_opened = self.bind_opening(io, begun_ns);
@@ -130,13 +130,13 @@ impl World {
         }
     }
 
-    /// The first bytes that are moved through a socket show which connection it was that was opened by it, or accepted: who
-    /// opened it asks, whoever writes first (a server may greet).
+    /// The first bytes that are moved through a socket show which connection was opened by it, or accepted. The end
+    /// that opened the connection asks, whichever end writes first (a server may greet).
     fn bind_opening(&mut self, io: &Io, begun_ns: u64) -> bool {
         let socket = u64::from(io.socket);
         let connected = self.connected.remove(&socket);
         let accepted = if connected.is_none() { self.accepted.remove(&socket) } else { None };
-        // Who connected writes questions, who accepted reads them.
+        // The end that connected writes questions; the end that accepted reads them.
         let (asked, answer) = match (connected.is_some(), accepted.is_some()) {
             (false, false) => return false,
             (by_client, _) if by_client == io.is_write => (Some(io.object), io.reverse),
@@ -155,21 +155,21 @@ impl World {
         true
     }
 
-    /// It is known which of two channels carries requests, whatever was written first.
+    /// Notes which of two channels carries requests, whichever was written first.
     pub(super) fn know_roles(&mut self, asked: Option<Object>, answer: Option<Object>) {
         let known = [(asked, Carries::Requests, 0), (answer, Carries::Answers, NEVER)];
         for (object, role, first_write_ns) in known {
             let Some(object) = object else { continue };
             let channel = self.channels.entry(object).or_default();
             channel.role = Some(role);
-            channel.closed = false; // another may have been between the same ports
+            channel.closed = false; // another connection may have had the same ports
             channel.first_write_ns = Some(first_write_ns);
             channel.maybe_written_ns = Some(first_write_ns);
         }
     }
 
-    /// The first bytes that one end moves in one direction of a connection, as far as is remembered: from then on there is the
-    /// other direction, too, on which nothing may come for long.
+    /// Notes the first bytes, as far as is remembered, that one end moves in one direction of a connection. From then
+    /// on the other direction exists, too, even if nothing comes on it for long.
     fn note_connection(&mut self, io: &Io, begun_ns: u64) {
         if io.socket != 0 {
             self.sockets.insert(u64::from(io.socket), io.object);
@@ -178,7 +178,7 @@ impl World {
         for (object, other) in [(io.object, reverse), (reverse, io.object)] {
             self.channels.entry(object).or_default().reverse = Some(other);
         }
-        // Its reader may have been told of before the call that asks has ended.
+        // A read of the other direction may be reported before the call that asks has ended.
         let heard_ns = self.channels[&reverse].reads.front().map_or(NEVER, |read| read.exit_ns);
         let channel = self.channels.entry(io.object).or_default();
         if io.is_write && channel.connected.is_some() && begun_ns <= heard_ns {
@@ -186,8 +186,8 @@ impl World {
         }
     }
 
-    /// Since when a channel whose first bytes so far are those from `offset` on may have had others,
-    /// of which the records were lost; `None`: these are its first.
+    /// Since when a channel, whose first bytes so far are those from `offset` on, may have had earlier bytes whose
+    /// records were lost; `None`: these are its first bytes.
     pub fn begin_lost_ns(
         &self,
         object: Object,
@@ -215,14 +215,14 @@ impl World {
             first.unwrap_or((NEVER, NEVER))
         };
         let (of_a, of_b) = (times(a), times(b));
-        // At the latest before the other at the earliest.
+        // One's latest possible time is before the other's earliest.
         if of_a.1 <= of_b.0 {
             return Some(a);
         }
         if of_b.1 <= of_a.0 {
             return Some(b);
         }
-        // Who opened a connection asks.
+        // The end that opened a connection asks.
         let opened = |object| self.channels.get(&object).is_some_and(|c| c.connected.is_some());
         [a, b].into_iter().find(|object| opened(*object))
     }

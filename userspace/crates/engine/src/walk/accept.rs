@@ -7,14 +7,15 @@ use crate::walk::*;
 const UNACCEPTED: &str = "connected, not yet accepted";
 
 impl Walk<'_> {
-    /// Emits a span in which the connection was there and `acceptor`, which accepted it after that, did what it did.
+    /// Emits a span in which the connection was there. It was accepted later by `acceptor`, whose work meanwhile is the
+    /// `cause`.
     pub(super) fn unaccepted(&mut self, acceptor: ThreadId, span: (u64, u64)) {
         self.queue(acceptor, span, Category::QueueAccept, UNACCEPTED, Rule::Accept);
     }
 
-    /// Step back through a piece of a call that accepted another connection: that is for who came on it, and the request, if it was there,
-    /// waited. `None`: it accepted the request's own, or one that the server has opened itself, or nothing; or it is not known what
-    /// it had to do with the request.
+    /// Step back through a piece of a call that accepted another connection. The call was for the request on that
+    /// connection; this request, if it was there, waited. `None`: the call accepted the request's own connection, or
+    /// one that the server has opened itself, or nothing; or it is not known how the call relates to the request.
     pub(super) fn accepted_for_another(
         &mut self,
         thread: ThreadId,
@@ -59,10 +60,10 @@ impl Walk<'_> {
         Some(self.world.thread(opened.thread).process)
     }
 
-    /// The way back came to the client by the accept() of the request's connection, but when the server's
-    /// thread read what was asked, it was in another thread of the server, though later it had been in that
-    /// one. Whoever of the server woke that thread did so for something else: the acceptor, say, that let
-    /// go of a lock. The wake-up that was followed there.
+    /// The followed wake-up that led past the server's read of the question, if there is one. The path came to the
+    /// client by the accept() of the request's connection. But when the server's thread read the question, the path was
+    /// in another thread of the server, though later it had been in the reading thread. So the thread of the server
+    /// that woke the reading thread did so for something else: the acceptor released a lock, for instance.
     pub(super) fn bypassing(&self) -> Option<(ThreadId, u64, ThreadId)> {
         let asked = self.goal.messages.first().filter(|_| !self.search.followed.is_empty())?;
         let channel = self.world.channels.get(&asked.object)?;
@@ -81,7 +82,7 @@ impl Walk<'_> {
             if then == read.thread || process(then) != process(read.thread) {
                 return None;
             }
-            // For good.
+            // The last time the path left it.
             let left =
                 self.search.followed.iter().rev().find(|(thread, ..)| *thread == read.thread)?;
             let (_, at_ns, waker) = *left;
@@ -89,7 +90,7 @@ impl Walk<'_> {
             by_own.then_some(*left)
         };
         let mut reads = Channel::overlapping(&channel.reads, asked.from, asked.to);
-        // What it read in pieces it may have handed over with any of them.
+        // A thread that read the question in pieces may have handed it over with any of them.
         let first = reads.next().and_then(left)?;
         reads.all(|read| left(read).is_some()).then_some(first)
     }
@@ -116,7 +117,7 @@ impl Walk<'_> {
         let (accepted, connected) = self.openings()?;
         let t = self.world.thread(thread);
         let same_process = self.world.thread(accepted.thread).process == t.process;
-        // Where packets are told of, what is still on its way waits for nobody to accept it.
+        // Where packets are known, what is still on its way does not wait for the accept.
         let (object, until_ns) = (self.goal.messages.first()?.object, call.enter_ns);
         let last = self.last_of(call, object);
         let received_ns = self.received_ns(object, last, until_ns).unwrap_or(write.exit_ns);
@@ -124,7 +125,7 @@ impl Walk<'_> {
         if !same_process || accepted.exit_ns <= there_ns || accepted.exit_ns > call.enter_ns {
             return None;
         }
-        // What led to the accept is of the request only if the connection was opened for it.
+        // What led to the accept belongs to the request only if the connection was opened for it.
         let opened_for_it = connected.is_some_and(|c| c.enter_ns >= self.goal.start_ns);
         if !opened_for_it {
             if piece_start_ns > call.enter_ns {
@@ -147,7 +148,7 @@ impl Walk<'_> {
             true => !self.read_others(t, accepted.exit_ns, call),
             false => self.told_by_acceptor(t, &accepted, call),
         };
-        // It may have been woken for something else: the walk was there already, and found nothing.
+        // The thread may have been woken for something else: the walk has been there before, and found nothing.
         let leads_there = leads_there && self.attempts.received.is_none();
         if leads_there || piece_start_ns > call.enter_ns {
             return Some(None);
@@ -160,9 +161,9 @@ impl Walk<'_> {
         Some(Some(Step::Joined(accepted.thread, accepted.exit_ns)))
     }
 
-    /// Whether the thread that accepted the request's connection woke this thread to serve it. Not if the acceptor
-    /// had gone on to another connection by then, or if this thread did so before it came to the request: such a
-    /// wake-up was for something else, for instance a lock that both use.
+    /// Whether the thread that accepted the request's connection woke this thread to serve it. It did not if the
+    /// acceptor had gone on to another connection by then, or if this thread read or answered others' messages before
+    /// it came to the request. Such a wake-up was for something else, for instance a lock that both use.
     fn told_by_acceptor(&self, t: &Thread, accepted: &Opening, call: &Call) -> bool {
         let acceptor = self.world.thread(accepted.thread);
         let next = count_before(&acceptor.calls, |other| other.enter_ns < accepted.exit_ns);
@@ -204,7 +205,7 @@ impl Walk<'_> {
         if !is_it || connected.enter_ns < self.goal.start_ns {
             return None;
         }
-        // Unix sockets do not tell: it came to be as connect() returned, at the latest.
+        // Unix sockets do not report this time: the connection was there when connect() returned, at the latest.
         let established_ns = accepted.established_ns.unwrap_or(connected.exit_ns);
         let t = self.world.thread(thread);
         let sleeps = latest_before(&t.off, |off| off.start_ns < call.exit_ns);
@@ -213,7 +214,7 @@ impl Walk<'_> {
             return None;
         }
         if accepted.established_ns.is_some() && established_ns >= call.enter_ns {
-            // It came to be while the call was on its way.
+            // The connection was established while the call was in progress.
             if piece_start_ns > established_ns {
                 return None;
             }
@@ -226,7 +227,7 @@ impl Walk<'_> {
         if established_ns >= call.enter_ns || piece_start_ns > call.enter_ns {
             return None;
         }
-        // Woken by this connection, in poll(): the sleep will tell.
+        // If this connection woke the thread in poll(), the sleep will show it.
         let by_it = |wake: &Wake| {
             wake.by_waker()
                 && wake.waker == connected.thread
@@ -250,9 +251,9 @@ impl Walk<'_> {
         })
     }
 
-    /// The sleep in the accept() that returned the request's connection, which another connection's
-    /// coming had ended, if that was so: a listener wakes its thread once, and whichever is first in its
-    /// queue is accepted. Who opened the connection, and since when it was there.
+    /// If another connection ended the sleep in the accept() that returned the request's connection: the thread that
+    /// opened the request's connection, and since when the connection was there. (A listener wakes its thread once, and
+    /// the first connection in its queue is accepted.)
     pub(super) fn accepted_in_anothers_stead(
         &self,
         thread: ThreadId,

@@ -1,11 +1,11 @@
-//! Requests whose messages were moved by the same calls: a walk finds the same on its way for each.
+//! Requests whose messages were moved by the same calls: their walks find the same.
 
 use crate::walk::*;
 
-/// The first and the last call that read of a message; and that wrote of it.
+/// The first and the last call that read part of a message; and that wrote part of it.
 type MovedBy = [Option<(Transfer, Transfer)>; 2];
 
-/// What a walk asks of where a message lies among the bytes of its channel.
+/// What a walk uses of a message's place among the bytes of its channel.
 #[derive(PartialEq, Eq)]
 struct Place {
     moved_by: MovedBy,
@@ -21,8 +21,8 @@ fn moved_by(channel: &Channel, message: &Message) -> MovedBy {
     })
 }
 
-/// `None`: the message is like no other. Of those that a read brought, the one with its last byte is sent when the link
-/// is ready for it, as far as packets tell ([`Walk::link_bound`]).
+/// `None`: the message is like no other. Of the messages that a read brought, the message with the read's last byte is
+/// sent when the link is ready for it, as far as packets show ([`Walk::link_bound`]).
 fn place(world: &World, message: &Message) -> Option<Place> {
     let channel = world.channels.get(&message.object)?;
     let last = message.to.checked_sub(1)?;
@@ -38,14 +38,14 @@ pub(super) fn moved_by_same(world: &World, one: &Message, other: &Message) -> bo
     channel.is_some_and(|channel| moved_by(channel, one) == moved_by(channel, other))
 }
 
-/// Whether two messages came the same way, as far as a walk can tell.
+/// Whether two messages came in the same way, as far as a walk can see.
 fn came_alike(world: &World, one: &Message, other: &Message) -> bool {
     let place = place(world, one);
     one.object == other.object && place.is_some() && place == self::place(world, other)
 }
 
-/// Whether the walks of two requests are the same, segment by segment, as long as nothing is added to the world: they
-/// began and ended together, and each message of the one was moved by the same calls as that of the other.
+/// Whether the walks of two requests are the same, segment by segment, as long as nothing is added to the world. This
+/// holds if the requests began and ended together, and the same calls moved their corresponding messages.
 pub fn alike(world: &World, one: &Goal, other: &Goal) -> bool {
     let but_for_messages = |goal: &Goal| {
         let Goal { start_ns, end_ns, client, client_process, .. } = *goal;
@@ -64,7 +64,8 @@ mod tests {
     use super::*;
     use crate::event::{Packet, TYPE_TCP};
 
-    /// Two reads, of bytes 0 to 100 and 100 to 200, which came at 5, up to 120, and at 6; and packets of them or none.
+    /// Two reads, of bytes 0 to 100 and 100 to 200. Bytes up to 120 came at 5, the others at 6. There are packets of
+    /// them, or none.
     fn world(packets: bool) -> (World, Object) {
         let mut world = World::new(1, 0);
         let object = Object { dev: 1, ino: 1, type_bits: TYPE_TCP };

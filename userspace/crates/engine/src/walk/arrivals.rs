@@ -1,9 +1,9 @@
 //! Rule `arrival`: messages that no traced thread has written. They came to a socket and waited there for
 //! their reader.
 //!
-//! What a thread did before such bytes arrived has nothing to do with them. What it did between their arrival
-//! and its read of them was for other requests, unless it had just been woken for them. The same holds of the answer to what a
-//! server has asked for the request's sake.
+//! What a thread did before such bytes arrived has nothing to do with them. What it did between their arrival and its
+//! read of them was for other requests, unless it had just been woken for them. The same holds for the answer to what a
+//! server has asked for the request.
 
 use crate::ownership::marks::{is_rest, rested_ns};
 use crate::walk::*;
@@ -12,14 +12,15 @@ use crate::walk::*;
 const AWAITED: &str = "not yet arrived";
 const REST_AWAITED: &str = "the rest had not arrived";
 
-/// Bytes of the request, or of the answer to what was asked for its sake, that no traced thread has written, as one read finds
-/// them.
+/// Bytes of the request, or of the answer to what was asked for it, that no traced thread has written, as one read
+/// finds them.
 struct Arrived {
     object: Object,
-    /// Number of the first byte the call reads of the request's.
+    /// Number of the first byte of the request that the call reads.
     from: u64,
     at_ns: u64,
-    /// What they answer, if that was asked for the request's sake; and whether it is sure that it was.
+    /// The write of the question that they answer, if that question was asked for the request; and whether this is
+    /// sure.
     asked: Option<(Transfer, bool)>,
 }
 
@@ -43,14 +44,14 @@ impl<'w> Walk<'w> {
         let t = self.world.thread(thread);
         let off = t.off_before(call.enter_ns).filter(|off| off.end_ns > arrived.at_ns);
         let woken = off.filter(|off| !self.moved_others(thread, off.end_ns, call.enter_ns));
-        // Whoever rested in another call, for a pipe say, was not there to be woken by them.
+        // A thread that rested in another call, for instance for a pipe, could not be woken by these bytes.
         let for_this = |off: &&Off| {
             let read = self.read_slept_for(thread, off);
             is_rest(off) && read.is_some_and(|read| read.enter_ns == call.enter_ns)
         };
         if let Some(off) = woken.filter(|off| off.start_ns <= arrived.at_ns).filter(for_this) {
             if self.waited_only(thread, &arrived, off.start_ns) {
-                return Ok(None); // the sleep will tell
+                return Ok(None); // the step over the sleep will show it
             }
         }
         let piece = classify::on_cpu::Piece::of_call(call.enter_ns, call);
@@ -73,9 +74,9 @@ impl<'w> Walk<'w> {
         Ok(Some(self.before_arrival(thread, &arrived)))
     }
 
-    /// Step back to where bytes of the answer arrived while the read of them was under way: before that, the request waited
-    /// for its peer, whatever the thread did until it began to read. `None`: the thread slept for them in the read, or
-    /// was interrupted since.
+    /// Step back to where bytes of the answer arrived while their read was in progress. Before that, the request waited
+    /// for its peer, whatever the thread did until it began to read. `None`: the thread slept for the bytes in the
+    /// read, or was interrupted since.
     fn arrived_during(
         &mut self,
         thread: ThreadId,
@@ -85,14 +86,14 @@ impl<'w> Walk<'w> {
     ) -> Option<Step> {
         if self.is_question(arrived) {
             self.search.came_in = true;
-            return None; // of a question that comes in parts the server may have waited for some only
+            return None; // the server may have waited for some parts of the question only
         }
         let off = self.world.thread(thread).off_before(at_ns);
         let slept = off.is_some_and(|off| off.end_ns >= arrived.at_ns.max(call.enter_ns));
         if slept || arrived.at_ns < piece_start_ns {
             return None;
         }
-        // In the interrupt that ends where this piece begins, if not in the piece.
+        // The bytes arrived in this piece, or in the interrupt after it.
         let at_once_ns = arrived.at_ns.min(at_ns);
         let piece = classify::on_cpu::Piece::of_call(at_once_ns, call);
         if at_once_ns < at_ns {
@@ -117,7 +118,7 @@ impl<'w> Walk<'w> {
         let arrived_ns = arrived.at_ns.min(woken_ns);
         let category = queue_category(arrived.object);
         self.queue(thread, (arrived_ns, woken_ns), category, UNREAD, Rule::Arrival);
-        // Of several rests the first ones ran out, and it looked again: all are for this.
+        // If the thread rested several times, the first rests timed out and it looked again: all were for these bytes.
         let before = self.moved_before(&arrived);
         let since_ns = before.map(|before| before.exit_ns);
         let t = self.world.thread(thread);
@@ -135,8 +136,8 @@ impl<'w> Walk<'w> {
         Some(Step::Go(thread, begin_ns.min(arrived_ns)))
     }
 
-    /// Step back over a preemption of a thread that went on to wait for its peer: with a CPU it had done that for longer, so it waited
-    /// for the peer.
+    /// Step back over a preemption of a thread that went on to wait for its peer. With a CPU it would have waited for
+    /// longer, so it waited for the peer during the preemption, too.
     pub(super) fn awaited_without_cpu(
         &mut self,
         thread: ThreadId,
@@ -157,8 +158,8 @@ impl<'w> Walk<'w> {
         Some(Step::Go(thread, begin_ns))
     }
 
-    /// The call that moved what a thread slept for on a connection: the one it slept in, or the first after a poll, before the
-    /// thread rests again.
+    /// The call that moved what a thread slept for on a connection: the call in which it slept or, after a poll, the
+    /// first call before the thread rests again.
     fn read_slept_for(&self, thread: ThreadId, off: &Off) -> Option<&'w Call> {
         if !waits_for_bytes(off) {
             return None;
@@ -178,7 +179,7 @@ impl<'w> Walk<'w> {
         later.find(|call| call.transfers().any(|io| io.reverse.is_some()))
     }
 
-    /// When the last byte of the request's that the call reads arrived, if nobody traced has written it.
+    /// When the last byte of the request that the call reads arrived, if no traced thread has written it.
     fn arrived(&self, thread: ThreadId, call: &Call) -> Option<Arrived> {
         if !call.may_read() || !self.applies(Rule::Arrival) {
             return None;
@@ -194,8 +195,9 @@ impl<'w> Walk<'w> {
         Some(Arrived { object: io.object, from, at_ns, asked: None })
     }
 
-    /// The same of an answer to what the server has asked for the request's sake: until it came, the request waited for that,
-    /// whomever its threads served meanwhile. Only where the question is the last that was asked on the connection.
+    /// The same for an answer to what the server has asked for the request. Until the answer came, the request waited
+    /// for it, whichever requests its threads served meanwhile. Only if the question is the last that was asked on the
+    /// connection.
     fn heard(&self, thread: ThreadId, call: &Call) -> Option<Arrived> {
         let (mark, io) = self.hears_for_it(thread, call)?;
         let channel = self.world.channels.get(&io.object)?;
@@ -223,11 +225,11 @@ impl<'w> Walk<'w> {
         }
     }
 
-    /// The last call of the traced end's that moved bytes of the request before these arrived: of the same
-    /// message, or of what it answers.
+    /// The last call of the traced end that moved bytes of the request before these arrived: of the same message, or of
+    /// the message that it answers.
     fn moved_before(&self, arrived: &Arrived) -> Option<Transfer> {
         if let Some((asked, _)) = arrived.asked {
-            // Or the read of what came of the answer before.
+            // Or the read of an earlier part of the answer.
             let reads = self.world.channels.get(&arrived.object).map(|channel| &channel.reads)?;
             let read = last_before(reads, |read| read.to <= arrived.from).copied();
             return Some(read.filter(|read| read.enter_ns > asked.exit_ns).unwrap_or(asked));
@@ -259,7 +261,7 @@ impl<'w> Walk<'w> {
             Some((channel, moved)) if Channel::find(&channel.reads, moved.from) == Some(&moved) => {
                 REST_AWAITED
             }
-            // It began as its first bytes arrived.
+            // The request began when its first bytes arrived.
             None if self.is_question(arrived) => REST_AWAITED,
             _ => AWAITED,
         };

@@ -1,9 +1,10 @@
-//! Rule `asked`: where a request waited for another one that was made for it (a child), the way is the child's own.
+//! Rule `asked`: where a request waited for another request that was made for it (a child), the path is the child's
+//! own.
 //!
-//! An event loop asks another server for one request and turns to others until the answer comes. What the first
-//! request waits for meanwhile is that answer, not the loop, and the child's walk explains how it came. A thread that went on
-//! with the request alone after it had asked, or slept in the read of the answer, needs no such rule: the ordinary steps
-//! lead there.
+//! An event loop asks another server for one request and turns to others until the answer comes. Meanwhile the first
+//! request waits for that answer, not for the loop, and the child's walk explains how the answer came. The rule is not
+//! needed for a thread that went on with the request alone after it had asked, or slept in the read of the answer: the
+//! ordinary steps lead there.
 
 use std::cmp::Reverse;
 
@@ -19,7 +20,7 @@ struct Child {
     sure: bool,
 }
 
-/// Requests that were made for others, by those.
+/// Requests that were made for others, by the id of the other request.
 #[derive(Debug, Default)]
 pub struct Children(FxHashMap<u64, Vec<Child>>);
 
@@ -30,7 +31,7 @@ impl Children {
         self.0.entry(parent).or_default().push(Child { id, goal, sure });
     }
 
-    /// Forgets those that ended before.
+    /// Forgets requests that ended before `horizon_ns`.
     pub(crate) fn forget_before(&mut self, horizon_ns: u64) {
         self.0.retain(|_, children| {
             children.retain(|child| child.goal.end_ns >= horizon_ns);
@@ -44,15 +45,15 @@ struct Heard<'w> {
     thread: ThreadId,
     enter_ns: u64,
     exit_ns: u64,
-    /// Number of the byte after it.
+    /// Number of the byte after the answer.
     to: u64,
     child: &'w Child,
 }
 
-/// What was made for the request that is walked.
+/// The requests that were made for the request that is walked.
 pub(super) struct Made<'w> {
     all: &'w Children,
-    /// That request.
+    /// The id of the request that is walked.
     id: u64,
     /// In order of thread and time.
     heard: Vec<Heard<'w>>,
@@ -78,12 +79,12 @@ impl<'w> Made<'w> {
                 }
             }
         }
-        // Of answers read by one call the last is the one that was waited for.
+        // If one call read several answers, the last of them was waited for.
         heard.sort_unstable_by_key(|heard| (heard.thread, heard.exit_ns, Reverse(heard.to)));
         Made { all, id, heard }
     }
 
-    /// Whether bytes are a message of what was made for the request.
+    /// Whether bytes belong to a message of a request that was made for this one.
     pub(super) fn has(&self, moved: &Question) -> bool {
         let of_child = |child: &Child| {
             let mut messages = child.goal.messages.iter();
@@ -94,7 +95,7 @@ impl<'w> Made<'w> {
         self.all.0.get(&self.id).is_some_and(|children| children.iter().any(of_child))
     }
 
-    /// The child of which the thread heard just before that time.
+    /// The child whose answer the thread read just before that time.
     fn heard_at(&self, thread: ThreadId, at_ns: u64) -> Option<&'w Child> {
         let before = |heard: &Heard| (heard.thread, heard.exit_ns) < (thread, at_ns);
         let next = self.heard.get(self.heard.partition_point(before))?;
@@ -102,10 +103,10 @@ impl<'w> Made<'w> {
     }
 }
 
-/// The id of a child that is not found yet: those of requests begin at 1.
+/// The id of a child that is not found yet: ids of requests begin at 1.
 const NOT_FOUND: u64 = 0;
 
-/// A child through which the way leads.
+/// A child through which the path leads.
 struct Through {
     id: u64,
     goal: Goal,
@@ -113,8 +114,8 @@ struct Through {
 }
 
 impl Walk<'_> {
-    /// Step back from the call in which a thread read a child's answer to where the child was asked. `None`: the ordinary steps
-    /// lead on.
+    /// Step back from the call in which a thread read a child's answer to where the child was asked. `None`: the
+    /// ordinary steps lead on.
     pub(super) fn through_child(
         &mut self,
         thread: ThreadId,
@@ -153,8 +154,8 @@ impl Walk<'_> {
         Ok(Some(Step::Joined(asker, asked_ns)))
     }
 
-    /// The child whose answer the thread read just before that time, if the thread had turned to others, or rested, since it last
-    /// did anything for the request that is walked.
+    /// The child whose answer the thread read just before that time, if the thread had turned to others, or rested,
+    /// since it last did anything for the request that is walked.
     fn through(&self, thread: ThreadId, at_ns: u64) -> Option<Through> {
         if !self.applies(Rule::Asked) || !self.has_asked() {
             return None;
@@ -177,8 +178,9 @@ impl Walk<'_> {
         }
     }
 
-    /// The same of a child that is not found yet (without known framing a request is found when the next one is asked on its
-    /// connection): by the marks of the threads that asked and heard. Its question is all that was written since the read before.
+    /// The same for a child that is not found yet, by the marks of the threads that asked and heard. (Without known
+    /// framing, a request is found when the next one is asked on its connection.) Its question is all that was written
+    /// since the read before.
     fn not_yet_found(&self, thread: ThreadId, call: &Call) -> Option<Through> {
         let process = |id: ThreadId| self.world.thread(id).process;
         let (hears, io) = self.hears_for_it(thread, call)?;
@@ -203,7 +205,7 @@ impl Walk<'_> {
         Some(Through { id: NOT_FOUND, goal, sure: hears.sure && asks.sure })
     }
 
-    /// The mark, and the transfer, by which that call read what was asked for the request.
+    /// The mark and the transfer by which the call read the answer to what was asked for the request.
     pub(super) fn hears_for_it<'c>(
         &self,
         thread: ThreadId,
@@ -215,7 +217,7 @@ impl Walk<'_> {
         Some((mark, reads.find(|io| io.object == mark.moved.object)?))
     }
 
-    /// The mark by which that was asked, if it was asked for the request.
+    /// The mark of the call that made the write, if that call asked for the request.
     pub(super) fn asks_for_it(&self, write: &Transfer) -> Option<&Mark> {
         let mut marks = self.world.thread(write.thread).marks.of_call(write.enter_ns);
         marks.find(|mark| self.is_for_it(mark, MarkKind::Asks))
@@ -229,7 +231,7 @@ impl Walk<'_> {
         })
     }
 
-    /// Takes over a segment of a child's way.
+    /// Takes over a segment of a child's path.
     fn adopt(&mut self, raw: Raw, from: &Texts, sure: bool) {
         let texts = &mut self.output.names.texts;
         let mut same = |id: TextId| texts.add(from.get(id));

@@ -1,33 +1,33 @@
-//! What a client did from the begin of a request until the way back came to it: the same for all requests that it asked by the
-//! same calls.
+//! What a client did from the begin of a request until the path back came to the client: the same for all requests that
+//! it asked by the same calls.
 //!
-//! A client that has a thousand streams on a connection writes the heads of a hundred by one call, does something for each, and
-//! writes the rest of each by another. All of that lies on the way of each, and nearly all of it is another request's work:
-//! told one by one, it would cost requests times pieces. So it is walked and settled for the first two, and told
-//! again of the others ([`Asking`]), however their answers came.
+//! A client that has a thousand streams on a connection writes the heads of a hundred by one call, does something for
+//! each, and writes the rest of each by another. All of that lies on the path of each, and nearly all of it is other
+//! requests' work: reported one by one, it would cost requests times pieces. So it is walked and settled for the first
+//! two, and reused for the others ([`Asking`]), however their answers came.
 
 use crate::walk::astray::{ends, taken_alike};
 use crate::walk::*;
 
-/// Beginnings that are remembered, and the pieces of one that is worth it.
+/// Limit of the begins that are remembered, and the least number of pieces that makes a begin worth remembering.
 const MOST_KNOWN: usize = 64;
 const LEAST_PIECES: usize = 32;
 
-/// Beginnings of requests, as they were told.
+/// Begins of requests, as they were reported.
 #[derive(Debug, Default)]
 pub struct Asking(Vec<Known>);
 
-/// The begin of a request, as it was told.
+/// The begin of a request, as it was reported.
 #[derive(Debug)]
 struct Known {
     goal: Goal,
     entry: Entry,
     segments: Segments,
-    /// The requests that kept it from the work in it.
+    /// The requests that kept this one from the work in its begin.
     kept_by: Vec<u64>,
 }
 
-/// Where the way back came to the client.
+/// Where the path back came to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     thread: ThreadId,
@@ -35,24 +35,24 @@ pub struct Entry {
     rule: Rule,
     no_more_records: bool,
     strict: bool,
-    /// It had rested then.
+    /// The thread rested from then on.
     rested: bool,
 }
 
 /// What is known of the begin of a request.
 #[derive(Clone, Copy, Debug)]
 pub enum Begin {
-    /// All of it was told before: it is not among the segments.
+    /// All of it is known from another request: it is not among the segments.
     Known(usize),
-    /// It may be told of others.
+    /// It may be reused for other requests.
     New(Entry),
 }
 
-/// The entry of a way under way.
+/// The entry of the walk in progress.
 #[derive(Debug, Default)]
 pub(super) struct Entered {
     entry: Option<Entry>,
-    /// Segments when it entered.
+    /// Number of segments when the walk entered.
     emitted: usize,
     known: Option<usize>,
 }
@@ -63,7 +63,7 @@ impl Asking {
         self.0.iter().rposition(same)
     }
 
-    /// The requests that kept it from the work in a known begin.
+    /// The requests that kept the known request from the work in its begin.
     pub(crate) fn kept_by(&self, known: usize) -> &[u64] {
         &self.0[known].kept_by
     }
@@ -85,7 +85,8 @@ impl Asking {
         Segments { list, texts }
     }
 
-    /// Remembers the begin of a request that has been settled, if one of its segments begins where the way back entered.
+    /// Remembers the begin of a request that has been settled, if one of its segments begins where the path back
+    /// entered.
     pub(crate) fn keep(
         &mut self,
         (goal, entry): (&Goal, Entry),
@@ -108,14 +109,14 @@ impl Asking {
         self.0.len()
     }
 
-    /// What was told may not hold any more.
+    /// Forgets all begins: they may no longer hold.
     pub(crate) fn forget(&mut self) {
         self.0.clear();
     }
 }
 
 impl Walk<'_> {
-    /// To be called where the way back joins a thread: whether the rest of it is known.
+    /// To be called where the path back joins a thread. Returns whether the rest of it is known.
     pub(super) fn enters(&mut self, thread: ThreadId, at_ns: u64) -> bool {
         let entry = self.entry(thread, at_ns);
         let known = entry.zip(self.asking);
@@ -124,7 +125,7 @@ impl Walk<'_> {
         known.is_some()
     }
 
-    /// The entry, if nothing of the request but how it was asked has to do with what the client did before.
+    /// The entry, if what the client did before depends on nothing of the request but how it was asked.
     fn entry(&self, thread: ThreadId, at_ns: u64) -> Option<Entry> {
         self.asking?;
         let goal = self.goal;
@@ -137,7 +138,7 @@ impl Walk<'_> {
         if !of_client || !plain || !first || !none_followed || wrong || self.world.stacks.any() {
             return None;
         }
-        // It was not answered before.
+        // Nothing of the request was answered before.
         let asked = goal.messages.first()?;
         for answer in goal.messages.iter().filter(|message| message.object != asked.object) {
             let channel = self.world.channels.get(&answer.object)?;
@@ -161,12 +162,12 @@ impl Walk<'_> {
         })
     }
 
-    /// The way from the entry on depends on more than how the request was asked.
+    /// Notes that the path from the entry on depends on more than how the request was asked.
     pub(super) fn note_more(&mut self) {
         self.entered.entry = None;
     }
 
-    /// What can be told of the begin again, or was.
+    /// The begin, if it is known from another request or can be reused.
     pub(super) fn begin(&self) -> Option<Begin> {
         let Entered { entry, emitted, known } = self.entered;
         if let Some(known) = known {

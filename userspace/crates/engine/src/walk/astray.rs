@@ -1,42 +1,42 @@
-//! First passes, with the lock rules on, that go too far through what is not known to be for the request
-//! ([`Walk::is_astray`]). Where that of one request has gone astray from some thread and time on, so do those of others
-//! that come by there, if on that way nothing is theirs either: they are not made again.
+//! First passes, with the lock rules on, that go too far through work that is not known to be for the request
+//! ([`Walk::is_astray`]). If the first pass of one request has gone astray from some thread and time on, so do those of
+//! other requests that come to that place, if nothing on the path is theirs either. Such passes are not made again.
 
 use crate::ownership::marks::{Mark, MarkKind};
 use crate::walk::alike::moved_by_same;
 use crate::walk::*;
 
-/// Ways that are remembered, of all threads that answer and of each.
+/// Limits of the paths that are remembered: for all threads that answer, and for each of them.
 const MOST_WAYS: usize = 64;
 const MOST_OF_THREAD: usize = 2;
-/// Places of a way that are remembered.
+/// Limit of the places of a path that are remembered.
 const MOST_STATES: usize = 512;
 
 /// Where first passes have gone astray lately.
 #[derive(Debug, Default)]
 pub struct Astray(Vec<Way>);
 
-/// The way of a pass that went astray.
+/// The path of a pass that went astray.
 #[derive(Debug)]
 struct Way {
     goal: Goal,
     first_read: Transfer,
     no_more_records: bool,
-    /// The earliest time that it came to.
+    /// The earliest time that the pass came to.
     low_ns: u64,
-    /// The threads that it met.
+    /// The threads that the pass met.
     met: Vec<ThreadId>,
-    /// It asked what was done for the request before.
+    /// The pass asked what was done for the request before.
     asks_back: bool,
-    /// What each thread answered next was another request, until then.
+    /// Until this time, what each thread answered next was another request.
     unanswered_ns: u64,
     states: States,
 }
 
-/// Where a pass was, latest first, while it had found nothing out; and its steps astray by then.
+/// Where a pass was while it had found nothing out, latest first; and its steps astray by then.
 type States = Vec<(ThreadId, u64, usize)>;
 
-/// The way of the first pass so far.
+/// The path of the first pass so far.
 #[derive(Default)]
 pub(super) struct Trail {
     is_first: bool,
@@ -44,14 +44,14 @@ pub(super) struct Trail {
     low_ns: u64,
     met: Vec<ThreadId>,
     asks_back: bool,
-    /// Members that it began with.
+    /// Number of members that it began with.
     members: usize,
-    /// A way of another request of which this one can have nothing else, and until when.
+    /// A remembered path of another request on which this one finds the same, and the time up to which this holds.
     pub(super) known: Option<(usize, u64)>,
 }
 
 impl Walk<'_> {
-    /// To be called as a pass begins.
+    /// To be called when a pass begins.
     pub(super) fn begin_trail(&mut self) {
         let Attempts { strict, ref refused, ref received, .. } = self.attempts;
         let is_first = strict && refused.is_empty() && received.is_none() && !self.settings.alone;
@@ -73,24 +73,25 @@ impl Walk<'_> {
         });
     }
 
-    /// The pass steps back from that time.
+    /// Notes the time from which the pass steps back.
     pub(super) fn note_time(&mut self, at_ns: u64) {
         self.trail.low_ns = self.trail.low_ns.min(at_ns);
     }
 
-    /// What the pass does depends on whether that thread has, or had, the request.
+    /// Notes that the pass depends on whether that thread has, or had, the request.
     pub(super) fn note_thread(&mut self, thread: ThreadId) {
         if self.trail.is_first && !self.trail.met.contains(&thread) {
             self.trail.met.push(thread);
         }
     }
 
-    /// What the pass does depends on who worked for the request before, and when.
+    /// Notes that the pass depends on which thread worked for the request before, and when.
     pub(super) fn note_past(&mut self) {
         self.trail.asks_back = true;
     }
 
-    /// Whether the first pass, which has come to `(thread, at_ns)`, goes astray as that of another request did from there.
+    /// Whether the first pass, which has come to `(thread, at_ns)`, goes astray as that of another request did from
+    /// there.
     pub(super) fn goes_astray(&mut self, thread: ThreadId, at_ns: u64) -> bool {
         let is_first = self.trail.is_first && self.search.members.len() == self.trail.members;
         if !is_first || !self.search.is_fresh() {
@@ -112,8 +113,9 @@ impl Walk<'_> {
         there.is_some()
     }
 
-    /// Remembers the way of a pass that has gone astray, if it has not come to before the request had been read: so far it
-    /// is the same whenever that arrived. `joins`: it has come to that place of a way that is known, and is the same from there.
+    /// Remembers the path of a pass that has gone astray, if it has not come to a time before the request had been
+    /// read: so far it is the same whenever the request arrived. `joins`: the place of a remembered path that the pass
+    /// has come to; the pass is the same from there.
     pub(super) fn remember_astray(&mut self, joins: Option<(usize, usize)>) {
         let Some((first_read, unanswered_ns)) = self.first_read.zip(self.unanswered_ns()) else {
             return;
@@ -158,7 +160,7 @@ impl Walk<'_> {
         });
     }
 
-    /// Whether all of the request had been read by then, by such threads.
+    /// Whether all of the request had been read by `at_ns`, by threads that satisfy `by`.
     fn was_read_by(&self, at_ns: u64, by: impl Fn(ThreadId) -> bool) -> bool {
         let was_read = |asked: &Message| {
             let channel = self.world.channels.get(&asked.object);
@@ -170,8 +172,8 @@ impl Walk<'_> {
         questions(self.goal).all(was_read)
     }
 
-    /// Whether the request had been read by then, by a thread of the server that is none of these, and nothing was asked
-    /// for its sake.
+    /// Whether the request had been read by `at_ns`, by threads of the server that are not among `met`, and nothing was
+    /// asked for it.
     fn is_strange_to(&self, met: &[ThreadId], at_ns: u64) -> bool {
         let asked = self.goal.messages.first();
         let channel = asked.and_then(|asked| self.world.channels.get(&asked.object));
@@ -181,8 +183,8 @@ impl Walk<'_> {
             && self.was_read_by(at_ns, |reader| of_server(reader) && !met.contains(&reader))
     }
 
-    /// Until when what any thread answered next was another request: the begin of the last answer to another one by the
-    /// thread that answered this one, before it did.
+    /// Until when what any thread answered next was another request: the begin of the last answer to another request
+    /// that was given, before the answer to this one, by the same thread.
     fn unanswered_ns(&self) -> Option<u64> {
         let goal = self.goal;
         if goal.child.is_some() || goal.handed.is_some() || goal.passed.is_some() {
@@ -204,7 +206,7 @@ impl Walk<'_> {
     }
 }
 
-/// The messages of what was asked.
+/// The messages of the question.
 fn questions(goal: &Goal) -> impl Iterator<Item = &Message> {
     let object = goal.messages.first().map(|asked| asked.object);
     goal.messages.iter().filter(move |message| Some(message.object) == object)
@@ -215,7 +217,7 @@ pub(super) fn ends(goal: &Goal) -> (ThreadId, ProcessId, Option<ProcessId>) {
     (goal.client, goal.client_process, goal.server_process)
 }
 
-/// Whether the same calls brought two questions.
+/// Whether the same calls moved two requests' questions.
 pub(super) fn taken_alike(world: &World, one: &Goal, other: &Goal) -> bool {
     questions(one).count() == questions(other).count()
         && questions(one).zip(questions(other)).all(|(one, other)| moved_by_same(world, one, other))

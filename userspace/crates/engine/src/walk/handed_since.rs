@@ -1,13 +1,14 @@
-//! Threads that were handed something for this request after something else had woken them, and before they ran: bytes, or, where tasks
-//! are followed, what another task gives them. A connection's task is so: one request gives it back just as the next one asks on it.
+//! Threads that were handed something for this request after something else had woken them and before they ran: bytes
+//! or, where tasks are followed, what another task gives them. The task of a shared connection is an example: one
+//! request gives it back just before the next one asks on it.
 
 use crate::ownership::handed::{again, hands, is_task, woken_since_ns, MOST_RIVALS};
 use crate::timeline::gallop::{count_before, latest_before};
 use crate::walk::*;
 
 impl Walk<'_> {
-    /// The step to whoever handed the thread something for this request after `wake`, if anybody did: from then on it
-    /// waited for a CPU. `message`: the bytes that ended the sleep, who sent them, and when.
+    /// The step to the thread that handed `thread` something for this request after `wake`, if there is one. From then
+    /// on `thread` waited for a CPU. `message`: the bytes that ended the sleep, the thread that sent them, and when.
     pub(super) fn handed_since(
         &mut self,
         thread: ThreadId,
@@ -25,8 +26,8 @@ impl Walk<'_> {
         self.handed_again(thread, off, wake, at_ns, depth)
     }
 
-    /// The same of the last of those that woke a task again and whose path leads to the request; or that woke it as it still ran,
-    /// so that it did not rest: it had something else to do first.
+    /// The same for the last waker whose path leads to the request and that woke the task again, or woke it while it
+    /// still ran, so that it did not rest: it had something else to do first.
     fn handed_again(
         &mut self,
         thread: ThreadId,
@@ -64,9 +65,10 @@ impl Walk<'_> {
         Ok(None)
     }
 
-    /// The step to who had moved the request's messages last, if that ran as a task had been woken by another and did not run yet: it
-    /// was given then, in memory, as through a channel with room, what it does next for the request, and the kernel and the runtime
-    /// show no wake-up of one that is awake. `mark`: the segments before its wait for a CPU.
+    /// The step to the thread that last moved the request's messages, if that thread ran while the task had been woken
+    /// by another one and did not run yet. It then gave the task in memory, as through a channel with room, what the
+    /// task does next for the request. The kernel and the runtime show no wake-up of a task that is awake. `mark`: the
+    /// number of segments before the task's wait for a CPU.
     pub(super) fn given_while_ready(
         &mut self,
         thread: ThreadId,
@@ -84,8 +86,9 @@ impl Walk<'_> {
         Ok(Some(Step::Joined(giver, given_ns)))
     }
 
-    /// Who that was, and the last that it can have been: it has not turned to another request, and the task, which waited for whatever
-    /// it is given, has not run since it had the request.
+    /// The thread of [`Walk::given_while_ready`], and the latest time at which it can have given the task something.
+    /// The thread has not turned to another request. The task, which waited for whatever it is given, has not run since
+    /// the thread had the request.
     fn giver_while_ready(
         &self,
         thread: ThreadId,
@@ -129,7 +132,7 @@ impl Walk<'_> {
         next.is_some_and(|mark| mark.enter_ns < until_ns && self.of_goal(mark))
     }
 
-    /// Whether a thread moved bytes of the request then.
+    /// Whether a thread moved bytes of the request in `[from_ns, to_ns)`.
     fn moves_ours(&self, thread: &Thread, (from_ns, to_ns): (u64, u64)) -> bool {
         let next = count_before(&thread.calls, |call| call.exit_ns < from_ns);
         let mut calls = thread.calls.range(next..).take_while(|call| call.enter_ns < to_ns);

@@ -1,12 +1,11 @@
 //! Rule `helper`: a thread of the request is off its CPU because another thread that works for the same
 //! request has it.
 //!
-//! On one CPU, a woken thread may run at once in place of its waker. What looks like a preemption is then the
-//! request's own work, done by the woken thread, the helper. A thread is a helper if the preempted thread, or
-//! another helper, woke it out of its sleep for the request, and neither has turned to another request since, but to one
-//! that was made for this one.
-//! A wait for a lock does not count as such a sleep, because whoever ends it hands on no work. All of this is
-//! inferred, so it is marked as modelled.
+//! On one CPU, a woken thread may run at once in place of its waker. What looks like a preemption is then the request's
+//! own work, done by the woken thread, the helper. A thread is a helper if the preempted thread, or another helper,
+//! woke it out of its sleep for the request, and neither has turned to another request since, except to one that was
+//! made for this one. A wait for a lock does not count as such a sleep, because the thread that ends it hands on no
+//! work. All of this is inferred, so it is marked as modelled.
 
 use crate::ownership::marks::{rested_ns, Mark, MarkKind};
 use crate::walk::*;
@@ -36,7 +35,7 @@ impl Walk<'_> {
         false
     }
 
-    /// When a thread has answered in that span, as the last that it did there, what was made for the request.
+    /// When a thread answered a request that was made for this one, if that was the last message it moved in that span.
     pub(super) fn answered_for_it(&self, who: ThreadId, span: (u64, u64)) -> Option<u64> {
         let marks = &self.world.thread(who).marks.list;
         let last = last_before(marks, |mark| mark.exit_ns <= span.1)?;
@@ -51,7 +50,7 @@ impl Walk<'_> {
             return None;
         }
         let latest = latest_before(&t.off, |off| off.start_ns < at_ns).take(MOST_SLEEPS);
-        // After a wait for a lock, or for a page, it goes on with what it did.
+        // After a wait for a lock, or for a page, the thread goes on with what it did before.
         let slept = { latest }.find(|off| match off.why {
             Why::Preempted | Why::Slept { uninterruptible: true, .. } => false,
             _ => !self.waited_for_lock(who, off),
@@ -75,7 +74,7 @@ impl Walk<'_> {
         }
         let t = self.world.thread(thread);
         let last = last_before(&t.marks.list, |mark| mark.exit_ns <= at_ns);
-        // What it does after an answer it was not woken for.
+        // Work after an answer, without a rest in between, is not for the request.
         let is_strange = |mark: &Mark| {
             mark.kind == MarkKind::Answers || !self.of_goal(mark) && !self.made.has(&mark.moved)
         };

@@ -1,9 +1,9 @@
-//! Tasks and threads that several requests hand work in memory, and that do one after the other without a rest: an actor with a channel,
-//! say, or a worker with a queue. Such a one takes no questions in and answers none. What it does is for whom it hands something
-//! next, since it last handed something to another request, or since this one gave it what it does; until then that waits for its
-//! turn.
+//! Tasks and threads to which several requests hand work in memory, and that do one thing after the other without a
+//! rest: for instance an actor with a channel, or a worker with a queue. Such a worker takes no questions in and
+//! answers none. What it does is for the thread or task that it next hands something: since it last handed something to
+//! another request, or since this request gave it the work. Until then this request waits for its turn.
 //!
-//! One that waits for room in such a one's queue has its turn still to come when there is some.
+//! A thread or task that waits for room in such a worker's queue has its turn still to come when there is room.
 
 use crate::ownership::handed::{
     is_task, may_be_handed, rested_for_work, waits_for_room, MOST_RIVALS,
@@ -16,11 +16,12 @@ use crate::walk::*;
 /// Limit of the steps over what a worker did for one request.
 const MOST_STEPS: usize = 16_384;
 
-/// Of the calls in which a worker asks and hears that are looked at.
+/// Limit of the calls in which a worker asks and hears that are examined.
 const MOST_ASKED: usize = 256;
 
 impl Walk<'_> {
-    /// When the turn began of a thread or task whose sleep such a worker ended, if that had handed something to another request meanwhile.
+    /// When the turn began of a thread or task whose sleep such a worker ended, if the worker had handed something to
+    /// another request meanwhile.
     pub(super) fn turn_after_another(
         &self,
         thread: ThreadId,
@@ -31,8 +32,8 @@ impl Walk<'_> {
         handed_ns.filter(|ns| *ns > off.start_ns).map(|ns| turn_ns(ns, off, wake))
     }
 
-    /// The same where no way leads to the request through what the worker does: it was at work for others when the sleep began, or has
-    /// been told that there is work since.
+    /// The same where no path leads to the request through what the worker does: the worker was at work for others when
+    /// the sleep began, or has been told since that there is work.
     pub(super) fn turn_at_once(&self, thread: ThreadId, off: &Off, wake: Wake) -> Option<u64> {
         let handed_ns = self.handed_to_another(thread, off, wake);
         let since_ns = handed_ns.or_else(|| self.told_of_work(thread, off, wake));
@@ -49,8 +50,8 @@ impl Walk<'_> {
             && !self.is_told_to_several((wake.waker, wake.at_ns), thread, off)
     }
 
-    /// Whether the waker woke others just before or after that waited for the same futex: it told all of them something, as the
-    /// threads of a virtual machine that it had stopped, and worked for none alone.
+    /// Whether the waker, just before or after, woke others that waited for the same futex. Then it told all of them
+    /// something, as a virtual machine tells the threads that it had stopped, and worked for none of them alone.
     fn is_told_to_several(
         &self,
         (waker, woken_ns): (ThreadId, u64),
@@ -70,8 +71,8 @@ impl Walk<'_> {
         })
     }
 
-    /// When the worker last handed something to one that waited for it with another's request. It has not rested since, nor was it
-    /// this request that ended its last rest: then it began with this one.
+    /// When the worker last handed something to a thread or task that waited for it with another request. The worker
+    /// has not rested since, nor did this request end its last rest: then it would have begun with this request.
     fn handed_to_another(&self, thread: ThreadId, off: &Off, wake: Wake) -> Option<u64> {
         if !self.may_be_served_in_turn(thread, off, wake) {
             return None;
@@ -97,8 +98,8 @@ impl Walk<'_> {
         (rested.is_none() && one_by_one && !is_first()).then_some(handed_ns)
     }
 
-    /// When a thread or task with a question last woke the worker, if that is this one's or has been woken by the worker since: what it asked
-    /// for is done. The worker has not rested since.
+    /// When a thread or task with a question last woke the worker, if the question is this request's, or if the worker
+    /// has woken that thread since: then what it asked for is done. The worker has not rested since.
     fn told_of_work(&self, thread: ThreadId, off: &Off, wake: Wake) -> Option<u64> {
         if !self.may_be_served_in_turn(thread, off, wake) {
             return None;
@@ -110,7 +111,7 @@ impl Walk<'_> {
         let since = count_before(woke, |(at_ns, _)| *at_ns <= told.at_ns);
         let woken = woke.range(since..).take_while(|(at_ns, _)| *at_ns < wake.at_ns);
         let is_done = woken.take(MOST_RIVALS).any(|(_, to)| *to == told.waker);
-        // Room that it waits for behind what it has given itself is no turn of others.
+        // A wait for room behind what the request itself has given is no wait for others.
         let is_own = |question: &Question| self.is_goals(question) && !waits_for_room(off);
         let of_work = may_be_handed(self.world, wake.waker, rest)
             && by.is_some_and(|(question, _)| is_done || is_own(&question))
@@ -118,7 +119,8 @@ impl Walk<'_> {
         of_work.then_some(told.at_ns)
     }
 
-    /// The step over the sleep of `thread`, if its turn began: emits what the worker did since then, and the wait for that.
+    /// The step over the sleep of `thread`, if its turn began: emits what the worker did since then, and the wait for
+    /// the turn.
     pub(super) fn served_since(
         &mut self,
         thread: ThreadId,
@@ -129,7 +131,7 @@ impl Walk<'_> {
     ) -> Result<Option<Step>, NotYet> {
         let begin_ns = off.start_ns.max(self.goal.start_ns);
         let turn_ns = turn_ns.map(|ns| ns.min(edge_ns).max(begin_ns));
-        // It may have been woken before it slept.
+        // The thread may have been woken before it slept.
         let begins = |ns: u64| ns < edge_ns || waits_for_room(off) && begin_ns < edge_ns;
         let turn_ns = turn_ns.filter(|ns| begins(*ns) && depth < MAX_DEPTH);
         let Some(turn_ns) = turn_ns else { return Ok(None) };
@@ -151,7 +153,7 @@ impl Walk<'_> {
         Ok(Some(Step::Go(thread, begin_ns)))
     }
 
-    /// Emits what the worker did in `[from_ns, to_ns)`, and what it waited for, if a way leads through that.
+    /// Emits what the worker did in `[from_ns, to_ns)`, and what it waited for, if a path leads through that.
     fn worked_since(
         &mut self,
         worker: ThreadId,
@@ -172,7 +174,7 @@ impl Walk<'_> {
         if at_ns > from_ns {
             return Ok(false);
         }
-        // It is known for whom this was.
+        // It is known which request this work was for.
         self.attempts.astray = astray;
         while self.output.out[mark..].last().is_some_and(|raw| raw.end_ns <= from_ns) {
             self.output.out.pop();
@@ -186,8 +188,8 @@ impl Walk<'_> {
     }
 }
 
-/// When the turn begins of one that a worker woke, which has done nothing for others since that time: at once, or when there is room for
-/// what it gives.
+/// When the turn begins of a thread or task that a worker woke, if the worker has done nothing for others since
+/// `since_ns`: at that time, or when there is room for what it gives.
 fn turn_ns(since_ns: u64, off: &Off, wake: Wake) -> u64 {
     if waits_for_room(off) {
         wake.at_ns
@@ -196,10 +198,10 @@ fn turn_ns(since_ns: u64, off: &Off, wake: Wake) -> u64 {
     }
 }
 
-/// Whether a worker, if it asks other servers at all, has one answer after the other: in that time it asked before it heard anything, on one
-/// connection at a time, and before that it had heard what it had asked last. One that reads the answers to what others asked, or to
-/// several questions at once, works for none of them in turn. Of tasks that ask too little is known: several may share their
-/// connection.
+/// Whether a worker, if it asks other servers at all, has one answer after the other. In that time it asked before it
+/// heard anything, on one connection at a time, and before that time it had heard what it had asked last. A worker that
+/// reads the answers to what others asked, or to several questions at once, works for none of them in turn. Of tasks
+/// that ask, too little is known: several may share their connection.
 fn asks_one_by_one(world: &World, worker: ThreadId, (from_ns, to_ns): (u64, u64)) -> bool {
     let marks = &world.thread(worker).marks.list;
     let until = count_before(marks, |mark| mark.enter_ns < to_ns);

@@ -1,13 +1,13 @@
-//! Tasks that were made asleep, such as timers: what they do when they run is for whatever made them. Where that worked for another
-//! request, it went on with this one on the way, as whoever lets go of a lock does in an event loop.
+//! Tasks that were made asleep, such as timers: what they do when they run is for their maker. If the maker worked for
+//! another request, it went on with this request on its way, as code that releases a lock does in an event loop.
 
 use crate::ownership::handed::made_for;
 use crate::ownership::marks::{Mark, MarkKind};
 use crate::walk::*;
 
-/// Limit of the tasks that made each other.
+/// Limit of the chain of tasks that made each other.
 const MOST_MAKERS: usize = 64;
-/// What such a request waited for.
+/// `detail` of what such a request waited for.
 const HANDED_ON: &str = "until what another request had waited for was over: what for is not seen";
 
 impl Walk<'_> {
@@ -21,7 +21,7 @@ impl Walk<'_> {
             self.emit(task, span.0, span.1, category, detail, None, Some(maker), None, evidence);
             return Step::Go(reader, rested_ns);
         }
-        // It is for what it was made for.
+        // The task works for what it was made for.
         self.output.rule = Rule::WakeUp;
         match self.search.members.contains(&maker) {
             true => Step::Joined(maker, at_ns),
@@ -29,7 +29,8 @@ impl Walk<'_> {
         }
     }
 
-    /// If what made a task at `at_ns` worked for another request: what read this one, and since when that had rested.
+    /// If the maker of a task worked for another request at `at_ns`: the thread that read this request, and since when
+    /// it had rested.
     fn waits_for_maker(&self, maker: ThreadId, at_ns: u64) -> Option<(ThreadId, u64)> {
         let process = self.world.thread(maker).process;
         if Some(process) != self.goal.server_process {
@@ -40,8 +41,8 @@ impl Walk<'_> {
         self.works_for_another(maker, at_ns, reader).then_some((reader, rested_ns))
     }
 
-    /// Whether a task works for another request at `at_ns` than that which `reader` has read, by what it moves in that step, or
-    /// what made it did.
+    /// Whether a task works, at `at_ns`, for another request than the one that `reader` has read: by what it moves in
+    /// that step, or by what its maker moved.
     fn works_for_another(&self, maker: ThreadId, at_ns: u64, reader: ThreadId) -> bool {
         let (mut task, mut at_ns) = (maker, at_ns);
         for _ in 0..MOST_MAKERS {

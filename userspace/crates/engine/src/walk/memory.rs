@@ -1,12 +1,13 @@
-//! Requests that wait in their server's memory: read by one thread, taken up by another, with no event where that is.
+//! Requests that wait in their server's memory: one thread reads them and another takes them up, with no event in
+//! between.
 
 use crate::ownership::handed::is_task;
 use crate::ownership::marks::MarkKind;
 use crate::walk::*;
 
 impl Walk<'_> {
-    /// A thread that slept for work since before its server had read the request, and was woken by another of the
-    /// server, did not sleep for the request's sake: that waited in memory, at least until `woken_ns`.
+    /// If a thread slept for work since before its server had read the request, and another thread of the server woke
+    /// it, it did not sleep for the request: the request waited in memory, at least until `woken_ns`.
     pub(super) fn asleep_when_received(
         &mut self,
         thread: ThreadId,
@@ -23,15 +24,15 @@ impl Walk<'_> {
         }
         let received = self.received_by_another(thread, woken_ns)?;
         match off.start_ns < received.1 {
-            // Whoever woke it may have handed it the request, by what looked like a lock.
+            // The waker may have handed it the request, by what looked like a lock.
             true if self.attempts.strict => Some(Step::NoLock),
             true => Some(self.waited_in_memory(thread, received, woken_ns)),
             false => None,
         }
     }
 
-    /// A thread that answers another request next, without a sleep in between, works for that one: the request waited in
-    /// memory. Asked once nothing else leads back to the client.
+    /// A thread that answers another request next, without a sleep in between, works for that request: this one waited
+    /// in memory. Applies only once nothing else leads back to the client.
     pub(super) fn at_work_for_another(
         &mut self,
         thread: ThreadId,
@@ -66,7 +67,7 @@ impl Walk<'_> {
             && t.marks.list.get(next).is_some_and(|next| !self.of_goal(next))
     }
 
-    /// Whether the pass has gone too far through what is not known to be for the request.
+    /// Whether the pass has gone too far through work that is not known to be for the request.
     pub(super) fn is_astray(&self) -> bool {
         let most = match self.attempts.strict {
             true => MOST_STEPS_ASTRAY,
@@ -76,8 +77,8 @@ impl Walk<'_> {
         self.attempts.astray > most
     }
 
-    /// Until when a task works for the request that it has read: it waits then, or takes up another. Of threads that is not
-    /// known.
+    /// Until when a task works for the request that it has read: then it waits, or takes up another request. For
+    /// threads this is not known.
     pub(super) fn worked_on_until(&self, reader: ThreadId, read_ns: u64) -> Option<u64> {
         if !is_task(self.world, reader) {
             return None;
@@ -92,7 +93,7 @@ impl Walk<'_> {
         Some(others_ns.unwrap_or(rest.start_ns))
     }
 
-    /// The other thread of the server that read the end of what was asked, and when it had it: before `before_ns`.
+    /// The other thread of the server that read the end of the question, and when it had it: before `before_ns`.
     fn received_by_another(&self, thread: ThreadId, before_ns: u64) -> Option<(ThreadId, u64)> {
         let process = self.world.thread(thread).process;
         if !self.applies(Rule::InMemory) || Some(process) != self.goal.server_process {
@@ -102,8 +103,8 @@ impl Walk<'_> {
         received.filter(|(reader, _)| *reader != thread)
     }
 
-    /// The request had been read by `reader` at `read_ns`, and waited until `to_ns` for `thread`, which worked for others: since
-    /// a rest with a timer pending, if that led to this work.
+    /// Step for a request that `reader` had read at `read_ns` and that waited until `to_ns` for `thread`, which worked
+    /// for others. If a rest with a timer pending led to this work, the request waited since that rest.
     pub(super) fn waited_in_memory(
         &mut self,
         thread: ThreadId,
@@ -118,7 +119,7 @@ impl Walk<'_> {
         }
         self.queue(thread, (read_ns, to_ns), Category::QueueApp, UNSERVED, Rule::InMemory);
         self.output.rule = Rule::InMemory;
-        // Inferred: if the way from there does not lead on, this is not known either.
+        // Inferred: if the path from there does not lead on, this is not known either.
         self.join(reader);
         Step::Go(reader, read_ns)
     }

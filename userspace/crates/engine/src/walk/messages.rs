@@ -3,11 +3,12 @@
 use crate::ownership::marks::{is_rest, Mark, MarkKind};
 use crate::walk::*;
 
-/// Whose bytes a read brought without a sleep for them.
+/// What bytes a read brought without a sleep for them.
 struct Brought {
-    /// The request's.
+    /// They are the request's.
     ours: bool,
-    /// That, or of a thread that works for the request; others have yet to show where they got them from.
+    /// They are, or a thread that works for the request wrote them. Other writers have yet to show where they got them
+    /// from.
     known: bool,
 }
 
@@ -34,7 +35,7 @@ impl Walk<'_> {
                 return step;
             }
         }
-        // Woken for these bytes, in poll() or an earlier read: the sleep will tell.
+        // If the thread was woken for these bytes, in poll() or an earlier read, the step over the sleep will show it.
         let before = latest_before(&t.off, |off| off.end_ns <= call.enter_ns);
         let woken = before.take_while(|off| off.end_ns >= write.enter_ns).find(|off| {
             waits_for_bytes(off)
@@ -47,27 +48,27 @@ impl Walk<'_> {
             if !ours || piece_start_ns > call.enter_ns || !self.read_others(t, off.end_ns, call) {
                 return None;
             }
-            // It had a CPU, and began with others' messages.
+            // The thread had a CPU, and began with others' messages.
             let piece = classify::on_cpu::Piece::of_call(call.enter_ns, call);
             self.on_cpu(thread, &piece, at_ns);
             let span = (off.end_ns, call.enter_ns);
             self.queue(thread, span, queue_category(object), UNREAD, Rule::Ready);
             return Some(Step::Go(thread, off.end_ns));
         }
-        // When the bytes were there at the latest; a write still under way when the read began
-        // handed them over during the read.
+        // The latest time at which the bytes were there. A write still in progress when the read began handed them over
+        // during the read.
         let read = (thread, call.enter_ns);
         if write.exit_ns > call.enter_ns {
             let begun_ns = write.enter_ns.max(call.enter_ns);
             if begun_ns >= at_ns && self.search.through != Some(read) {
-                // The walk came to the thread, which woke somebody, while it still waited.
+                // The walk came to the thread by its wake-up of another one, while it still waited.
                 return None;
             }
             self.search.through = Some(read);
             if begun_ns < piece_start_ns {
                 return None; // an interrupt or fault splits the read: take the pieces first
             }
-            // Written while it had no CPU, or in this piece.
+            // The bytes were written while the thread had no CPU, or in this piece.
             let begun_ns = begun_ns.min(at_ns);
             if begun_ns < at_ns {
                 let piece = classify::on_cpu::Piece::of_call(begun_ns, call);
@@ -90,8 +91,8 @@ impl Walk<'_> {
         Some(go(write.thread, write.exit_ns))
     }
 
-    /// Whether a sleep in a read ended as its waker, a thread of the same process, wrote what was then read to a pipe or an eventfd.
-    /// Then the way leads through the waker.
+    /// Whether a sleep in a read ended when its waker, a thread of the same process, wrote to a pipe or an eventfd what
+    /// was then read. Then the path leads through the waker.
     pub(super) fn slept_for_own(&self, thread: ThreadId, off: &Off, wake: &Wake) -> bool {
         let t = self.world.thread(thread);
         let back_ns = off.end_ns.min(self.goal.end_ns);
@@ -104,8 +105,8 @@ impl Walk<'_> {
         self.writer_of(call).is_some_and(by_waker)
     }
 
-    /// Whose bytes that write brought to a read that did not sleep for them, if they are the request's, or lead back to a thread of
-    /// the request's.
+    /// What bytes a write brought to a read that did not sleep for them, if they are the request's, or lead back to a
+    /// thread of the request.
     fn brought(
         &mut self,
         thread: ThreadId,
@@ -113,7 +114,7 @@ impl Walk<'_> {
         (object, write): (Object, &Transfer),
     ) -> Option<Brought> {
         let t = self.world.thread(thread);
-        // Slept for the bytes inside the read: the sleep will tell.
+        // If the thread slept for the bytes inside the read, the step over the sleep will show it.
         let slept = latest_before(&t.off, |off| off.start_ns < call.exit_ns)
             .take_while(|off| off.start_ns >= call.enter_ns)
             .any(waits_for_bytes);
@@ -136,7 +137,7 @@ impl Walk<'_> {
         if write.thread == thread || write.enter_ns < self.goal.start_ns {
             return None;
         }
-        // The way may lead through what was asked for others.
+        // The path may lead through what was asked for others.
         self.output.likely |= !ours && self.asked_for_others(write, object);
         if ours && self.read_before(thread, object, call) && !rested_for(t, write, call) {
             return None; // already at work on this message
@@ -144,21 +145,22 @@ impl Walk<'_> {
         Some(Brought { ours, known: ours || by_member })
     }
 
-    /// Whether a thread that works for the request wrote that, not before it was asked.
+    /// Whether a thread that works for the request wrote that, and not before it had read the request.
     fn is_of_member(&self, write: &Transfer) -> bool {
         self.search.members.contains(&write.thread)
             && !self.before_asked(write.thread, write.exit_ns)
     }
 
-    /// Whether that is another question of the request's client, for a thread of its server: what that does then is for the other one.
+    /// Whether that is another question of the request's client, to a thread of its server. What the thread does then
+    /// is for the other question.
     fn asks_another(&self, thread: ThreadId, object: Object, write: &Transfer) -> bool {
         object.is_network()
             && self.is_client_to_server(write.thread, thread)
             && self.asked_for_others(write, object)
     }
 
-    /// Whether the request's client woke a thread of its server, that waited for something to be ready, by what it wrote on other
-    /// connections, or by ending one: for this request that did not wake it.
+    /// Whether the request's client woke a thread of its server that waited for readiness, by what it wrote on other
+    /// connections or by ending a connection. Then it did not wake the thread for this request.
     pub(super) fn woken_for_another(&self, thread: ThreadId, off: &Off, wake: &Wake) -> bool {
         let readiness = |call: &OpenCall| waits(call.nr, call.object) == Waits::Readiness;
         if !off.call.as_ref().is_some_and(readiness)
@@ -174,19 +176,20 @@ impl Walk<'_> {
         let mut written = call.transfers().filter(|io| io.is_write).peekable();
         match written.peek() {
             Some(_) => written.all(|io| io.object.is_network() && !self.goal.has(io)),
-            // Which connection that is, is not told: it may be the request's own. Then the server waited for its client.
+            // It is not reported which connection that is. If it is the request's own, the server waited for its
+            // client.
             None => ends_connection(call.nr),
         }
     }
 
-    /// Whether these threads are the request's client's and its server's, which are two processes.
+    /// Whether these threads belong to the request's client and to its server, and those are two processes.
     fn is_client_to_server(&self, from: ThreadId, to: ThreadId) -> bool {
         let [from, to] = [from, to].map(|thread| self.world.thread(thread).process);
         from != to && from == self.goal.client_process && Some(to) == self.goal.server_process
     }
 
-    /// Whether the writer's last read before it wrote was of something that a thread of the request wrote, or that another thread
-    /// of the process wrote of which the same holds. Not the reader: to that the bytes came back.
+    /// Whether the writer's last read before it wrote was of something that a thread of the request wrote, or another
+    /// thread of the process for which the same holds. The reader does not count: the bytes came back to it.
     fn handed_on_to(&self, write: &Transfer, reader: ThreadId) -> bool {
         let process = |thread: ThreadId| self.world.thread(thread).process;
         let mut write = *write;
@@ -210,7 +213,7 @@ impl Walk<'_> {
         false
     }
 
-    /// Whether a message was asked for the sake of a question that is not known, or not this request.
+    /// Whether a message was asked for a question that is not known, or that is not this request.
     fn asked_for_others(&self, write: &Transfer, object: Object) -> bool {
         let marks = self.world.thread(write.thread).marks.of_call(write.enter_ns);
         let asks = |mark: &&Mark| mark.kind == MarkKind::Asks && mark.moved.object == object;
@@ -218,8 +221,8 @@ impl Walk<'_> {
         asks.peek().is_some() && !asks.any(|mark| self.of_goal(mark))
     }
 
-    /// Emits `[sent_ns, read_ns)`, in which bytes up to `last` were under way, as far as their packets tell, and
-    /// then lay unread.
+    /// Emits `[sent_ns, read_ns)`, in which bytes up to `last` were under way, as far as their packets show, and then
+    /// lay unread.
     fn unread(
         &mut self,
         thread: ThreadId,
@@ -272,7 +275,7 @@ impl Walk<'_> {
         } else if write.enter_ns >= at_ns {
             return None; // an earlier, vain wake-up
         } else if write.enter_ns > woken_ns {
-            // Woken in vain, it had not come to a CPU when they came.
+            // The thread was woken for something else, and had not come to a CPU when the bytes came.
             write.exit_ns.min(at_ns)
         } else {
             write.exit_ns.min(woken_ns.max(write.enter_ns))
@@ -280,8 +283,8 @@ impl Walk<'_> {
         Some((object, write.thread, self.handed_by(&write, handed_ns)))
     }
 
-    /// Step back over a wait for a CPU inside a read, in which the bytes came that the read then found: until they were there,
-    /// the request was with their sender. `None`: they came before or after, or do not lead to the request.
+    /// Step back over a wait for a CPU inside a read, during which the bytes came that the read then found. Until they
+    /// were there, the request was with their sender. `None`: they came before or after, or do not lead to the request.
     pub(super) fn handed_while_preempted(
         &mut self,
         thread: ThreadId,
@@ -302,7 +305,7 @@ impl Walk<'_> {
         };
         let last = self.last_of(call, object);
         let received_ns = self.received_ns(object, last, at_ns);
-        // A write that went on while the read did handed them over meanwhile, nobody saw when.
+        // A write that was in progress during the read handed the bytes over meanwhile, at an unseen time.
         let began_ns = if write.exit_ns <= at_ns { write.exit_ns } else { write.enter_ns };
         let handed_ns =
             received_ns.map_or(began_ns, |ns| write.exit_ns.min(ns.max(write.enter_ns)));
@@ -321,8 +324,8 @@ impl Walk<'_> {
         Ok(Some(go(sender, sent_ns)))
     }
 
-    /// When a write handed its bytes over, at `latest_ns` at the latest: a writer that is off its CPU then had done
-    /// so before it left.
+    /// When a write handed its bytes over, at the latest `latest_ns`. A writer that is off its CPU then handed them
+    /// over before it left.
     fn handed_by(&self, write: &Transfer, latest_ns: u64) -> u64 {
         let away = self.world.thread(write.thread).off_before(latest_ns);
         match away.filter(|off| off.end_ns >= latest_ns && off.start_ns > write.enter_ns) {
@@ -331,8 +334,8 @@ impl Walk<'_> {
         }
     }
 
-    /// For a read from a channel: the write that brought its last byte (the last of the request, if it
-    /// has any: others' may have come later), when its writer is traced.
+    /// For a read from a channel: the write that brought its last byte (the last byte of the request, if there is one:
+    /// others' may have come later), if the writer is traced.
     fn writer_of(&self, call: &Call) -> Option<(Object, Transfer)> {
         if !call.may_read() {
             return None;
@@ -343,7 +346,7 @@ impl Walk<'_> {
         let io = reads.find(|io| self.goal.has(io)).or(first)?;
         let channel = self.world.channels.get(&io.object)?;
         let last = self.goal.last_of(io).unwrap_or(io.offset.saturating_add(io.bytes) - 1);
-        // Bytes of writers that race may be counted to the wrong one; never to a later one.
+        // Bytes of writers that race may be counted to the wrong write, but never to one that began after the read.
         Channel::find(&channel.writes, last)
             .filter(|write| write.enter_ns < call.exit_ns)
             .map(|write| (io.object, *write))
@@ -370,8 +373,8 @@ impl Walk<'_> {
         call.transfers().any(|io| self.goal.has(io))
     }
 
-    /// Whether the thread reads the request later and had not begun to at that time: what it did until then was for
-    /// other requests.
+    /// Whether the thread reads the request later and had not begun to read it at that time: what it did until then was
+    /// for other requests.
     pub(super) fn before_asked(&self, thread: ThreadId, at_ns: u64) -> bool {
         let Some(asked) = self.goal.messages.first() else { return false };
         let Some(channel) = self.world.channels.get(&asked.object) else { return false };
@@ -390,8 +393,8 @@ impl Walk<'_> {
     }
 }
 
-/// Whether a thread rested before a call and was woken, after that write, by somebody else: the bytes had been held back, until an
-/// acknowledgement came (Nagle's algorithm), say.
+/// Whether a thread rested before a call and was woken, after that write, by something other than the writer: for
+/// instance, the bytes had been held back until an acknowledgement came (Nagle's algorithm).
 fn rested_for(t: &Thread, write: &Transfer, call: &Call) -> bool {
     let rested = latest_before(&t.off, |off| off.end_ns <= call.enter_ns).find(|off| is_rest(off));
     let by_writer = |wake: &Wake| wake.by_waker() && wake.waker == write.thread;

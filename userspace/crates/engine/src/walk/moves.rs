@@ -2,16 +2,16 @@
 
 use crate::walk::*;
 
-/// Who moved messages of the request, and what was asked for its sake.
+/// The calls that moved messages of the request, and what was asked for it.
 pub(super) struct Moves<'w> {
     /// The channel of its question.
     asked: Option<&'w Channel>,
-    /// The end of each call, and its thread; in order.
+    /// The end and the thread of each call, in order.
     calls: &'w [(u64, ThreadId)],
 }
 
 impl<'w> Moves<'w> {
-    /// `calls`: memory for them, empty.
+    /// `calls`: empty memory for them.
     pub(super) fn of(
         world: &'w World,
         goal: &Goal,
@@ -31,13 +31,13 @@ impl<'w> Moves<'w> {
 }
 
 impl Walk<'_> {
-    /// Whether anything was asked for the sake of what came on the connection of the request's question.
+    /// Whether anything was asked for what came on the connection of the request's question.
     pub(super) fn has_asked(&self) -> bool {
         self.moves.asked.is_some_and(|channel| !channel.sakes.is_empty())
     }
 
-    /// The last of those threads that moved a message of the request, or one for its sake, up to `at_ns`; and the end of
-    /// that call.
+    /// The last thread, of those that satisfy `is_one`, that moved a message of the request, or one for its sake, up to
+    /// `at_ns`; and the end of that call.
     pub(super) fn last_worked(
         &self,
         is_one: impl Fn(ThreadId) -> bool,

@@ -1,35 +1,35 @@
-//! The texts of a walk's segments. Most come again within a request: what was named before is not named again.
+//! The texts of a walk's segments. Most texts repeat within a request, and a repeated text is not made again.
 
 use crate::object::push_number;
 use crate::walk::*;
 
-/// Names kept at hand, of each sort.
+/// Number of names kept at hand, of each sort.
 const AT_HAND: usize = 8;
 
-/// Names of calls that are kept from request to request.
+/// Number of names of calls that are kept from request to request.
 const MADE: usize = 64;
 
-/// What a system call is named by: its number, its object, and within what function of those that are hooked themselves.
+/// The key of a system call's name: its number, its object, and the directly hooked function that it was in.
 type CallKey = (u16, Option<Object>, Option<Transport>);
 
-/// More texts than that of a walk are no reason to keep their memory for the next.
+/// If a walk has more texts than this, their memory is not kept for the next walk.
 const MOST_KEPT: usize = 256;
 
 /// The texts of a request's segments, and what some of them stand for.
 pub(super) struct Names {
     pub(super) texts: Texts,
-    /// Of system calls on objects.
+    /// Names of system calls on objects.
     calls: AtHand<CallKey>,
-    /// Their texts, whatever the request: of those that were made last.
+    /// Texts of the names of calls that were made last, in whichever request.
     made: Vec<Option<(CallKey, String)>>,
-    /// Of those that are the same for all requests.
+    /// Texts that are the same for all requests.
     fixed: AtHand<&'static str>,
-    /// Of threads, by where the name itself lies: that, and with their numbers.
+    /// Names of threads, by the address of the name itself: alone, and with the threads' numbers.
     own: AtHand<*const u8>,
     threads: AtHand<(ThreadId, *const u8)>,
 }
 
-/// The last things that were named in a walk.
+/// The things that were named last in a walk.
 struct AtHand<K> {
     known: Vec<(K, TextId)>,
     next: usize,
@@ -62,7 +62,7 @@ impl Names {
         Names { texts: Texts::new(), calls, made, fixed, own, threads }
     }
 
-    /// A walk begins.
+    /// To be called when a walk begins.
     pub(super) fn begin(&mut self) {
         if self.texts.len() > MOST_KEPT {
             self.texts = Texts::new();
@@ -87,7 +87,7 @@ impl Names {
         id
     }
 
-    /// What a thread on a CPU did; in a call, within what function of those that are hooked themselves.
+    /// Describes what a thread on a CPU did; in a call, also in which directly hooked function.
     pub(super) fn describe(
         &mut self,
         level: &Level<'_>,
@@ -124,7 +124,7 @@ impl Names {
         Some(id)
     }
 
-    /// A thread's own name, and with its number, as `by` names it: `comm/tid`.
+    /// A thread's own name; [`Names::with_number`] adds its number, as `by` names a thread: `comm/tid`.
     pub(super) fn of_thread(&mut self, thread: &Thread, at_ns: u64) -> TextId {
         let name = thread.name_at(at_ns);
         if let Some(known) = self.own.get(&name.as_ptr()) {

@@ -1,5 +1,5 @@
-//! Steps over off-CPU intervals: why the thread was off its CPU, what ended that, and whether the path leads
-//! on through its waker.
+//! Steps over off-CPU intervals: why the thread was off its CPU, what ended the interval, and whether the path leads on
+//! through its waker.
 
 use crate::walk::*;
 
@@ -52,15 +52,15 @@ impl<'w> Walk<'w> {
         if let Some(step) = self.handed_since(thread, (off, wake), message, at_ns, depth)? {
             return Ok(step);
         }
-        // Whoever takes work from others is woken for whatever there is.
+        // A thread that takes work from others is woken for any available work.
         let futex = off.call.is_some_and(|call| waits(call.nr, call.object) == Waits::Futex);
         let likely = self.output.likely || futex && self.world.process_of(thread).shares_work;
         self.output.likely = likely;
         let before = self.output.out.len();
         self.run_queue(thread, off, woken_ns, at_ns, Category::RunqueueWakeup)?;
 
-        // A wake-up that came before the switch-out found the thread on its way to sleep: its last
-        // steps are its own, and what it crosses to is the moment of the wake-up.
+        // A wake-up that came before the switch-out found the thread on its way to sleep. The thread's last steps are
+        // its own; the edge is crossed at the time of the wake-up.
         let edge_ns = wake.at_ns.clamp(self.goal.start_ns, woken_ns);
         self.note_time(edge_ns);
 
@@ -75,7 +75,7 @@ impl<'w> Walk<'w> {
             return Ok(Step::Go(thread, begin_ns));
         }
         if let Some(last) = self.slept_on(thread, off) {
-            // Woken for nothing: one wait with the sleep after it, and for what ended that.
+            // Woken for nothing: this sleep and the one after it are one wait, for what ended the later one.
             let merged = Off { wake: last.wake, ..off.clone() };
             self.charge(thread, &merged, begin_ns, woken_ns, None);
             return Ok(Step::Go(thread, begin_ns));
@@ -110,7 +110,7 @@ impl<'w> Walk<'w> {
         self.charge(thread, off, begin_ns, woken_ns, None);
         let was_idle = self.output.out[mark..].iter().any(|raw| raw.category == Category::IdlePeer);
         if was_idle && self.doubts() && wake.by_waker() && self.world.thread(wake.waker).traced {
-            // Whoever ended that, it was not for this request.
+            // Whatever ended that wait, it was not for this request.
             return Ok(Step::Nowhere);
         }
         Ok(Step::Go(thread, begin_ns))
@@ -183,7 +183,7 @@ impl<'w> Walk<'w> {
                 joined = self.explore_waker(thread, off, &wake, edge_ns, depth)?;
                 if joined.is_none() && depth == 0 && self.explores_too_much_of_life() {
                     self.search.knows_life = true;
-                    // What was broken off is not known to lead nowhere.
+                    // Explorations that were broken off are not known to lead nowhere.
                     self.search.dead_ends.clear();
                     joined = match self.works_for_life(wake.waker) {
                         true => Some((wake.waker, edge_ns)),
@@ -226,14 +226,14 @@ impl<'w> Walk<'w> {
         found
     }
 
-    /// Whether a thread is of the server whose only way to its client is a word in shared memory.
+    /// Whether a thread belongs to a server whose only way to its client is a word in shared memory.
     pub(super) fn passes_turn(&self, thread: ThreadId) -> bool {
         self.goal.passed.is_some()
             && Some(self.world.thread(thread).process) == self.goal.server_process
     }
 
-    /// The last sleep in the call of `off`, if there is a later one and the call has one thing only to
-    /// wait for. (A read or write may have got some of its bytes in between.)
+    /// The last sleep in the call of `off`, if there is a later one and the call waits for one thing only. (A read or
+    /// write may have got some of its bytes in between.)
     pub(super) fn slept_on(&self, thread: ThreadId, off: &Off) -> Option<&'w Off> {
         let call = off.call?;
         if !matches!(waits(call.nr, call.object), Waits::Futex | Waits::Readiness | Waits::Child) {
@@ -248,7 +248,7 @@ impl<'w> Walk<'w> {
             .find(|later| waits_for_bytes(later) && later.call.is_some_and(|c| c == call))
     }
 
-    /// What `thread` did on its CPU in `[from_ns, to_ns)`.
+    /// Emits what `thread` did on its CPU in `[from_ns, to_ns)`.
     pub(super) fn awake(
         &mut self,
         thread: ThreadId,
@@ -268,8 +268,8 @@ impl<'w> Walk<'w> {
         Ok(())
     }
 
-    /// Follows a waker back. If its path returns to a thread already in the request, keeps what it
-    /// emitted and says where it came out; else leaves no trace.
+    /// Follows a waker back. If its path returns to a thread already in the request, keeps what it emitted and returns
+    /// where it came out. Otherwise it leaves no trace.
     pub(super) fn explore(
         &mut self,
         waker: ThreadId,
@@ -307,7 +307,7 @@ impl<'w> Walk<'w> {
         Ok(None)
     }
 
-    /// The same, and over several hand-overs in a row that found their threads awake.
+    /// The same, also over several hand-overs in a row that found their threads awake.
     fn explore_in_a_row(
         &mut self,
         waker: ThreadId,
@@ -322,7 +322,7 @@ impl<'w> Walk<'w> {
         found
     }
 
-    /// The wait `[from_ns, to_ns)` of `thread`, kept as one wait; see [`classify::off_cpu::explain`].
+    /// Emits the wait `[from_ns, to_ns)` of `thread` as one wait; see [`classify::off_cpu::explain`].
     pub(super) fn charge(
         &mut self,
         thread: ThreadId,
@@ -338,7 +338,7 @@ impl<'w> Walk<'w> {
                 part.cause = self.held_back(thread, off).map(|why| format!("at first {why}"));
             }
             let futex = off.call.filter(|call| waits(call.nr, call.object) == Waits::Futex);
-            // Nor does a rest that ended for another request tell that this one's peer was waited for.
+            // A rest that ended for another request does not show that this request's peer was waited for.
             let idle = part.category == Category::IdlePeer && self.rested_for_another(thread, off);
             let woken = |call: &OpenCall| self.world.process_of(thread).futexes.is_woken(call);
             let shaky = part.category == Category::Sleep

@@ -35,7 +35,8 @@ impl Walk<'_> {
         }
     }
 
-    /// What a packet does in the call that sends it is work of the call, for as many requests: the packet carries them all.
+    /// What a packet does in the call that sends it is work of the call, shared by as many requests: the packet carries
+    /// messages of all of them.
     fn as_its_call(&mut self, from_ns: u64) {
         let (shared, likely) = (self.output.shared, self.output.likely);
         let from_ns = from_ns.max(self.goal.start_ns);
@@ -70,7 +71,7 @@ impl Walk<'_> {
         }
         let Some(last) = self.world.processes[child as usize].last_exited else { return Ok(None) };
         let dead = self.world.thread(last);
-        // Its last context switch comes a little after the moment it could be collected.
+        // The child's last context switch comes a little after the moment it could be collected.
         let gone = dead.off.back().filter(|off| off.why == Why::Dead);
         let ended_ns = match (gone, dead.exited_ns) {
             (Some(off), _) => off.start_ns,

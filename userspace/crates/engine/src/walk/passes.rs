@@ -1,12 +1,13 @@
-//! Passes: the whole way back, again and again until it comes out where the request began.
+//! Passes: the whole path back, repeated until it comes out where the request began.
 //!
-//! The first pass has the lock rules on; one that loses the request's client is made again without them, then with the wake-ups
-//! taken back that it followed, one by one, and at last from where the request was received, handed on in memory.
+//! The first pass has the lock rules on. A pass that does not come out in the request's client is repeated without
+//! them, then with the wake-ups that it followed taken back, one by one, and at last from where the request was
+//! received, handed on in memory.
 
 use crate::walk::*;
 
-/// Followed wake-ups taken back, one by one, when the walk does not come out at the client; and the
-/// steps spent on that.
+/// Limit of the followed wake-ups that are taken back, one by one, when the walk does not come out at the client; and
+/// of the steps spent on that.
 const MOST_REFUSED: usize = 256;
 const MOST_STEPS_REFUSING: usize = 200_000;
 
@@ -14,25 +15,25 @@ impl Walk<'_> {
     /// The whole walk: as many passes as it takes to come out at the client.
     ///
     /// # Errors
-    /// [`NotYet`]: try again when that thread has been heard of.
+    /// [`NotYet`]: try again when a record of that thread has come.
     pub(super) fn run(&mut self) -> Result<(), NotYet> {
-        // Its thread may look at the word before it sleeps.
+        // The server's thread may look at the word before it sleeps.
         self.attempts.received = self.goal.passed.filter(|_| self.applies(Rule::InMemory));
         loop {
-            // The request began in its client: elsewhere, the walk has lost the thread. One that once
-            // worked for the request wakes others for other reasons, too: the last wake-up that was
-            // followed is kept as a wait instead.
+            // The request began in its client: a walk that ends elsewhere has lost the path. A thread that once worked
+            // for the request wakes others for other reasons, too, so the last wake-up that was followed is kept as a
+            // wait instead.
             let lost = self.back()?.is_some();
             if lost && std::mem::take(&mut self.attempts.strict) {
                 self.attempts.is_bounded = self.handed_on_from().is_some();
-                // One of those handed the request on, after all.
+                // One of the supposed locks handed the request on, after all.
                 continue;
             }
             let followed =
                 if lost { self.search.followed.last().copied() } else { self.bypassing() };
             let go_on = self.attempts.refused.len() < MOST_REFUSED
                 && self.attempts.steps < MOST_STEPS_REFUSING;
-            // Where the read is known that brought it, its thread is where it was handed on from.
+            // If the read that brought the request is known, it was handed on from the reading thread.
             let go_on = go_on && !self.must_come_in() && !self.is_astray();
             match followed.filter(|_| go_on) {
                 Some((thread, at_ns, _)) => self.attempts.refused.insert((thread, at_ns)),
@@ -42,7 +43,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Who of the server had read the request last, and when: from there it may have been handed on in memory.
+    /// The thread of the server that read the request last, and when: from there it may have been handed on in memory.
     fn handed_on_from(&self) -> Option<(ThreadId, u64)> {
         let alone = self.must_come_in();
         let server = self.goal.server_process;
@@ -63,7 +64,7 @@ impl Walk<'_> {
         self.attempts.received = None;
         self.attempts.is_bounded = false;
         if let Some((thread, joined_at)) = self.back()? {
-            // Which had it at the last edge that is known.
+            // The thread that had the request at the last known edge.
             let thread = self.output.out.get(joined_at).map_or(thread, |raw| raw.thread);
             self.output.out.truncate(joined_at);
             let end_ns = self.output.out.last().map_or(self.goal.end_ns, |raw| raw.start_ns);
@@ -72,8 +73,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The whole way back. If it does not end in the client's process: in which thread it does, and how
-    /// much had been emitted when it last joined one.
+    /// The whole path back. If it does not end in the client's process: the thread in which it ends, and how many
+    /// segments had been emitted when it last joined a thread.
     fn back(&mut self) -> Result<Option<(ThreadId, usize)>, NotYet> {
         self.output.clear();
         self.search.clear();
@@ -84,7 +85,7 @@ impl Walk<'_> {
         self.search.members.extend(self.attempts.received.map(|(reader, _)| reader));
         self.search.members.extend(self.goal.handed.map(|(reader, _)| reader));
         if self.goal.server_process == Some(self.goal.client_process) {
-            // Whom it woke after its read, it woke for the request, if it had not turned to others.
+            // The reader woke threads after its read for the request, unless it had turned to others.
             let server = self.goal.client_process;
             let received = service_start::received(self.world, self.goal, server, self.goal.end_ns);
             self.search.members.extend(received.map(|(reader, _)| reader));
@@ -132,8 +133,8 @@ impl Walk<'_> {
         Ok((!at_home).then_some((thread, joined_at)))
     }
 
-    /// Whether the request began as its bytes came to its server's socket: then only the read of those leads to its
-    /// begin.
+    /// Whether the request began when its bytes came to its server's socket: then only the read of those bytes leads to
+    /// its begin.
     pub(super) fn must_come_in(&self) -> bool {
         let arrived = |asked: &Message| {
             let channel = self.world.channels.get(&asked.object)?;
@@ -151,12 +152,12 @@ impl Walk<'_> {
         }
     }
 
-    /// A server's thread that works for the request since before it was received has got it from the
-    /// one that received it, without a trace: threads that look for work before they sleep (Go's, gRPC's)
-    /// take it from memory. Somewhen since then; what it did is taken for the request's, modelled.
+    /// A server's thread that has worked for the request since before it was received has got it from the thread that
+    /// received it, without a trace: threads that look for work before they sleep (Go's, gRPC's) take it from memory.
+    /// This happened at some time since the read. What the thread did since then is taken for the request's, modelled.
     ///
-    /// To be called after a step from `(thread, at_ns)`: if that went too far, takes back what is
-    /// too much and leads to the receiver.
+    /// To be called after a step from `(thread, at_ns)`. If the step went too far, takes back what is too much and
+    /// leads to the receiver.
     fn take_over(&mut self, thread: ThreadId, at_ns: u64, joined_at: usize) -> Option<Step> {
         let (reader, read_ns) = self.attempts.received?;
         let begun_ns = self.output.out.last()?.start_ns;
@@ -173,7 +174,7 @@ impl Walk<'_> {
                 if raw.end_ns > self.world.thread(raw.thread).born_ns {
                     continue;
                 }
-                // Whoever served it then was not there yet.
+                // The thread that served the request was not there yet.
                 (raw.category, raw.rule) = (Category::QueueApp, Rule::InMemory);
                 raw.detail = Some(self.output.names.texts.add(UNSERVED));
             }

@@ -23,11 +23,11 @@ impl Walk<'_> {
             _ => self.world.sums.spent(thread, t, from_ns, to_ns).in_words(),
         };
         let evidence = match rule {
-            // The order of messages tells that the thread served others, not that the request was ready meanwhile.
+            // The order of messages shows that the thread served others, not that the request was ready meanwhile.
             Rule::Turn => Evidence::Modelled,
             // What the server's threads did meanwhile may have been for the request, unseen.
             Rule::InMemory => Evidence::Modelled,
-            // A thread that takes work from others is told by an eventfd to look for whatever there is.
+            // A thread that takes work from others is told by an eventfd to look for any available work.
             Rule::Ready
                 if category == Category::QueueApp && self.world.process_of(thread).shares_work =>
             {
@@ -41,8 +41,8 @@ impl Walk<'_> {
         self.emit(thread, from_ns, to_ns, category, detail, cause, None, None, evidence);
     }
 
-    /// Emits `[from_ns, to_ns)`, in which bytes of a channel lay unread; as long as nobody had accepted its connection, they waited
-    /// for that.
+    /// Emits `[from_ns, to_ns)`, in which bytes of a channel lay unread. As long as their connection was not accepted,
+    /// they waited for the accept.
     pub(super) fn unread_queue(
         &mut self,
         thread: ThreadId,
@@ -59,8 +59,8 @@ impl Walk<'_> {
         }
     }
 
-    /// `[from_ns, to_ns)`: the thread, which has the request, served others. If it rested after that, the request
-    /// waited meanwhile for what ended that rest.
+    /// Emits `[from_ns, to_ns)`, in which the thread, which has the request, served others. If it rested after that,
+    /// the request waited in this span, too, for what ended that rest.
     pub(super) fn others_turn(&mut self, thread: ThreadId, from_ns: u64, to_ns: u64) {
         let rested = self.output.out.last().filter(|raw| {
             let rests = matches!(raw.category, Category::IdlePeer | Category::Sleep);
@@ -79,7 +79,7 @@ impl Walk<'_> {
         }
     }
 
-    /// What a thread did all the time.
+    /// Describes the one thing that a thread did all the time.
     pub(super) fn one_thing(
         &self,
         thread: &Thread,

@@ -1,5 +1,5 @@
-//! Rule `wake-up`: no way leads in the server's process to before its first read of the request, but through that read.
-//! Until then no thread of it but the one that reads, and whoever woke that, can have had the request.
+//! Rule `wake-up`: in the server's process, a path leads to the time before its first read of the request only through
+//! that read. Until then, only the thread that reads, and the thread that woke it, can have had the request.
 
 use crate::walk::*;
 
@@ -12,7 +12,7 @@ pub(super) fn first_read(world: &World, goal: &Goal) -> Option<Transfer> {
 }
 
 impl Walk<'_> {
-    /// Notes whether the way leads through the first read.
+    /// Notes whether the path leads through the first read.
     pub(super) fn note_first_read(&mut self, thread: ThreadId, at_ns: u64) {
         let is_in = |first: Transfer| {
             thread == first.thread && first.enter_ns < at_ns && at_ns <= first.exit_ns
@@ -20,14 +20,15 @@ impl Walk<'_> {
         self.search.through_read |= self.first_read.is_some_and(is_in);
     }
 
-    /// Whether what a thread did there it did before the first read, for others: no way through it leads to the request.
+    /// Whether what a thread did there was before the first read, and so for others: no path through it leads to the
+    /// request.
     pub(super) fn is_before_read(&self, thread: ThreadId, at_ns: u64) -> bool {
         !self.search.through_read
             && self.first_read.is_some_and(|first| at_ns <= first.enter_ns)
             && Some(self.world.thread(thread).process) == self.goal.server_process
     }
 
-    /// Whether the way, which leads to the request's begin through its read only, has come to before that.
+    /// Whether the path, which leads to the request's begin through its read only, has come to a time before that.
     pub(super) fn comes_in_too_late(&self, thread: ThreadId, at_ns: u64) -> bool {
         let has_own_client = self.goal.server_process != Some(self.goal.client_process);
         self.is_before_read(thread, at_ns) && (has_own_client || self.must_come_in())

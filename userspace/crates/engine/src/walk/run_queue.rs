@@ -1,25 +1,26 @@
-//! Emits waits for a CPU (rule `run-queue`): on which run queue, behind which thread, and moved from which
-//! CPU.
+//! Emits waits for a CPU (rule `run-queue`): on which run queue, behind which thread, and from which CPU the thread was
+//! moved.
 
 use crate::walk::*;
 
-/// Pieces of one wait that are told one by one; a wait of more pieces is one segment. Of redis's and nginx's waits at up to
-/// 1,000 connections 99.8 % have at most 3 pieces; of gRPC's with 500 streams 60 to 69 % do, and the others have up to 309.
+/// Limit of the pieces of one wait that are reported one by one; a wait of more pieces is one segment. Of the waits of
+/// redis and nginx at up to 1,000 connections, 99.8 % have at most 3 pieces. Of those of gRPC with 500 streams, 60 to
+/// 69 % do, and the others have up to 309.
 const MOST_BEHIND: usize = 3;
-/// Who had the CPU for at least one part in so many of a wait is named.
+/// A thread is named if it had the CPU for at least one part in this many of a wait.
 const NAMED_PART: u64 = 10;
 
-/// A piece of a wait for a CPU: who had it meanwhile.
+/// A piece of a wait for a CPU, and the thread that had the CPU meanwhile.
 pub(super) struct Behind {
     start_ns: u64,
     end_ns: u64,
     by: Option<ThreadId>,
-    /// The queue, and the CPU that the thread had come from, if another.
+    /// The CPU of the run queue, and the CPU that the thread had come from, if it is another one.
     cpu: Option<u32>,
     moved_from: Option<u32>,
 }
 
-/// `detail` of a piece in which nobody had the CPU.
+/// `detail` of a piece in which the CPU was idle.
 const WAS_IDLE: &str = "the CPU was idle: waking it up";
 
 impl Behind {
@@ -34,9 +35,9 @@ impl Behind {
 }
 
 impl Walk<'_> {
-    /// Emits `[from_ns, to_ns)`: `thread` was runnable and others had the CPU on whose queue it was; one segment
-    /// for each of them, or one for all if there are many pieces. What a helper did (a thread that preempted it and
-    /// works for the request, too) is the helper's work.
+    /// Emits `[from_ns, to_ns)`, in which `thread` was runnable and others had the CPU on whose queue it was: one
+    /// segment for each of them, or one for all if there are many pieces. What a helper did (a thread that preempted it
+    /// and works for the request, too) is the helper's work.
     pub(super) fn run_queue(
         &mut self,
         thread: ThreadId,
@@ -65,7 +66,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The pieces on one queue, latest first, to which the thread came from another CPU or the same.
+    /// The pieces on one queue, latest first, to which the thread came from another CPU or from the same one.
     fn behind(
         &mut self,
         thread: ThreadId,
@@ -163,7 +164,7 @@ impl Walk<'_> {
     }
 }
 
-/// How long each had the CPU, most first.
+/// How long each thread had the CPU, longest first.
 fn shares(pieces: &[Behind]) -> Vec<(Option<ThreadId>, u64)> {
     let mut sums: FxHashMap<Option<ThreadId>, u64> = FxHashMap::default();
     for piece in pieces {

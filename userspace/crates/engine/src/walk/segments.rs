@@ -3,20 +3,20 @@
 use crate::walk::names::push_thread;
 use crate::walk::*;
 
-/// Whose time a segment shows.
+/// The thread whose time a segment shows.
 #[derive(Clone, Copy, Debug)]
 pub struct Worker {
     pub thread: ThreadId,
-    /// It is one of the request's server.
+    /// It belongs to the request's server.
     pub serves: bool,
-    /// The thread's messages tell that it worked for the request; else only the way led there.
+    /// The thread's messages show that it worked for the request; otherwise only the path led there.
     pub by_marks: bool,
 }
 
-/// What came of a walk.
+/// The result of a walk.
 #[derive(Default)]
 pub struct Walked {
-    /// In order of time, and the thread of each.
+    /// The segments in order of time, and the thread of each.
     pub segments: Segments,
     pub workers: Vec<Worker>,
     pub steps: usize,
@@ -29,12 +29,12 @@ struct Whose<'w> {
     thread: &'w Thread,
     process: &'w Process,
     side: Side,
-    /// Its last name, and since when it has that.
+    /// Its last name, and since when it has had that name.
     name: Option<(u64, TextId)>,
 }
 
 impl<'w> Walk<'w> {
-    /// What was found, in order of time, and the thread of each.
+    /// The segments found, in order of time, and the thread of each.
     pub(super) fn into_segments(mut self) -> (Segments, Vec<Worker>) {
         let world = self.world;
         let raws = std::mem::take(&mut self.output.out);
@@ -112,7 +112,7 @@ impl<'w> Walk<'w> {
                 _ => Rule::Charge,
             });
             use Category::{QueueSocket, RunqueuePreempted, RunqueueWakeup};
-            // What a thread waited for while it worked for several is as much each one's as the work.
+            // A wait of a thread that worked for several requests is shared by them like the work.
             let together = self.output.shared > 1 && rule == Rule::Charge;
             let shared = if category.is_on_cpu() || together { self.output.shared } else { 1 };
             let is_thread = category.is_on_cpu()
@@ -147,7 +147,7 @@ impl<'w> Walk<'w> {
         let side = if thread.kthread {
             Side::Kernel
         } else if self.goal.is_served_by(thread.process) {
-            // First: a request without a client has its server at both ends.
+            // Checked first: a request without a client has its server at both ends.
             Side::Server
         } else if thread.process == self.goal.client_process {
             Side::Client

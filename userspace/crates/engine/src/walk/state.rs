@@ -1,5 +1,5 @@
-//! The state of a walk, in three parts: what it says, what it knows on its way back, and what it learnt from ways
-//! that led nowhere. It reads the world and changes nothing else.
+//! The state of a walk, in three parts: its result, what it knows on its way back, and what it learnt from paths that
+//! led nowhere. A walk reads the world and changes nothing else.
 
 use crate::walk::run_queue::Behind;
 use crate::walk::*;
@@ -17,30 +17,30 @@ pub(super) struct Raw {
     pub(super) cpu: Option<u32>,
     pub(super) evidence: Evidence,
     pub(super) rule: Rule,
-    /// By how many requests the work is shared.
+    /// Number of requests that share the work.
     pub(super) shared: u32,
-    /// The thread is one of the server's, of the request or of what was asked for it.
+    /// The thread belongs to the server of the request, or of what was asked for it.
     pub(super) serves: bool,
-    /// The thread's messages tell that it worked for the request.
+    /// The thread's messages show that it worked for the request.
     pub(super) by_marks: bool,
 }
 
-/// What a walk says: the segments so far, and what the next ones will say.
+/// The result of a walk: the segments so far, and properties of the next ones.
 pub(super) struct Output {
     /// Latest first.
     pub(super) out: Vec<Raw>,
     pub(super) names: Names,
     /// Number of requests that share the work being emitted.
     pub(super) shared: u32,
-    /// That the work is the request's is inferred: the thread has other requests, too.
+    /// It is inferred that the work is the request's: the thread has other requests, too.
     pub(super) likely: bool,
-    /// The thread's messages tell that it works for the request.
+    /// The thread's messages show that it works for the request.
     pub(super) by_marks: bool,
-    /// The rule by which the walk came to its present thread; and the rule of the next segment, if that is a wait
-    /// whose category does not tell the rule.
+    /// The rule by which the walk came to its present thread; and the rule of the next segment, if that is a wait whose
+    /// category does not imply the rule.
     pub(super) rule: Rule,
     pub(super) wait_rule: Option<Rule>,
-    /// Memory for the pieces of a wait for a CPU, empty.
+    /// Empty memory for the pieces of a wait for a CPU.
     pub(super) behind: Vec<Behind>,
 }
 
@@ -52,11 +52,11 @@ pub struct Buffers {
     pub(super) calls: Vec<(u64, ThreadId)>,
 }
 
-/// What is kept of it for the next walk, in items: a long walk is no reason to keep much.
+/// Limit of the items whose memory is kept for the next walk: a long walk is no reason to keep much.
 const MOST_KEPT: usize = 4096;
 
 impl Buffers {
-    /// A walk begins.
+    /// To be called when a walk begins.
     pub(super) fn begin(&mut self) {
         self.output.begin();
         self.search.begin();
@@ -107,12 +107,12 @@ pub(super) struct Search {
     pub(super) dead_ends: FxHashSet<(ThreadId, u64, bool)>,
     /// Reads whose message edge was already crossed, by thread and entry; each is crossed once.
     pub(super) crossed: FxHashSet<(ThreadId, u64)>,
-    /// By thread, where its first read of a message found the bytes ready because it had been woken for them in an
-    /// earlier sleep: the channel and the write, by which that sleep is recognised.
+    /// For each thread whose first read of a message found the bytes ready because it had been woken for them in an
+    /// earlier sleep: the channel and the write by which that sleep is recognised.
     pub(super) expected: FxHashMap<ThreadId, (Object, Transfer)>,
     /// The read (thread, entry) that the walk is going back through, from a time when its bytes had begun to come.
     pub(super) through: Option<(ThreadId, u64)>,
-    /// Where a thread, from when until when, had nothing to do but to go and wait for its peer; and whether that is sure.
+    /// A thread that had nothing to do but wait for its peer, from when until when, and whether that is sure.
     pub(super) awaits: Option<(ThreadId, (u64, u64), bool)>,
     /// Wake-ups that the path itself followed: (woken thread, time, waker).
     pub(super) followed: Vec<(ThreadId, u64, ThreadId)>,
@@ -120,17 +120,17 @@ pub(super) struct Search {
     pub(super) futexes: usize,
     /// Hand-overs in a row to threads that were awake are followed: see [`Walk::handed_on_to`].
     pub(super) in_a_row: bool,
-    /// Such a one was met and not followed.
+    /// Such a hand-over was met and not followed.
     pub(super) met_a_row: bool,
-    /// The way leads through the server's first read of the request.
+    /// The path leads through the server's first read of the request.
     pub(super) through_read: bool,
     /// The walk has reached the arrival of the request's bytes.
     pub(super) came_in: bool,
-    /// The threads of the program whose life the request is are taken to work for that.
+    /// The threads of the program whose life the request is are taken to work for it.
     pub(super) knows_life: bool,
 }
 
-/// What is known of the reads on a way, put aside while another one is tried.
+/// What is known of the reads on a path, put aside while another path is tried.
 pub(super) struct Way {
     through: Option<(ThreadId, u64)>,
     expected: FxHashMap<ThreadId, (Object, Transfer)>,
@@ -139,7 +139,7 @@ pub(super) struct Way {
 }
 
 impl Search {
-    /// Sets out on another way, which is inside no read.
+    /// Sets out on another path, which is inside no read.
     pub(super) fn set_out(&mut self) -> Way {
         Way {
             through: self.through.take(),
@@ -149,7 +149,7 @@ impl Search {
         }
     }
 
-    /// Returns to that one.
+    /// Returns to the former path.
     pub(super) fn return_to(&mut self, way: Way) {
         (self.through, self.expected) = (way.through, way.expected);
         (self.came_in, self.through_read) = (way.came_in, way.through_read);
@@ -165,7 +165,7 @@ impl Search {
         self.clear();
     }
 
-    /// Begins anew; inside no exploration.
+    /// Begins anew, outside of any exploration.
     pub(super) fn clear(&mut self) {
         self.dead_ends.clear();
         self.crossed.clear();
@@ -179,7 +179,7 @@ impl Search {
         self.knows_life = false;
     }
 
-    /// Whether nothing has been found out but who is a member.
+    /// Whether nothing has been found out except which threads are members.
     pub(super) fn is_fresh(&self) -> bool {
         let nowhere = self.dead_ends.is_empty() && self.crossed.is_empty();
         let reads = self.expected.is_empty() && self.through.is_none();
@@ -187,12 +187,12 @@ impl Search {
     }
 }
 
-/// What is known from ways back that did not come out in the client.
+/// What is known from passes that did not come out in the client.
 pub(super) struct Attempts {
     pub(super) steps: usize,
-    /// Those of passes before the steps were counted anew.
+    /// Steps of passes before the steps were counted anew.
     pub(super) steps_before: usize,
-    /// Steps of this pass through what threads did that is not known to be for the request.
+    /// Steps of this pass through work that is not known to be for the request.
     pub(super) astray: usize,
     /// Wake-ups that must not be followed.
     pub(super) refused: FxHashSet<(ThreadId, u64)>,
@@ -200,7 +200,7 @@ pub(super) struct Attempts {
     /// is the waker of a futex wait followed through answers to other requests ([`Walk::doubts`]). If the walk then
     /// finds no path to the client, it is repeated with the lock rules off.
     pub(super) strict: bool,
-    /// Without the lock rules, what is explored has a bound, since there is another way to explain the request: see
+    /// Without the lock rules, exploration is bounded, since there is another way to explain the request: see
     /// [`MOST_STEPS_ASTRAY_AGAIN`].
     pub(super) is_bounded: bool,
     /// The thread that read the request and when, set once nothing else leads to the client: see

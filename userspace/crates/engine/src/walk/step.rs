@@ -1,7 +1,8 @@
 //! One step back: what a thread was doing just before a time, and where that leads.
 //!
-//! First comes for whom the thread worked ([`super::turns`]); then what it did: it was off the CPU, it had just begun, or it ran, in
-//! a call or not. A call may be where the request came in, or where the thread was handed it.
+//! The first question is which request the thread worked for ([`super::turns`]). The second is what it did: it was off
+//! the CPU, it had just begun, or it ran, in a call or not. A call may be where the request came in, or where the
+//! thread was handed it.
 
 use crate::classify::on_cpu::Piece;
 use crate::walk::*;
@@ -62,11 +63,12 @@ impl Walk<'_> {
         Ok(Step::Go(thread, piece.start_ns))
     }
 
-    /// Tells for whom the thread worked, to what is emitted next; the step, if that was for others.
+    /// Determines which requests the segments emitted next are for. Returns the step, if the thread worked for others.
     fn for_whom(&mut self, thread: ThreadId, at_ns: u64, depth: usize) -> Option<Step> {
         (self.output.shared, self.output.likely) = (1, false);
         let turn = self.turn(thread, at_ns);
-        // A helper's own work may be long. Where there is another way to explain the request only what is known to be for others counts.
+        // A waker's own work may be long. If there is another way to explain the request, only work known to be for
+        // others counts.
         let for_another = || self.goes_on_with_another(thread, at_ns);
         let is_astray = match depth > 0 {
             true => !self.attempts.is_bounded || for_another(),
@@ -101,7 +103,8 @@ impl Walk<'_> {
         None
     }
 
-    /// Of a thread that another's exit_group() ended: what it did before has nothing to do with it.
+    /// For a thread that another thread's exit_group() ended: what the thread did before has nothing to do with its
+    /// end.
     fn ended_by_another(&mut self, thread: ThreadId, at_ns: u64) -> Option<Ended> {
         let group_exit = self.world.process_of(thread).group_exit;
         let (ended_ns, by) = group_exit.filter(|_| self.applies(Rule::GroupExit))?;
@@ -116,8 +119,8 @@ impl Walk<'_> {
         Some(Ended::Now(Step::Go(by, ended_ns)))
     }
 
-    /// Where a call leads in which the thread did not sleep just before: a read that found its bytes ready is where a message came
-    /// in, one that waited in memory where the request was handed on.
+    /// Where a call leads in which the thread did not sleep just before. A read that found its bytes ready is where a
+    /// message came in; a call before which the request waited in memory is where it was handed on.
     fn through_call(
         &mut self,
         thread: ThreadId,
@@ -140,7 +143,7 @@ impl Walk<'_> {
         if let Some(step) = self.accept_without_sleep(thread, call, piece.start_ns, at_ns) {
             return Ok(Some(step));
         }
-        // A way that is explored is judged by where it leads.
+        // A path that is explored is judged by where it leads.
         if depth == 0 {
             let span = (piece.start_ns, at_ns);
             if let Some(step) = self.accepted_for_another(thread, call, span) {
@@ -169,9 +172,9 @@ impl Walk<'_> {
     }
 }
 
-/// What is known of a thread that another one ended.
+/// When another thread's exit_group() ended a thread.
 enum Ended {
-    /// Just then; that one's way leads on.
+    /// At this instant; the other thread's path leads on.
     Now(Step),
     /// Before, at that time.
     Since(u64),

@@ -1,29 +1,30 @@
-//! Rule `timer`: a request that its server goes on with after a rest that ran out has waited for a timer of the
+//! Rule `timer`: a request that its server goes on with after a rest that timed out has waited for a timer of the
 //! program's own.
 //!
-//! An event loop, or a runtime that runs tasks on threads of its own (Go's, tokio's), serves others while a request waits
-//! for time to pass. While a thread of it rests, nothing that it has is ready to run, so the request did not wait
-//! for its turn; and what ended the rest is that a timer was due. Which request's is not seen: it is taken to be that
-//! of the one that the thread goes on with.
+//! An event loop, or a runtime that runs tasks on threads of its own (Go's, tokio's), serves others while a request
+//! waits for time to pass. While one of its threads rests, nothing that it has is ready to run, so the request did not
+//! wait for its turn; the rest ended because a timer was due. It is not seen which request the timer belongs to: it is
+//! taken to be the request that the thread goes on with.
 
 use crate::ownership::marks::{is_rest, Mark, MarkKind, Question};
 use crate::walk::*;
 
-/// `detail` of such a wait: the rest ran out; or it ended sooner, for another request. A lock that another request has, and
-/// lets go of after a timer of its own, looks the same (`lockwait` of experiments/runtimes): only the runtime tells (`--tasks`).
+/// `detail` of such a wait: the rest timed out; or it ended sooner, for another request. A lock that another request
+/// holds, and releases after a timer of its own, looks the same (`lockwait` of experiments/runtimes): only the runtime
+/// shows the difference (`--tasks`).
 const TIMER: &str = "for a timer, or for another request in memory, not seen which: its thread rested until the timeout";
 const PERHAPS: &str =
     "for a timer, or for another request in memory, not seen which: its thread rested, and a timer was pending";
 
-/// Limit of the messages that are looked at for one that is not answered.
+/// Limit of the messages that are examined for an unanswered one.
 const MOST_MARKS: usize = 64;
 
-/// Limit of the wakers looked at.
+/// Limit of the wakers that are examined.
 const MOST_WAKERS: usize = 8;
 
 impl Walk<'_> {
-    /// `thread` rested in `off`, not yet at work for the request or not any more, and a timer was pending: the request waited
-    /// for that since it was last worked for.
+    /// Step for a thread that rested in `off`, not yet or no longer at work for the request, with a timer pending: the
+    /// request waited for the timer since a thread last worked for it.
     pub(super) fn waited_for_timer(
         &mut self,
         thread: ThreadId,
@@ -54,8 +55,8 @@ impl Walk<'_> {
         Some(Step::Joined(worker, from_ns))
     }
 
-    /// Whether a rest ended because its time was over, rather than for another request while a timer was still
-    /// pending; `None`: neither.
+    /// Whether a rest timed out, rather than ended for another request while a timer was still pending; `None`:
+    /// neither.
     fn ran_out(&self, thread: ThreadId, off: &Off) -> Option<bool> {
         if !self.applies(Rule::Timer) || !is_rest(off) {
             return None;
@@ -68,9 +69,9 @@ impl Walk<'_> {
         (pending && self.rested_for_another(thread, off)).then_some(false)
     }
 
-    /// The last rest with a timer pending that led to what a thread did up to `to_ns`, if it began after `from_ns`: its own, or
-    /// that of who woke it, or of who woke that one. Its thread and its end. What waited in the server's memory by
-    /// then did not wait for that thread.
+    /// The last rest with a timer pending that led to what a thread did up to `to_ns`, if it began after `from_ns`: the
+    /// thread's own, or that of a thread that woke it, directly or through others. Returns the thread that rested, and
+    /// the rest's end. What waited in the server's memory by then did not wait for that thread.
     pub(super) fn timer_pending_until(
         &self,
         mut thread: ThreadId,
@@ -97,7 +98,7 @@ impl Walk<'_> {
         None
     }
 
-    /// Whether the server had read all that was asked.
+    /// Whether the server had read all of the question by `at_ns`.
     fn had_all(&self, at_ns: u64) -> bool {
         let last_read = |asked: &Message| {
             let channel = self.world.channels.get(&asked.object)?;
@@ -108,8 +109,8 @@ impl Walk<'_> {
         self.goal.messages.first().and_then(last_read).is_none_or(|read_ns| read_ns <= at_ns)
     }
 
-    /// Whether a rest of the request's server may have been for another request, or the request may have been with another
-    /// thread that moves messages.
+    /// Whether a rest of the request's server may have been for another request, or the request may have been with
+    /// another thread that moves messages.
     pub(super) fn may_rest_for_others(&self, thread: ThreadId, off: &Off) -> bool {
         let process = self.world.thread(thread).process;
         Some(process) == self.goal.server_process
@@ -118,7 +119,7 @@ impl Walk<'_> {
                 || self.others_had_it(thread, off, |id| self.moves_messages(id)))
     }
 
-    /// Whether the thread had not answered the last other question that it had taken in. Those before that it may have given
+    /// Whether the thread had not answered the last other question that it had taken in. It may have given earlier ones
     /// to other threads.
     fn has_others_open(&self, thread: ThreadId, at_ns: u64) -> bool {
         self.others_taken(thread, at_ns).next() == Some(true)
@@ -129,7 +130,7 @@ impl Walk<'_> {
         self.others_taken(thread, at_ns).filter(|open| *open).count()
     }
 
-    /// Whether the other questions that the thread had taken in were still open, the last one first.
+    /// For each other question that the thread had taken in, the last one first: whether it was still open.
     fn others_taken(&self, thread: ThreadId, at_ns: u64) -> impl Iterator<Item = bool> + '_ {
         let marks = &self.world.thread(thread).marks.list;
         let before = marks.range(..count_before(marks, |mark| mark.exit_ns <= at_ns));
@@ -143,7 +144,7 @@ impl Walk<'_> {
                 let is =
                     |of: &Question| of.object == mark.moved.object && of.from >= mark.moved.from;
                 let open = !answered.iter().any(is);
-                // Of a question that came in pieces each has a mark.
+                // Each piece of a question that came in pieces has a mark.
                 answered.extend(open.then_some(mark.moved));
                 Some(open)
             }
@@ -155,7 +156,8 @@ impl Walk<'_> {
         !self.world.thread(thread).marks.list.is_empty()
     }
 
-    /// Whether another of these threads of the server ran during the rest, or was about to: it may have had the request.
+    /// Whether another thread of the server that satisfies `of` ran during the rest, or was about to: it may have had
+    /// the request.
     fn others_had_it(&self, thread: ThreadId, off: &Off, of: impl Fn(ThreadId) -> bool) -> bool {
         let to_ns = off.runnable_ns().unwrap_or(off.end_ns);
         let threads = &self.world.process_of(thread).threads;
@@ -172,9 +174,9 @@ impl Walk<'_> {
         threads.len() > MOST_THREADS || others.any(|&id| !asleep(id))
     }
 
-    /// Whether a thread, since it last worked for the request and until that rest, did nothing for others as far as that
-    /// shows: all that it rested ran out, or it is its process's only thread and has no other request. These rests are its
-    /// own, and what it did between them was for the request.
+    /// Whether a thread, since it last worked for the request and until that rest, did nothing for others as far as is
+    /// known: all of its rests timed out, or it is its process's only thread and has no other request. Then these rests
+    /// are its own, and what it did between them was for the request.
     fn only_slept(&self, thread: ThreadId, worked_ns: u64, off: &Off) -> bool {
         let t = self.world.thread(thread);
         let next = t.marks.list.get(count_before(&t.marks.list, |mark| mark.exit_ns <= worked_ns));
@@ -188,8 +190,8 @@ impl Walk<'_> {
             && (alone || rests.all(|rest| classify::off_cpu::timed_out(self.world, thread, rest)))
     }
 
-    /// When a thread that moved a message of the request, up to `worked_ns`, stopped working for it, as far as that shows:
-    /// it rested or waited for another thread, or turned to another request.
+    /// When a thread that moved a message of the request, up to `worked_ns`, stopped working for it, as far as is
+    /// known: it rested or waited for another thread, or turned to another request.
     fn let_go_ns(&self, worker: ThreadId, worked_ns: u64) -> Option<u64> {
         let t = self.world.thread(worker);
         let first = count_before(&t.off, |off| off.end_ns <= worked_ns);

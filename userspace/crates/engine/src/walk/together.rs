@@ -5,10 +5,10 @@ use crate::walk::*;
 use rpcprobe_model::ADDED_UP;
 
 impl Walk<'_> {
-    /// The thread works just before `at_ns` for several requests, this one among them, which its messages tell. What it
-    /// did for them all, since it had taken in the last of them, or slept, is the same for each: where it is much, it is told
-    /// by category, at a cost that does not grow with it. No way leads to another thread in between: this one has the
-    /// request since before.
+    /// Step for a thread that, as its messages show, works just before `at_ns` for several requests, this one among
+    /// them. What it did for them all, since it had taken in the last of them or slept, is the same for each. If it is
+    /// much, it is reported by category, at a cost that does not grow with it. No path leads to another thread in
+    /// between: this one has had the request since before.
     pub(super) fn worked_together(&mut self, thread: ThreadId, at_ns: u64) -> Option<Step> {
         let t = self.world.thread(thread);
         let settled = self.settings.no_more_records || at_ns <= t.settled_ns;
@@ -31,7 +31,7 @@ impl Walk<'_> {
             self.world.work_sums.until((thread, t), (from_ns, at_ns), &telling)?;
         let told = Some(self.output.names.texts.add(ADDED_UP));
         let mut end_ns = at_ns;
-        // Most first, as read.
+        // Longest first, in reading order.
         for (category, evidence, ns) in sums.into_iter().rev() {
             let start_ns = end_ns - ns;
             self.emit(thread, start_ns, end_ns, category, None, told, None, None, evidence);
@@ -41,8 +41,8 @@ impl Walk<'_> {
         Some(Step::Go(thread, from_ns))
     }
 
-    /// The segment that was emitted last, from then on, is of the work that several requests share, whatever its thread
-    /// did meanwhile.
+    /// Marks the segment that was emitted last, if it begins at `start_ns`, as work that several requests share,
+    /// whatever its thread did meanwhile.
     fn of_them_all(&mut self, start_ns: u64) {
         let shared = self.output.shared;
         if let Some(raw) = self.output.out.last_mut().filter(|raw| raw.start_ns == start_ns) {

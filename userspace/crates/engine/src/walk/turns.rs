@@ -1,16 +1,15 @@
-//! Rule `turn`: on a thread that serves several requests, decides for which of them it works.
+//! Rule `turn`: decides for which of several requests a thread works.
 //!
-//! A server's thread may work for other requests between taking a request in and answering it. That work is
-//! none of this request's, which waits for its turn meanwhile. The thread's marks
-//! ([`crate::ownership::marks`]) decide:
+//! A server's thread may work for other requests between taking a request in and answering it. That work is not this
+//! request's, which waits for its turn meanwhile. The thread's marks ([`crate::ownership::marks`]) decide:
 //! - from where it takes the request in, or goes on with it, until it turns to another, it works for this
 //!   request;
-//! - before it answers it, since it last answered another or rested, likewise;
-//! - between taking in the last of several and the first thing it does for any, it may work for all of them; if that is
-//!   for another one, which it had before, for that one as well;
-//! - the rest is the others'.
+//! - before it answers this request, since it last answered another or rested, it works for this request, too;
+//! - between taking in the last of several requests and the first thing it does for any, it may work for all of them;
+//!   if the first thing is for another request, which it had before, for that one as well;
+//! - otherwise it works for others.
 //!
-//! Of a client's thread only this is known: a call that moves others' messages is theirs.
+//! Of a client's thread only this is known: a call that moves others' messages is work for the others.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -18,38 +17,39 @@ use std::ops::Range;
 use crate::ownership::marks::{batch_begin, is_rest, rested_ns, Mark, MarkKind, Question};
 use crate::walk::*;
 
-/// Marks of a thread among which its next answer is looked for.
+/// Limit of the marks of a thread among which its next answer is searched.
 const MOST_NEXT: usize = 4;
 
-/// Servers between a request's and the one that is asked, that are followed.
+/// Limit of the servers that are followed between the request's server and the server that is asked.
 const MOST_TIERS: usize = 8;
 
 /// For which requests a thread works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// For others, since then.
+    /// For others, since `from_ns`.
     Others { from_ns: u64 },
-    /// For the request alone, as the thread's messages tell.
+    /// For the request alone, as the thread's messages show.
     Own,
-    /// For so many, the request among them; `likely`: as it seems, for nothing shows how the thread got it.
+    /// For `by` requests, this one among them; `likely`: inferred, for instance because nothing shows how the thread
+    /// got it.
     Shared { by: u32, likely: bool },
-    /// For the request, as it seems: the thread had taken others' in, too, or may have taken others' work from another thread,
-    /// and nothing but the order of its messages tells.
+    /// For the request, inferred: the thread had taken others' in, too, or may have taken others' work from another
+    /// thread, and only the order of its messages shows it.
     Likely,
 }
 
-/// For which requests the time between two marks is.
+/// The requests that the time between two marks belongs to.
 struct Gap {
-    /// The request's, perhaps with others.
+    /// It belongs to the request, perhaps with others.
     ours: bool,
-    /// How many requests it is for; 0: nothing tells.
+    /// Number of requests that it belongs to; 0: nothing shows it.
     count: u32,
     /// It is inferred from the mark on one side only.
     likely: bool,
 }
 
 impl Walk<'_> {
-    /// For whom the thread worked just before `at_ns`; `None`: its messages do not tell.
+    /// The requests for which the thread worked just before `at_ns`; `None`: its messages do not show them.
     #[inline]
     pub(super) fn turn(&self, thread: ThreadId, at_ns: u64) -> Option<Turn> {
         let t = self.world.thread(thread);
@@ -85,7 +85,7 @@ impl Walk<'_> {
         }
         let last = next.checked_sub(1)?;
         let Some(own) = self.own_mark(thread, at_ns).filter(|own| *own <= last) else {
-            // It got the request from another thread, nobody saw when, and answers it together with others.
+            // The thread got the request from another thread at an unseen time, and answers it together with others.
             let answers = !inside
                 && marks.get(next).is_some_and(|mark| mark.kind == MarkKind::Answers)
                 && rested_ns(t, at_ns, marks[next].enter_ns).is_none();
@@ -113,8 +113,8 @@ impl Walk<'_> {
                 Gap { ours: false, .. } => {}
             }
         }
-        // Since it turned to the first of the others, or rested; but for what it did for all that it had taken
-        // in together with the request.
+        // Since the thread turned to the first of the others, or rested; except for what it did for all that it had
+        // taken in together with the request.
         let rested_ns = rested_ns(t, marks[own].exit_ns, at_ns);
         let mut from_ns = marks[own + 1].enter_ns.max(rested_ns.unwrap_or(0));
         if marks[own].kind == MarkKind::Takes {
@@ -127,8 +127,8 @@ impl Walk<'_> {
         (from_ns < at_ns).then_some(Turn::Others { from_ns })
     }
 
-    /// Whether `thread`, as it fell asleep, served the request by its messages, and the thread that woke it, by its own,
-    /// another request: what the one let go of, the other had waited for.
+    /// Whether `thread`, when it fell asleep, served the request by its messages, and the thread that woke it serves,
+    /// by its own messages, another request. Then `thread` had waited for something that the waker released.
     pub(super) fn serves_another(&self, thread: ThreadId, off: &Off, wake: &Wake) -> bool {
         let process = |thread: ThreadId| self.world.thread(thread).process;
         let serves_it =
@@ -146,8 +146,9 @@ impl Walk<'_> {
         })
     }
 
-    /// What a thread has taken in, or has asked or heard for that, that it serves at that time, as far as its messages tell: it
-    /// has not rested since, or is its process's only thread and has only so many questions of others.
+    /// The mark of what a thread serves at that time, as far as its messages show: a question that it has taken in, or
+    /// has asked or heard for. The thread has not rested since, or is its process's only thread and has `others` open
+    /// questions of others.
     fn served_by(&self, thread: ThreadId, at_ns: u64, others: usize) -> Option<&Mark> {
         let unless_rested = self.world.last_unless_rested(thread, at_ns).map(|(_, mark)| mark);
         let mark = unless_rested.or_else(|| {
@@ -158,14 +159,14 @@ impl Walk<'_> {
         mark.filter(|mark| mark.kind != MarkKind::Answers)
     }
 
-    /// Whether a thread is its process's only one, and had taken in so many other questions that it had not answered.
+    /// Whether a thread is its process's only one, and had taken in `others` other questions that it had not answered.
     pub(super) fn serves_alone(&self, thread: ThreadId, at_ns: u64, others: usize) -> bool {
         self.world.process_of(thread).threads.len() == 1
             && self.others_open(thread, at_ns) == others
     }
 
-    /// Whether a question may be asked for the request's sake: by its server, or by one that serves a question that may be. What
-    /// a client asks besides is for itself, unless the request is its life.
+    /// Whether a question may have been asked for the request: by its server, or by a process that serves a question
+    /// for which this holds. What a client asks besides is for itself, unless the request is its life.
     fn may_be_for_it(&self, mut question: Question) -> bool {
         for _ in 0..MOST_TIERS {
             let channel = self.world.channels.get(&question.object);
@@ -183,7 +184,7 @@ impl Walk<'_> {
             let asks = |mark: &&Mark| mark.moved.object == question.object;
             match same_call(marks, first).find(asks).map(|mark| mark.of) {
                 Some(Some(of)) => question = of,
-                // A client, or a server of which nothing tells for whom it asks.
+                // A client, or a server for which nothing shows which question it asks for.
                 _ => return marks.iter().any(|mark| mark.kind == MarkKind::Takes),
             }
         }
@@ -197,7 +198,7 @@ impl Walk<'_> {
         is_rest(off) && next.is_some_and(|next| !self.of_goal(next))
     }
 
-    /// What the thread did between its mark `last` and the next, at that time.
+    /// The requests that the time between the thread's mark `last` and its next mark belongs to, at `at_ns`.
     fn gap(&self, t: &Thread, (own, last): (usize, usize), at_ns: u64) -> Gap {
         let marks = &t.marks.list;
         let before = &marks[last];
@@ -213,15 +214,16 @@ impl Walk<'_> {
             let (ours, count) = (self.of_goal(mark), self.world.messages_of(mark));
             Gap { ours, count, likely }
         };
-        // What is done for one of several, nobody knows which, is inferred to be for this one.
+        // Work for one of several requests, not known which, is inferred to be for this one.
         let sure = |ours: bool, count: u32| Gap { ours, count, likely: count > 1 };
         match (taken, gives) {
-            // It goes on with what it has asked for; or is woken for whatever comes next.
+            // The thread goes on with what it has asked for, or is woken for whatever comes next.
             (0, None) => match before.kind {
                 MarkKind::Asks | MarkKind::Hears if !rested && before.of.is_some() => {
                     alone(before, after.is_some() || !before.sure)
                 }
-                // The way leads to after its answer: it ends what it does for the request (it closes the connection, say).
+                // The path leads to the time after the answer: the thread ends its work for the request (it closes the
+                // connection, for instance).
                 MarkKind::Answers if !rested && self.of_goal(before) => {
                     Gap { ours: true, count: 1, likely: true }
                 }
@@ -231,8 +233,8 @@ impl Walk<'_> {
                     (false, _) => sure(false, 1),
                 },
             },
-            // The way leads there by a wake-up in between, if not by what it moved: by that it handed the answer on, before it turned to
-            // another.
+            // If no message led there, the path led there by a wake-up in between: by that wake-up the thread handed
+            // the answer on, before it turned to another request.
             (0, Some(gives))
                 if before.kind == MarkKind::Hears
                     && !rested
@@ -243,11 +245,12 @@ impl Walk<'_> {
             }
             (0, Some(gives)) => {
                 let (count, ours) = self.one_call(marks, last + 1);
-                // Woken, with others at hand: by what it gives next. Some of it may be for what it had heard of.
+                // Woken, with others at hand: the thread works for what it gives next. Some of it may be for what it
+                // had heard of.
                 let heard = before.kind == MarkKind::Hears && !rested && !self.of_goal(before);
                 Gap { ours, count, likely: rested && last != own || heard || !gives.sure }
             }
-            // What it has just read is what it begins with.
+            // The thread begins with what it has just read.
             (_, None) if taken == 1 || after.is_some() => alone(before, after.is_some()),
             (_, None) => sure(own >= begin, number(taken)),
             (_, Some(gives)) => {
@@ -266,14 +269,15 @@ impl Walk<'_> {
                 let others = given.iter().filter(|mark| !among(mark)).count();
                 let count = number(taken).max(answers).saturating_add(number(others));
                 let taken_together = marks[own].kind == MarkKind::Takes && own >= begin;
-                // It goes on with another that it had before: its begin and its end tell of different requests.
+                // It goes on with another request that it had before: the begin and the end of this time point to
+                // different requests.
                 Gap { ours: ours || taken_together, count, likely: others > 0 || count > 1 }
             }
         }
     }
 
-    /// Whether what a thread does between its messages may be for a question that another thread has taken in: the server's
-    /// threads take work from each other, and one of them answers such a question next.
+    /// Whether what a thread does between its messages may be for a question that another thread has taken in: the
+    /// server's threads take work from each other, and one of them answers such a question next.
     #[inline]
     pub(super) fn may_be_anothers(&self, thread: ThreadId, at_ns: u64) -> bool {
         let process = self.world.process_of(thread);
@@ -297,14 +301,14 @@ impl Walk<'_> {
         })
     }
 
-    /// How many messages the call of that mark moved, and whether one is of the request.
+    /// How many messages the call of that mark moved, and whether one of them belongs to the request.
     fn one_call(&self, marks: &VecDeque<Mark>, first: usize) -> (u32, bool) {
         same_call(marks, first).fold((0, false), |(all, ours), mark| {
             (self.world.messages_of(mark).saturating_add(all), ours || self.of_goal(mark))
         })
     }
 
-    /// The last mark of the thread's before that is of the request.
+    /// The index of the thread's last mark, up to `at_ns`, that belongs to the request.
     fn own_mark(&self, thread: ThreadId, at_ns: u64) -> Option<usize> {
         let marks = &self.world.thread(thread).marks.list;
         let (_, last_ns) = self.last_worked(|id| id == thread, at_ns)?;
@@ -313,7 +317,7 @@ impl Walk<'_> {
         { same }.position(|mark| self.of_goal(mark)).map(|at| first + at)
     }
 
-    /// Whether a mark moves messages of the request for whose sake this one is asked, as that is read and passed on in pieces.
+    /// Whether a mark belongs to the request that this one was asked for, which is read and passed on in pieces.
     fn is_for_its_sake(&self, thread: ThreadId, mark: &Mark) -> bool {
         let own = self.own_mark(thread, mark.enter_ns);
         let of = own.and_then(|own| self.world.thread(thread).marks.list[own].of);
@@ -321,7 +325,7 @@ impl Walk<'_> {
         is(mark.moved) || mark.of.is_some_and(is)
     }
 
-    /// Whether a mark is of the request: its own messages, or what was asked for its sake.
+    /// Whether a mark belongs to the request: it moves the request's own messages, or what was asked for it.
     pub(super) fn of_goal(&self, mark: &Mark) -> bool {
         let is = |question: &Question| self.is_goals(question);
         match mark.kind {
@@ -330,7 +334,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether some of that is the request's messages.
+    /// Whether some of these bytes are the request's messages.
     pub(super) fn is_goals(&self, question: &Question) -> bool {
         let overlaps = |m: &Message| {
             m.object == question.object && m.from < question.to && question.from < m.to
@@ -338,8 +342,8 @@ impl Walk<'_> {
         self.goal.messages.iter().any(overlaps)
     }
 
-    /// Whether a thread that took in the questions of marks `begin..=last`, and answered one next, answered another of them after that,
-    /// with nothing else taken or asked in between, and no rest.
+    /// Whether a thread that took in the questions of marks `begin..=last`, and answered one next, answered another of
+    /// them after that, with nothing else taken or asked in between, and no rest.
     fn answers_more(&self, t: &Thread, (begin, last): (usize, usize)) -> bool {
         let marks = &t.marks.list;
         next_two(t, last).is_some_and(|[_, next]| {
@@ -347,7 +351,8 @@ impl Walk<'_> {
         })
     }
 
-    /// Whether it asks for one of them next, and asks for another, or answers that, after that: it serves one after the other.
+    /// Whether the thread next asks for one of these questions, and then asks for or answers another: it serves one
+    /// after the other.
     fn goes_on_one_by_one(&self, t: &Thread, (begin, last): (usize, usize)) -> bool {
         let among = |mark: &Mark| self.is_among(&t.marks.list, begin..last + 1, mark.of);
         next_two(t, last).is_some_and(|[first, next]| {
@@ -360,8 +365,8 @@ impl Walk<'_> {
         })
     }
 
-    /// Whether one of those marks took in that question. There may be as many marks as connections, so it is looked up by the
-    /// call that read it.
+    /// Whether one of the marks `among` took in that question. There may be as many marks as connections, so the mark
+    /// is found by the call that read the question.
     fn is_among(
         &self,
         marks: &VecDeque<Mark>,
@@ -379,14 +384,14 @@ impl Walk<'_> {
     }
 }
 
-/// The two marks after that one, with no rest in between.
+/// The two marks after mark `last`, if there is no rest in between.
 fn next_two(t: &Thread, last: usize) -> Option<[&Mark; 2]> {
     let marks = &t.marks.list;
     let (first, next) = (marks.get(last + 1)?, marks.get(last + 2)?);
     rested_ns(t, first.exit_ns, next.enter_ns).is_none().then_some([first, next])
 }
 
-/// The marks of one call, from that one on.
+/// The marks of one call, from mark `first` on.
 fn same_call(marks: &VecDeque<Mark>, first: usize) -> impl Iterator<Item = &Mark> {
     let enter_ns = marks.get(first).map(|mark| mark.enter_ns);
     marks.range(first..).take_while(move |mark| Some(mark.enter_ns) == enter_ns)

@@ -1,4 +1,4 @@
-//! Rule `wire`: splits the way of bytes through the network into device queue, link and receive stack.
+//! Rule `wire`: splits the path of bytes through the network into device queue, link and receive stack.
 
 use crate::event::Packet;
 use crate::timeline::NEVER;
@@ -17,28 +17,28 @@ const MOST_UNDER_WAY: usize = 4096;
 enum Place {
     /// In the queue of the sender's device.
     Queued,
-    /// In that of a router's.
+    /// In the queue of a router's device.
     Forwarded,
-    /// Not there yet, but kept by what the link was still busy with: see [`between`].
+    /// Not in a queue yet, but delayed by what the link was still busy with: see [`between`].
     Paced,
-    /// Not there yet: TCP was about to hand it over.
+    /// Not in a queue yet: TCP was about to hand it over.
     Handed,
     /// Between the devices.
     Link,
     /// Anywhere else.
     Elsewhere,
-    /// The same, or at a device that did not tell: see [`Walk::passed_unseen`].
+    /// Anywhere else, or at a device that did not report it: see [`Walk::passed_unseen`].
     Unseen,
 }
 
-/// What was on between two packets of a message that kept a link busy, where the second came to the
-/// device's queue only after the first had left; `None`: the sender may have been what was slow.
+/// What happened between two packets of a message that kept a link busy, if the second came to the device's queue only
+/// after the first had left; `None`: the sender may have been slow.
 ///
-/// A sender keeps few of a connection's packets in that queue (TCP small queues, `tcp_small_queue_check()`
-/// in net/ipv4/tcp_output.c), and gives it the next one when one has left. A device that is limited by its
-/// rate goes on paying for the former meanwhile: had the second come at once, it would have left no
-/// earlier, if it waited there for at least as long as it came late. One that did not wait was late by what
-/// TCP took; that is believed where the first had waited for longer than that.
+/// A sender keeps few of a connection's packets in that queue (TCP small queues, `tcp_small_queue_check()` in
+/// net/ipv4/tcp_output.c), and gives it the next one when one has left. A device that is limited by its rate is
+/// meanwhile still busy with the packet before. If the second packet waited in the queue for at least as long as it
+/// came late, it would have left no earlier had it come at once. If it did not wait that long, it was late by what TCP
+/// took; this is assumed only if the first packet had waited for longer than that.
 fn between(before: &Packet, packet: &Packet) -> Option<Place> {
     let late_ns = packet.queued_ns.checked_sub(before.sent_ns).filter(|ns| *ns > 0)?;
     let waited = |packet: &Packet| packet.sent_ns.saturating_sub(packet.queued_ns) >= late_ns;
@@ -50,8 +50,8 @@ fn between(before: &Packet, packet: &Packet) -> Option<Place> {
 }
 
 impl Walk<'_> {
-    /// The thread that sent the bytes up to `last`, and when the walk goes on there. While a link is never idle,
-    /// what its sender does meanwhile delays nothing: of a message in several packets, the first one counts, or the
+    /// The thread that sent the bytes up to `last`, and when the walk goes on there. While a link is never idle, what
+    /// its sender does meanwhile delays nothing. So of a message in several packets, the first packet counts, or the
     /// first one after which the link always had something to send. Otherwise `latest`.
     pub(super) fn link_bound(
         &self,
@@ -63,11 +63,11 @@ impl Walk<'_> {
         let message =
             self.goal.messages.iter().find(|m| m.object == object && m.from <= last && last < m.to);
         let Some(message) = message else { return latest };
-        // They are in order of sending. Not what a router does with them later.
+        // Packets are in order of sending. What a router does with them later does not count.
         let ours = channel.packets.iter().rev().take_while(|p| p.sent_ns >= self.goal.start_ns);
         let packets: Vec<&Packet> = ours.filter(|packet| !packet.forwarded).collect();
         let has_it = |p: &&Packet| p.from <= last && last < p.end;
-        // The one with the last byte may have been queued by an interrupt, after the write.
+        // The packet with the last byte may have been queued by an interrupt, after the write.
         let in_time = packets.iter().position(|p| has_it(p) && p.queued_ns <= latest.1);
         let Some(awaited) = in_time.or_else(|| packets.iter().position(has_it)) else {
             return latest;
@@ -92,8 +92,8 @@ impl Walk<'_> {
         }
     }
 
-    /// `[from_ns, to_ns)`: a message whose last byte is `last` was sent and had not been delivered. The
-    /// reader waited for the packet with that byte, and so for those before it.
+    /// Emits `[from_ns, to_ns)`, in which a message whose last byte is `last` was sent and had not been delivered. The
+    /// reader waited for the packet with that byte, and so for the packets before it.
     pub(super) fn wire(
         &mut self,
         thread: ThreadId,
@@ -102,7 +102,8 @@ impl Walk<'_> {
         (from_ns, to_ns): (u64, u64),
     ) {
         let awaited = self.packet_with(object, last, to_ns);
-        // Of the last time, by whichever device: a router's sees it the first time then.
+        // The last time that the byte was sent again, at whichever device: a router's device may see it for the first
+        // time then.
         let again = self.packets_with(object, last, to_ns).find(|packet| packet.again);
         let again_ns = again.map(|packet| packet.queued_ns);
         let received_ns = awaited.and_then(|packet| packet.received_ns).unwrap_or(to_ns);
@@ -138,8 +139,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Of a wait of the client's for a server elsewhere: why not all of the request had been sent when it
-    /// began to wait.
+    /// If the client waits for a server elsewhere: why not all of the request had been sent when it began to wait.
     pub(super) fn held_back(&self, thread: ThreadId, off: &Off) -> Option<&'static str> {
         if thread != self.goal.client || self.goal.server_process.is_some() {
             return None;
@@ -150,12 +150,12 @@ impl Walk<'_> {
         let call = off.call.filter(|call| call.enter_ns >= write.exit_ns)?;
         let before = count_before(&self.world.thread(thread).calls, |c| c.enter_ns < call.enter_ns);
         let last = self.world.thread(thread).calls.get(before.checked_sub(1)?)?;
-        // Straight after the write: later, more may have been sent.
+        // Only straight after the write: later, more may have been sent.
         write.unsent.reason().filter(|_| last.exit_ns == write.exit_ns)
     }
 
-    /// A sleep in a call that sends through the network: it waited for room while the bytes before were
-    /// on their way. False if nothing is known of their packets.
+    /// Emits a sleep in a call that sends through the network: it waited for room while the bytes before were on their
+    /// way. Returns false if nothing is known of their packets.
     pub(super) fn waits_for_wire(&mut self, thread: ThreadId, off: &Off, to_ns: u64) -> bool {
         if !self.applies(Rule::Wire) {
             return false;
@@ -184,7 +184,7 @@ impl Walk<'_> {
         true
     }
 
-    /// The packets, those sent by then and the last one first, with that byte.
+    /// The packets with that byte that were queued by `until_ns`, the last one first.
     fn packets_with(
         &self,
         object: Object,
@@ -198,13 +198,13 @@ impl Walk<'_> {
         })
     }
 
-    /// The last of them.
+    /// The last of these packets.
     fn packet_with(&self, object: Object, byte: u64, until_ns: u64) -> Option<Packet> {
         self.packets_with(object, byte, until_ns).next().copied()
     }
 
     /// Whether the packet with that byte passed a device where it was not seen (some kernels lose such records): the
-    /// packet before it was last received from a device of which no record has that byte.
+    /// packet before it was received from a device, and no record of that device has that byte.
     fn passed_unseen(&self, object: Object, byte: u64, until_ns: u64) -> bool {
         let Some(channel) = self.world.channels.get(&object) else { return false };
         let mut packets = channel.packets.iter().rev();
@@ -244,7 +244,7 @@ impl Walk<'_> {
         detail: &str,
         place: Place,
     ) {
-        // Where a packet is that no device has, or that was not seen where it was, is inferred from others.
+        // The place of a packet that no device has, or that was not seen where it was, is inferred from other packets.
         let evidence = match place {
             Place::Paced | Place::Handed | Place::Unseen => Evidence::Modelled,
             Place::Queued | Place::Forwarded | Place::Link | Place::Elsewhere => Evidence::Measured,
@@ -253,8 +253,8 @@ impl Walk<'_> {
         self.emit(thread, start_ns, end_ns, category, detail, None, None, None, evidence);
     }
 
-    /// Where a channel's packets are in `[from_ns, to_ns)`, latest first: a packet in the device's queue
-    /// tells more than one under way.
+    /// Where a channel's packets are in `[from_ns, to_ns)`, latest first. If one is in a device's queue and another is
+    /// under way, the queue counts.
     fn places(&self, object: Object, from_ns: u64, to_ns: u64) -> Vec<(u64, u64, Place)> {
         let clip = |at_ns: u64| at_ns.clamp(from_ns, to_ns);
         let mut changes: Vec<(u64, [i64; 5])> = Vec::new();
@@ -262,7 +262,7 @@ impl Walk<'_> {
         let Some(packets) = channel.map(|channel| &channel.packets) else {
             return vec![(from_ns, to_ns, Place::Elsewhere)];
         };
-        // They are in order of sending; those under way at the beginning had been sent before.
+        // Packets are in order of sending; those under way at the beginning had been sent before.
         let first = count_before(packets, |packet| packet.sent_ns < from_ns);
         let packets = packets.range(first.saturating_sub(MOST_UNDER_WAY)..);
         let mut before: FxHashMap<u32, &Packet> = FxHashMap::default();

@@ -15,7 +15,7 @@ impl Walk<'_> {
         if !self.applies(Rule::WorkQueue) {
             return Ok(None);
         }
-        // To wait for writeback has a category of its own.
+        // A wait for writeback has a category of its own.
         if off.call.is_some_and(|call| waits_for_writeback(call.nr)) {
             return Ok(None);
         }
@@ -56,7 +56,7 @@ impl Walk<'_> {
         Ok(None)
     }
 
-    /// What a kernel worker did in `[from_ns, to_ns)`.
+    /// Emits what a kernel worker did in `[from_ns, to_ns)`.
     pub(super) fn at_work(
         &mut self,
         worker: ThreadId,

@@ -1,5 +1,5 @@
-//! Rests that end without bytes: somebody handed over what the thread waited for, and says so by a signal or through an
-//! object that only counts.
+//! Rests that end without bytes: another thread handed over what the thread waited for, and notified it by a signal or
+//! through an object that only counts.
 
 use super::{became_ready, inferred, Part, Wait};
 use crate::classify::on_cpu::{call_at, InCall};
@@ -8,14 +8,14 @@ use crate::timeline::gallop::count_before;
 use crate::timeline::Off;
 use rpcprobe_model::Category;
 
-/// What an interrupted call returns: EINTR, or that it is to be begun again (include/linux/errno.h).
+/// What an interrupted call returns: EINTR, or a code that restarts the call (include/linux/errno.h).
 const INTERRUPTED: [i64; 5] = [-4, -512, -513, -514, -516];
-/// Limit of the rests that are looked at for one that tells what those before were for.
+/// Limit of the later rests that are examined to find what the earlier ones were for.
 const MOST_RESTS: usize = 8;
 
 impl Wait<'_> {
-    /// How a thread that waited until something was ready was told, if that was not by bytes. PostgreSQL's latches, for its locks
-    /// among others, are set by kill() and waited for with a signalfd (src/backend/storage/ipc/latch.c).
+    /// How a thread that waited for readiness was notified, if not by bytes. PostgreSQL sets its latches, which its
+    /// locks use among others, by kill() and waits for them with a signalfd (src/backend/storage/ipc/latch.c).
     pub(super) fn handed_over(&self) -> Option<String> {
         let call = self.off.call.filter(|_| self.by_waker)?;
         if syscall::waits(call.nr, call.object) != Waits::Readiness {
@@ -37,15 +37,15 @@ impl Wait<'_> {
         ready.object.only_counts().then(|| format!("{} was ready", ready.object))
     }
 
-    /// Whether a signal ended it: of a thread or, where none woke it, a timer's (setitimer, timer_create), which is not what it
-    /// waited for.
+    /// Whether a signal ended the rest: a thread's or, if no thread woke it, a timer's (setitimer, timer_create). A
+    /// timer's signal is not what the thread waited for.
     pub(super) fn was_interrupted(&self) -> bool {
         let call = call_at(self.world.thread(self.thread), self.off.end_ns);
         matches!(call, InCall::Closed(call) if INTERRUPTED.contains(&call.ret))
     }
 
-    /// A rest that a timer's signal interrupted: it was for what ends the next ones, if that is seen. PostgreSQL's processes look
-    /// for deadlocks so while they wait for a lock.
+    /// A rest that a timer's signal interrupted. It was for what ends the next rests, if that is seen. PostgreSQL's
+    /// processes use such a timer to look for deadlocks while they wait for a lock.
     pub(super) fn taken_up_again(&self, detail: String) -> Vec<Part> {
         let t = self.world.thread(self.thread);
         let next = count_before(&t.off, |other| other.start_ns <= self.off.start_ns);

@@ -10,7 +10,7 @@ pub(super) struct Commit {
     transaction: Option<u32>,
     /// `MAJOR:MINOR`
     pub device: String,
-    /// Its phases and its device's time.
+    /// The thread's phases and the time it waited for its device, in words.
     pub cause: String,
 }
 
@@ -44,7 +44,7 @@ pub(super) fn commit(world: &World, journal_thread: ThreadId, from_ns: u64, to_n
             1 => "starting",
             2 => "locking",
             3 => "flushing",
-            4 => "logging and callbacks", // no tracepoint tells where these begin
+            4 => "logging and callbacks", // no tracepoint separates these
             _ => "between commits",
         };
         add(&mut spent, name, until_ns.saturating_sub(begin_ns));
@@ -69,7 +69,7 @@ pub(super) fn commit(world: &World, journal_thread: ThreadId, from_ns: u64, to_n
     Commit { transaction, device: format!("{major}:{minor}"), cause: phrases.join(", ") }
 }
 
-/// How long a journal's thread waited for its device, and who last woke it to commit.
+/// How long a journal's thread waited for its device, and which thread (or the timer) last woke it to commit.
 fn device_time(
     world: &World,
     journal_thread: ThreadId,
@@ -79,7 +79,7 @@ fn device_time(
     let t = world.thread(journal_thread);
     let mut device_ns = 0;
     let mut started_by = None;
-    // One after that rests: it has no time of its own in there.
+    // From the latest sleep back to the thread's own rest. A sleep that ended before `from_ns` adds nothing.
     for off in latest_before(&t.off, |off| off.start_ns < to_ns) {
         let overlap_ns = off.end_ns.min(to_ns).saturating_sub(off.start_ns.max(from_ns));
         let Why::Slept { uninterruptible, .. } = off.why else { continue };
@@ -88,7 +88,7 @@ fn device_time(
                 device_ns += overlap_ns;
             }
         } else if off.start_ns < to_ns {
-            // Its own rest ended: somebody asked for a commit, or the timer did.
+            // The thread's own rest ended: another thread asked for a commit, or the commit timer expired.
             started_by = off.wake.map(|wake| match wake.by_waker() {
                 true => {
                     let waker = world.thread(wake.waker);

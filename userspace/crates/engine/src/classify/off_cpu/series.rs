@@ -1,6 +1,6 @@
-//! Waits for a futex that come one after the other: a thread that waits with a timeout looks, as that is over, whether it may
-//! go on, and else waits for the same again. HotSpot's monitors do (ObjectMonitor::EnterI, a timeout of a millisecond
-//! and more). All of these wait for what ends the last.
+//! Consecutive waits for one futex. A thread that waits with a timeout checks, when the timeout expires, whether it may
+//! go on; otherwise it waits for the same futex again. HotSpot's monitors do this (ObjectMonitor::EnterI, with timeouts
+//! of a millisecond and more). All of these waits are for what ends the last one.
 
 use crate::classify::syscall::{self, Waits};
 use crate::event::OpenCall;
@@ -8,17 +8,17 @@ use crate::timeline::futex_roles::condition;
 use crate::timeline::gallop::count_before;
 use crate::timeline::{Off, ThreadId, Why, World};
 
-/// Waits that a series is followed through: the cost of a thread that only waits, again and again, stays linear. HotSpot's
-/// timeouts grow to a second, so that no series of its has as many.
+/// Limit of the waits of a series that are followed, so that the cost of a thread that only waits stays linear.
+/// HotSpot's timeouts grow to a second, so its series are shorter.
 const MOST_WAITS: usize = 64;
 
-/// The condition that a call waits for, if it is a futex.
+/// The condition that a call waits for, if the call waits for a futex.
 fn waited_for(call: Option<&OpenCall>) -> Option<u64> {
     call.filter(|call| syscall::waits(call.nr, call.object) == Waits::Futex).and_then(condition)
 }
 
-/// The last of a series of waits that `off` belongs to, if another thread ended that: the next sleeps of the thread are for
-/// the same futex, and in between it called for nothing else.
+/// The last wait of the series that `off` belongs to, if another thread ended that wait. The thread's sleeps in the
+/// series are for the same futex, and the thread made only futex calls in between.
 pub(super) fn woken_later<'w>(world: &'w World, thread: ThreadId, off: &Off) -> Option<&'w Off> {
     let t = world.thread(thread);
     let condition = waited_for(off.call.as_ref())?;
