@@ -10,7 +10,7 @@ fn request(start_ns: u64, latency_ns: u64) -> Request {
     Request { request_id: 1, ..Request::new(Kind::Pipe, start_ns, start_ns + latency_ns) }
 }
 
-/// However many records: the same reason, so that reports can group by it.
+/// The reason is the same for any number of records, so that reports can group by it.
 #[test]
 fn lost_records_are_a_reason_and_a_number() {
     let mut engine = Engine::new(2, 0, Rates::default());
@@ -27,14 +27,15 @@ fn lost_records_are_a_reason_and_a_number() {
     assert_eq!(judged(200, 10), (false, reason, 5));
     assert_eq!(judged(201, 10), (true, None, 0));
 
-    // A better reason stays; the number is told all the same.
+    // A better reason stays; the number is reported all the same.
     let unanswered =
         Request { complete: false, reason: Some(Reason::CaptureEnded), ..request(100, 10) };
     let judged = engine.judged(unanswered);
     assert_eq!((judged.reason, judged.records_lost), (Some(Reason::CaptureEnded), 12));
 }
 
-/// A pipe whose bytes are counted from the first one on again: which are whose is not known since.
+/// A pipe's bytes are counted from the first one on again. Since then it is not known which bytes belong to which
+/// message.
 #[test]
 fn requests_over_a_pipe_that_was_forgotten_are_incomplete() {
     let mut engine = Engine::new(1, 0, Rates::default());
@@ -50,7 +51,7 @@ fn requests_over_a_pipe_that_was_forgotten_are_incomplete() {
         let task = What::Task { tid, tgid: tid, kthread: false, comm: "x".into() };
         push(&mut engine, 0, task);
     }
-    // Questions of 10 bytes, each with its answer, the last two at the first bytes again.
+    // Questions of 10 bytes, each with its answer; the last two begin at the first bytes again.
     for (round, offset) in [0, 10, 20, 0, 10].into_iter().enumerate() {
         let at_ns = 1_000 * (round as u64 + 1);
         let moves = [(10, 1, true, 0), (20, 1, false, 20), (20, 2, true, 40), (10, 2, false, 60)];
@@ -88,7 +89,7 @@ fn requests_over_a_pipe_that_was_forgotten_are_incomplete() {
     );
 }
 
-/// The request of bytes that lie in a socket begins with their arrival, whenever they are read.
+/// The request of unread bytes in a socket begins with their arrival, whenever they are read.
 #[test]
 fn what_happened_since_unread_bytes_arrived_is_kept() {
     let mut engine = Engine::new(1, 0, Rates::default());
@@ -122,7 +123,8 @@ fn what_happened_since_unread_bytes_arrived_is_kept() {
     assert!(oldest >= 10 * KEEP_BEGINS_EVENTS, "not for ever: {oldest}");
 }
 
-/// However long nothing comes, and whatever is forgotten meanwhile: who asks on it, so for whom, and what it is called.
+/// However long a connection rests, and whatever is forgotten meanwhile: which end asks on it, for which request it
+/// asks, and what it is called stays known.
 #[test]
 fn an_open_connection_is_known_for_as_long_as_it_rests() {
     const MINUTE_NS: u64 = 60_000_000_000;
@@ -141,7 +143,7 @@ fn an_open_connection_is_known_for_as_long_as_it_rests() {
     let channel = |ino| Object { dev: 0, ino, type_bits: event::TYPE_TCP };
     let mut names = std::collections::HashSet::new();
     for (number, start_ns) in [MINUTE_NS, 10 * MINUTE_NS, 20 * MINUTE_NS].into_iter().enumerate() {
-        // The front is asked and asks on; the answer takes two minutes.
+        // The front is asked, and asks another server; the answer takes two minutes.
         let late_ns = 2 * MINUTE_NS;
         let moves = [
             (10, (1, 2), false, 0),
@@ -158,7 +160,7 @@ fn an_open_connection_is_known_for_as_long_as_it_rests() {
                     push(&mut engine, start_ns + late_ns - 100, untraced);
                 }
             }
-            // Each direction is named just before its first bytes are told.
+            // Each direction is named just before its first bytes are reported.
             if number == 0 && names.insert(ino) {
                 let name = ["in", "back", "on", "on, back"][ino as usize - 1].into();
                 let named = event::Named { object: channel(ino), name, ends: None, is_anew: false };
@@ -196,7 +198,7 @@ fn an_open_connection_is_known_for_as_long_as_it_rests() {
     }
 }
 
-/// Where much happens: a worker, forked and never running a program of its own, keeps no more than that.
+/// At a high event rate, a forked worker that never runs a program of its own keeps no more than `KEEP_BEGINS_EVENTS`.
 #[test]
 fn a_forked_worker_does_not_keep_what_is_past() {
     let mut engine = Engine::new(1, 0, Rates::default());
@@ -221,8 +223,53 @@ fn a_forked_worker_does_not_keep_what_is_past() {
     assert!(most as u64 <= KEEP_BEGINS_EVENTS + 2 * FORGET_EVERY, "{most}");
 }
 
-/// Questions on many connections that nobody answers, and what their client does meanwhile: to tell each of them whole would take as many
-/// pieces as there are of both, multiplied.
+/// A parent that never waits for the programs it starts (it ignores SIGCHLD) keeps no history for them.
+#[test]
+fn a_program_that_nobody_waits_for_does_not_keep_what_is_past() {
+    const SECOND_NS: u64 = 1_000_000_000;
+    let mut engine = Engine::new(1, 0, Rates::default());
+    let mut told = Vec::new();
+    let mut sink = |request: Request, _: Segments| {
+        told.push((request.complete, request.reason, request.latency_ns));
+        Ok(())
+    };
+    let mut push = |engine: &mut Engine, ts_ns: u64, what: What| {
+        engine.push(&Event { ts_ns, cpu: 0, what }, &mut sink).unwrap();
+    };
+    let parent = 10;
+    for child in 20..25 {
+        let at_ns = u64::from(child) * SECOND_NS;
+        let (child_tgid, flags, comm) = (child, TASK_TRACED, "sh".into());
+        let enter_ns = at_ns - 50;
+        push(&mut engine, at_ns, What::Fork { parent, child, child_tgid, flags, enter_ns, comm });
+        let exec = event::Exec {
+            tid: child,
+            old_tid: child,
+            traced: true,
+            entry: 0,
+            interp_base: 0,
+            comm: "true".into(),
+            path: None,
+        };
+        push(&mut engine, at_ns + 10, What::Exec(exec.into()));
+        push(
+            &mut engine,
+            at_ns + 90,
+            What::Exit { tid: child, tgid: child, code: 0, traced: true },
+        );
+    }
+    for number in 0..2 * KEEP_EVENTS {
+        let ts_ns = 40 * SECOND_NS + 10 * number;
+        let call = Call::new(39, (ts_ns - 5, ts_ns), 1);
+        push(&mut engine, ts_ns, What::Call { tid: parent, call });
+    }
+    let kept = engine.world.thread_by_tid(parent).map(|id| engine.world.thread(id).calls.len());
+    assert!(kept.unwrap() as u64 <= KEEP_EVENTS + 2 * FORGET_EVERY, "{kept:?}");
+    assert_eq!(told, vec![(false, Some(Reason::NotWaitedFor), 140); 5]);
+}
+
+/// Questions on many connections that nobody answers, and what their client does meanwhile. To report each question
+/// whole would take questions times calls pieces.
 #[test]
 fn requests_that_are_cut_off_at_once_cost_no_more_than_events() {
     const CONNECTIONS: u64 = 300;
@@ -278,7 +325,8 @@ fn requests_that_are_cut_off_at_once_cost_no_more_than_events() {
     assert!((CONNECTIONS - 3..CONNECTIONS).contains(&given_up), "{given_up}");
 }
 
-/// A timer that sets itself again is made by one that may be forgotten by then: that is no thread that appears.
+/// A timer that sets itself again is made by a timer that may be forgotten by then. The maker does not appear as a new
+/// thread.
 #[test]
 fn a_task_whose_maker_is_forgotten_was_made_by_none() {
     use crate::timeline::World;
@@ -297,7 +345,7 @@ fn a_task_whose_maker_is_forgotten_was_made_by_none() {
     let made = world.thread_by_tid(FIRST + 6).expect("it is there");
     assert_eq!(world.thread(made).made_by, None);
     assert_eq!(world.thread_by_tid(FIRST + 5), None);
-    // Of threads one that is not known has begun before the capture.
+    // An unknown parent that is a thread has begun before the capture.
     let forked = What::Fork {
         parent: 8,
         child: 9,

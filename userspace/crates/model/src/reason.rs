@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::worded;
 
 named! {
-    /// An end of a request, as a sentence has it.
+    /// One end of a request, as named in a sentence.
     Who {
         Client = "the client",
         Server = "the server",
@@ -13,7 +13,7 @@ named! {
 }
 
 named! {
-    /// Why it is not known any more where messages begin on a connection.
+    /// Why framing was lost on a connection: it is no longer known where messages begin.
     GapWhy {
         Unseen = "bytes moved unseen",
         Senseless = "bytes made no sense or could not be read",
@@ -27,29 +27,31 @@ named! {
 worded! {
     /// Why a request is incomplete: column `reason` of `requests.parquet`.
     Reason {
-        /// Its beginning was not seen.
+        /// The beginning of the request was not seen.
         BeganBefore = "it began before the capture",
-        /// It outlived what could be kept.
+        /// The request outlived the limit of events that are kept.
         BeginForgotten { most_events: u64 } = "its begin was forgotten, more than {most_events} events before",
         RecordsLost = "records were lost while it was under way",
-        /// Its answer may be among what was lost.
+        /// The answer may be among the lost records.
         RecordsLostBeforeAnswer = "records were lost before its answer",
-        /// Its answer may be another's.
+        /// The answer may belong to another request.
         RecordsLostBefore = "records were lost before it: which answer is its own is not known",
-        /// Its answer may be among what could not be followed.
+        /// The answer may be in the part of the connection that could not be followed.
         NotFollowed { why: GapWhy } = "its connection could not be followed: {why}",
-        /// Its answer may be another's.
+        /// The answer may belong to another request.
         NotFollowedBefore { why: GapWhy } =
             "its connection could not be followed before it ({why}): which answer is its own is not known",
         ChannelForgotten =
             "its channel had fallen out of a full table: which bytes are whose is not known since",
         CaptureEnded = "the capture ended before the answer",
-        /// Of a program: it was not over.
+        /// Of a program: it was still running.
         CaptureEndedBefore = "the capture ended before it did",
-        /// Of the target: its beginning is its release.
+        /// Of the target: its release counts as its beginning.
         ExecLost = "the record of its execve() was lost, it counts from its release",
-        /// Of a program: it has no end in its parent.
+        /// Of a program: there is no end in its parent.
         NeverWaitedFor = "its parent never waited for it",
+        /// As above, while the capture went on.
+        NotWaitedFor = "its parent had not waited for it ten seconds after it exited",
         Exited { who: Who, status: i32 } = "{who} exited with status {status} before the answer",
         Killed { who: Who, signal: i32 } = "{who} was killed by signal {signal} before the answer",
         /// HTTP/2: RST_STREAM.
@@ -58,12 +60,12 @@ worded! {
         Refused = "the server went away without looking at it",
         AnswerUnread = "the client has not read all of the answer",
         AnswerUnwritten = "the server has not written all of the answer",
-        /// Its writer was not seen, so there may be more of the answer.
+        /// The writer of part of the answer was not seen, so the answer may be longer.
         WriterUnseen = "nobody saw who wrote part of its answer",
         DatagramUnseen = "nobody saw which datagram the server read",
-        /// The server may be taken for the client.
+        /// The server may have been mistaken for the client.
         AskerUnknown = "records of its channel's begin were lost: who asks is not known",
-        /// Turns in shared memory: likewise.
+        /// As above, for turns in shared memory.
         WordOlder = "its word is older than the capture: who asks is not known",
     }
 }
@@ -72,7 +74,7 @@ worded! {
 mod tests {
     use super::*;
 
-    /// The texts of files, which readers and documents rely on.
+    /// Checks the texts in files, which readers and documents rely on.
     #[test]
     fn reasons_are_read_back_from_their_texts() {
         use {Reason::*, Who::*};
@@ -105,6 +107,7 @@ mod tests {
             (CaptureEndedBefore, "the capture ended before it did"),
             (ExecLost, "the record of its execve() was lost, it counts from its release"),
             (NeverWaitedFor, "its parent never waited for it"),
+            (NotWaitedFor, "its parent had not waited for it ten seconds after it exited"),
             (
                 Exited { who: Client, status: 255 },
                 "the client exited with status 255 before the answer",

@@ -17,15 +17,15 @@ use rpcprobe_model::{Kind, Reason, Request};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KnownTarget {
     pub pid: u32,
-    /// When it was let go, just before it called execve().
+    /// When it was released, just before it called execve().
     pub released_ns: u64,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Exec {
-    /// The first traced process, and when its program began.
+    /// The thread with the first recorded execve(), and when that call began.
     root: Option<(ThreadId, u64)>,
-    /// The target as whoever started it knows it, should the records of its begin be lost.
+    /// What is known of the target from starting it, in case the records of its begin are lost.
     target: Option<KnownTarget>,
 }
 
@@ -67,9 +67,25 @@ impl Detect for Exec {
         held.threads.extend(self.root.map(|(thread, _)| thread));
     }
 
+    fn forget(&mut self, world: &World, book: &mut Book) {
+        let causality = &mut book.causality;
+        for (process, child, id, exited_ns) in
+            causality.programs.abandoned(world, &mut causality.ids)
+        {
+            let end = (id, exited_ns, Reason::NotWaitedFor);
+            not_reaped(world, (process, &child), end, book);
+        }
+    }
+
     fn finish(&mut self, world: &World, book: &mut Book) {
         for (process, child) in book.causality.programs.running() {
-            never_reaped(world, process, &child, book);
+            let causality = &mut book.causality;
+            let Some(id) = causality.programs.id(process, &mut causality.ids) else { continue };
+            let (end_ns, reason) = match world.processes[process as usize].exited_ns {
+                Some(exited_ns) => (exited_ns, Reason::NeverWaitedFor),
+                None => (world.now_ns, Reason::CaptureEndedBefore),
+            };
+            not_reaped(world, (process, &child), (id, end_ns, reason), book);
         }
         book.causality.programs.end();
         if !book.has_primary() {
@@ -97,16 +113,13 @@ fn reap(world: &World, thread: ThreadId, call: &Call, book: &mut Book) {
     book.found(world, Found { made_for, ..Found::without_channels(request, goal) });
 }
 
-/// A program that nobody waited for.
-fn never_reaped(world: &World, process: ProcessId, child: &Child, book: &mut Book) {
-    let causality = &mut book.causality;
-    let Some(id) = causality.programs.id(process, &mut causality.ids) else { return };
-    let exited_ns = world.processes[process as usize].exited_ns;
-    let reason = match exited_ns {
-        Some(_) => Reason::NeverWaitedFor,
-        None => Reason::CaptureEndedBefore,
-    };
-    let end_ns = exited_ns.unwrap_or(world.now_ns);
+/// Reports a program that no process waited for, with the reason why its request is incomplete.
+fn not_reaped(
+    world: &World,
+    (process, child): (ProcessId, &Child),
+    (id, end_ns, reason): (u64, u64, Reason),
+    book: &mut Book,
+) {
     let request = Request {
         request_id: id,
         complete: false,
@@ -184,14 +197,14 @@ impl Exec {
         };
         let target = world.first_thread_of_tid(pid);
         let process_of = |thread| world.thread(thread).process;
-        // The first execve() on record is another's if the target's was lost. Seen from inside a
-        // PID namespace the target has another number: nothing that is traced has this one.
+        // If the record of the target's execve() was lost, the first recorded execve() is another process's. In a PID
+        // namespace, the kernel side has another number for the target, and no traced task has the number `pid`.
         let root = self.root.filter(|(root, _)| {
             target.is_none_or(|target| {
                 process_of(target) == process_of(*root) || !world.thread(target).traced
             })
         });
-        // It may be the target's second one: then a record was lost before it.
+        // It may be the target's second execve(). Then a record was lost before it.
         let first = |at_ns| world.losses.first(0, at_ns).is_none();
         match root {
             Some((thread, at_ns)) if first(at_ns) => Some(Begin { thread, at_ns, recorded: true }),
@@ -201,7 +214,7 @@ impl Exec {
     }
 }
 
-/// Where and when the target's life begins, and whether its execve() is on record.
+/// The thread and time at which the target's life begins, and whether its execve() was recorded.
 struct Begin {
     thread: ThreadId,
     at_ns: u64,
@@ -297,7 +310,7 @@ mod tests {
             assert_eq!(request.records_lost, 3);
         };
         lost(&[]);
-        // Another process's execve(), whose fork was lost too; the target's own second one.
+        // First another process's execve(), whose fork was lost too; then the target's own second execve().
         lost(&[call(TARGET, 39, 1_700, 1_800), call(200, NR_EXECVE, 2_000, 2_500)]);
         lost(&[call(TARGET, NR_EXECVE, 2_000, 2_500)]);
     }
@@ -309,7 +322,8 @@ mod tests {
         assert_eq!((request.complete, request.reason), (false, Some(Reason::ExecLost)));
     }
 
-    /// In a PID namespace the target's number is another task's for the kernel side.
+    /// In a PID namespace, the kernel side has another number for the target, and may use the target's number for
+    /// another task.
     #[test]
     fn another_number_for_the_target_does_not_matter() {
         let events = [task(7), call(TARGET, NR_EXECVE, 1_100, 1_500), exit(TARGET, 5_000)];

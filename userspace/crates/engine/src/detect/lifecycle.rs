@@ -1,36 +1,37 @@
-//! The life of an exchange: a question is seen, its server takes it in, answers come, it is over; then it is settled, or
-//! given up when what is missing has been waited for long enough.
+//! The life of an exchange: a question is seen, its server takes it in, answers come, it is over. Then it is settled,
+//! or given up if missing records do not come in time.
 //!
-//! What tells of each step is each detector's own matter, and none sees all of them: a framing tells of the end of an
-//! answer, a turn is over when its client asks again. A call's record comes when the call ends, so the steps may
-//! be told in any order, and after an exchange is over records of calls that moved its bytes may still be missing.
+//! Each detector has its own evidence of each step, and no detector sees all steps: framing shows the end of an answer,
+//! and a turn is over when its client asks again. A call's record comes when the call ends. So the steps may be
+//! reported in any order, and after an exchange is over, records of calls that moved its bytes may still be missing.
 
 use crate::timeline::{ProcessId, World};
 
-/// What is waited for before an exchange is settled without it. Where no measurement is named there was none: the time is
-/// an assumption, and a request that it is too short for is told as incomplete or, at worst, not found.
+/// What an exchange waits for before it is settled without it. A time without a named measurement is an assumption. A
+/// request that needs longer is reported as incomplete or, at worst, not found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Patience {
-    /// The record of a call under way that has moved bytes of it, which comes when the call ends: one that sends more than
-    /// the peer's buffer takes sleeps until the peer has read. Assumed: within two seconds, or never.
+    /// The record of a call in progress that has moved bytes of the exchange. It comes when the call ends: a call that
+    /// sends more than the peer's buffer takes sleeps until the peer has read. Assumed: within two seconds, or never.
     Record,
-    /// The next call of a client that shares memory, by which it shows that it has its answer. One that is answered and
-    /// makes no call at all computes. Assumed: as long as for a record.
+    /// The next call of a client that shares memory, which shows that the client has its answer. A client that is
+    /// answered and makes no call at all is computing. Assumed: as long as for a record.
     NextCall,
-    /// A sign that need not come: a record of the other end, if that is traced, too; a message's method, which user space
-    /// decodes; the last records of an end that has exited; a hand-over between threads. Assumed: within a tenth of a
-    /// second.
+    /// A sign that need not come: a record of the other end, if that end is traced, too; a message's method, which user
+    /// space decodes; the last records of an end that has exited; a hand-over between threads. Assumed: within a tenth
+    /// of a second.
     Sign,
-    /// More of an answer that ends with its connection. Of a peer that is not traced nothing tells that it closed it, so
-    /// the answer is taken to be whole when nothing came for so long. Assumed: a server that pauses longer within an
-    /// answer is cut off there.
+    /// More of an answer that ends with its connection. No record shows that an untraced peer closed the connection, so
+    /// the answer is taken to be complete when nothing came for this long. Assumed: if a server pauses longer within an
+    /// answer, the answer is cut off there.
     Close,
-    /// More on a connection where all that is known to be asked is answered, after records were lost: then no question is
-    /// open that nobody knows of. `experiments/robustness` checks with records lost that no answer is given to another's
+    /// More messages, after lost records, on a connection where all known questions are answered. If none come, no
+    /// unknown question is open. `experiments/robustness` loses records and checks that no answer is given to another
     /// question.
     Rest,
-    /// That a forked child runs a program. One that never does, a worker, must not keep all that happened since its
-    /// fork. Measured: ten seconds of 1.3 million events each took 1.5 GB, so a bound in events is beside it.
+    /// That a forked child runs a program. A child that never does, a worker, must not keep everything that happened
+    /// since its fork. Measured: ten seconds of 1.3 million events each took 1.5 GB, so there is a bound in events as
+    /// well. Likewise, after a child has exited, that its parent waits for it.
     Program,
 }
 
@@ -44,13 +45,13 @@ impl Patience {
         }
     }
 
-    /// Until when it is waited for what has been missing since then.
+    /// Until when to wait for what has been missing since `since_ns`.
     pub(super) fn until_ns(self, since_ns: u64) -> u64 {
         since_ns.saturating_add(self.ns())
     }
 }
 
-/// The time, as far as patience goes.
+/// The present time, against which a [`Patience`] is checked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
     now_ns: u64,
@@ -63,12 +64,12 @@ impl Clock {
         Clock { now_ns: world.now_ns, over }
     }
 
-    /// Whether what has been missing since then is not waited for any more.
+    /// Whether what has been missing since `since_ns` is not waited for any more.
     pub(super) fn gives_up(self, patience: Patience, since_ns: u64) -> bool {
         self.over || patience.until_ns(since_ns) < self.now_ns
     }
 
-    /// Whether the capture's end is all that has ended the waiting.
+    /// Whether the wait ends only because the capture ended.
     pub(super) fn cuts_short(self, patience: Patience, since_ns: u64) -> bool {
         self.over && patience.until_ns(since_ns) >= self.now_ns
     }
@@ -77,7 +78,7 @@ impl Clock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage<How> {
     Asked,
-    /// Some of its answer has come, the last of it then.
+    /// Some of its answer has come, the latest part at `last_ns`.
     Answered {
         last_ns: u64,
     },
@@ -104,12 +105,12 @@ impl<How> Default for Life<How> {
 }
 
 impl<How> Life<How> {
-    /// The earliest that is known of it is from then.
+    /// An exchange whose earliest known event was at `since_ns`.
     pub(super) fn asked(since_ns: u64) -> Life<How> {
         Life { since_ns, was_taken_in: false, server: None, stage: Stage::Asked }
     }
 
-    /// Something of it proves to be from then.
+    /// Part of the exchange proves to be from `since_ns`.
     pub(super) fn seen(&mut self, since_ns: u64) {
         self.since_ns = self.since_ns.min(since_ns);
     }
@@ -128,19 +129,19 @@ impl<How> Life<How> {
         self.was_taken_in
     }
 
-    /// Nobody serves it any more: who did.
+    /// No process serves it any more. Returns the process that did.
     pub(super) fn let_go(&mut self) -> Option<ProcessId> {
         self.server.take()
     }
 
-    /// Something of its answer was given out then.
+    /// Part of its answer was given out at `at_ns`.
     pub(super) fn answered(&mut self, at_ns: u64) {
         if let Stage::Asked | Stage::Answered { .. } = self.stage {
             self.stage = Stage::Answered { last_ns: at_ns.max(self.answered_ns().unwrap_or(0)) };
         }
     }
 
-    /// When the last of its answer was given out that is known so far.
+    /// When the latest known part of its answer was given out.
     pub(super) fn answered_ns(&self) -> Option<u64> {
         match self.stage {
             Stage::Answered { last_ns } => Some(last_ns),
@@ -148,7 +149,7 @@ impl<How> Life<How> {
         }
     }
 
-    /// There will be no more of it. What was told before of its end is no more than a guess.
+    /// There will be no more of it. An end that was noted before was only a guess.
     pub(super) fn end(&mut self, how: How, at_ns: u64) {
         self.stage = Stage::Over { how, at_ns };
     }

@@ -15,10 +15,10 @@ pub(super) struct Child {
     pub(super) parent: ThreadId,
     pub(super) start_ns: u64,
     request_id: Option<u64>,
-    /// What was known of the request for which its parent started it.
+    /// What was known about the request for which its parent process started it.
     pub(super) asking: Option<Asking>,
     runs_program: bool,
-    /// It has answered a request as its parent's program: a worker, which will hardly run one of its own.
+    /// It has served a request without running a program of its own: it is a worker, and will hardly run one.
     has_served: bool,
 }
 
@@ -39,12 +39,12 @@ struct Reaped {
 #[derive(Debug, Default)]
 pub(super) struct Programs {
     children: FxHashMap<ProcessId, Child>,
-    /// Which of a process's children has a number, as the process knows it. Another process may have the number by the
-    /// time a wait for the child returns, and in a PID namespace the kernel has another for the child.
+    /// A process's child by its number, as the process knows it. When a wait for the child returns, another process may
+    /// have this number already. In a PID namespace, the kernel has another number for the child.
     by_number: FxHashMap<(ProcessId, u32), ProcessId>,
-    /// Whom a thread is making.
+    /// The child that a thread is creating.
     being_made: FxHashMap<ThreadId, ProcessId>,
-    /// Those that were found, as long as requests are open that may name them.
+    /// Exec requests that were found, as long as open requests may have them as parents.
     reaped: FxHashMap<ProcessId, Reaped>,
 }
 
@@ -55,7 +55,7 @@ impl Programs {
         self.being_made.insert(child.parent, process);
     }
 
-    /// The call that made a child told the thread which number it has.
+    /// The call that created a child has returned the child's number to the thread.
     pub(super) fn numbered(&mut self, world: &World, by: ThreadId, call: &Call) {
         let Some(process) = self.being_made.remove(&by) else { return };
         let (Some(child), Ok(told)) = (self.children.get(&process), u32::try_from(call.ret)) else {
@@ -82,8 +82,8 @@ impl Programs {
         }
     }
 
-    /// The child of that number was waited for by a thread of its parent's: which it is, what it was and its request's
-    /// id, if it ran a program.
+    /// A thread of the parent process has waited for the child with number `pid`. Returns the child's process, what is
+    /// known of the child, and the id of its request, if it ran a program.
     pub(super) fn reap(
         &mut self,
         (parent, pid): (ProcessId, u32),
@@ -97,7 +97,7 @@ impl Programs {
         Some((process, child, id))
     }
 
-    /// Those that run programs and were never waited for, in order of their begin.
+    /// Children that run programs and were never waited for, in order of their begin.
     pub(super) fn running(&self) -> Vec<(ProcessId, Child)> {
         let running = self.children.iter().filter(|(_, child)| child.runs_program);
         let mut running: Vec<_> = running.map(|(process, child)| (*process, *child)).collect();
@@ -105,7 +105,40 @@ impl Programs {
         running
     }
 
-    /// No more will be heard of any.
+    /// Takes out the children that have exited and whose parents have not waited for them since
+    /// [`Patience::Program`]: a parent that ignores SIGCHLD never waits. Returns the children that ran programs, in order of
+    /// their begin, each with the id of its request and the time of its exit.
+    pub(super) fn abandoned(
+        &mut self,
+        world: &World,
+        ids: &mut Ids,
+    ) -> Vec<(ProcessId, Child, u64, u64)> {
+        let gone_ns = |process: ProcessId| {
+            let mut threads = world.processes[process as usize].threads.iter();
+            threads.try_fold(0, |last_ns: u64, &id| Some(last_ns.max(world.thread(id).exited_ns?)))
+        };
+        let is_late = |exited_ns: &u64| Patience::Program.until_ns(*exited_ns) < world.now_ns;
+        let exits =
+            self.children.keys().map(|&process| (process, gone_ns(process).filter(is_late)));
+        let exits: Vec<_> = exits.filter_map(|(process, ns)| Some((process, ns?))).collect();
+        let mut abandoned = Vec::new();
+        for (process, exited_ns) in exits {
+            let Some(child) = self.children.remove(&process) else { continue };
+            if child.runs_program {
+                let id = child.request_id.unwrap_or_else(|| ids.ahead());
+                let (start_ns, end_ns) = (child.start_ns, exited_ns);
+                self.reaped.insert(process, Reaped { id, start_ns, end_ns });
+                abandoned.push((process, child, id, exited_ns));
+            }
+        }
+        if !abandoned.is_empty() {
+            self.by_number.retain(|_, process| self.children.contains_key(process));
+        }
+        abandoned.sort_unstable_by_key(|(process, child, ..)| (child.start_ns, *process));
+        abandoned
+    }
+
+    /// No more events of any child will come.
     pub(super) fn end(&mut self) {
         self.children.clear();
         self.by_number.clear();
@@ -124,7 +157,7 @@ impl Programs {
         None
     }
 
-    /// The exec request of a process, if a request of that window begins within it; open or just found.
+    /// The exec request of a process, open or just found, if a request with the given window begins within it.
     pub(super) fn around(
         &mut self,
         world: &World,
@@ -146,7 +179,7 @@ impl Programs {
         Some(Parent { id, detached: ended_ns < end_ns, serves: false })
     }
 
-    /// The id of a process's exec request, given out when first asked for.
+    /// The id of a process's exec request, assigned when it is first asked for.
     pub(super) fn id(&mut self, process: ProcessId, ids: &mut Ids) -> Option<u64> {
         match self.children.get_mut(&process) {
             Some(child) => Some(*child.request_id.get_or_insert_with(|| ids.ahead())),
@@ -168,13 +201,13 @@ impl Programs {
         held.threads.extend(self.children.values().map(|child| child.parent));
     }
 
-    /// Forgets those that no request since then can name.
+    /// Forgets exec requests that no request since `horizon_ns` can have as parent.
     pub(super) fn forget(&mut self, horizon_ns: u64) {
         self.reaped.retain(|_, reaped| reaped.end_ns >= horizon_ns);
     }
 }
 
-/// Who made a child, and the kernel's number of it.
+/// The process that created a child, and the kernel's number of the child.
 fn number(world: &World, process: ProcessId, child: &Child) -> (ProcessId, u32) {
     (world.thread(child.parent).process, world.processes[process as usize].tgid)
 }
