@@ -1,4 +1,4 @@
-//! Captures read for figures.
+//! Reads captures for figures.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use crate::output;
 use crate::progress::{Progress, Work};
 use crate::report::{Adder, Breakdown, Query, Reported, Survey};
 
-/// What a figure or a page of some captures rests on.
+/// The data behind a figure or a page.
 pub struct Figures {
     pub captures: Vec<Capture>,
     pub query: Query,
@@ -21,20 +21,20 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Reads the captures: a few columns of their requests, their requests three times, their segments once.
+    /// Reads the captures: a few columns of their requests first, then all requests three times, and the segments once.
     ///
     /// # Errors
-    /// A table is missing, damaged or foreign.
+    /// A table is missing, damaged or of another format.
     pub fn of(captures: Vec<Capture>, query: Query) -> Result<Figures> {
         let rows = |capture: &Capture| output::stream_requests(&capture.requests);
         let mut survey = Survey::new(&query, super::report::outlines(&captures)?);
         for capture in &captures {
-            survey.capture(rows(capture)?, &capture.facts())?;
+            survey.capture(rows(capture)?, &capture.facts()?)?;
         }
         let plan = survey.finish();
         let mut scan = Scan::new(&query, &plan.kinds);
         for capture in &captures {
-            scan.capture(rows(capture)?, &capture.facts())?;
+            scan.capture(rows(capture)?, &capture.facts()?)?;
         }
         let mut gather = Gather::new(scan.finish());
         let mut adder = Adder::new(&query, plan).watched(&mut gather);
@@ -42,7 +42,7 @@ impl Figures {
         let progress = Progress::of(Work::AddingUp, whole.fold(0, u64::saturating_add), true);
         for capture in &captures {
             let segments = output::stream_segments(&capture.segments)?;
-            adder.capture(progress.each(rows(capture)?), segments, capture.facts())?;
+            adder.capture(progress.each(rows(capture)?), segments, capture.facts()?)?;
         }
         let breakdown = adder.finish();
         let accounts = match query.filter.is_empty() {
@@ -69,10 +69,10 @@ impl Figures {
     }
 }
 
-/// Captures in these directories; without any, the newest in the current one.
+/// Opens the captures in these directories or, without any, the newest one in the current directory.
 ///
 /// # Errors
-/// One is missing, not finished or not attributed.
+/// A capture is missing, not finished or not attributed.
 pub fn open(dirs: &[PathBuf]) -> Result<Vec<Capture>> {
     match dirs {
         [] => Ok(vec![Capture::of(&super::directory::open(None)?)?]),

@@ -14,7 +14,8 @@ use crate::invoking_user::{OutputDir, Sharing};
 use crate::output;
 use crate::progress::{Progress, Work};
 use crate::report::{
-    self, Adder, Contents, Facts, GroupBy, Outlines, ProbeThreads, Query, Reported, Survey,
+    self, Adder, Contents, Facts, GroupBy, Outlines, ProbeThreads, Programs, Query, Reported,
+    Survey,
 };
 
 pub fn report(args: ReportArgs) -> Result<i32> {
@@ -34,7 +35,7 @@ pub fn report(args: ReportArgs) -> Result<i32> {
     Ok(0)
 }
 
-/// How reports are to be written.
+/// How reports are written.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown {
     pub all: bool,
@@ -42,20 +43,20 @@ pub struct Shown {
     pub style: report::Style,
 }
 
-/// A capture and where its tables are.
+/// A capture and the paths of its tables.
 pub struct Capture {
     pub directory: PathBuf,
     pub manifest: Manifest,
     pub requests: PathBuf,
     pub segments: PathBuf,
     threads: PathBuf,
-    /// Every user of the machine may read it.
+    /// Whether every user of the machine may read the capture.
     pub is_shared: bool,
 }
 
 impl Capture {
     /// # Errors
-    /// It is not finished or not attributed, or is of another version.
+    /// The capture is not finished, not attributed, or of another version.
     pub fn of(dir: &OutputDir) -> Result<Capture> {
         Ok(Capture {
             directory: dir.path().to_owned(),
@@ -67,19 +68,24 @@ impl Capture {
         })
     }
 
-    pub fn facts(&self) -> Facts {
+    /// Returns what a report must know about the capture itself.
+    ///
+    /// # Errors
+    /// The ledger is damaged or of another format.
+    pub fn facts(&self) -> Result<Facts> {
         let labels = self.manifest.labels.iter();
         let labels: Vec<_> = labels.map(|(key, value)| format!("{key}={value}")).collect();
-        Facts {
+        Ok(Facts {
             start_ns: self.manifest.start_ns,
             duration_ns: self.manifest.duration_ns,
             label: (!labels.is_empty()).then(|| labels.join(", ")),
             probe: ProbeThreads::of(&self.manifest),
-        }
+            programs: Programs::of(&accounts(std::slice::from_ref(self))?),
+        })
     }
 }
 
-/// Writes reports: one for each list of captures, which are added up.
+/// Writes reports: one for each list of captures. The captures of a list are added up.
 ///
 /// # Errors
 /// When a table cannot be read, or `out` cannot be written.
@@ -116,7 +122,7 @@ pub fn write(
 fn added_up(captures: &[Capture], query: &Query) -> Result<report::Breakdown> {
     let mut survey = Survey::new(query, outlines(captures)?);
     for capture in captures {
-        survey.capture(output::stream_requests(&capture.requests)?, &capture.facts())?;
+        survey.capture(output::stream_requests(&capture.requests)?, &capture.facts()?)?;
     }
     let mut adder = Adder::new(query, survey.finish());
     let whole = captures.iter().map(|capture| capture.manifest.counts.requests);
@@ -124,15 +130,15 @@ fn added_up(captures: &[Capture], query: &Query) -> Result<report::Breakdown> {
     for capture in captures {
         let rows = progress.each(output::stream_requests(&capture.requests)?);
         let segments = output::stream_segments(&capture.segments)?;
-        adder.capture(rows, segments, capture.facts())?;
+        adder.capture(rows, segments, capture.facts()?)?;
     }
     Ok(adder.finish())
 }
 
-/// What has to be known of all requests of these captures before the first is looked at.
+/// Reads what must be known about all requests of these captures before the first one is added up.
 ///
 /// # Errors
-/// A table is damaged or foreign.
+/// A table is damaged or of another format.
 pub fn outlines(captures: &[Capture]) -> Result<Outlines> {
     let mut outlines = Outlines::default();
     for capture in captures {
@@ -141,7 +147,7 @@ pub fn outlines(captures: &[Capture]) -> Result<Outlines> {
     Ok(outlines)
 }
 
-/// None of captures of before there was a ledger.
+/// Reads the ledgers. Captures that are older than the ledger have none.
 pub fn accounts(captures: &[Capture]) -> Result<Vec<Account>> {
     let mut accounts = Vec::new();
     for threads in captures.iter().map(|capture| &capture.threads) {

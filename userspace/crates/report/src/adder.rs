@@ -1,5 +1,5 @@
-//! The second look at a capture: adds up its requests and their segments, in one pass and in memory
-//! that grows with neither.
+//! The second pass over a capture: adds up its requests and their segments, in memory that does not grow with the
+//! number of either.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -14,13 +14,13 @@ use super::survey::{Facts, KindPlan, Plan, Query};
 use rpcprobe_model::{Category, Kind, Request, Segment};
 use rpcprobe_tables::RequestRow;
 
-/// Sees the requests that pass the filter while they are added up.
+/// Observes the requests that pass the filter while they are added up.
 pub trait Watch {
-    /// Another capture begins: how many came before it, and what is known of it.
+    /// A capture begins. `number` is the number of captures before it.
     fn capture(&mut self, number: usize, facts: &Facts);
-    /// A segment of a complete request; those of one request follow each other.
+    /// A segment of a complete request. The segments of one request come together.
     fn segment(&mut self, request: &Request, segment: &Segment);
-    /// The end of a request: what its segments sum to. Nothing of an incomplete one.
+    /// The end of a request. `parts` are the sums of its segments; empty for an incomplete request.
     fn request(&mut self, row: &RequestRow, parts: &[(Key, Sum)]);
 }
 
@@ -34,7 +34,7 @@ pub struct Adder<'q> {
     current: RequestSums,
     plans: HashMap<Kind, KindPlan>,
     kinds: HashMap<Kind, KindSums>,
-    /// The time in which requests could start: of all captures, and of those with a label.
+    /// The time in which requests could start: in all captures, and in those with each label.
     window_ns: u128,
     label_windows_ns: HashMap<Option<String>, u128>,
     told: Breakdown,
@@ -46,18 +46,17 @@ struct Row {
     passes: bool,
 }
 
-/// Sums of the request being read. A request has few different parts, so a search through a vector
-/// beats a map.
+/// Sums of the request being read. A request has few different parts, so searching a vector is faster than a map.
 #[derive(Default)]
 pub struct RequestSums {
     pub parts: Vec<(Key, Sum)>,
-    /// The offset is where the phase first appears.
+    /// The last field is the offset at which the phase first appears.
     pub phases: Vec<(Option<&'static str>, Sum, u64)>,
     total_ns: u128,
 }
 
 impl<'q> Adder<'q> {
-    /// `plan` comes from a survey of the same captures with the same query.
+    /// `plan` must come from a survey of the same captures with the same query.
     pub fn new(query: &'q Query, plan: Plan) -> Adder<'q> {
         Adder {
             query,
@@ -74,17 +73,16 @@ impl<'q> Adder<'q> {
         }
     }
 
-    /// Shows `watch` what is added up.
+    /// Lets `watch` observe what is added up.
     pub fn watched(self, watch: &'q mut dyn Watch) -> Adder<'q> {
         Adder { watch: Some(watch), ..self }
     }
 
-    /// Adds up a capture. Requests and segments come in the same order of requests, as they are
-    /// written.
+    /// Adds up a capture. Requests and segments must come in the same order of requests, as they are written.
     ///
     /// # Errors
-    /// Passes on what `rows` and `segments` fail with; when two requests have one id, or the segments
-    /// of a request are not together.
+    /// Passes on errors of `rows` and `segments`. Fails if two requests have the same id, or if the segments of a
+    /// request are not together.
     pub fn capture(
         &mut self,
         rows: impl IntoIterator<Item = Result<RequestRow>>,
@@ -133,7 +131,7 @@ impl<'q> Adder<'q> {
         Ok(())
     }
 
-    /// Counts a request; whether it passes the filter.
+    /// Counts a request; returns whether it passes the filter, or may pass it.
     fn count(&mut self, request: &Request) -> bool {
         self.told.in_capture += 1;
         match self.query.filter.passes(request, self.facts.start_ns) {
@@ -147,7 +145,7 @@ impl<'q> Adder<'q> {
             .kinds
             .entry(request.kind)
             .or_insert_with(|| KindSums::new(plans.remove(&request.kind).unwrap_or_default()));
-        kind.count(request, self.facts.label.as_deref());
+        kind.count(request, self.facts.label.as_deref(), &self.facts.programs);
         true
     }
 
@@ -245,7 +243,7 @@ impl<'q> Adder<'q> {
         self.told.not_conserved_example.get_or_insert(what);
     }
 
-    /// Everything that was added up.
+    /// Returns everything that was added up.
     pub fn finish(self) -> Breakdown {
         let Adder { mut kinds, window_ns, label_windows_ns, told, query, .. } = self;
         let by_label = query.by == Some(super::groups::GroupBy::Label);
@@ -259,14 +257,14 @@ impl<'q> Adder<'q> {
     }
 }
 
-/// Requests, with a look at some of those to come.
+/// Requests, with a bounded look-ahead.
 struct Ahead<I> {
     rows: I,
     read: VecDeque<RequestRow>,
 }
 
-/// A request whose segments come is looked for among so many. Those that have none, by their own sums,
-/// are not counted.
+/// Number of requests among which a segment's request is searched. Requests without segments, by their own sums, do not
+/// count.
 const MOST_AHEAD: usize = 64;
 
 impl<I: Iterator<Item = Result<RequestRow>>> Ahead<I> {
@@ -277,8 +275,8 @@ impl<I: Iterator<Item = Result<RequestRow>>> Ahead<I> {
         }
     }
 
-    /// How many come before the one with this id, if it is to come: all of them are read then. The
-    /// adder is given those that have no segments.
+    /// Returns how many requests in `read` come before the request with this id; all of them are read then. `None` if
+    /// the request does not come up. Requests without segments are passed to the adder at once.
     fn until(&mut self, id: u64, adder: &mut Adder) -> Result<Option<usize>> {
         let is = |row: &RequestRow| row.request.request_id == id;
         if let Some(at) = self.read.iter().position(is) {
@@ -299,7 +297,7 @@ impl<I: Iterator<Item = Result<RequestRow>>> Ahead<I> {
     }
 }
 
-/// All looks at one capture: `rows` and `segments` give its tables, from their begin at each call.
+/// Runs all passes over one capture. Each call of `rows` and `segments` reads the tables from the beginning.
 ///
 /// # Errors
 /// As [`Adder::capture`].

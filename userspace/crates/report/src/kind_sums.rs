@@ -7,27 +7,29 @@ use super::breakdown::{Ends, KindBreakdown, Part, PhasePart, WaitedFor, Waits};
 use super::groups::GroupsSums;
 use super::held_back::HeldBackSums;
 use super::largest::Largest;
+use super::programs::Programs;
 use super::sums::{clamp, ratio, Distribution, Key, Sum, Sums};
 use super::survey::KindPlan;
 use super::tail::TailSums;
 use super::threads::ProbeThreads;
 use super::words;
-use rpcprobe_model::{Category, Certainty, Evidence, Kind, Reason, Request, Segment};
+use rpcprobe_model::{Category, Certainty, End, Evidence, Kind, Reason, Request, Segment};
 
-/// Names listed for a run-queue wait.
+/// Number of names listed for a run-queue wait.
 const TOP_NAMES: usize = 3;
-/// A thread's name is told that so much of the time, or so many of the requests, have, per cent.
+/// Minimum share of the time, or of the requests, in per cent, for a thread name to be shown.
 const DOMINANT: u128 = 90;
-/// Likewise what was waited for.
+/// The same for what was waited for.
 const MOSTLY: u128 = 50;
-/// Names counted, of which all with more than the so manieth part are sure to be.
+/// Number of names counted. A name with more than 1/`NAMES` of the whole is certain to be among
+/// them.
 const NAMES: usize = 512;
 
 #[derive(Default)]
 struct PhaseSums {
     sums: Sums,
-    /// Sum of the offsets at which the phase first appears, and in how many requests: their mean
-    /// puts the phases in order.
+    /// Sum of the offsets at which the phase first appears, and the number of requests that have
+    /// it. Phases are ordered by the mean offset.
     first_ns: u128,
     requests: u64,
 }
@@ -36,7 +38,7 @@ struct PhaseSums {
 struct PartSums {
     sums: Sums,
     comms: Largest,
-    /// Of waits but for a CPU.
+    /// Details of waits, except waits for a CPU.
     details: Largest,
 }
 
@@ -82,15 +84,32 @@ impl WaitSums {
     }
 }
 
-/// Requests by the ends that are traced.
+/// Numbers of requests by the ends that are traced.
 struct EndSums {
     ends: Ends,
-    clients: Largest,
-    servers: Largest,
+    clients: EndNames,
+    servers: EndNames,
+}
+
+/// Names of the threads at one end, and of their programs.
+struct EndNames {
+    threads: Largest,
+    programs: Largest,
+}
+
+impl EndNames {
+    fn new() -> EndNames {
+        EndNames { threads: Largest::new(NAMES), programs: Largest::new(NAMES) }
+    }
+
+    fn add(&mut self, end: &End, programs: &Programs) {
+        self.threads.add(&end.comm, 1);
+        self.programs.add(programs.at(end), 1);
+    }
 }
 
 impl EndSums {
-    fn count(&mut self, request: &Request) {
+    fn count(&mut self, request: &Request, programs: &Programs) {
         let ends = &mut self.ends;
         *match (&request.client, &request.server) {
             (Some(_), Some(_)) => &mut ends.both,
@@ -101,7 +120,7 @@ impl EndSums {
         let both = [(&mut self.clients, &request.client), (&mut self.servers, &request.server)];
         for (names, end) in both {
             if let Some(end) = end {
-                names.add(&end.comm, 1);
+                names.add(end, programs);
             }
         }
     }
@@ -113,8 +132,10 @@ impl EndSums {
             Some(names.dominant(traced, DOMINANT)?.0.to_owned())
         };
         Ends {
-            client_comm: most(&clients, ends.client_only),
-            server_comm: most(&servers, ends.server_only),
+            client_comm: most(&clients.threads, ends.client_only),
+            server_comm: most(&servers.threads, ends.server_only),
+            client_program: most(&clients.programs, ends.client_only),
+            server_program: most(&servers.programs, ends.server_only),
             ..ends
         }
     }
@@ -140,14 +161,17 @@ pub struct KindSums {
 
 impl KindSums {
     pub fn new(plan: KindPlan) -> KindSums {
-        let names = || Largest::new(NAMES);
         KindSums {
             requests: 0,
             certainties: BTreeMap::new(),
             incomplete: 0,
             reasons: HashMap::new(),
             max_lower_bound_ns: None,
-            ends: EndSums { ends: Ends::default(), clients: names(), servers: names() },
+            ends: EndSums {
+                ends: Ends::default(),
+                clients: EndNames::new(),
+                servers: EndNames::new(),
+            },
             latency: Sums::default(),
             parts: BTreeMap::new(),
             phases: HashMap::new(),
@@ -159,11 +183,11 @@ impl KindSums {
         }
     }
 
-    /// Counts a request of a capture with that label.
-    pub fn count(&mut self, request: &Request, label: Option<&str>) {
+    /// Counts a request; `label` is the label of its capture.
+    pub fn count(&mut self, request: &Request, label: Option<&str>, programs: &Programs) {
         self.requests += 1;
         *self.certainties.entry(request.certainty).or_default() += 1;
-        self.ends.count(request);
+        self.ends.count(request, programs);
         if let Some(groups) = &mut self.groups {
             groups.count(request, label);
         }
@@ -177,7 +201,7 @@ impl KindSums {
         }
     }
 
-    /// Takes from a segment of a complete request what is told of segments one by one.
+    /// Takes in a segment of a complete request, for everything that depends on single segments.
     pub fn segment(&mut self, request: &Request, segment: &Segment, probe: &ProbeThreads) {
         let key = (segment.category, segment.side);
         let part = self.part(key);
@@ -225,7 +249,7 @@ impl KindSums {
         }
     }
 
-    /// What was summed up; `windows` tells the time in which requests of a group could start.
+    /// Returns the sums. `windows` returns the time in which requests of a group could start.
     pub fn finish(self, kind: Kind, windows: &dyn Fn(Option<&str>) -> u128) -> KindBreakdown {
         let KindSums { mut latency, parts, phases, .. } = self;
         let complete = self.requests - self.incomplete;
@@ -250,7 +274,7 @@ impl KindSums {
     }
 }
 
-/// How many requests are incomplete for each reason, by what it is called.
+/// Counts incomplete requests by the text of the reason.
 fn in_words(reasons: &HashMap<Option<Reason>, u64>) -> BTreeMap<String, u64> {
     reasons.iter().map(|(reason, requests)| (words::reason(reason.as_ref()), *requests)).collect()
 }
@@ -304,13 +328,13 @@ fn phases_of(
         .collect()
 }
 
-/// Whether the thread waits, and not for a CPU.
+/// Whether the thread waits for something other than a CPU.
 fn is_wait(category: Category) -> bool {
     !category.is_on_cpu()
         && !matches!(category, Category::RunqueueWakeup | Category::RunqueuePreempted)
 }
 
-/// Processes have a life with phases; other requests do not.
+/// Whether requests of the kind have phases, as only processes' lives do.
 pub fn has_phases(kind: Kind) -> bool {
     matches!(kind, Kind::Exec | Kind::Process)
 }

@@ -1,7 +1,8 @@
-//! What a reader is told: the report of a capture, its list of requests, one request's time line.
+//! Output for readers: the report of a capture, its list of requests, the time line of one request.
 //!
-//! Everything is written to a `Write` the caller chooses. Text from outside (names, paths, reasons)
-//! is escaped before it can reach a terminal; a figure that rests on modelled evidence carries `~`.
+//! Everything is written to a `Write` that the caller chooses. Text from outside (names, paths,
+//! reasons) is escaped before it can reach a terminal. Figures that depend on modelled evidence
+//! carry `~`.
 
 mod adder;
 mod breakdown;
@@ -22,6 +23,7 @@ mod ledger;
 mod nothing;
 mod overview;
 pub mod palette;
+mod programs;
 mod relatives;
 mod requests;
 mod stacks;
@@ -49,6 +51,7 @@ pub use json::{explain_value, explanations_json, report_value, reports_json, req
 pub use ledger::ledger_line;
 pub use nothing::nothing_found;
 pub use overview::{answers, report, title, Answer, Reported};
+pub use programs::Programs;
 pub use relatives::Relatives;
 pub use requests::{modelled, requests, select, Marks, RequestOptions, Selection, SortKey};
 pub use stacks::{stack_ids, ShownStacks};
@@ -64,12 +67,13 @@ pub use units::{
 };
 pub use words::{evidence_in_full, evidence_shares, marked, part_name, place, slowest};
 
-/// How text is to look.
+/// How text is formatted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Style {
     /// Whether to use ANSI colours.
     pub color: bool,
-    /// Columns of the terminal; `None` when there is none, and lines may be as long as they are.
+    /// Width of the terminal in columns; `None` if the output is no terminal, and lines may have
+    /// any length.
     pub width: Option<u16>,
 }
 

@@ -1,5 +1,5 @@
-//! The first look at a capture, at its requests only: what the second, which adds up segments, has to
-//! know beforehand. Of each request that was made for another, or for which others were made, 48 bytes are kept.
+//! The first pass over a capture, over its requests only: finds what the second pass, which adds up segments, must know
+//! beforehand. For each request that has a parent or children, it keeps 48 bytes.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,44 +8,46 @@ use anyhow::Result;
 use super::filter::{Passes, RequestFilter};
 use super::groups::{GroupBy, GroupPlan, LISTED};
 use super::largest::Largest;
+use super::programs::Programs;
 use super::tail::{Thresholds, FEWEST};
 use super::tree::{Links, Outlines, Tree};
 use super::values::Values;
 use rpcprobe_model::{Kind, Request};
 use rpcprobe_tables::RequestRow;
 
-/// Every group with more than the so manieth part of its kind's time competes for being listed; where
-/// there are no more than twice as many, all do.
+/// Every group with more than 1/`COMPETING` of its kind's time competes for being listed. If there are at most twice
+/// `COMPETING` groups, all of them compete.
 const COMPETING: usize = 4096;
 
-/// What a report is to show.
+/// What a report shows.
 #[derive(Clone, Debug, Default)]
 pub struct Query {
     pub filter: RequestFilter,
-    /// `None`: by method, where a kind has methods.
+    /// `None` groups by method, if a kind has methods.
     pub by: Option<GroupBy>,
 }
 
-/// What must be known of a capture to look at its requests.
+/// Facts about a capture that both passes need.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// CLOCK_MONOTONIC.
     pub start_ns: u64,
     pub duration_ns: u64,
-    /// Its labels, as one text; `None` without any.
+    /// The capture's labels as one text; `None` if there are none.
     pub label: Option<String>,
     pub probe: super::threads::ProbeThreads,
+    pub programs: Programs,
 }
 
 impl Facts {
-    /// The time in which requests that pass the filter can start, nanoseconds.
+    /// The length of time in which requests that pass the filter can start, in nanoseconds.
     pub fn window_ns(&self, filter: &RequestFilter) -> u64 {
         let to_ns = filter.to_ns.unwrap_or(u64::MAX).min(self.duration_ns);
         to_ns.saturating_sub(filter.from_ns.unwrap_or(0))
     }
 }
 
-/// What is found out of one kind of request.
+/// What the survey collects about one kind of request.
 #[derive(Default)]
 struct KindSurvey {
     complete: u64,
@@ -53,15 +55,15 @@ struct KindSurvey {
     groups: Option<Largest>,
 }
 
-/// What the second look needs of one kind.
+/// What the second pass needs for one kind.
 #[derive(Default)]
 pub struct KindPlan {
-    /// Between typical and slow; `None` of too few requests.
+    /// Bounds of typical and slow latencies; `None` if there are too few requests.
     pub thresholds: Option<Thresholds>,
     pub groups: Option<GroupPlan>,
 }
 
-/// What the second look needs.
+/// What the second pass needs.
 #[derive(Default)]
 pub struct Plan {
     /// Kinds without requests are left out.
@@ -69,7 +71,7 @@ pub struct Plan {
     pub tree: Tree,
 }
 
-/// Collects what must be known beforehand, of one or more captures. What it has to know itself are [`Outlines`].
+/// Collects what must be known beforehand about one or more captures. The survey itself needs [`Outlines`].
 pub struct Survey<'q> {
     query: &'q Query,
     kinds: HashMap<Kind, KindSurvey>,
@@ -77,15 +79,15 @@ pub struct Survey<'q> {
 }
 
 impl<'q> Survey<'q> {
-    /// `outlines` are of the same captures, in the same order.
+    /// `outlines` must be of the same captures, in the same order.
     pub fn new(query: &'q Query, outlines: Outlines) -> Survey<'q> {
         Survey { query, kinds: HashMap::new(), links: Links::new(outlines) }
     }
 
-    /// Takes in a capture's requests.
+    /// Takes in the requests of a capture.
     ///
     /// # Errors
-    /// Passes on what `rows` fails with.
+    /// Passes on errors of `rows`.
     pub fn capture(
         &mut self,
         rows: impl IntoIterator<Item = Result<RequestRow>>,
@@ -145,16 +147,16 @@ fn group_plan(by: GroupBy, groups: Option<Largest>) -> GroupPlan {
     }
 }
 
-/// What there is in a capture, for one whose filter matches nothing.
+/// The contents of a capture, shown when the filter matches nothing.
 pub struct Contents {
     pub kinds: BTreeMap<Kind, u64>,
     pub methods: Largest,
     pub statuses: Largest,
     pub clients: Largest,
     pub servers: Largest,
-    /// Since the start of the capture; the earliest and the latest start of a request, nanoseconds.
+    /// The earliest and the latest start of a request, in nanoseconds since the start of the capture.
     pub starts_ns: Option<(i128, i128)>,
-    /// Of complete requests, nanoseconds.
+    /// The smallest and the largest latency of complete requests, in nanoseconds.
     pub latencies_ns: Option<(u64, u64)>,
 }
 
@@ -174,10 +176,10 @@ impl Default for Contents {
 }
 
 impl Contents {
-    /// Takes in a capture's requests.
+    /// Takes in the requests of a capture.
     ///
     /// # Errors
-    /// Passes on what `rows` fails with.
+    /// Passes on errors of `rows`.
     pub fn capture(
         &mut self,
         rows: impl IntoIterator<Item = Result<RequestRow>>,

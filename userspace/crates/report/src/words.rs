@@ -1,4 +1,4 @@
-//! What a report says in sentences.
+//! The sentences of a report.
 
 use super::breakdown::{Breakdown, Ends, KindBreakdown, Part};
 use super::tail::{Tail, TailPart};
@@ -7,12 +7,12 @@ use super::units::{format_exact, format_ns, format_share, format_signed_ns};
 use rpcprobe_capture::manifest::Manifest;
 use rpcprobe_model::{Category, Kind, Reason, Side};
 
-/// Parts named in a sentence.
+/// Maximum number of parts named in a sentence.
 const NAMED: usize = 3;
-/// Part of the tail's difference from which one is named, one in so many.
+/// A part is named if it is at least 1/`NAMED_FROM` of the tail's difference.
 const NAMED_FROM: u64 = 20;
 
-/// Where a part is: the side, for one in the middle with the name that is there.
+/// Where a part's time was spent: the side and, for `middle`, the thread's name.
 pub fn place(side: Side, comm: Option<&str>) -> String {
     match (side, comm) {
         (Side::Middle, Some(comm)) => format!("{side}: {}", escape(comm)),
@@ -20,7 +20,7 @@ pub fn place(side: Side, comm: Option<&str>) -> String {
     }
 }
 
-/// Whom requests ask, and what for: `http1 nginx 127.0.0.1:80 GET /a`.
+/// Names what requests ask, such as `http1 nginx 127.0.0.1:80 GET /a`.
 pub(super) fn asked(kind: Kind, whom: Option<&str>, what: Option<&str>) -> String {
     let mut words = kind.to_string();
     for part in [whom, what].into_iter().flatten() {
@@ -29,12 +29,12 @@ pub(super) fn asked(kind: Kind, whom: Option<&str>, what: Option<&str>) -> Strin
     words
 }
 
-/// Why a request is incomplete.
+/// Returns the reason why a request is incomplete.
 pub(super) fn reason(reason: Option<&Reason>) -> String {
     reason.map_or("no reason given".to_owned(), Reason::to_string)
 }
 
-/// The largest parts of the time.
+/// Names the largest parts of the time.
 pub(super) fn answer(kind: &KindBreakdown) -> String {
     let mut parts: Vec<_> =
         kind.parts.iter().filter(|part| part.per_request.total_ns > 0).collect();
@@ -51,17 +51,17 @@ pub(super) fn answer(kind: &KindBreakdown) -> String {
     parts.iter().take(NAMED).map(named).collect::<Vec<_>>().join(", ")
 }
 
-/// `copy ~`
+/// Names a part's category with its marks, such as `copy ~`.
 pub fn part_name(part: &Part) -> String {
     marked(part.category, part.modelled_ns, part.sampled_ns)
 }
 
-/// The same, of which so much is modelled and sampled.
+/// Names a category with the marks for its modelled and sampled time.
 pub fn marked(category: Category, modelled_ns: u64, sampled_ns: u64) -> String {
     format!("{category}{}", marks(modelled_ns > 0, sampled_ns > 0))
 }
 
-/// `slowest 1 %`: where many latencies are the same it may be more.
+/// Names the tail: `slowest 1 %`, or a larger share if many latencies are equal.
 pub fn slowest(tail: &Tail, complete: u64) -> String {
     let requests = tail.tail.requests;
     match requests.saturating_mul(100) < complete.saturating_mul(2) {
@@ -70,12 +70,12 @@ pub fn slowest(tail: &Tail, complete: u64) -> String {
     }
 }
 
-/// What the slowest requests have more than typical ones; `None` if they take no longer. `of` names
-/// the kind where there are several.
+/// Says what the slowest requests have more than typical ones; `None` if they do not take longer. `of` names the kind
+/// if there are several.
 pub(super) fn tail(kind: &KindBreakdown, of: &str) -> Option<String> {
     let tail = kind.tail.as_ref()?;
     let whole_ns = u64::try_from(tail.difference_ns).ok().filter(|ns| *ns > 0)?;
-    // Times and no shares: where the slowest have less of something, the others are more than the whole.
+    // Gives times instead of shares: if the slowest have less of something, the other parts exceed the whole.
     let mut parts: Vec<_> = tail.parts.iter().collect();
     parts.sort_by_key(|part| std::cmp::Reverse(part.difference_ns.unsigned_abs()));
     let named: Vec<_> = parts
@@ -84,7 +84,7 @@ pub(super) fn tail(kind: &KindBreakdown, of: &str) -> Option<String> {
         .take(NAMED)
         .map(|part| {
             let place = place(part.side, part.comm.as_deref());
-            // Of the time that the slowest have.
+            // The name applies to the time of the slowest requests.
             let mostly = mostly(part).filter(|_| part.difference_ns > 0);
             let mostly = mostly.map_or(String::new(), |what| format!(", mostly {what}"));
             let sign = if part.difference_ns > 0 { "+" } else { "" };
@@ -108,7 +108,7 @@ pub(super) fn tail(kind: &KindBreakdown, of: &str) -> Option<String> {
     })
 }
 
-/// What a wait in the tail was for, where one thing explains most of it.
+/// Says what a wait in the tail was for, if one thing explains most of it.
 fn mostly(part: &TailPart) -> Option<String> {
     let by = part.by.as_deref().map(escape);
     match part.category {
@@ -119,8 +119,8 @@ fn mostly(part: &TailPart) -> Option<String> {
     }
 }
 
-/// Which ends of a kind's requests are traced, and what that means for their latency. Nothing of processes:
-/// they have no ends, or both are in the capture.
+/// Says which ends of a kind's requests are traced, and what that means for their latency. Empty for processes: they
+/// have no ends, or both ends are in the capture.
 pub(super) fn ends(kind: Kind, ends: &Ends) -> String {
     const CLIENT: &str = "the rest is idle.peer";
     const SERVER: &str = "from arrival to answer";
@@ -148,19 +148,21 @@ pub(super) fn ends(kind: Kind, ends: &Ends) -> String {
     }
 }
 
-/// Who asked whom; of a whole process who that is.
+/// Says which programs asked and served; for a whole process, names the program.
 pub(super) fn who(kind: Kind, ends: &Ends) -> String {
-    let end = |traced: u64, comm: &Option<String>| match (traced, comm) {
-        (0, _) => "an untraced end".to_owned(),
-        (_, Some(comm)) => escape(comm),
-        (_, None) => "several programs".to_owned(),
+    let end = |traced: u64, comm: &Option<String>, program: &Option<String>| match traced {
+        0 => "an untraced end".to_owned(),
+        _ => comm
+            .as_ref()
+            .or(program.as_ref())
+            .map_or("several programs".to_owned(), |name| escape(name)),
     };
-    let client = end(ends.both + ends.client_only, &ends.client_comm);
-    let server = end(ends.both + ends.server_only, &ends.server_comm);
+    let client = end(ends.both + ends.client_only, &ends.client_comm, &ends.client_program);
+    let server = end(ends.both + ends.server_only, &ends.server_comm, &ends.server_program);
     match kind {
         Kind::Process => server,
         _ if ends.both == 0 && ends.client_only > 0 && ends.server_only > 0 => {
-            // A proxy's, of which each request is there twice: as it is served, and as another is asked for its sake.
+            // The requests of a proxy: each is present twice, as it is served and as another request is made for it.
             let [served, asked] = [ends.server_only, ends.client_only].map(format_exact);
             let apart = match (&ends.server_comm, &ends.client_comm) {
                 (Some(_), Some(_)) => {
@@ -178,7 +180,7 @@ pub(super) fn who(kind: Kind, ends: &Ends) -> String {
 struct NotMeasured {
     mark: &'static str,
     how: &'static str,
-    /// How much of a part is so, nanoseconds.
+    /// The time in a part that has this evidence, in nanoseconds.
     figure: fn(&Part) -> u64,
 }
 
@@ -187,7 +189,7 @@ const NOT_MEASURED: [NotMeasured; 2] = [
     NotMeasured { mark: SAMPLED, how: "sampled", figure: |part| part.sampled_ns },
 ];
 
-/// One sentence for each kind of evidence that is not measured.
+/// Returns one sentence for each kind of evidence other than measurement.
 pub fn evidence_shares(breakdown: &Breakdown) -> Vec<String> {
     let kinds: Vec<_> = breakdown.kinds.iter().filter(|kind| kind.complete() > 0).collect();
     let several = kinds.len() > 1;
@@ -204,10 +206,11 @@ pub fn evidence_shares(breakdown: &Breakdown) -> Vec<String> {
     NOT_MEASURED.into_iter().filter_map(sentence).collect()
 }
 
-/// Percent of the time, at least, of waits of servers that tasks would tell for that to be said.
+/// Minimum share of the time, in per cent, of servers' waits that tasks would explain, for the hint to be given.
 const LEAST_UNTOLD_PERCENT: u128 = 5;
 
-/// That tasks may be followed, where they were not, and servers' waits that they tell of are modelled.
+/// Returns a hint that tasks can be followed, if they were not and servers' waits that tasks would explain are
+/// modelled.
 pub fn tasks_would_tell(breakdown: &Breakdown, manifests: &[&Manifest]) -> Option<String> {
     let untold = |part: &&Part| {
         let waits = matches!(part.category, Category::Sleep | Category::Lock);
@@ -228,7 +231,7 @@ pub fn tasks_would_tell(breakdown: &Breakdown, manifests: &[&Manifest]) -> Optio
     })
 }
 
-/// How much of the time of a kind is so, and of which categories.
+/// Returns how much of a kind's time has this evidence, and in which categories.
 fn categories(kind: &KindBreakdown, figure: fn(&Part) -> u64) -> (u128, Vec<String>) {
     let mut whole = 0;
     let mut names = Vec::new();
@@ -246,7 +249,7 @@ fn categories(kind: &KindBreakdown, figure: fn(&Part) -> u64) -> (u128, Vec<Stri
     (whole, names)
 }
 
-/// Every part that is not all measured, with how much of it.
+/// Returns every part that is not completely measured, with the share that is not.
 pub fn evidence_in_full(breakdown: &Breakdown) -> Vec<String> {
     let sentence = |NotMeasured { mark, how, figure }| {
         let mut list = Vec::new();
@@ -267,7 +270,7 @@ pub fn evidence_in_full(breakdown: &Breakdown) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// Each request of a proxy's is there twice, and no request goes from it to itself.
+    /// Each request of a proxy is present twice, and no request goes from the proxy to itself.
     #[test]
     fn both_sides_of_a_proxy_are_told_apart() {
         let nginx = || Some("nginx".to_owned());
@@ -286,5 +289,7 @@ mod tests {
         assert_eq!(who(Kind::Http1, &ends), told);
         ends.both = 1;
         assert_eq!(who(Kind::Http1, &ends), "several programs to nginx");
+        ends.client_program = Some("java".to_owned());
+        assert_eq!(who(Kind::Http1, &ends), "java to nginx", "its threads have names of their own");
     }
 }
